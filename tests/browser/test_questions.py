@@ -144,7 +144,10 @@ def test_nothing_found_says_why(
     page.locator("#value-0").fill("bachelors")
     visitor.press("Search")
     many = sum(row["education"] == "Bachelors" for row in census.rows)
-    expect(reasons).to_have_text(f"bachelors: none; Bachelors: {many}.")
+    expect(reasons.first).to_have_text(f"bachelors: none; Bachelors: {many}.")
+    # Each is a way on.
+    reasons.first.get_by_role("button").click()
+    expect(page.locator(".found")).to_contain_text(f"{many} records")
     context.close()
 
 

@@ -1,8 +1,9 @@
-"""Why nothing was found."""
+"""Why nothing was found, and what would find something."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from encrypted_records.errors import ErsError
@@ -16,34 +17,48 @@ _MOST_FILTERS = 6
 _MOST_SPELLINGS = 3
 
 
-async def explain_nothing(visit: Visit, on: SchemaQuestion) -> list[str]:
-    """Sentences that say which filter keeps everything out, cheap enough to ask at once."""
-    filters = [one for one in on.question.filters if one.is_filled(on.types)]
-    sentences: list[str] = []
-    for one in filters[:_MOST_FILTERS]:
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A sentence without its full stop; ``offers`` are buttons of the page, each with its text."""
+
+    said: str
+    offers: tuple[tuple[str, str], ...] = ()
+
+
+async def explain_nothing(visit: Visit, on: SchemaQuestion) -> list[Reason]:
+    """Which filter keeps everything out, cheap enough to ask at once."""
+    filters = [(at, one) for at, one in enumerate(on.question.filters) if one.is_filled(on.types)]
+    reasons: list[Reason] = []
+    for at, one in filters[:_MOST_FILTERS]:
         try:
-            sentences += await _explain(visit, on, one, alone=len(filters) == 1)
+            reasons += await _explain(visit, on, at, one, alone=len(filters) == 1)
         except ErsError:
             continue  # the answer stands without it
-    return sentences
+    return reasons
 
 
-async def _explain(visit: Visit, on: SchemaQuestion, one: Filter, *, alone: bool) -> list[str]:
+async def _explain(
+    visit: Visit, on: SchemaQuestion, at: int, one: Filter, *, alone: bool
+) -> list[Reason]:
     if _is_turned(one):
         low, high = one.first.strip(), one.second.strip()
-        return [f"{one.name}: {low} is above {high}; swap the two."]
-    sentences = []
+        return [Reason(f"{one.name}: {low} is above {high}; swap the two")]
+    reasons = []
     count = await _count(visit, on, condition_of(one, on.types, []))
     if not alone:
         found = words.format_count(count, "record") if count else "none"
-        sentences.append(f"{' '.join(one.says(on.types)).strip()}: alone {found}.")
-    plain = on.types.get(one.name) == "string" and not one.folds(on.types)
-    if not count and plain and one.op in ("eq", "in", "prefix"):
+        reasons.append(Reason(f"{' '.join(one.says(on.types)).strip()}: alone {found}"))
+    is_text = on.types.get(one.name) == "string"
+    if not count and is_text and not one.folds(on.types) and one.op in ("eq", "in", "prefix"):
         for typed in one.values[:_MOST_SPELLINGS]:
             stored = await _find_spellings(visit, on, one, typed)
             if stored:
-                sentences.append(f"{typed}: none; {', '.join(stored)}.")
-    return sentences
+                offers = [(f"value:{at}:{text}", f"{text}: {many:,}") for text, many in stored]
+                reasons.append(Reason(f"{typed}: none;", tuple(offers)))
+    if not count and is_text and one.op in ("eq", "prefix"):
+        offer = (f"loosen:{at}", "anywhere in it, in any spelling")
+        reasons.append(Reason(f"{one.name}: look for {one.first}", (offer,)))
+    return reasons
 
 
 def _is_turned(one: Filter) -> bool:
@@ -58,7 +73,9 @@ async def _count(visit: Visit, on: SchemaQuestion, condition: dict[str, Any]) ->
     return int(answer["measures"][0]["value"])
 
 
-async def _find_spellings(visit: Visit, on: SchemaQuestion, one: Filter, typed: str) -> list[str]:
+async def _find_spellings(
+    visit: Visit, on: SchemaQuestion, one: Filter, typed: str
+) -> list[tuple[str, int]]:
     """The stored texts that differ from a typed one in letters' case and outer blanks only, with
     how many records have each."""
     spelled = list(_spellings(typed))
@@ -70,7 +87,7 @@ async def _find_spellings(visit: Visit, on: SchemaQuestion, one: Filter, typed: 
     measure = {"op": "distinct", "field": one.name, "limit": _MOST_SPELLINGS, "order": "-count"}
     body = {"schema": on.schema["url"], "where": condition, "measures": [measure]}
     answer = await visit.ask("POST", "/api/records/aggregate/", body)
-    return [f"{item['value']}: {item['count']:,}" for item in answer["measures"][0]["values"]]
+    return [(item["value"], item["count"]) for item in answer["measures"][0]["values"]]
 
 
 def _spellings(typed: str) -> Iterator[str]:

@@ -7,21 +7,26 @@ records, so that the two can be compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from calendar import monthrange
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages.page import Visit
 from encrypted_records.proxy.pages.question_changes import write_pick
 from encrypted_records.proxy.pages.questions import SchemaQuestion
-from encrypted_records.proxy.pages.search_form import is_listed
+from encrypted_records.proxy.pages.search_form import DATED, is_listed, read_typed
 
 BINS = 20
-#: Dates and instants are counted by the shortest of these that gives no more bars than this.
-PERIODS, MOST_PERIODS = ("day", "month", "year"), 24
-DATED = ("date", "date-time")
+#: Dates and instants are counted by the shortest of these that gives no more columns than this: a
+#: period, and how many of it are one column.
+PERIODS, MOST_PERIODS = (("day", 1), ("month", 1), ("year", 1), ("year", 10), ("year", 100)), 100
+#: Periods of one answer of the API.
+_MOST_AT_ONCE = 1000
 TOP_VALUES = 8
 _QUARTILES = (25, 50, 75)
 #: The share of one bar above which the others are drawn once more.
@@ -31,7 +36,7 @@ _NAMES = ("lower quartile", "median", "upper quartile")
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One value, or one stretch of numbers.
+    """One value, or one stretch of numbers or days.
 
     ``length`` is of the longest bar of its picture, in percent, and ``behind`` the same of the
     whole schema; ``said`` tells the count, and the share where it helps; ``pick`` is the filter.
@@ -45,11 +50,14 @@ class Bar:
     pick: str
     low: str = ""
     high: str = ""
+    #: whether it is one of the values that are asked for
+    picked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One field: of strings the most frequent of ``distinct`` values, of numbers a histogram.
+    """One field: of strings the most frequent of ``distinct`` values, of numbers and dates a
+    histogram.
 
     ``ticks`` are three marks of the scale of heights, the highest first; ``figures`` are names
     and numbers, such as the median. ``unique``: no value is there twice. ``steep``: one bar has
@@ -83,6 +91,10 @@ class Picture:
         return replace(self, bars=bars, filtered=False, steep=False, ticks=ticks)
 
     @property
+    def is_dated(self) -> bool:
+        return self.type in DATED
+
+    @property
     def least(self) -> str:
         return self.bars[0].low if self.bars else ""
 
@@ -99,7 +111,6 @@ class _Measurement:
     present: int
     items: Sequence[Mapping[str, Any]]
     distinct: int = 0
-    period: str = ""
     figures: Sequence[tuple[str, str]] = ()
 
 
@@ -109,24 +120,53 @@ async def draw_picture(visit: Visit, on: SchemaQuestion, name: str) -> Picture:
     Raises:
         ErsError: as /api/records/aggregate/ does.
     """
-    where = on.question.where(on.types)
+    own = None
+    if _is_counted_by_value(on.types[name]):
+        # Its other values are shown with what they would find.
+        own = on.question.own_pick(name, on.types)
+    where = on.question.where(on.types, without=own)
     whole = await _measure(visit, on, name, None)
+    if _is_counted_by_value(on.types[name]):
+        return await _draw_values(visit, on, name, whole, where, own.values if own else [])
     if where is None or not whole.items:
         return _picture(on, name, whole, None)
-    if is_listed(on.types[name]):
-        found = await _measure(visit, on, name, where, period=whole.period)
-        values = [item["value"] for item in found.items]
-        among = {"field": name, "op": "in", "value": values}
-        period = whole.period
-        known = await _measure(visit, on, name, among, period=period) if values else whole
-        behind = {item["value"]: item["count"] for item in known.items}
-        return _picture(on, name, found, [behind.get(value, 0) for value in values], whole.present)
-    found = await _measure(visit, on, name, where, _bounds(on, name, whole))
+    if on.types[name] in DATED:
+        found = await _measure_dates(visit, on, name, where, whole)
+    else:
+        found = await _measure(visit, on, name, where, _bounds(on, name, whole))
     # The bins of the whole schema, with what is found in each.
     counts = [item["count"] for item in found.items]
     bins = [{**item, "count": count} for item, count in zip(whole.items, counts, strict=True)]
     behind_counts = [item["count"] for item in whole.items]
     return _picture(on, name, replace(found, items=bins), behind_counts, whole.present)
+
+
+async def _draw_values(
+    visit: Visit,
+    on: SchemaQuestion,
+    name: str,
+    whole: _Measurement,
+    where: Any,
+    picked: Sequence[str],
+) -> Picture:
+    """The most frequent values; those that were picked go first, however frequent they are."""
+    found = whole if where is None else await _measure(visit, on, name, where)
+    if picked:
+        typed = [read_typed(on.types[name], value, name, []) for value in picked]
+        conditions: list[Any] = [{"field": name, "op": "in", "value": typed}]
+        conditions += [where] if where else []
+        first = (await _measure(visit, on, name, {"and": conditions})).items
+        values = [item["value"] for item in first]
+        others = [item for item in found.items if item["value"] not in values]
+        found = replace(found, items=[*first, *others])
+    if where is None:
+        return _picture(on, name, found, None, picked=picked)
+    values = [item["value"] for item in found.items]
+    among = {"field": name, "op": "in", "value": values}
+    known = await _measure(visit, on, name, among) if values else whole
+    behind = {item["value"]: item["count"] for item in known.items}
+    counts = [behind.get(value, 0) for value in values]
+    return _picture(on, name, found, counts, whole.present, picked=picked)
 
 
 async def draw_suggestions(visit: Visit, on: SchemaQuestion, name: str, typed: str) -> Picture:
@@ -157,13 +197,11 @@ async def _measure(
     name: str,
     where: Any,
     bounds: Sequence[Any] | None = None,
-    *,
-    period: str = "",
 ) -> _Measurement:
     if on.types[name] in DATED:
-        return await _measure_periods(visit, on, name, where, period)
+        return await _measure_dates(visit, on, name, where)
     measures: list[dict[str, Any]] = [{"op": "count"}, {"op": "count", "field": name}]
-    if is_listed(on.types[name]):
+    if _is_counted_by_value(on.types[name]):
         measures.append({"op": "distinct", "field": name, "limit": TOP_VALUES, "order": "-count"})
     else:
         bins = {"bounds": list(bounds)} if bounds else {"bins": BINS}
@@ -173,7 +211,7 @@ async def _measure(
     body = {"schema": on.schema["url"], "where": where, "measures": measures}
     answer = await visit.ask("POST", "/api/records/aggregate/", body)
     total, present, spread, *more = answer["measures"]
-    if is_listed(on.types[name]):
+    if _is_counted_by_value(on.types[name]):
         values = spread["values"] or []
         return _Measurement(total["value"], present["value"], values, spread["count"] or 0)
     figures: list[tuple[str, str]] = []
@@ -185,37 +223,102 @@ async def _measure(
     return _Measurement(total["value"], present["value"], spread["bins"] or [], figures=figures)
 
 
-async def _measure_periods(
-    visit: Visit, on: SchemaQuestion, name: str, where: Any, period: str
+def _is_counted_by_value(kind: str) -> bool:
+    return is_listed(kind) and kind not in DATED
+
+
+async def _measure_dates(
+    visit: Visit, on: SchemaQuestion, name: str, where: Any, like: _Measurement | None = None
 ) -> _Measurement:
-    """How many records each day, month or year has.
+    """How many records each period has, from the first to the last, also where one has none.
 
     Args:
-        period: the one to take; empty for the shortest that gives few bars.
+        like: whose periods to take.
     """
-    counts: list[dict[str, Any]] = [{"op": "count"}, {"op": "count", "field": name}]
-    body = {"schema": on.schema["url"], "where": where, "measures": counts}
-    answer = await visit.ask("POST", "/api/records/aggregate/", body)
-    total, present = (one["value"] for one in answer["measures"])
-    for by in (period,) if period else PERIODS:
-        # One more than the bars, for the records that have no date.
-        grouped = {
-            **body,
-            "measures": counts[:1],
-            "group_by": [{"field": name, "by": by}],
-            "limit": MOST_PERIODS + 1,
-            "order": "-count" if by == PERIODS[-1] else "value",
-        }
-        answer = await visit.ask("POST", "/api/records/aggregate/", grouped)
-        if answer["total"] - (total > present) <= MOST_PERIODS:
-            break
+    asked = {"schema": on.schema["url"], "where": where}
+    measures: list[dict[str, Any]] = [{"op": "count"}, {"op": "count", "field": name}]
+    measures += [{"op": op, "field": name} for op in ("min", "max")]
+    measures.append({"op": "percentile", "field": name, "p": [50]})
+    answer = await visit.ask("POST", "/api/records/aggregate/", {**asked, "measures": measures})
+    total, present, least, most, middle = answer["measures"]
+    if not present["value"]:
+        items = [{**item, "count": 0} for item in like.items] if like else []
+        return _Measurement(total["value"], 0, items)
+    first, last = _day_of(least["value"]), _day_of(most["value"])
+    if like is None:
+        columns = columns_of_dates(first, last)
+    else:
+        columns = [(item["period"], item["from"], item["to"]) for item in like.items]
+    period = columns[0][0]
+    days: dict[date, int] = {}
+    for year in range(first.year, last.year + 1, _MOST_AT_ONCE):
+        ends = [
+            {"field": name, "op": op, "value": f"{end:04}"}
+            for op, end in (("ge", year), ("le", min(year + _MOST_AT_ONCE - 1, last.year)))
+        ]
+        body = {**asked, "measures": [{"op": "histogram", "field": name, "by": period}]}
+        if last.year - first.year >= _MOST_AT_ONCE:
+            body["where"] = {"and": [*ends, *([where] if where else [])]}
+        answer = await visit.ask("POST", "/api/records/aggregate/", body)
+        for one in answer["measures"][0]["bins"] or []:
+            days[_day_of(one["from"])] = one["count"]
     items = [
-        {"value": one["group"][name], "count": one["measures"][0]["value"]}
-        for one in answer["groups"]
-        if one["group"][name] is not None
+        {
+            "period": period,
+            "from": low,
+            "to": high,
+            "count": sum(days[day] for day in days if low <= day <= high),
+        }
+        for _, low, high in columns
     ]
-    items.sort(key=lambda item: str(item["value"]))
-    return _Measurement(total, present, items[:MOST_PERIODS], period=by)
+    known = zip(("earliest", "median", "latest"), (least, middle["values"][0], most), strict=True)
+    figures = [(label, words.plain(one["value"])) for label, one in known]
+    return _Measurement(total["value"], present["value"], items, figures=figures)
+
+
+def _day_of(value: str) -> date:
+    """The day in UTC that a date is, or that an instant is on."""
+    try:
+        instant = datetime.fromisoformat(value)
+        return (instant.astimezone(UTC) if instant.tzinfo else instant).date()
+    except OverflowError:  # a day beyond the years that there are
+        return date.fromisoformat(value[:10])
+
+
+def columns_of_dates(first: date, last: date) -> list[tuple[str, date, date]]:
+    """Period, first and last day of each column of a picture."""
+    for period, width in PERIODS:
+        found = list(islice(_periods(first, last, period, width), MOST_PERIODS + 1))
+        if len(found) <= MOST_PERIODS:
+            break
+    return found
+
+
+def _periods(first: date, last: date, period: str, width: int) -> Iterator[tuple[str, date, date]]:
+    low = first
+    if period == "month":
+        low = first.replace(day=1)
+    elif period == "year":
+        low = date(max(1, first.year // width * width), 1, 1)
+    while low <= last:
+        if period == "day":
+            high = low
+        elif period == "month":
+            high = low.replace(day=monthrange(low.year, low.month)[1])
+        else:
+            high = date(min(9999, low.year // width * width + width - 1), 12, 31)
+        yield period, low, high
+        if high == date.max:
+            return
+        low = high + timedelta(days=1)
+
+
+def said_period(period: str, low: date, high: date) -> str:
+    if period == "day":
+        return str(low)
+    if period == "month":
+        return f"{low.year:04}-{low.month:02}"
+    return "\N{EN DASH}".join(dict.fromkeys(f"{day.year:04}" for day in (low, high)))
 
 
 def _picture(
@@ -224,8 +327,10 @@ def _picture(
     measurement: _Measurement,
     behind: Sequence[int] | None,
     all_present: int = 0,
+    *,
+    picked: Sequence[str] = (),
 ) -> Picture:
-    kind = "string" if is_listed(on.types[name]) else on.types[name]
+    kind = "string" if _is_counted_by_value(on.types[name]) else on.types[name]
     present = measurement.present
     counts = [int(item["count"]) for item in measurement.items]
     if behind is None:
@@ -240,6 +345,7 @@ def _picture(
         _bar(name, kind, item, present, 100 * height / highest, 100 * shade / highest)
         for item, height, shade in zip(measurement.items, heights, grey, strict=True)
     ]
+    bars = [replace(bar, picked=bar.label in picked) for bar in bars]
     if behind is None:
         ticks = tuple(words.short(highest * part) for part in (1, 0.5, 0))
     else:
@@ -283,7 +389,10 @@ def _bar(
         pick = write_pick(name, "eq", [value])
         return Bar(value, count, length, behind, said, pick)
     low, high = words.plain(item["from"]), words.plain(item["to"])
-    ends = [words.grouped(item[end]) for end in ("from", "to")]
-    label = "\N{EN DASH}".join(dict.fromkeys(ends))
+    if kind in DATED:
+        label = said_period(item["period"], item["from"], item["to"])
+    else:
+        ends = [words.grouped(item[end]) for end in ("from", "to")]
+        label = "\N{EN DASH}".join(dict.fromkeys(ends))
     pick = write_pick(name, "between", [low, high])
     return Bar(label, count, length, behind, said, pick, low, high)

@@ -7,23 +7,28 @@ was pressed is in the same form, and counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from encrypted_records.errors import BadInput
 from encrypted_records.proxy.pages.comparisons import PHRASES
-from encrypted_records.proxy.pages.search_form import Filter, Question, is_listed
+from encrypted_records.proxy.pages.search_form import DATED, Filter, Question, is_listed
 
 
 def change(
-    question: Question, do: str, form: Mapping[str, str], types: Mapping[str, str]
+    question: Question,
+    do: str,
+    form: Mapping[str, str],
+    types: Mapping[str, str],
+    listed: Collection[str] = (),
 ) -> Question:
     """The question after a button was pressed.
 
     Args:
         question: what the form carries.
         do: the button's action and target.
+        listed: the fields that take one of a list of values.
 
     Raises:
         BadInput: no button of the page has this name.
@@ -39,7 +44,7 @@ def change(
         case "row" | "search":  # Enter in the field of the number presses the first button
             _go_to_row(question, form.get("row", ""))
         case "sort" | "up" | "down" | "hide" | "filter":
-            _change_column(question, action, _known(target, types), types)
+            _change_column(question, action, _known(target, types), types, listed)
         case "show":
             question.hidden = []
         case "dense":
@@ -47,14 +52,16 @@ def change(
         case "sealed":
             question.sealed = not question.sealed
         case "add":
-            question.filters.append(_new_filter(next(iter(types), ""), types))
+            question.filters.append(_new_filter(next(iter(types), ""), types, listed))
         case "remove" if target.isdecimal():
             del question.filters[int(target) : int(target) + 1]
             question.begin()
         case "pick":
-            question.narrow(read_pick(target, types))
+            question.toggle(read_pick(target, types), types)
         case "value":
             _set_value(question, target, types)
+        case "loosen" if target.isdecimal():
+            _loosen(question, int(target))
         case "clear":
             return Question(hidden=question.hidden, dense=question.dense, sealed=question.sealed)
     return question
@@ -69,7 +76,13 @@ def _go_to_row(question: Question, typed: str) -> None:
         question.go_to(str(question.wanted - 1))
 
 
-def _change_column(question: Question, action: str, name: str, types: Mapping[str, str]) -> None:
+def _change_column(
+    question: Question,
+    action: str,
+    name: str,
+    types: Mapping[str, str],
+    listed: Collection[str],
+) -> None:
     match action:
         case "sort":
             question.sort(name)
@@ -77,7 +90,7 @@ def _change_column(question: Question, action: str, name: str, types: Mapping[st
             if name not in question.hidden and len(question.hidden) + 1 < len(types):
                 question.hidden.append(name)
         case "filter":
-            question.filters.append(_new_filter(name, types))
+            question.filters.append(_new_filter(name, types, listed))
         case _:
             question.order_by(name, descending=action == "down")
 
@@ -88,7 +101,10 @@ def _known(name: str, types: Mapping[str, str]) -> str:
     return name
 
 
-def _new_filter(name: str, types: Mapping[str, str]) -> Filter:
+def _new_filter(name: str, types: Mapping[str, str], listed: Collection[str]) -> Filter:
+    """A text is looked for anywhere in a value and in any spelling, unless somebody says more."""
+    if types.get(name, "string") == "string" and name not in listed:
+        return Filter(name, "contains", any_spelling=True)
     return Filter(name, next(iter(PHRASES.get(types.get(name, ""), PHRASES["string"]))))
 
 
@@ -96,7 +112,7 @@ def _take_ranges(question: Question, form: Mapping[str, str], types: Mapping[str
     """The ends that were typed below pictures, as filters."""
     for position, name in enumerate(types):
         ends = [form.get(f"{end}-{position}", "").strip() for end in ("from", "to")]
-        if any(ends) and not is_listed(types[name]):
+        if any(ends) and (not is_listed(types[name]) or types[name] in DATED):
             question.narrow(Filter(name, "between", ends))
 
 
@@ -112,6 +128,15 @@ def _set_value(question: Question, target: str, types: Mapping[str, str]) -> Non
         chosen.values = [value]
         if chosen.takes(types) != 1:
             chosen.op = "eq"
+    question.begin()
+
+
+def _loosen(question: Question, number: int) -> None:
+    """Look for a text anywhere in its field, in any spelling."""
+    if number >= len(question.filters):
+        raise _unknown()
+    chosen = question.filters[number]
+    chosen.op, chosen.values, chosen.any_spelling = "contains", [chosen.first], True
     question.begin()
 
 

@@ -13,6 +13,7 @@ from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import sealed_values
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.search_form import is_listed, number, read_typed, types_of
+from encrypted_records.proxy.pages.widgets import instant_of
 
 
 def _url(visit: Visit) -> str:
@@ -29,11 +30,12 @@ async def show(visit: Visit) -> Response:
     sealed = await sealed_values.fetch(visit, [record["id"]]) if asks_sealed else {}
     found = visit.desk.find(("found", schema["id"], name), tuple) or ()
     place = found.index(record["id"]) if record["id"] in found else -1
-    query = f"?q={quote(name)}" if name else ""
+    query = _query(visit)
     joined = f"{query}&" if query else "?"
     return visit.render(
         "record.html",
         record=record,
+        done=visit.desk.take(("done", visit.id), str) or "",
         rounded=visit.desk.take(("rounded", visit.id), list) or [],
         schema=schema,
         sealed=sealed.get(record["id"], {}),
@@ -46,26 +48,50 @@ async def show(visit: Visit) -> Response:
     )
 
 
+def _query(visit: Visit) -> str:
+    """What follows a page's path to lead to the question that this record was found by."""
+    name = visit.request.query_params.get("q", "")
+    return f"?q={quote(name)}" if name else ""
+
+
+def _form(visit: Visit, error: ErsError | None = None, **shown: Any) -> Response:
+    """The form of a record. What is wrong with a field is said beside it, and the rest above."""
+    shown |= {"types": types_of(shown["schema"]["schema"]), "query": _query(visit)}
+    if error is None:
+        return visit.render("record_form.html", wrong={}, first_wrong="", **shown)
+    names = _names(shown["schema"])
+    wrong = {flaw.field: flaw.detail for flaw in reversed(error.flaws) if flaw.field in names}
+    if wrong and isinstance(error, InvalidRecords):
+        error = InvalidRecords(
+            "the record does not fit the schema, so nothing was stored",
+            flaws=tuple(flaw for flaw in error.flaws if flaw.field not in wrong),
+            hint="correct the fields that are marked",
+        )
+    first = next((name for name in names if name in wrong), "")
+    return visit.problem(error, "record_form.html", wrong=wrong, first_wrong=first, **shown)
+
+
 async def add(visit: Visit) -> Response:
     schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
     shown: dict[str, Any] = {"schema": schema, "record": None, "etag": "", "versions": {}}
     if not visit.sends:
-        return visit.render("record_form.html", typed={}, **shown)
+        return _form(visit, typed={}, **shown)
     try:
         data = _typed_data(visit, schema)
         given = {name: value for name, value in data.items() if value is not None}
         body = [{"schema": schema["url"], "data": given}]
         (made,) = await visit.ask("POST", "/api/records/ingest/", body)
     except ErsError as error:
-        return visit.problem(error, "record_form.html", typed=_typed_texts(visit, schema), **shown)
-    return _go_to(visit, made["id"], made)
+        return _form(visit, error, typed=_typed_texts(visit, schema), **shown)
+    return _go_to(visit, made["id"], made, "stored")
 
 
-def _go_to(visit: Visit, record_id: str, stored: dict[str, Any]) -> Response:
-    """To the record, which then says which of its values were rounded."""
+def _go_to(visit: Visit, record_id: str, stored: dict[str, Any], done: str) -> Response:
+    """To the record, which then says what was done, and which of its values were rounded."""
+    visit.desk.put(("done", record_id), done)
     if stored.get("rounded"):
         visit.desk.put(("rounded", record_id), stored["rounded"])
-    return visit.go(f"/records/{record_id}/")
+    return visit.go(f"/records/{record_id}/{_query(visit)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +119,7 @@ async def edit(visit: Visit) -> Response:
     shown: dict[str, Any] = {"schema": schema, "record": record, "versions": {}}
     if not visit.sends:
         etag = answer.header("etag")
-        return visit.render("record_form.html", typed=_stored(record), etag=etag, **shown)
+        return _form(visit, typed=_stored(record), etag=etag, **shown)
     etag = visit.text("etag")
     typed = _typed_texts(visit, schema)
     try:
@@ -101,7 +127,7 @@ async def edit(visit: Visit) -> Response:
         if changed:
             matching = {"if-match": etag} if etag else {}
             stored = await visit.answer("PATCH", _url(visit), {"data": changed}, headers=matching)
-            return _go_to(visit, visit.id, stored.json())
+            return _go_to(visit, visit.id, stored.json(), "saved")
     except PreconditionFailed:
         answer = await visit.answer("GET", _url(visit))
         shown["record"] = answer.json()
@@ -109,8 +135,8 @@ async def edit(visit: Visit) -> Response:
     except ErsError as error:
         before = {name: visit.text(f"shown-{n}") for n, name in enumerate(_names(schema))}
         shown["record"] = {**record, "data": {n: text for n, text in before.items() if text}}
-        return visit.problem(error, "record_form.html", typed=typed, etag=etag, **shown)
-    return visit.go(f"/records/{visit.id}/")
+        return _form(visit, error, typed=typed, etag=etag, **shown)
+    return visit.go(f"/records/{visit.id}/{_query(visit)}")
 
 
 def _show_conflict(
@@ -120,8 +146,8 @@ def _show_conflict(
     versions: dict[str, Versions] = {}
     merged: dict[str, str] = {}
     for position, name in enumerate(_names(shown["schema"])):
-        before, mine = (visit.text(f"{part}-{position}") for part in ("shown", "value"))
-        before, mine = (text.replace("\r\n", "\n") for text in (before, mine))
+        before = visit.text(f"shown-{position}").replace("\r\n", "\n")
+        mine = typed[name]
         now = stored.get(name, "")
         kept = mine == before
         merged[name] = now if kept else typed[name]
@@ -133,7 +159,7 @@ def _show_conflict(
         " or keep what is stored",
     )
     shown |= {"versions": versions}
-    return visit.problem(error, "record_form.html", typed=merged, etag=etag, **shown)
+    return _form(visit, error, typed=merged, etag=etag, **shown)
 
 
 def _stored(record: dict[str, Any]) -> dict[str, str]:
@@ -142,7 +168,7 @@ def _stored(record: dict[str, Any]) -> dict[str, str]:
 
 async def delete(visit: Visit) -> Response:
     record = await visit.ask("GET", _url(visit))
-    search = f"/schemas/{record['schema'].split('/')[-2]}/search/"
+    schema = record["schema"].split("/")[-2]
     if not visit.sends:
         tried = {"erase": "true", "dry_run": "true"}
         costs = (await visit.ask("DELETE", _url(visit), params=tried))["costs"]
@@ -153,12 +179,13 @@ async def delete(visit: Visit) -> Response:
             thing={"name": "this record", "data": record["data"]},
             must_type=False,
             goes_with=[],
-            back=f"/records/{visit.id}/",
+            back=f"/records/{visit.id}/{_query(visit)}",
             wrong=False,
         )
     how = {"erase": "true"} if visit.text("erase") else None
     await visit.ask("DELETE", _url(visit), params=how)
-    return visit.go(search)
+    visit.desk.put(("deleted", schema), visit.id)
+    return visit.go(f"/schemas/{schema}/search/{_query(visit)}")
 
 
 def _names(schema: dict[str, Any]) -> list[str]:
@@ -167,7 +194,14 @@ def _names(schema: dict[str, Any]) -> list[str]:
 
 def _typed_texts(visit: Visit, schema: dict[str, Any]) -> dict[str, str]:
     """Text in the form by field name: fields are numbered there, as names may be anything."""
-    return {name: visit.text(f"value-{n}") for n, name in enumerate(_names(schema))}
+    return {name: _typed_text(visit, n) for n, name in enumerate(_names(schema))}
+
+
+def _typed_text(visit: Visit, position: int) -> str:
+    """What was typed for a field, with line ends as texts have them: browsers send CRLF."""
+    typed = visit.text(f"value-{position}").replace("\r\n", "\n")
+    offset = visit.text(f"offset-value-{position}")
+    return instant_of(typed, offset) if offset else typed
 
 
 def _typed_data(
@@ -182,8 +216,7 @@ def _typed_data(
     data: dict[str, Any] = {}
     types = types_of(schema["schema"])
     for position, name in enumerate(_names(schema)):
-        # Browsers send line ends as CRLF, whatever the text had.
-        typed = visit.text(f"value-{position}").replace("\r\n", "\n")
+        typed = _typed_text(visit, position)
         shown = visit.text(f"shown-{position}").replace("\r\n", "\n")
         if only_changed and typed == shown:
             continue

@@ -46,22 +46,24 @@ async def search(visit: Visit) -> Response:
 
 
 async def _search(visit: Visit, on: SchemaQuestion) -> Response:
+    if on.unknown:
+        return visit.render("unknown_question.html", 404, schema=on.schema, page="search")
     if not visit.sends:
         return await _show(visit, on, on.refused)
-    on.question = change(on.question, visit.text("do"), visit.form, on.types)
+    on.question = change(on.question, visit.text("do"), visit.form, on.types, on.listed)
     kept = keep_question(visit, on)
-    path = f"/schemas/{visit.id}/search/{on.query}"
     if kept and "hx-request" not in visit.request.headers:
-        return visit.go(path)
+        return visit.go(f"/schemas/{visit.id}/search/{on.query}")
     response = await _show(visit, on)
-    response.headers["HX-Replace-Url"] = visit.at + path
+    header, address = on.address(visit, "search")
+    response.headers[header] = address
     return response
 
 
 async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = None) -> Response:
     question = on.question
     answer: dict[str, Any] = {"count": None, "results": [], "next_cursor": None}
-    reasons: list[str] = []
+    reasons: list[explanations.Reason] = []
     sealed: dict[str, Any] = {}
     try:
         if on.down is not None:
@@ -96,6 +98,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "question": question,
         "query": on.query,
         "q": on.name,
+        "deleted": visit.desk.take(("deleted", visit.id), str) is not None,
         "edited": on.edited,
         "opens": not visit.sends,
         "found": answer,

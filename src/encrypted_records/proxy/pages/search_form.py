@@ -29,6 +29,8 @@ from encrypted_records.proxy.pages.comparisons import (
 
 PAGE_RECORDS = 50
 MAX_FILTERS = 100
+#: Types whose values are days or instants.
+DATED = ("date", "date-time")
 _TYPED_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
 
 
@@ -67,6 +69,8 @@ class Filter:
             low, high = self.first.strip(), self.second.strip()
             if low and high:
                 return self.name, phrase, f"{low} and {high}"
+            if not low and not high:
+                return self.name, phrase, ""
             phrase = self.phrases(types)["ge" if low else "le"][0]
             return self.name, phrase, low or high
         if self.folds(types):
@@ -200,6 +204,12 @@ class Question:
         ]
         return f"{zlib.crc32(msgspec.json.encode((filters, self.any_of))):08x}"
 
+    def applied(self, types: Mapping[str, str]) -> tuple[object, ...]:
+        """Differs where the answer does, or how it is shown. A filter that nothing was typed into
+        does not count yet."""
+        ordered = (self.order, self.descending, self.start, *self.pages)
+        return self.mark(types), ordered, tuple(self.hidden), self.dense, self.sealed
+
     def sort(self, name: str) -> None:
         """By this field; the other way round when it is so already; the third time, as stored."""
         if self.order != name:
@@ -219,6 +229,35 @@ class Question:
         self.filters.append(by)
         self.begin()
 
+    def own_pick(self, name: str, types: Mapping[str, str]) -> Filter | None:
+        """The filter that lists values of a field, which a picture of the field changes."""
+        for one in self.filters:
+            alone = one.narrows or not self.any_of or len(self.filters) == 1
+            if one.name == name and one.op in ("eq", "in") and alone and not one.folds(types):
+                return one if one.is_filled(types) else None
+        return None
+
+    def toggle(self, by: Filter, types: Mapping[str, str]) -> None:
+        """Add a value to those that a field must have, or take it away; begin at the first page.
+
+        A text of several lines cannot be listed with others, and takes their place.
+        """
+        own = self.own_pick(by.name, types) if by.op == "eq" else None
+        if own is None:
+            self.narrow(by)
+            return
+        (value,) = by.values
+        values = [one for one in own.values if one != value]
+        if len(values) == len(own.values):
+            values.append(value)
+        if any(len(one.splitlines()) > 1 for one in values):
+            values = values[-1:]
+        if values:
+            own.op, own.values = "eq" if len(values) == 1 else "in", values
+        else:
+            self.filters.remove(own)
+        self.begin()
+
     def says(self, types: Mapping[str, str]) -> list[tuple[str, tuple[str, str, str]]]:
         """The filters that count, each with the word that goes before it."""
         together, alone = self._parts(types)
@@ -226,9 +265,11 @@ class Question:
         said = [(link if at else "where", one.says(types)) for at, one in enumerate(together)]
         return said + [("and" if said else "where", one.says(types)) for one in alone]
 
-    def _parts(self, types: Mapping[str, str]) -> tuple[list[Filter], list[Filter]]:
+    def _parts(
+        self, types: Mapping[str, str], without: Filter | None = None
+    ) -> tuple[list[Filter], list[Filter]]:
         """The filters that count: those that go together, and those that fit in any case."""
-        filled = [one for one in self.filters if one.is_filled(types)]
+        filled = [one for one in self.filters if one.is_filled(types) and one is not without]
         narrows = [one for one in filled if one.narrows and self.any_of]
         return [one for one in filled if one not in narrows], narrows
 
@@ -246,15 +287,18 @@ class Question:
             query["order_by"] = [{"field": self.order, "descending": self.descending}]
         return query
 
-    def where(self, types: Mapping[str, str]) -> dict[str, Any] | None:
-        """The condition of all filters; None of no filter.
+    def where(
+        self, types: Mapping[str, str], without: Filter | None = None
+    ) -> dict[str, Any] | None:
+        """The condition of all filters but ``without``; None of no filter.
 
         Raises:
             InvalidQuery: something typed is no number.
         """
         flaws: list[Flaw] = []
         together, alone = (
-            [condition_of(one, types, flaws) for one in some] for some in self._parts(types)
+            [condition_of(one, types, flaws) for one in some]
+            for some in self._parts(types, without)
         )
         if flaws:
             raise InvalidQuery("a filter cannot be read", flaws=tuple(flaws), hint="")

@@ -6,6 +6,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from encrypted_records.proxy.pages import formatting, static_files, wording
 from encrypted_records.proxy.pages.help_targets import find_help
+from encrypted_records.proxy.pages.widgets import is_day, widget_of
 
 templates = Environment(
     loader=PackageLoader("encrypted_records.proxy.pages"),
@@ -18,4 +19,6 @@ templates = Environment(
 )
 templates.filters |= formatting.FILTERS
 templates.filters |= {"said": wording.said_of, "flaws_of": wording.flaws_of}
+templates.filters |= {"is_day": is_day}
 templates.globals |= {"static": static_files.address_of, "find_help": find_help}
+templates.globals |= {"widget_of": widget_of}

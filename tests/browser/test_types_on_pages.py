@@ -1,0 +1,237 @@
+"""Forms, filters and pictures know the types of fields, and lead back to where one came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Dialog, expect
+
+from tests.browser.conftest import visiting
+from tests.browser.visitor import IN_FLIGHT, Visitor
+from tests.support.service import Account, Service, call
+
+WARDS = ("north", "south")
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "formats": "enforced",
+    "properties": {
+        "name": {"type": "string"},
+        "born": {"type": "string", "format": "date"},
+        "admitted": {"type": "string", "format": "date-time"},
+        "ward": {"type": "string", "enum": list(WARDS)},
+        "insured": {"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1},
+        "cost": {"type": "number", "minimum": 0, "maximum": 1000, "precision": 2},
+        "what was written down when the patient came in for the first time": {"type": "string"},
+    },
+    "required": ["ward"],
+}
+
+
+@dataclass(frozen=True)
+class Clinic:
+    visitor: Visitor
+    schema: str
+    account: Account
+
+    def go(self, page: str) -> None:
+        self.visitor.go(f"/schemas/{self.schema}/{page}/")
+
+
+@pytest.fixture(scope="module")
+def clinic(chromium: Browser, site: Service) -> Iterator[Clinic]:
+    account = site.new_account()
+
+    def post(path: str, body: Any) -> Any:
+        answer = call("POST", site.proxy_url + path, body, auth=account.auth)
+        assert answer.status == 201, answer
+        return answer.json()
+
+    dataset = post("/api/datasets/", {"name": "Clinic", "organization": account.organization})
+    body = {"name": "Visits", "dataset": dataset["url"], "schema": DEFINITION}
+    schema = post("/api/schemas/", body)
+    rows = [
+        {"name": f"Patient {n}", "ward": "south" if n % 3 else "north", "born": f"19{30 + n}-05-05"}
+        for n in range(60)
+    ]
+    post("/api/records/ingest/", [{"schema": schema["url"], "data": row} for row in rows])
+    with visiting(chromium, site) as visitor:
+        visitor.log_in(account)
+        visitor.be_let_in(account)
+        yield Clinic(visitor, schema["id"], account)
+
+
+def test_each_field_has_the_control_of_its_type_and_stores_what_it_says(clinic: Clinic) -> None:
+    visitor, page = clinic.visitor, clinic.visitor.page
+    clinic.go("add")
+    kinds = [page.locator(f"#value-{n}").get_attribute("type") for n in (0, 1, 2, 5)]
+    assert kinds == ["text", "date", "datetime-local", "number"]
+    assert visitor.serious_flaws() == []
+
+    visitor.press("Store the record")
+    expect(page.locator("#value-3")).to_be_focused()
+    expect(page.locator("main .problem")).not_to_contain_text("row 1")
+    page.locator("#value-1").fill("1980-12-31")
+    page.locator("#value-2").fill("2026-01-31T08:30")
+    page.get_by_label("admitted, offset from UTC").fill("+02:00")
+    page.locator("#value-3").select_option("south")
+    page.get_by_label("no", exact=True).check()
+    page.locator("#value-5").fill("12.5")
+    visitor.press("Store the record")
+    visitor.expect_heading("Record of Visits")
+    expect(page.locator(".notice.good")).to_have_text("The record is stored.")
+    said = page.locator("dd.value").all_inner_texts()
+    expected = ["missing", "1980-12-31", "2026-01-31T08:30:00+02:00", "south", "false", "12.50"]
+    assert said == [*expected, "missing"]
+
+    # What is not touched is not changed.
+    visitor.press("Edit")
+    page.locator("#value-0").fill("Somebody")
+    with page.expect_request(lambda request: request.method == "POST"):
+        visitor.press("Save")
+    expect(page.locator(".notice.good")).to_have_text("The record is saved.")
+    assert page.locator("dd.value").all_inner_texts() == ["Somebody", *expected[1:], "missing"]
+
+
+def test_after_an_edit_and_a_deletion_the_filters_are_still_there(clinic: Clinic) -> None:
+    visitor, page = clinic.visitor, clinic.visitor.page
+    clinic.go("search")
+    visitor.add_filter(0, "ward", "is", "north")
+    visitor.press("Apply")
+    expect(page.locator(".found")).to_contain_text("20 records")
+    visitor.open_record(3)
+    page.locator("#panel").get_by_role("link", name="Edit").click()
+    page.locator("#value-0").fill("Somebody else")
+    visitor.press("Save")
+    expect(page.locator("main")).to_contain_text("3 of 20 on this page")
+    visitor.press("Back to the results")
+    expect(page.locator(".found")).to_contain_text("20 records")
+
+    visitor.open_record(3)
+    page.locator("#panel").get_by_role("link", name="Delete").click()
+    visitor.press("Delete permanently")
+    expect(page.locator(".notice.good")).to_have_text("The record was deleted.")
+    expect(page.locator(".found")).to_contain_text("19 records")
+
+
+def test_a_form_with_something_typed_is_not_left_without_a_question(clinic: Clinic) -> None:
+    page = clinic.visitor.page
+    clinic.go("add")
+    page.locator("#value-0").press_sequentially("Somebody")
+    asked: list[str] = []
+
+    def answer(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    page.on("dialog", answer)
+    page.get_by_role("link", name="Overview").click()
+    clinic.visitor.expect_heading("Overview")
+    assert asked == ["beforeunload"]
+
+
+def test_a_record_stands_beside_the_table_and_covers_nothing(clinic: Clinic) -> None:
+    visitor, page = clinic.visitor, clinic.visitor.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    clinic.go("search")
+    visitor.open_record(2)
+    panel = page.locator("#panel").bounding_box()
+    table = page.locator("#grid").bounding_box()
+    tools = page.locator(".tools").bounding_box()
+    assert panel and table and tools
+    assert table["x"] + table["width"] <= panel["x"]
+    assert tools["x"] + tools["width"] <= panel["x"]
+    # A field with a long name leaves its value room.
+    widths = page.locator("#panel dd.value").evaluate_all("all => all.map(e => e.offsetWidth)")
+    assert min(widths) > 200
+    page.set_viewport_size({"width": 1100, "height": 800})
+
+
+def test_dates_are_drawn_year_by_year_and_chosen_in_a_calendar(clinic: Clinic) -> None:
+    page = clinic.visitor.page
+    clinic.go("search")
+    page.locator("#facet-1").scroll_into_view_if_needed()
+    years = page.locator("#facet-1 .hit title")
+    expect(years.first).to_have_text(re.compile("^1930: 1 record "))
+    assert years.count() == 60
+    first, last = (page.locator(f"#{end}-1") for end in ("from", "to"))
+    expect(first).to_have_attribute("type", "date")
+    first.fill("1940-01-01")
+    last.fill("1949-12-31")
+    page.locator("#range-1").click()
+    expect(page.locator(".found")).to_contain_text("10 records")
+    page.locator("#pill-0").click()
+    expect(page.locator("#value-0")).to_have_attribute("type", "date")
+    expect(page.locator("#second-0")).to_have_value("1949-12-31")
+
+
+def test_a_picked_value_stays_among_the_others_of_its_picture(clinic: Clinic) -> None:
+    page = clinic.visitor.page
+    clinic.go("search")
+    wards = page.locator("#facet-3 .bars button")
+
+    def pick(ward: str) -> None:
+        page.locator("#facet-3").scroll_into_view_if_needed()
+        wards.filter(has_text=ward).click()
+
+    page.locator("#facet-3").scroll_into_view_if_needed()
+    expect(wards).to_have_count(2)
+    many = {ward: int(wards.filter(has_text=ward).inner_text().split()[-1]) for ward in WARDS}
+    pick("north")
+    expect(page.locator(".found")).to_contain_text(f"{many['north']} records")
+    page.locator("#facet-3").scroll_into_view_if_needed()
+    expect(wards).to_have_count(2)
+    expect(wards.filter(has_text="north")).to_have_attribute("aria-pressed", "true")
+    expect(wards.filter(has_text="south")).to_contain_text(str(many["south"]))
+    assert clinic.visitor.serious_flaws() == []
+    pick("south")
+    expect(page.locator(".pill")).to_contain_text("is one of")
+    expect(page.locator(".found")).to_contain_text(f"{sum(many.values())} records")
+    pick("north")
+    expect(page.locator(".found")).to_contain_text(f"{many['south']} records")
+    pick("south")
+    expect(page.locator(".pill")).to_have_count(0)
+
+
+def test_a_text_is_looked_for_anywhere_and_an_exact_one_that_fails_leads_on(
+    clinic: Clinic,
+) -> None:
+    visitor, page = clinic.visitor, clinic.visitor.page
+    clinic.go("search")
+    visitor.press("Add a filter")
+    page.locator("#value-0").fill("PATIENT 59")
+    visitor.press("Apply")
+    expect(page.locator(".found")).to_contain_text("1 record")
+
+    page.locator("#pill-0").click()
+    with page.expect_response("**/search/"):
+        page.locator("#op-0").select_option(label="is")
+    expect(page.locator(IN_FLIGHT)).to_have_count(0)
+    page.locator("#value-0").fill("tient 59")
+    page.locator("#spelling-0").uncheck()
+    visitor.press("Apply")
+    expect(page.locator(".found")).to_contain_text("0 records")
+    visitor.press("anywhere in it, in any spelling")
+    expect(page.locator(".found")).to_contain_text("1 record")
+
+
+def test_a_browser_that_was_not_let_in_is_asked_for_a_code_where_it_needs_one(
+    clinic: Clinic, visitor: Visitor
+) -> None:
+    page = visitor.page
+    visitor.log_in(clinic.account)
+    organization = clinic.account.organization.removeprefix("/api")
+    visitor.go(f"{organization}invite/")
+    expect(page.get_by_label("E-mail address")).to_have_count(0)
+    visitor.go("/keyring/")
+    expect(page.get_by_role("button", name="Show the words to write down")).to_have_count(0)
+    assert visitor.serious_flaws() == []
+    visitor.type("A code, or the 24 words of your keyring", visitor.site.code_for(clinic.account))
+    visitor.press("Let this browser in")
+    visitor.expect_heading("Keyring")
+    visitor.prove("show", clinic.account)
+    visitor.press("Show the words to write down")
+    expect(page.locator(".phrase li")).to_have_count(24)
