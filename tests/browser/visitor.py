@@ -26,6 +26,8 @@ PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
 #: What htmx has asked for and not yet put into the page.
 IN_FLIGHT = ".htmx-request, .htmx-swapping"
+#: Forms that have something done and are not answered yet.
+SENT_ONCE = "main form.htmx-request:not([data-repeatable])"
 #: Nothing that the page shows is still on its way: htmx marks what it has asked for, and pictures
 #: come into their places; beside records, into those that are in view.
 SETTLED = """() => {
@@ -86,6 +88,8 @@ class Visitor:
         link = main.get_by_role("link", name=name, exact=True)
         button.or_(link).first.wait_for()
         (button if button.count() else link).first.click()
+        # What is done next would break off a form that is on its way.
+        expect(self.page.locator(SENT_ONCE)).to_have_count(0)
 
     def type(self, label: str, text: str) -> None:
         self.page.get_by_label(label, exact=True).fill(text)
