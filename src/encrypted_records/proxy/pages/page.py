@@ -20,7 +20,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -281,7 +281,10 @@ class Visit:
 
     def go(self, path: str) -> Response:
         """Redirect after a form was processed: to another page, or to this one with its result."""
-        if "hx-request" in self.request.headers and path != self.path:
+        sent = self.request.headers
+        shown = urlsplit(sent.get("hx-current-url", "")).path
+        # A script would put the other page into the one that is shown, below its address.
+        if "hx-request" in sent and not (path == self.path and shown in ("", self.at + path)):
             return _elsewhere(self.at + path)
         return RedirectResponse(self.at + path, 303, headers=HEADERS)
 
