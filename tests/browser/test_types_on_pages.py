@@ -235,3 +235,41 @@ def test_a_browser_that_was_not_let_in_is_asked_for_a_code_where_it_needs_one(
     visitor.prove("show", clinic.account)
     visitor.press("Show the words to write down")
     expect(page.locator(".phrase li")).to_have_count(24)
+
+
+def test_on_a_phone_a_long_text_is_some_lines_of_its_card(clinic: Clinic) -> None:
+    page = clinic.visitor.page
+    schema = f"/api/schemas/{clinic.schema}/"
+    long = {"schema": schema, "data": {"name": "word " * 600, "ward": "north"}}
+    stored = call(
+        "POST",
+        f"{clinic.visitor.site.proxy_url}/api/records/ingest/",
+        [long],
+        auth=clinic.account.auth,
+    )
+    assert stored.status == 201, stored.body
+    page.set_viewport_size({"width": 390, "height": 844})
+    clinic.go("search")
+    clinic.visitor.press("Next page")
+    card = page.locator("tbody tr").filter(has_text="word word")
+    expect(card).to_be_visible()
+    height = card.evaluate("element => element.offsetHeight")
+    assert height < 250
+    expect(page.locator("table.records thead")).to_be_hidden()
+    expect(page.locator(".pager")).to_be_visible()
+    page.set_viewport_size({"width": 1100, "height": 800})
+
+
+def test_with_many_datasets_the_ends_of_the_sidebar_stay_in_view(
+    clinic: Clinic, visitor: Visitor
+) -> None:
+    account = clinic.visitor.site.new_account()
+    for number in range(20):
+        body = {"name": f"Dataset {number}", "organization": account.organization}
+        made = call("POST", f"{visitor.site.proxy_url}/api/datasets/", body, auth=account.auth)
+        assert made.status == 201, made.body
+    visitor.log_in(account)
+    side = visitor.page.get_by_role("navigation", name="Main")
+    expect(side.locator(".side-head")).to_be_in_viewport()
+    expect(side.get_by_role("button", name="Log out")).to_be_in_viewport()
+    expect(side.get_by_role("link", name="Dataset 19")).not_to_be_in_viewport()

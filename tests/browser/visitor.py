@@ -92,7 +92,11 @@ class Visitor:
         expect(self.page.locator(SENT_ONCE)).to_have_count(0)
 
     def type(self, label: str, text: str) -> None:
-        self.page.get_by_label(label, exact=True).fill(text)
+        field = self.page.get_by_label(label, exact=True)
+        if field.evaluate("element => element.localName") == "select":
+            field.select_option(text)
+        else:
+            field.fill(text)
 
     def expect_heading(self, text: str) -> None:
         """Wait for the page of this heading: a click returns before the next page is there."""

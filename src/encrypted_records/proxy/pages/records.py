@@ -60,14 +60,15 @@ def _form(visit: Visit, error: ErsError | None = None, **shown: Any) -> Response
     if error is None:
         return visit.render("record_form.html", wrong={}, first_wrong="", **shown)
     names = _names(shown["schema"])
-    wrong = {flaw.field: flaw.detail for flaw in reversed(error.flaws) if flaw.field in names}
+    said = {flaw.field: flaw.detail for flaw in reversed(error.flaws)}
+    wrong = {name: said[name] for name in names if name in said}
     if wrong and isinstance(error, InvalidRecords):
         error = InvalidRecords(
             "the record does not fit the schema, so nothing was stored",
             flaws=tuple(flaw for flaw in error.flaws if flaw.field not in wrong),
-            hint="correct the fields that are marked",
+            hint=f"correct the fields that are marked: {', '.join(wrong)}",
         )
-    first = next((name for name in names if name in wrong), "")
+    first = next(iter(wrong), "")
     return visit.problem(error, "record_form.html", wrong=wrong, first_wrong=first, **shown)
 
 
