@@ -255,7 +255,6 @@ def test_on_a_phone_a_long_text_is_some_lines_of_its_card(clinic: Clinic) -> Non
     expect(card).to_be_visible()
     height = card.evaluate("element => element.offsetHeight")
     assert height < 250
-    expect(page.locator("table.records thead")).to_be_hidden()
     expect(page.locator(".pager")).to_be_visible()
     page.set_viewport_size({"width": 1100, "height": 800})
 
@@ -273,3 +272,14 @@ def test_with_many_datasets_the_ends_of_the_sidebar_stay_in_view(
     expect(side.locator(".side-head")).to_be_in_viewport()
     expect(side.get_by_role("button", name="Log out")).to_be_in_viewport()
     expect(side.get_by_role("link", name="Dataset 19")).not_to_be_in_viewport()
+
+
+def test_an_export_says_that_its_file_comes_and_leaves_the_page_as_it_is(clinic: Clinic) -> None:
+    page = clinic.visitor.page
+    clinic.go("search")
+    clinic.visitor.press("Export…")
+    with page.expect_download():
+        page.get_by_role("button", name="CSV", exact=True).click()
+    expect(page.locator("[data-download-said]")).to_contain_text("The file is on its way")
+    expect(page.locator("main")).not_to_have_attribute("aria-busy", "true")
+    assert not page.locator(".busy.shown").count()

@@ -55,14 +55,15 @@ export function whileBusy(promise) {
   return promise.finally(begin());
 }
 
-/** Another page is asked for by a link, or by a form that is sent as forms are. */
+/** Another page is asked for by a link, or by a form that is sent as forms are. A download leaves
+ * the page where it is. */
 function onLeave(event) {
-  if (event.defaultPrevented) return;
-  const link = event.target.closest?.("a[href]");
+  const asks = event.target.closest?.(event.type === "click" ? "a[href]" : "form");
+  if (!asks || event.defaultPrevented || asks.matches("[data-download]")) return;
   if (event.type === "click") {
     const held = event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey;
-    if (!link || held || link.target || link.hasAttribute("download")) return;
-    if (link.origin !== location.origin || link.getAttribute("href").startsWith("#")) return;
+    if (held || asks.target || asks.hasAttribute("download")) return;
+    if (asks.origin !== location.origin || asks.getAttribute("href").startsWith("#")) return;
   }
   leave ??= begin();
 }
@@ -81,7 +82,7 @@ export function showBusy() {
   });
   addEventListener("click", onLeave);
   addEventListener("submit", onLeave);
-  // Back to this page from the browser's memory, or the answer is not waited for any more.
+  // Back to this page from the browser's memory; or somebody stayed, and does something else.
   addEventListener("pageshow", stay);
-  addEventListener("keydown", ({ key }) => key === "Escape" && stay());
+  for (const type of ["pointerdown", "keydown"]) addEventListener(type, stay, true);
 }

@@ -50,8 +50,18 @@ function guardTyped() {
   });
 }
 
+/** [data-download]: the browser shows nothing before the file begins, so the form says that it will. */
+function sayDownloads() {
+  addEventListener("submit", ({ target }) => {
+    const said = target.querySelector("[data-download-said]");
+    if (target.matches("[data-download]") && said)
+      said.textContent = "The file is on its way. A large one begins after some seconds.";
+  });
+}
+
 /** Before htmx looks at the page. */
 export function sendForms() {
+  sayDownloads();
   guardTyped();
   for (const form of document.querySelectorAll("main form")) take(form);
   document.addEventListener("htmx:beforeProcessNode", ({ target }) => take(target));
