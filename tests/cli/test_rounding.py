@@ -267,3 +267,7 @@ def test_what_is_imported_keeps_its_decimals_or_is_refused(ers: Ers, tmp_path: P
     assert "rounded" not in said.one
     definition = json.loads(ers.done("schema", "get", said.one["schema"], "--definition").out)
     assert definition["rounding"] == "refuse"
+    finer = json.dumps({"price": 1.125})
+    refused = ers("record", "create", "--schema", said.one["schema"], "--file", "-", typed=finer)
+    assert refused.code == 6
+    assert "more than 2 decimals" in refused.err
