@@ -370,6 +370,9 @@ _MAKERS: dict[str, Callable[[Stage, str], Sent]] = {
     "POST /api/schemas/infer/": lambda stage, role: Sent(
         "/api/schemas/infer/", b"name\nAda\n", {"Content-Type": "text/csv"}
     ),
+    "POST /api/readings/detect/": lambda stage, role: Sent(
+        "/api/readings/detect/", b"name\nAda\n", {"Content-Type": "application/octet-stream"}
+    ),
     "POST /api/schemas/preview/": _at(
         "/api/schemas/preview/",
         lambda _: {"schema": DEFINITION, "sample": "name\nAda\n", "format": "csv"},

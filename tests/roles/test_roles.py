@@ -39,6 +39,7 @@ READ_BY_BODY = {
     "POST /api/schemas/{id}/verify/",
     "POST /api/datasets/{id}/search/",
     "POST /api/schemas/estimate/",
+    "POST /api/readings/detect/",
     "POST /api/schemas/infer/",
     "POST /api/schemas/preview/",
     "POST /api/records/aggregate/",

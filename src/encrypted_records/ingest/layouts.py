@@ -8,14 +8,21 @@ from encrypted_records.ingest.blocks import Parser, RecordStart
 from encrypted_records.ingest.charsets import TranscodedParser, Transcoder, settle
 from encrypted_records.ingest.parse_csv import MAX_HEADER_BYTES, CsvParser, Header, read_header
 from encrypted_records.ingest.parse_json_stream import ArrayParser, LinesParser
+from encrypted_records.ingest.reading.parser import Head, ReadingParser, read_head
+from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.model.charsets import Charset
 from encrypted_records.model.media_types import Format
 
-Layout = Header | parse_json_stream.Layout
+Layout = Header | Head | parse_json_stream.Layout
 
 
 def recognize(
-    start: bytes, kind: Format, *, final: bool, charset: Charset | None = None
+    start: bytes,
+    kind: Format,
+    *,
+    final: bool,
+    charset: Charset | None = None,
+    reading: Recipe | None = None,
 ) -> tuple[Layout, RecordStart] | None:
     """The layout, and where the first record begins; None if ``start`` is too short to show it.
 
@@ -23,12 +30,16 @@ def recognize(
         start: the upload's first bytes; all of it when ``final``.
         kind: CSV, or JSON; the first bytes show which layout of JSON it is.
         charset: of CSV, as the sender declares it.
+        reading: how the file is read, where it is not read as the formats demand.
 
     Raises:
-        InvalidRecords: ``csv_header``.
+        InvalidRecords: ``csv_header``; ``reading``: its columns are others.
         Malformed: neither an array nor an object begins here, or nothing does.
         BadInput: ``file_type``; CSV begins as text in another charset.
     """
+    if reading is not None:
+        head = read_head(start, reading, final=final)
+        return None if head is None else (head, head.start)
     if kind is Format.CSV:
         return _recognize_csv(start, settle(charset, start, final=final), final=final)
     layout = parse_json_stream.layout_of(start)
@@ -54,13 +65,21 @@ def _recognize_csv(
 
 
 def parser_for(
-    layout: Layout, start: RecordStart, *, schema_named: bool, charset: Charset | None = None
+    layout: Layout,
+    start: RecordStart,
+    *,
+    schema_named: bool,
+    charset: Charset | None = None,
+    reading: Recipe | None = None,
 ) -> Parser:
     """The parser of an upload's layout, from ``start`` on.
 
     Args:
         charset: of CSV, as :func:`settle` gives it.
     """
+    if isinstance(layout, Head):
+        assert reading is not None
+        return ReadingParser(reading, layout, start)
     if isinstance(layout, Header):
         if charset is None:
             return CsvParser(layout, start)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from encrypted_records.cli.commands.import_file import ReadingOptions, import_file, takes_reading
 from encrypted_records.cli.commands.upload_job import warn_of_rounding
+from encrypted_records.cli.input.proposed_rules import Asked, asked_for
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.profiles import ProfileOption
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 _URL = "ERS_IMPORT_URL"
 
 
-@click.command("import", short_help="Bring a table of PostgreSQL or a file of columns over.")
+@click.command("import", short_help="Bring a file, or a table of PostgreSQL, over.")
 @click.argument("source", required=False)
 @click.option("--table", metavar="NAME", help="Of PostgreSQL: people, or sales.orders.")
 @click.option("--key", multiple=True, metavar="COLUMN", help="Instead of its primary key.")
@@ -39,12 +42,9 @@ _URL = "ERS_IMPORT_URL"
     help="Rows that are stored at once, whole or not at all.",
 )
 @click.option("--skip-invalid", is_flag=True, help="Store the good rows, count the others.")
-@click.option(
-    "--unique",
-    multiple=True,
-    metavar="COLUMN",
-    help="Let no two records have one value of this column.",
-)
+@click.option("--yes", is_flag=True, help="Do not ask; of a file, take what is certain.")
+@asked_for
+@takes_reading
 @connected(organization=True)
 @takes_output
 async def import_(
@@ -56,11 +56,18 @@ async def import_(
     name: str | None,
     page_rows: int,
     skip_invalid: bool,
-    unique: tuple[str, ...],
+    yes: bool,
+    asked: Asked,
+    reading: ReadingOptions,
     output: Output,
 ) -> int:
-    """Make an encrypted schema of SOURCE: a table of PostgreSQL by its URL, or a file of Parquet,
-    Arrow or Feather. Fields have the types that are declared there, and columns that must not be
+    """Make an encrypted schema of SOURCE: a file as people have it, of CSV in whatever form; a file
+    of Parquet, Arrow or Feather; or a table of PostgreSQL by its URL.
+
+    Of CSV, delimiter, charset, header, decimal marks and dates are found out and shown before
+    anything is stored. What cannot be known is asked, by an option, and else stays text.
+
+    Of the others, fields have the types that are declared there, and columns that must not be
     null are required.
 
     It goes page by page, each stored whole or not at all. After an interruption, even a kill, the
@@ -71,13 +78,26 @@ async def import_(
 
     \b
     Examples:
+      ers import kunden.csv --dataset shop
       ers import people.parquet --dataset medical
       ers import "$SHOP" --table public.customers --dataset shop
     """
     from encrypted_records.cli.input.import_schema import make_schema  # noqa: PLC0415 - slow
     from encrypted_records.cli.input.importer import Import  # noqa: PLC0415 - slow
-    from encrypted_records.cli.input.proposed_rules import Asked  # noqa: PLC0415 - slow
 
+    if source and is_text_file(source):
+        if table is not None or key:
+            raise InvalidSetting("--table and --key are for PostgreSQL")
+        return await import_file(
+            *(session, source, dataset, name, reading, asked, output),
+            yes=yes,
+            skip_invalid=skip_invalid,
+        )
+    if reading.as_json() or asked.tight or asked.enum:
+        raise InvalidSetting(
+            "columns of PostgreSQL, Parquet and Arrow have types of their own",
+            hint="--unique and --required can be added",
+        )
     given = bool(source)
     origin = await _table(source or os.environ.get(_URL, ""), table, key, given=given)
     work = Import(session, origin, skip_invalid, page_rows)
@@ -89,7 +109,7 @@ async def import_(
             except NotFound:
                 work.forget()  # deleted since: it begins again
         if schema is None:
-            schema = await make_schema(session, origin, dataset, name, Asked(unique=unique))
+            schema = await make_schema(session, origin, dataset, name, asked)
             work.begin(schema)
         done = await work.run(schema, await origin.total())
         work.forget()
@@ -101,6 +121,12 @@ async def import_(
         warn(f"{format_count(done.rejected, 'row')} did not fit and were left out")
         return REJECTED
     return DONE
+
+
+def is_text_file(source: str) -> bool:
+    """Whether a source is a file of rows, and not a table or a file of columns."""
+    is_table = source.startswith(("postgresql://", "postgres://"))
+    return not is_table and Path(source).suffix.lower() not in (".parquet", ".arrow", ".feather")
 
 
 async def _table(

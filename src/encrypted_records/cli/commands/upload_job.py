@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -46,6 +47,7 @@ class Order:
     on_conflict: OnConflict | None = None
     by: tuple[str, ...] = ()
     again: bool = False
+    reading: bytes | None = None
 
     @property
     def members(self) -> dict[str, Any]:
@@ -56,6 +58,7 @@ class Order:
             "on_conflict": self.on_conflict,
             "by": self.by,
             "again": self.again,
+            "reading": self.reading,
         }
 
 
@@ -218,6 +221,8 @@ async def _send_file(
     key = f"{session.address} {order.schema} {order.skip_invalid} {file.mark}"
     if order.again:
         key = f"again {key}"
+    if order.reading is not None:
+        key = f"{hashlib.sha256(order.reading).hexdigest()[:16]} {key}"
     if order.on_conflict:
         key = f"{order.on_conflict} {','.join(order.by)} {key}"
     begun_upload = begun.read().get(key)

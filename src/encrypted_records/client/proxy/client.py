@@ -6,6 +6,7 @@ Numbers keep their exact value in both directions: they leave as JSON numbers an
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -240,6 +241,27 @@ class ProxyClient(
             data=sample,
             headers={"Content-Type": media_type},
             params={name: "true" for name, wanted in wishes.items() if wanted},
+        )
+        return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
+
+    async def detect(
+        self, head: bytes, size: int | None, said: bytes = b"", *, tight: bool = False
+    ) -> Mapping[str, Any]:
+        """How a file is read, and a proposed definition, as docs/http-api.md describes it.
+
+        Args:
+            head: its first bytes; all of it where ``size`` is None or no more.
+            said: what is known of the reading, as JSON.
+        """
+        headers = {"Content-Type": "application/octet-stream"}
+        headers |= {} if size is None else {"X-File-Size": str(size)}
+        headers |= {"X-Reading": base64.b64encode(said).decode()} if said else {}
+        answer = await self._transport.request(
+            "POST",
+            "/api/readings/detect/",
+            data=head,
+            headers=headers,
+            params={"tight": "true"} if tight else {},
         )
         return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
 

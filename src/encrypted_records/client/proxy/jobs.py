@@ -57,6 +57,7 @@ class Jobs(Connection):
         by: Sequence[str] = (),
         again: bool = True,
         filename: str = "",
+        reading: bytes | None = None,
     ) -> str:
         """Begin a job with records of any number, in one request; its id.
 
@@ -72,11 +73,13 @@ class Jobs(Connection):
             by: the fields of a unique set, by which a row finds the record that it replaces.
             again: store them once more, if the same bytes were stored in the schema before.
             filename: of the file that they come from; the proxy alone keeps it.
+            reading: how the bytes are read, as ``detect`` gives it: the JSON of a recipe.
 
         Raises:
             Conflict: ``uploaded_before``, unless it is ``again``.
         """
         told = on_repeat(on_conflict, again=again) | ({"filename": filename} if filename else {})
+        told |= name_reading(reading)
         answer = await self._transport.request(
             "POST",
             "/api/jobs/upload/",
@@ -181,6 +184,10 @@ def upload_metadata(told: Mapping[str, str]) -> dict[str, str]:
 
 def name_schema(schema: str | None) -> dict[str, str]:
     return {} if schema is None else {"schema": schema}
+
+
+def name_reading(reading: bytes | None) -> dict[str, str]:
+    return {} if reading is None else {"reading": reading.decode()}
 
 
 def name_set(by: Sequence[str]) -> dict[str, str]:

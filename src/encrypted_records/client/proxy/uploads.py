@@ -17,6 +17,7 @@ from encrypted_records.client.proxy.connection import Connection
 from encrypted_records.client.proxy.jobs import (
     OnConflict,
     job_headers,
+    name_reading,
     name_schema,
     name_set,
     on_repeat,
@@ -94,6 +95,7 @@ class Uploads(Connection):
         on_conflict: OnConflict | None = None,
         by: Sequence[str] = (),
         again: bool = False,
+        reading: bytes | None = None,
     ) -> tuple[str, str]:
         """Announce a regular file; the path of its upload, and the id of its job.
 
@@ -111,6 +113,7 @@ class Uploads(Connection):
             "ends": await runtime.in_thread(file.digest_of_ends),
         }
         told |= name_schema(schema) | name_set(by) | on_repeat(on_conflict, again=again)
+        told |= name_reading(reading)
         headers = job_headers(batch_size, skip_invalid, on_conflict)
         return await self._begin(told, {"Upload-Length": str(size)}, headers)
 

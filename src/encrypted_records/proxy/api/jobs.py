@@ -28,6 +28,8 @@ from encrypted_records.errors import (
     Unsupported,
 )
 from encrypted_records.http import problem
+from encrypted_records.ingest.reading.charset import refused
+from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.listening.sockets import go_on_with
 from encrypted_records.model.charsets import Charset, charset_of, require_utf8
 from encrypted_records.model.media_types import MEDIA_TYPES, Format
@@ -190,6 +192,7 @@ def _options(request: Request, metadata: Mapping[str, bytes]) -> JobOptions:
         named=schema_asked(request) if "schema" in request.query_params else None,
         batch_size=Named.of(request.headers, "X-Batch-Size"),
         on_invalid=Named.of(request.headers, "X-On-Invalid"),
+        reading=metadata.get("reading"),
     )
 
 
@@ -229,13 +232,20 @@ def options_of(
     on_conflict: Named | None = None,
     by: Named | None = None,
     resumable: bool = False,
+    reading: bytes | None = None,
 ) -> JobOptions:
     """Options from the texts of a request.
 
     Raises:
         Malformed: ``invalid_header``: one of them is not valid.
         Unsupported: ``unsupported_charset``: JSON in another charset than UTF-8.
+        InvalidRecords: ``reading``: it is not one.
     """
+    if reading is not None:
+        read_recipe(reading)
+        kind, charset = Format.CSV, None
+        if named is None:
+            raise refused("a file that is read by a reading names no schema", "name it: ?schema=")
     if kind is not Format.CSV:
         require_utf8(charset)
         charset = None
@@ -267,6 +277,7 @@ def options_of(
         once=on_repeat is not None and on_repeat.text == "refuse",
         on_conflict=cast(OnConflict | None, on_conflict and on_conflict.text),
         by=names,
+        reading=reading,
     )
 
 

@@ -15,6 +15,7 @@ from encrypted_records.proxy.api import (
     older_keys,
     openapi,
     people,
+    readings,
     record_changes,
     records,
     repair,
@@ -31,6 +32,7 @@ from encrypted_records.proxy.api import (
 from encrypted_records.proxy.api.endpoint import routes_of
 
 ROUTES = routes_of(
+    readings.endpoint,
     records.endpoint,
     record_changes.endpoint,
     search.endpoint,

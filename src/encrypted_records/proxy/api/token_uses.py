@@ -30,6 +30,7 @@ READING = frozenset(
         ("POST", "/api/records/export/"),
         ("POST", "/api/datasets/{id}/search/"),
         ("GET", "/api/records/status/"),
+        ("POST", "/api/readings/detect/"),
         ("POST", "/api/schemas/infer/"),
         ("POST", "/api/schemas/preview/"),
         ("POST", "/api/schemas/estimate/"),

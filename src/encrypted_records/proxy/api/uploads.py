@@ -263,5 +263,6 @@ def _options(request: Request, metadata: Mapping[str, bytes]) -> JobOptions:
         on_repeat=say("on_repeat"),
         on_conflict=Named.of(headers, "X-On-Conflict") or say("on_conflict"),
         by=say("by"),
+        reading=metadata.get("reading"),
         resumable=True,
     )

@@ -45,7 +45,8 @@ class JobOptions:
 
     ``named``: the schema of records that name none. ``skip``: store the good rows
     if some are bad. ``resumable``: whether the upload may continue after an interruption.
-    ``charset``: of CSV; None is UTF-8. ``once``: refuse a file that was stored before; it is not
+    ``charset``: of CSV; None is UTF-8. ``reading``: how the file is read, as the JSON of a recipe;
+    it is kept sealed, beside the job. ``once``: refuse a file that was stored before; it is not
     kept. ``on_conflict``: what becomes of rows with values of unique fields that others have; None
     is as of rows that do not fit. ``by``: the fields by which a row finds the record that it
     replaces; empty are those of the only set. ``work``: a job that seals again has ``named`` and no
@@ -58,6 +59,7 @@ class JobOptions:
     skip: bool = False
     resumable: bool = False
     charset: Charset | None = None
+    reading: bytes | None = field(default=None, compare=False, repr=False)
     once: bool = field(default=False, compare=False)
     on_conflict: OnConflict | None = None
     by: tuple[str, ...] = ()
@@ -102,6 +104,8 @@ class Job:
     packs: int = 0
     packed: int = 0
     rounded: Mapping[str, int] = field(default_factory=dict)
+    #: the reading, sealed
+    sealed_reading: bytes | None = field(default=None, repr=False)
 
     @property
     def batches(self) -> int:

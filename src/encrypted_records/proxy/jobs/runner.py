@@ -312,6 +312,7 @@ class JobRunner:
             named=job.options.named,
             own_hosts=self._own_origins,
             charset=job.options.charset,
+            reading=await runtime.in_thread(self._uses.secrets.open_reading, job),
         )
 
     # --- check ------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 """Seals what a job keeps on disk: its token, its list of errors, some bad
-rows, and the note of its file.
+rows, the note of its file, and how it is read.
 
 The keys are of the user's keyring (docs/SPEC.md, section 12), so that a job waits while the keyring
 is locked, and a copy of the folder is no use to continue the job or to read the errors.
@@ -52,6 +52,16 @@ class JobSecrets:
     def open_note(self, holder: Holder, job: bytes, sealed: bytes) -> FileNote:
         """Undo :meth:`seal_note`, for the owner of the job; raises as :meth:`open_token`."""
         return file_note.decode(self._open(holder, job, "file", sealed))
+
+    def seal_reading(self, holder: Holder, job: bytes, reading: bytes) -> bytes:
+        return self._seal(holder, job, "reading", reading)
+
+    def open_reading(self, job: Job) -> bytes | None:
+        """How the job's file is read; None where nothing is said. Raises as :meth:`open_token`."""
+        if job.sealed_reading is None:
+            return None
+        holder = Holder.of_accepted_work(job.user)
+        return self._open(holder, job.id, "reading", job.sealed_reading)
 
     def seal_errors(self, job: Job, errors: Sequence[Flaw], kind: str = "flaws") -> list[bytes]:
         """The list in pieces of 500; ``kind`` is what the list is of."""

@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -29,6 +30,8 @@ from encrypted_records.errors import (
 from encrypted_records.ingest.check import MAX_ERRORS
 from encrypted_records.ingest.layouts import Layout, recognize
 from encrypted_records.ingest.parse_csv import Header, bad_schema, check_columns
+from encrypted_records.ingest.reading.parser import Head, check_fields
+from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
 from encrypted_records.proxy.jobs.bodies import gather, schema_of_header
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
 from encrypted_records.proxy.jobs.file_note import END_BYTES, FileNote
@@ -105,6 +108,11 @@ class BatchJobs:
         keyring = await runtime.in_thread(self._uses.keyrings.of, caller)
         token, kept = await self._make_token(caller, job.id)
         await self._enter_token(caller, job.id, token)
+        if options.reading is not None:
+            reading = await runtime.in_thread(
+                self._uses.secrets.seal_reading, caller, job.id, options.reading
+            )
+            job = replace(job, sealed_reading=reading)
         sealed = None
         if note is not None:
             sealed = await runtime.in_thread(self._uses.secrets.seal_note, caller, job.id, note)
@@ -200,26 +208,46 @@ class BatchJobs:
             BadInput: as :meth:`receive`; also where the caller reaches no schema of the id that the
                 header or the request names.
         """
+        reading = None if options.reading is None else read_recipe(options.reading)
         recognized = await runtime.in_thread(
-            recognize, start, options.kind, final=final, charset=options.charset
+            recognize,
+            start,
+            options.kind,
+            final=final,
+            charset=options.charset,
+            reading=reading,
         )
         if recognized is not None:
-            await self._check_header(caller, options, recognized[0])
+            await self._check_header(caller, options, recognized[0], reading)
         return recognized is not None
 
-    async def _check_header(self, caller: Holder, options: JobOptions, layout: Layout) -> None:
-        if not isinstance(layout, Header):
+    async def options_of(self, job: Job) -> JobOptions:
+        """The options of a job, with what is kept sealed of them."""
+        reading = await runtime.in_thread(self._uses.secrets.open_reading, job)
+        return replace(job.options, reading=reading)
+
+    async def _check_header(
+        self, caller: Holder, options: JobOptions, layout: Layout, reading: Recipe | None
+    ) -> None:
+        if not isinstance(layout, Header | Head):
             return
-        schema = schema_of_header(layout, options.named)
+        schema = options.named if reading else None
+        if schema is None:
+            assert isinstance(layout, Header)
+            schema = schema_of_header(layout, options.named)
         try:
             state = await self._uses.schemas.load(caller, schema)
         except NotFound:
             detail, code = "names no schema that you can reach", "unknown_reference"
-            if layout.schema is not None:
+            if isinstance(layout, Header) and layout.schema is not None:
                 raise bad_schema(detail, code) from None
             flaws = (Flaw(code, detail, parameter="schema"),)
             raise BadInput(f"the request {detail}", flaws=flaws) from None
-        check_columns(layout.names, state.definition)
+        if isinstance(layout, Header):
+            check_columns(layout.names, state.definition)
+        elif reading is not None:
+            fields, required = list(state.definition.fields), sorted(state.definition.required)
+            check_fields(reading, fields, required)
 
     async def mark_received(self, caller: Holder | None, job: Job, size: int) -> None:
         """All bytes are in the spool: process them.

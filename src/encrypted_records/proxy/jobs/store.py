@@ -95,9 +95,9 @@ class JobStore:
         with self._database.writing() as database:
             database.execute(
                 "INSERT INTO job (id, user, csv, named, batch_size, skip, resumable, state,"
-                " created, charset, token, began, conflict, found_by, work) VALUES (:id, :user,"
-                " :csv, :named, :batch_size, :skip, :resumable, :state, :created, :charset, :token,"
-                " :began, :conflict, :found_by, :work)",
+                " created, charset, reading, token, began, conflict, found_by, work) VALUES (:id,"
+                " :user, :csv, :named, :batch_size, :skip, :resumable, :state, :created, :charset,"
+                " :reading, :token, :began, :conflict, :found_by, :work)",
                 {
                     "id": job.id,
                     "user": job.user,
@@ -109,6 +109,7 @@ class JobStore:
                     "state": job.state,
                     "created": job.created,
                     "charset": options.charset and options.charset.value,
+                    "reading": job.sealed_reading,
                     "token": token,
                     "began": job.began,
                     "conflict": options.on_conflict,

@@ -39,6 +39,8 @@ CREATE TABLE IF NOT EXISTS job (
     -- whether what it left at the API and in the spool is still to be dropped
     leftovers INTEGER NOT NULL DEFAULT 1,
     charset TEXT,
+    -- how the file is read, sealed
+    reading BLOB,
     -- SHA-256 of the API token that began it
     began BLOB,
     -- what becomes of rows whose values others have, and the names of the fields that find them
@@ -118,6 +120,7 @@ CREATE TABLE IF NOT EXISTS stored (
 #: Columns that earlier versions of the table lack.
 LATER = {
     "charset": "TEXT",
+    "reading": "BLOB",
     "began": "BLOB",
     "work": "TEXT",
     "conflict": "TEXT",
@@ -142,7 +145,7 @@ FORGET = (
 FORGET_WORK = FORGET[:-2]
 JOBS = (
     "SELECT id, user, csv, named, batch_size, skip, resumable, state, phase, size, processed,"
-    " total, flawed, error, created, finished, charset, began, received,"
+    " total, flawed, error, created, finished, charset, reading, began, received,"
     " checked, undone, conflict, found_by, conflicts, replaced, work, packs,"
     " packed, rounded"
     " FROM job LEFT JOIN about ON about.job = job.id "
@@ -227,6 +230,7 @@ def job_of(row: sqlite3.Row) -> Job:
         packs=row["packs"],
         packed=row["packed"],
         rounded=json.loads(row["rounded"] or "{}"),
+        sealed_reading=row["reading"],
         began=row["began"],
     )
 

@@ -57,7 +57,8 @@ class Handover:
         assert upload.length is not None
         try:
             metadata = header.metadata(status_of(upload, keyring).metadata or "")
-            await runtime.in_thread(self._check_start, upload, keyring, metadata)
+            if job.sealed_reading is None:
+                await runtime.in_thread(self._check_start, upload, keyring, metadata)
             once = metadata.get("on_repeat") == b"refuse"
             await self._jobs.accept(caller, job, upload.length, once=once)
         except (BadInput, UploadedBefore) as error:

@@ -90,7 +90,8 @@ class FirstBytes:
     async def _look(self, options: JobOptions, *, final: bool) -> bool:
         if len(self._start) < SHORTEST and not final:
             return False
-        check_start(self._start, self._kind, options.charset)
+        if options.reading is None:
+            check_start(self._start, self._kind, options.charset)
         return await self._jobs.look(self._caller, options, self._start, final=final)
 
     async def watch(self, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -120,7 +121,8 @@ class Judge:
             return nothing
         metadata = header.metadata(status_of(upload, keyring).metadata or "")
         start = await runtime.in_thread(self._read, upload, keyring)
-        return FirstBytes(self._jobs, caller, job.options, format_of(metadata), start)
+        options = await self._jobs.options_of(job)
+        return FirstBytes(self._jobs, caller, options, format_of(metadata), start)
 
     def _read(self, upload: Upload, keyring: Keyring) -> bytes:
         size = min(upload.offset, _ENOUGH_BYTES)

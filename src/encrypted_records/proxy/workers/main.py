@@ -20,6 +20,7 @@ from encrypted_records.index.segments.sorted_runs import Blocks, cut_columns
 from encrypted_records.ingest.charsets import GROWTH
 from encrypted_records.ingest.check import STANDARD, Checker, SchemaLookup
 from encrypted_records.ingest.parse_csv import Header, check_columns
+from encrypted_records.ingest.reading.parser import check_fields
 from encrypted_records.ingest.seal import build_columns, seal_columns
 from encrypted_records.ingest.tables import Columns
 from encrypted_records.model import ids, wire
@@ -34,7 +35,12 @@ from encrypted_records.proxy.workers.merge import merge
 from encrypted_records.proxy.workers.pack import pack
 from encrypted_records.proxy.workers.rebuild import rebuild
 from encrypted_records.proxy.workers.reseal import reseal
-from encrypted_records.proxy.workers.samples import estimate_of, preview_of, proposal_of
+from encrypted_records.proxy.workers.samples import (
+    estimate_of,
+    preview_of,
+    proposal_of,
+    reading_of,
+)
 from encrypted_records.proxy.workers.upload_rows import UploadReader, gather_chunk
 
 log = logging.getLogger(__name__)
@@ -94,15 +100,22 @@ def _result(task: messages.ToWorker) -> messages.Result:
             return merge(task)
         case messages.RebuildTask():
             return rebuild(task)
-        case messages.InferTask() | messages.PreviewTask() | messages.EstimateTask():
+        case (
+            messages.InferTask()
+            | messages.DetectTask()
+            | messages.PreviewTask()
+            | messages.EstimateTask()
+        ):
             return messages.JsonResult(_answer(task))
     raise TypeError("a reply came instead of a task")
 
 
-def _answer(task: messages.InferTask | messages.PreviewTask | messages.EstimateTask) -> bytes:
+def _answer(task: messages.SampleTask) -> bytes:
     match task:
         case messages.InferTask(sample, kind, wishes):
             return proposal_of(sample, kind, wishes)
+        case messages.DetectTask(sample, whole, said, tight):
+            return reading_of(sample, said, whole=whole, tight=tight)
         case messages.PreviewTask(definition, sample, kind, shown):
             return preview_of(definition, sample, kind, shown)
         case messages.EstimateTask(definition, records, string_bytes, sample, kind):
@@ -122,6 +135,8 @@ def check(task: messages.CheckTask) -> messages.CheckReport:
         definition = parse_canonical(reply.text)
         if isinstance(upload.layout, Header):
             check_columns(upload.layout.names, definition)
+        if upload.reading is not None:
+            check_fields(upload.reading, list(definition.fields), sorted(definition.required))
         return definition
 
     schemas = SchemaLookup(definition_of, named=source.named, own_hosts=source.own_hosts)
@@ -130,7 +145,7 @@ def check(task: messages.CheckTask) -> messages.CheckReport:
         text=source.kind is Format.CSV,
         # What it becomes is what has to fit into a part.
         limits=replace(STANDARD, text_bytes=STANDARD.text_bytes // GROWTH)
-        if source.charset
+        if source.charset or source.reading
         else STANDARD,
     )
     last = runtime.monotonic()

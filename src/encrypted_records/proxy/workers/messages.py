@@ -36,7 +36,8 @@ class UploadSource(Message, frozen=True):
     """An upload in the spool, and what its request says about it.
 
     ``keys``: of each file that holds a part of it, as (upload, keyring version, key). ``named``:
-    the schema of records that name no schema. ``charset``: of CSV; None is UTF-8.
+    the schema of records that name no schema. ``charset``: of CSV; None is UTF-8. ``reading``: how
+    the file is read, as the JSON of a recipe.
     """
 
     folder: str
@@ -47,6 +48,7 @@ class UploadSource(Message, frozen=True):
     named: bytes | None
     own_hosts: tuple[str, ...]
     charset: Charset | None = None
+    reading: bytes | None = None
 
 
 class CheckTask(Message, frozen=True):
@@ -174,6 +176,15 @@ class InferTask(Message, frozen=True):
     sample: bytes
     kind: Format
     wishes: Wishes
+
+
+class DetectTask(Message, frozen=True):
+    """Find out how a file is read, from its first bytes, and as the JSON ``said`` has it."""
+
+    sample: bytes
+    whole: bool
+    said: bytes
+    tight: bool
 
 
 class PreviewTask(Message, frozen=True):
@@ -356,7 +367,7 @@ class Failed(Message, frozen=True):
         return kind(self.message, code=self.code, hint=self.hint, flaws=self.errors)
 
 
-SampleTask = InferTask | PreviewTask | EstimateTask
+SampleTask = InferTask | DetectTask | PreviewTask | EstimateTask
 Task = (
     CheckTask | KeysTask | SealTask | PackTask | ResealTask | MergeTask | RebuildTask | SampleTask
 )

@@ -26,7 +26,13 @@ log = logging.getLogger(__name__)
 _PIPE_BYTES = 1 << 20
 
 #: Tasks behind which a process ends: this frees hundreds of MiB that it would keep.
-_LARGE = messages.MergeTask | messages.PackTask | messages.InferTask | messages.PreviewTask
+_LARGE = (
+    messages.MergeTask
+    | messages.PackTask
+    | messages.InferTask
+    | messages.DetectTask
+    | messages.PreviewTask
+)
 
 #: Called with each message that a worker sends during a task; returns the reply, if there is one.
 Listener = Callable[[messages.Interim], Awaitable[messages.Reply | None]]

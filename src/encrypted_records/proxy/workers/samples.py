@@ -11,6 +11,8 @@ import msgspec
 from encrypted_records.ingest.estimate import Estimate, estimate
 from encrypted_records.ingest.infer import Wishes, infer
 from encrypted_records.ingest.preview import preview
+from encrypted_records.ingest.reading.proposal import propose
+from encrypted_records.ingest.reading.said import NOTHING, detect_as, read_said
 from encrypted_records.ingest.sampling import Sample, look_at
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.media_types import Format
@@ -24,6 +26,30 @@ def proposal_of(sample: bytes, kind: Format, wishes: Wishes) -> bytes:
     inferred = infer(sample, kind, wishes)
     return msgspec.json.encode(
         {"schema": inferred.definition, "sampled": inferred.sampled, "fields": inferred.fields}
+    )
+
+
+def reading_of(sample: bytes, said: bytes, *, whole: bool, tight: bool) -> bytes:
+    """
+    Raises:
+        InvalidRecords, TooLarge: as :func:`detect_as`.
+    """
+    found = detect_as(sample, read_said(said) if said else NOTHING, whole=whole)
+    definition, fields = propose(found, tight=tight)
+    return msgspec.json.encode(
+        {
+            "reading": found.recipe,
+            "schema": definition,
+            "sampled": found.rows,
+            "whole": whole,
+            "fields": fields,
+            "above": found.above,
+            "below": found.below,
+            "short_rows": found.short,
+            "guessed": found.guessed,
+            "words": found.words,
+            "renamed": found.changed,
+        }
     )
 
 

@@ -11,6 +11,7 @@ from encrypted_records.ingest.blocks import RecordBlock, RecordStart, Table
 from encrypted_records.ingest.charsets import settle
 from encrypted_records.ingest.check import SchemaLookup, gather
 from encrypted_records.ingest.layouts import Layout, parser_for, recognize
+from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.ingest.tables import Columns
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.media_types import Format
@@ -44,6 +45,7 @@ class UploadReader:
 
     def __init__(self, source: messages.UploadSource) -> None:
         self._source = source
+        self.reading = None if source.reading is None else read_recipe(source.reading)
         beginning = b""
         for piece in _pieces(source, 0):
             beginning += piece
@@ -56,7 +58,9 @@ class UploadReader:
 
     def _recognize(self, start: bytes, *, final: bool) -> tuple[Layout, RecordStart] | None:
         source = self._source
-        return recognize(start, source.kind, final=final, charset=source.charset)
+        return recognize(
+            start, source.kind, final=final, charset=source.charset, reading=self.reading
+        )
 
     def blocks(self, start: RecordStart | None = None) -> Iterator[Sequence[RecordBlock | Table]]:
         """All blocks from ``start`` on, or from the first record."""
@@ -66,6 +70,7 @@ class UploadReader:
             begin,
             schema_named=self._source.named is not None,
             charset=self._charset,
+            reading=self.reading,
         )
         for piece in _pieces(self._source, begin.offset):
             yield parser.feed(piece)

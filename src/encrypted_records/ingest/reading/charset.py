@@ -1,0 +1,168 @@
+"""The charset of a text, from its bytes: certain where they say it, else a guess that is said."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from encrypted_records.errors import InvalidRecords
+
+BYTE_ORDER_MARKS = {
+    b"\xef\xbb\xbf": "utf-8",
+    b"\xff\xfe": "utf-16-le",
+    b"\xfe\xff": "utf-16-be",
+}
+#: Charsets by one byte a letter of Latin script, with the letters that are usual there.
+# ruff: noqa: RUF001 - these letters are meant
+_LATIN = {
+    "cp1252": "äöüßÄÖÜéèêëàâáãçñíìîïóòôõúùûÉÈÀÁÇÑÍÓÚÔåøæÅØÆœŒÿıº°ª€£µ§«»–—’‘“”…·²³½¼¾±×®©™¡¿",
+    "cp1250": "ąćęłńóśźżĄĆĘŁŃÓŚŹŻčďěňřšťůžČĎĚŇŘŠŤŮŽáéíúýäöüőűŐŰ€„”–ßÄÖÜ°§",
+    "cp1254": "çğıöşüÇĞİÖŞÜâîûéáäß€–’“”",
+    "mac_roman": "äöüßÄÖÜéèêëàâáçñíìîïóòôúùûÉÀÇÑåøæÅØÆ’“”–°",
+}
+_SCRIPTS = {
+    "cp1251": "\u0400-\u04ff",
+    "koi8_r": "\u0430-\u044f\u0410-\u042f\u0401\u0451",
+    "cp1253": "\u0370-\u03ff",
+    "cp1255": "\u05d0-\u05ea",
+    "cp1256": "\u0620-\u064a",
+}
+_EAST = {
+    "cp932": "\u3040-\u30ff\u4e00-\u9fff",
+    "gb18030": "\u4e00-\u9fff",
+    "cp949": "\uac00-\ud7a3",
+    "big5": "\u4e00-\u9fff",
+}
+CHARSETS = ("utf-8", "utf-16-le", "utf-16-be", *_LATIN, *_SCRIPTS, *_EAST)
+_GOOD = 0.8
+_UTF8_SEQUENCE = re.compile(
+    rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}"
+)
+_HIGH = re.compile(rb"[\x80-\xff]")
+_TYPOGRAPHIC = re.compile(rb"\xe2\x80[\x80-\xbf]|\xc3[\x80-\xbf]")
+_WORD = re.compile(r"[^\W\d_]*[^\W\d_\x00-\x7f][^\W\d_]*")
+#: What is looked at of a legacy charset.
+_SCORED_BYTES = 64 << 10
+_WORDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Charset:
+    """``mark`` is the length of a byte order mark; ``words`` are some that tell if a guess is
+    right."""
+
+    name: str
+    mark: int = 0
+    guessed: bool = False
+    words: tuple[str, ...] = ()
+
+
+def find_charset(sample: bytes, *, whole: bool) -> Charset:
+    """
+    Args:
+        sample: the file's first bytes; all of them if ``whole``.
+
+    Raises:
+        InvalidRecords: ``reading``; two charsets are mixed in it, or it is not text.
+    """
+    for mark, name in BYTE_ORDER_MARKS.items():
+        if sample.startswith(mark):
+            return Charset(name, len(mark))
+    if (wide := _wide(sample)) is not None:
+        return Charset(wide)
+    if b"\x00" in sample:
+        raise refused("the file has zero bytes in it, and is not text")
+    cut = sample if whole else sample[: max(0, len(sample) - 3)]
+    try:
+        _decode_utf8(sample, whole=whole)
+    except UnicodeDecodeError as error:
+        return _legacy(cut, sample.count(b"\n", 0, error.start) + 1)
+    return Charset("utf-8")
+
+
+def _decode_utf8(sample: bytes, *, whole: bool) -> None:
+    try:
+        sample.decode("utf-8")
+    except UnicodeDecodeError as error:
+        # Where the sample is cut, a character may be.
+        if whole or error.start < len(sample) - 3 or error.reason != "unexpected end of data":
+            raise
+
+
+def _wide(sample: bytes) -> str | None:
+    """UTF-16 without a mark: text has a zero in every second place."""
+    pairs = min(len(sample) // 2, 2048)
+    if pairs < 4:
+        return None
+    evens, odds = sample[: 2 * pairs : 2].count(0), sample[1 : 2 * pairs : 2].count(0)
+    if odds > 0.7 * pairs and evens == 0:
+        return "utf-16-le"
+    return "utf-16-be" if evens > 0.7 * pairs and odds == 0 else None
+
+
+def _legacy(sample: bytes, line: int) -> Charset:
+    good = sum(len(one) for one in _UTF8_SEQUENCE.findall(sample))
+    bad = len(_HIGH.findall(sample)) - good
+    scores = {name: _score(name, sample) for name in (*_LATIN, *_SCRIPTS, *_EAST)}
+    best = max(scores, key=lambda name: scores[name])
+    typographic = len(_TYPOGRAPHIC.findall(sample)) >= 3
+    if good > 3 * bad or (typographic and scores[best] < _GOOD):
+        raise refused(f"UTF-8 and another charset are mixed, first in line {line}")
+    if scores[best] <= 0:
+        best = "cp1252"
+    text = sample.decode(best, errors="replace")
+    words = tuple(dict.fromkeys(_WORD.findall(text)))[:_WORDS]
+    return Charset(best, guessed=True, words=words)
+
+
+def _score(name: str, sample: bytes) -> float:
+    """From 0 to 1: how many of the letters beyond ASCII are as that charset's languages have
+    them; less than 0 where a byte stands for nothing."""
+    try:
+        text = sample[: _around(sample)].decode(name, errors="strict")
+    except UnicodeDecodeError as error:
+        if error.start < min(len(sample), _SCORED_BYTES) - 4:
+            return -1.0
+        text = sample[: error.start].decode(name, errors="ignore")
+    high = [at for at, one in enumerate(text) if one > "\x7f"]
+    if not high:
+        return -1.0
+    if name in _LATIN:
+        usual = frozenset(_LATIN[name])
+        return sum(_latin(text, at, usual) for at in high) / len(high)
+    runs = re.compile(f"[{(_SCRIPTS | _EAST)[name]}]{{2,}}")
+    inside = sum(len(one) for one in runs.findall(text))
+    share = inside / len(high)
+    if name in _SCRIPTS:
+        # A small letter before a capital one is no word of these languages.
+        jumps = sum(1 for at in high if at and text[at].isupper() and text[at - 1].islower())
+        return share - jumps / len(high)
+    # Two bytes a character: a text of another charset has few that all are of the script.
+    return share * 0.97
+
+
+def _around(sample: bytes) -> int:
+    return min(len(sample), _SCORED_BYTES)
+
+
+def _latin(text: str, at: int, usual: frozenset[str]) -> float:
+    one = text[at]
+    before = text[at - 1] if at else " "
+    after = text[at + 1] if at + 1 < len(text) else " "
+    if one == "\xa0":
+        return 1.0 if before.isdigit() or after.isdigit() else 0.5
+    if one not in usual:
+        return 0.0
+    if not one.isalpha():
+        return 0.7
+    if before.isdigit() or after.isdigit():
+        return 0.2
+    if one.isupper() and before.islower():
+        return 0.0
+    near = (before.isascii() and before.isalpha()) or (after.isascii() and after.isalpha())
+    return 1.0 if near else 0.6
+
+
+def refused(detail: str, hint: str = "", **place: object) -> InvalidRecords:
+    """A file that is not read, whatever one might guess of it."""
+    return InvalidRecords(detail, code="reading", hint=hint)

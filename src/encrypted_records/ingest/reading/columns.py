@@ -1,0 +1,299 @@
+"""What a column of cells is: all of its cells read one way, or it stays text."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import msgspec
+
+from encrypted_records.ingest.reading import values
+from encrypted_records.ingest.reading.recipe import Column
+from encrypted_records.model import proposals
+
+#: Of a column so many different values are kept; of more it is told by these.
+MAX_DISTINCT = 50_000
+_DATE_NAME = re.compile(
+    r"dat|day|tag|born|birth|geb|fecha|jour|time|zeit|taken|when|dt|_at$|^at$", re.I
+)
+_LEAST_COMPACT = 3
+_LEAST_GROUPED = 3
+#: Digits of numbers that all are so long and count nothing.
+_LONG_ID = 15
+_MOST = 0.98
+
+
+@dataclass(frozen=True)
+class Decided:
+    """``ask`` is what nobody can know from the column alone, with what there is to choose; ``odd``
+    are cells that keep it from being of a type."""
+
+    column: Column
+    ask: str | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What other columns of the file tell: its decimal mark, and whether days come first."""
+
+    decimal: str | None = None
+    day_first: bool | None = None
+
+
+def decide(source: str, name: str, cells: Mapping[str, int], known: Evidence) -> Decided:
+    """
+    Args:
+        cells: the different cells that are not empty, and how often each is there.
+    """
+    text = Column(source, name)
+    words = {cell for cell in cells if cell.strip().lower() in values.NULL_WORDS}
+    lettered = {word.strip().lower() for word in words if any(map(str.isalpha, word))}
+    filled = [cell for cell in cells if cell not in words]
+    null = sorted(words - {values.ABSENT})
+    if not filled:
+        return Decided(text, note=_of_words(words, cells))
+    if len(lettered - {values.ABSENT.lower()}) > 1:
+        # "None" and "Null" beside one another are names of people.
+        if _typed(text, filled, known) is None:
+            return Decided(text, note=_of_words(words, cells))
+        return Decided(text, "null", "several words may stand for nothing")
+    found = _typed(text, filled, known)
+    if found is None:
+        return Decided(text, note=_of_words(words, cells) or _almost(text, filled, cells, known))
+    column = found.column
+    if column.type != "text":
+        column = replace_null(column, null)
+    return replace(found, column=column)
+
+
+def replace_null(column: Column, null: Sequence[str]) -> Column:
+    return _with(column, null=list(null))
+
+
+def _with(column: Column, **members: object) -> Column:
+    return msgspec.structs.replace(column, **members)
+
+
+def _of_words(words: set[str], cells: Mapping[str, int]) -> str | None:
+    count = sum(cells[word] for word in words)
+    if not count:
+        return None
+    some = ", ".join(repr(word) for word in sorted(words)[:3])
+    return f"{count:,} cells hold {some}, which are kept as text"
+
+
+def _typed(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+    """The type of cells of which none is a word for nothing; None where they are text."""
+    for find in (_boolean, _compact, _number, _date, _moment, _time):
+        found = find(text, filled, known)
+        if found is not None:
+            return found
+    return None
+
+
+def _boolean(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+    spelled = {cell.strip().lower(): cell.strip() for cell in filled}
+    if set(spelled) <= {"true", "false"}:
+        return Decided(_with(text, type="boolean", true="true", false="false"))
+    for yes, no in values.BOOLEANS:
+        single = len(yes) == len(no) == 1 and yes.isascii()
+        if set(spelled) == {yes, no} and (not single or (yes, no) in _LETTERS):
+            return Decided(_with(text, type="boolean", true=spelled[yes], false=spelled[no]))
+    return None
+
+
+_LETTERS = {("y", "n"), ("t", "f"), ("j", "n")}
+
+
+def _compact(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+    """Days and moments of digits alone, which are numbers as well."""
+    if len(filled) < _LEAST_COMPACT:
+        return None
+    if _all_read(values.instant_reader(values.COMPACT_TIME, None, offset=False), filled):
+        return Decided(_with(text, type="local", format=values.COMPACT_TIME))
+    named = _DATE_NAME.search(text.name or "") is not None
+    if named and _all_read(values.date_reader(values.COMPACT), filled):
+        return Decided(_with(text, type="date", format=values.COMPACT))
+    return None
+
+
+def _number(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+    units = {values.unit_of(cell) for cell in filled}
+    marked = units - {""}
+    if len(marked) > 1 or not any(any(map(str.isdigit, cell)) for cell in filled[:50]):
+        return None
+    unit = next(iter(marked), "")
+    forms = _forms(filled, unit)
+    if not forms:
+        return None
+    lengths = {len(cell) for cell in filled}
+    if len(filled) > 1 and len(lengths) == 1 and lengths.pop() >= _LONG_ID and _are_digits(filled):
+        return Decided(text, note="numbers of cards and the like: kept as text")
+    if not _exponents_are_numbers(filled):
+        return Decided(text, note="such as 1E10: a number or a code; kept as text")
+    decimals = {form.decimal for form in forms}
+    if len(decimals) > 1 and any(mark in cell for cell in filled for mark in ",."):
+        settled = _settle(filled, forms, known)
+        if settled is None:
+            shown = next(cell for cell in filled if "," in cell or "." in cell)
+            return Decided(text, "decimal", f"{shown.strip()}: thousands or decimals?")
+        forms = [form for form in forms if form.decimal == settled]
+    forms = [form for form in forms if _has_room(filled, form)]
+    if not forms:
+        return Decided(text, note="too many digits for a number: kept as text")
+    form = min(forms, key=lambda one: (len(one.thousands), one.decimal != "."))
+    return Decided(
+        _with(text, type="number", decimal=form.decimal, thousands=form.thousands, unit=form.unit)
+    )
+
+
+def _forms(filled: Sequence[str], unit: str) -> list[values.NumberForm]:
+    """All forms that read every cell; of those with a thousands separator only where one is."""
+    forms = []
+    for decimal, thousands in product(values.DECIMALS, ("", *values.THOUSANDS)):
+        if decimal == thousands or (thousands and not any(thousands in one for one in filled)):
+            continue
+        form = values.NumberForm(decimal, thousands, unit)
+        read = values.number_reader(form)
+        if all(read(cell) is not None for cell in filled):
+            forms.append(form)
+    return forms
+
+
+def _has_room(filled: Sequence[str], form: values.NumberForm) -> bool:
+    """Whether one field takes the longest whole part and the most decimals together."""
+    read = values.number_reader(form)
+    digits = decimals = 0
+    for cell in filled:
+        before, _, behind = (read(cell) or "").lstrip("-0").partition(".")
+        digits, decimals = max(digits, len(before)), max(decimals, len(behind.rstrip("0")))
+    return max(digits, 1) + decimals <= proposals.MAX_DIGITS
+
+
+def _are_digits(filled: Sequence[str]) -> bool:
+    return all(cell.isascii() and cell.isdecimal() for cell in filled)
+
+
+def _exponents_are_numbers(filled: Sequence[str]) -> bool:
+    with_one = [cell for cell in filled if "e" in cell.lower() and cell.strip()[-1:].isdigit()]
+    return not with_one or any("." in one or "-" in one.strip()[1:] for one in with_one)
+
+
+def _settle(
+    filled: Sequence[str], forms: Sequence[values.NumberForm], known: Evidence
+) -> str | None:
+    """The decimal mark, where cells such as ``1,234`` read either way."""
+    for mark in values.DECIMALS:
+        other = "," if mark == "." else "."
+        grouped = [cell for cell in filled if other in cell]
+        plain = [cell for cell in filled if other not in cell and mark not in cell]
+        small = all(len([one for one in cell if one.isdigit()]) <= 3 for cell in plain)
+        # Whole numbers up to 999, and longer ones with separators.
+        if (
+            len(grouped) >= _LEAST_GROUPED
+            and len(plain) >= _LEAST_GROUPED
+            and small
+            and not any(mark in cell for cell in filled)
+        ):
+            return mark
+    return known.decimal if known.decimal in {form.decimal for form in forms} else None
+
+
+def _date(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+    formats = [one for one in values.DATE_FORMATS if _all_read(values.date_reader(one), filled)]
+    return _with_format(text, "date", formats, filled, known)
+
+
+def _with_format(
+    text: Column,
+    kind: str,
+    formats: list[str],
+    filled: Sequence[str],
+    known: Evidence,
+    **more: object,
+) -> Decided | None:
+    if not formats:
+        return None
+    if len(formats) > 1:
+        readers = [values.date_reader(one) for one in formats]
+        if kind == "date" and all(len({read(cell) for read in readers}) == 1 for cell in filled):
+            formats = formats[:1]
+        elif known.day_first is not None:
+            formats = [one for one in formats if one.startswith("dd") == known.day_first][:1]
+        else:
+            shown = filled[0].strip()
+            return Decided(text, "date_format", f"{shown}: {' or '.join(formats)}?")
+    return Decided(_with(text, type=kind, format=formats[0], **more)) if formats else None
+
+
+def _moment(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+    if ":" not in filled[0]:
+        return None
+    for offset, kind in ((True, "date-time"), (False, "local")):
+        formats = [
+            one
+            for one in values.DATE_FORMATS
+            if _all_read(values.instant_reader(one, None, offset=offset), filled)
+        ]
+        found = _with_format(text, kind, formats, filled, known, offset=offset)
+        if found is not None:
+            return found
+    return None
+
+
+def _time(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+    if not _all_read(values.read_time, filled):
+        return None
+    return Decided(_with(text, type="time"))
+
+
+def _all_read(read: values.Reader, filled: Sequence[str]) -> bool:
+    return all(read(cell) is not None for cell in filled)
+
+
+def _almost(
+    text: Column, filled: Sequence[str], cells: Mapping[str, int], known: Evidence
+) -> str | None:
+    """That nearly all cells are numbers or dates, with one that is not."""
+    total = sum(cells[cell] for cell in filled)
+    readers: dict[str, list[values.Reader]] = {
+        "numbers": [values.number_reader(values.NumberForm(mark, "")) for mark in values.DECIMALS],
+        "dates": [values.date_reader(one) for one in values.DATE_FORMATS],
+    }
+    for what, those in readers.items():
+        for read in those:
+            odd = [cell for cell in filled if read(cell) is None]
+            fitting = total - sum(cells[cell] for cell in odd)
+            if odd and fitting >= _MOST * total:
+                return (
+                    f"{fitting:,} of {total:,} values are {what}, {total - fitting:,} not"
+                    f" ({odd[0][:40]!r}); kept as text"
+                )
+    return None
+
+
+def evidence_of(columns: Sequence[Counter[str]], names: Sequence[str]) -> Evidence:
+    """What those columns tell of which the form is certain."""
+    decimals: set[str] = set()
+    day_first: set[bool] = set()
+    for name, cells in zip(names, columns, strict=True):
+        if not cells:
+            continue
+        found = decide("", name, cells, Evidence())
+        column = found.column
+        if found.ask is None and column.type == "number":
+            if any(column.decimal in cell for cell in cells):
+                decimals.add(column.decimal)
+            elif column.thousands in values.DECIMALS:
+                decimals.add("," if column.thousands == "." else ".")
+        slashed = found.ask is None and column.format and "/" in column.format
+        if slashed and (column.format or "").startswith(("dd", "mm")):
+            day_first.add((column.format or "").startswith("dd"))
+    return Evidence(
+        decimals.pop() if len(decimals) == 1 else None,
+        day_first.pop() if len(day_first) == 1 else None,
+    )

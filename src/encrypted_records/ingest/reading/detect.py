@@ -1,0 +1,255 @@
+"""The head of a file -> how it is read, and what is not certain of that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import msgspec
+
+from encrypted_records.ingest.reading.charset import Charset, find_charset, refused
+from encrypted_records.ingest.reading.columns import Decided, decide, evidence_of
+from encrypted_records.ingest.reading.dialect import Row, find_dialect, rows_of
+from encrypted_records.ingest.reading.recipe import Column, Recipe
+from encrypted_records.ingest.reading.table import Layout, find_layout, is_no_row, names_of
+from encrypted_records.ingest.reading.values import ABSENT
+from encrypted_records.model.definition import MAX_FIELDS
+
+#: Longest cell, in characters.
+MAX_CELL = 1 << 20
+_OTHERS = {
+    b"PK\x03\x04": ("an archive or an Excel workbook", "save it as CSV"),
+    b"\xd0\xcf\x11\xe0": ("an Excel workbook", "save it as CSV"),
+    b"%PDF": ("a PDF document", "export the data as CSV"),
+    b"\x1f\x8b": ("compressed with gzip", "unpack it"),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", "unpack it"),
+    b"BZh": ("compressed with bzip2", "unpack it"),
+    b"PAR1": ("a Parquet file", "name it *.parquet"),
+    b"ARROW1": ("an Arrow file", "name it *.arrow"),
+    b"SQLite format 3": ("a database of SQLite", "export a table as CSV"),
+    b"{\\rtf": ("a document of a word processor", "export the data as CSV"),
+}
+_MARKUP = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What somebody says of a file, instead of what it looks like."""
+
+    encoding: str | None = None
+    delimiter: str | None = None
+    header_row: int | None = None
+    below: int | None = None
+
+
+NOTHING_SAID = Wanted()
+
+
+@dataclass(frozen=True)
+class Found:
+    """``rows`` are those of the sample; ``guessed`` are members of the recipe that may be wrong,
+    ``words`` some of the file that tell; ``changed`` names by what stands in the file."""
+
+    recipe: Recipe
+    decided: Sequence[Decided]
+    rows: int
+    above: tuple[str, ...]
+    below: tuple[str, ...]
+    guessed: tuple[str, ...]
+    words: tuple[str, ...]
+    changed: Mapping[str, str]
+    cells: Sequence[Counter[str]] = field(repr=False)
+    short: int = 0
+    empty: tuple[int, ...] = ()
+
+
+def require_text(sample: bytes) -> None:
+    """
+    Raises:
+        InvalidRecords: ``reading``; the file is another kind of file.
+    """
+    for magic, (what, hint) in _OTHERS.items():
+        if sample.startswith(magic):
+            raise refused(f"the file is {what}", hint)
+    start = sample.removeprefix(b"\xef\xbb\xbf").lstrip()[:20].lower()
+    if start.startswith(_MARKUP):
+        raise refused("the file is a web page or XML", "was the download behind a login?")
+    if start.startswith((b"[", b"{")):
+        raise refused(
+            "the file is JSON, which is read as it is", "ers schema infer, ers job upload"
+        )
+
+
+def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Found:
+    """
+    Args:
+        sample: the file's first bytes; all of it if ``whole``.
+
+    Raises:
+        InvalidRecords: ``reading``; it cannot be read.
+        TooLarge: a quote does not close.
+    """
+    require_text(sample)
+    charset = _charset(sample, wanted, whole=whole)
+    text = sample[charset.mark :].decode(
+        charset.name, errors="replace" if charset.guessed else "ignore"
+    )
+    if not text.strip():
+        raise refused("the file is empty")
+    lead, delimiter, quote = _dialect(text, wanted)
+    rows = list(rows_of(text, delimiter, quote, final=whole))
+    _limit(rows)
+    layout = _layout(rows, wanted, lead=lead, whole=whole)
+    data = [row for row in rows[layout.first :] if not is_no_row(row)]
+    if layout.below:
+        data = data[: len(data) - len(layout.below)]
+    _require_one_table(data, layout)
+    width = (
+        max([layout.width, *(len(row.cells) for row in data)])
+        if not layout.header
+        else max(layout.width, len(layout.names))
+    )
+    names, changed = names_of(layout.names, width)
+    sources = (
+        _sources(layout.names, width) if layout.header else [f"#{at + 1}" for at in range(width)]
+    )
+    columns, empty = _gather(data, width)
+    known = evidence_of(columns, names)
+    decided = [
+        decide(source, name, cells, known)
+        for source, name, cells in zip(sources, names, columns, strict=True)
+    ]
+    short = sum(1 for row in data if len(row.cells) < width)
+    recipe = Recipe(
+        columns=[one.column for one in decided],
+        encoding=charset.name,
+        delimiter=delimiter,
+        quote=quote,
+        header_row=layout.header,
+        above=len(layout.above),
+        below=len(layout.below),
+        short_rows=short > 0,
+    )
+    guessed: tuple[str, ...] = ("encoding",) if charset.guessed else ()
+    guessed += ("below",) if layout.below and wanted.below is None else ()
+    return Found(
+        recipe,
+        decided,
+        len(data),
+        layout.above,
+        layout.below,
+        guessed,
+        charset.words,
+        changed,
+        columns,
+        short,
+        tuple(empty),
+    )
+
+
+def _charset(sample: bytes, wanted: Wanted, *, whole: bool) -> Charset:
+    if wanted.encoding is None:
+        return find_charset(sample, whole=whole)
+    marks = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}
+    mark = marks.get(wanted.encoding, b"")
+    found = Charset(wanted.encoding, len(mark) if mark and sample.startswith(mark) else 0)
+    try:
+        text = sample[found.mark :].decode(wanted.encoding)
+    except UnicodeDecodeError as error:
+        if whole or error.start < len(sample) - found.mark - 4:
+            line = sample.count(b"\n", 0, error.start) + 1
+            raise refused(f"the file is not {wanted.encoding}, first in line {line}") from None
+        text = ""
+    if "\x00" in text:
+        raise refused(f"the file is not {wanted.encoding}")
+    return found
+
+
+def _dialect(text: str, wanted: Wanted) -> tuple[int, str, str]:
+    """How many rows say the delimiter, the delimiter and the quote."""
+    first = text[:32].splitlines()[:1]
+    if first and first[0].lower().startswith("sep=") and len(first[0]) == len("sep=") + 1:
+        return 1, first[0][-1], '"'
+    delimiter, quote = find_dialect(text)
+    if wanted.delimiter is not None:
+        return 0, wanted.delimiter, quote if wanted.delimiter == delimiter else '"'
+    return 0, delimiter, quote
+
+
+def _layout(rows: Sequence[Row], wanted: Wanted, *, lead: int, whole: bool) -> Layout:
+    layout = find_layout(rows[lead:], whole=whole)
+    header, first = layout.header + (lead if layout.header else 0), layout.first + lead
+    names, above = layout.names, layout.above
+    if wanted.header_row is not None:
+        header = wanted.header_row
+        if header > len(rows):
+            raise refused(f"the file has no row {header}")
+        first = header or lead
+        names = tuple(rows[header - 1].cells) if header else ()
+        above = tuple(
+            " ".join(row.cells) for row in rows[lead : max(header - 1, 0)] if not is_no_row(row)
+        )
+    below = layout.below
+    if wanted.below is not None:
+        real = [row for row in rows[first:] if not is_no_row(row)]
+        below = tuple(" ".join(row.cells)[:200] for row in real[len(real) - wanted.below :])
+        below = below if wanted.below else ()
+    return Layout(layout.width, header, names, first, above, below)
+
+
+def _sources(names: Sequence[str], width: int) -> list[str]:
+    return [names[at] if at < len(names) else "" for at in range(width)]
+
+
+def _limit(rows: Sequence[Row]) -> None:
+    for number, row in enumerate(rows, 1):
+        if len(row.cells) > 4 * MAX_FIELDS:
+            raise refused(f"row {number} has more than {4 * MAX_FIELDS} cells")
+        if any(len(cell) > MAX_CELL for cell in row.cells):
+            raise refused(f"row {number} has a cell of more than a MiB")
+        if row.flaw is not None:
+            raise refused(f"row {number}: {row.flaw}", "double the quotes inside cells in quotes")
+
+
+def _require_one_table(data: Sequence[Row], layout: Layout) -> None:
+    """Rows of two widths, each of which goes on for long, are two tables."""
+    wrong = [
+        at
+        for at, row in enumerate(data)
+        if len(row.cells) > max(layout.width, len(layout.names) or 1)
+    ]
+    if wrong:
+        raise refused(
+            f"row {wrong[0] + 1} has more cells than the {layout.width} columns",
+            "is it a second table, or another delimiter: --delimiter",
+        )
+    short = [len(row.cells) < layout.width for row in data]
+    changes = sum(1 for before, after in pairwise(short) if before != after)
+    if (
+        sum(short) > 2
+        and changes == 1
+        and len(set(map(len, (r.cells for r, s in zip(data, short, strict=True) if s)))) == 1
+    ):
+        first = short.index(True) if not short[0] else short.index(False)
+        raise refused(f"there are two tables in the file: another begins at row {first + 1}")
+
+
+def _gather(data: Sequence[Row], width: int) -> tuple[list[Counter[str]], list[int]]:
+    columns: list[Counter[str]] = [Counter() for _ in range(width)]
+    empty = [0] * width
+    for row in data:
+        for at in range(width):
+            cell = row.cells[at] if at < len(row.cells) else ""
+            if cell and cell != ABSENT:
+                columns[at][cell] += 1
+            else:
+                empty[at] += 1
+    return columns, empty
+
+
+def with_column(recipe: Recipe, at: int, column: Column) -> Recipe:
+    columns = list(recipe.columns)
+    columns[at] = column
+    return msgspec.structs.replace(recipe, columns=columns)

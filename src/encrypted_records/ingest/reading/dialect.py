@@ -1,0 +1,137 @@
+"""How the cells of a text are divided, and its records."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+
+from encrypted_records.errors import TooLarge
+
+DELIMITERS = (",", ";", "\t", "|")
+#: Characters from which the dialect is told.
+_LOOKED_AT = 128 << 10
+_ROWS = 500
+_MAX_COLUMNS = 512
+#: Within so many characters, and lines, an open quote has to close.
+MAX_OPEN, MAX_OPEN_LINES = 1 << 20, 5000
+_TYPED = re.compile(r"[-+(]?[\d.,'\s\u00a0\u202f]+[)%-]?|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.{0,20}")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The cells of a record: its texts, which of them stood in quotes, and where it ends.
+
+    ``flaw`` is what is wrong with its form.
+    """
+
+    cells: list[str]
+    quoted: frozenset[int]
+    end: int
+    flaw: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self.cells)
+
+
+@lru_cache(maxsize=64)
+def _cell(delimiter: str, quote: str) -> re.Pattern[str]:
+    ends = re.escape(delimiter)
+    close = rf"(?P<end>{ends}|\r\n|\n|\r|\Z)"
+    if not quote:
+        return re.compile(rf"(?P<bare>[^{ends}\r\n]*){close}")
+    q = re.escape(quote)
+    inside = rf"{q}(?P<quoted>[^{q}]*(?:{q}{q}[^{q}]*)*){q}(?P<behind>[^{ends}\r\n]*)"
+    return re.compile(rf"(?:{inside}|(?P<bare>(?!{q})[^{ends}\r\n]*)){close}")
+
+
+def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[Row]:
+    """The records of a text, blank lines among them; of one that goes on, those that have ended.
+
+    A quote inside a cell that does not begin with one is text. Line ends are CR, LF or CRLF; in
+    quotes they are kept as they are written.
+
+    Raises:
+        TooLarge: a quote does not close where it has to.
+    """
+    find = _cell(delimiter, quote).match
+    at, size = 0, len(text)
+    cells: list[str] = []
+    quoted: list[int] = []
+    flaw = None
+    while at < size or (cells and final):
+        found = find(text, at)
+        if found is None:
+            _check_open(text, at)
+            if final:
+                yield Row([*cells, text[at:]], frozenset(quoted), size, "a quote does not close")
+            return
+        end = found["end"]
+        if not final and found.end() == size and end not in ("\n", delimiter):
+            return  # more of it may follow
+        if quote and found["quoted"] is not None:
+            cells.append(found["quoted"].replace(quote * 2, quote))
+            quoted.append(len(cells) - 1)
+            if found["behind"].strip():
+                flaw = "text behind a closing quote"
+        else:
+            cells.append(found["bare"])
+        at = found.end()
+        if end != delimiter:
+            yield Row(cells, frozenset(quoted), at, flaw)
+            cells, quoted, flaw = [], [], None
+
+
+def _check_open(text: str, at: int) -> None:
+    if len(text) - at > MAX_OPEN or text.count("\n", at) > MAX_OPEN_LINES:
+        raise TooLarge(
+            "a quote does not close within a MiB", hint="look for one quote too many, or --quote"
+        )
+
+
+def find_dialect(text: str) -> tuple[str, str]:
+    """The delimiter and the quote."""
+    head = text[:_LOOKED_AT]
+    whole = len(head) == len(text)
+    best, highest = (",", '"'), -1.0
+    for delimiter in DELIMITERS:
+        for quote in _quotes(head, delimiter):
+            score = _score(head, delimiter, quote, whole=whole)
+            if score > highest:
+                best, highest = (delimiter, quote), score
+    return best
+
+
+def _quotes(head: str, delimiter: str) -> tuple[str, ...]:
+    lines = head.splitlines()[:_ROWS]
+    single = sum(1 for line in lines if line.startswith("'") or f"{delimiter}'" in line)
+    return ('"', "'") if lines and single * 2 >= len(lines) and '"' not in head else ('"',)
+
+
+def _score(head: str, delimiter: str, quote: str, *, whole: bool) -> float:
+    rows: list[Row] = []
+    try:
+        for row in rows_of(head, delimiter, quote, final=whole):
+            if not row.is_empty:
+                rows.append(row)
+            if len(rows) >= _ROWS or len(row.cells) > 4 * _MAX_COLUMNS:
+                break
+    except TooLarge:
+        return -1.0
+    if not rows:
+        return 0.0
+    widths = Counter(len(row.cells) for row in rows)
+    width = max(widths, key=lambda one: (widths[one], one))
+    if width < 2:
+        return 0.01
+    cells = [cell for row in rows for cell in row.cells]
+    filled = [cell for cell in cells if cell]
+    others = [one for one in (*DELIMITERS, quote) if one != delimiter]
+    typed = sum(1 for cell in filled if _TYPED.fullmatch(cell.strip())) / max(len(filled), 1)
+    bare = [c for row in rows for at, c in enumerate(row.cells) if at not in row.quoted]
+    clean = sum(1 for c in bare if not any(one in c for one in others)) / max(len(bare), 1)
+    return widths[width] / len(rows) * sqrt(1 - 1 / width) * (0.5 + typed) * (0.3 + clean)

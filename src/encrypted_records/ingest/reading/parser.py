@@ -1,0 +1,324 @@
+"""A file and its recipe -> blocks of rows in canonical text, as parsers of uploads give them."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from encrypted_records.errors import Flaw, InvalidRecords, Malformed
+from encrypted_records.ingest.blocks import (
+    MAX_RECORD_BYTES,
+    BadRow,
+    RawRecord,
+    RecordBlock,
+    RecordStart,
+    Table,
+    record_too_large,
+)
+from encrypted_records.ingest.reading.charset import BYTE_ORDER_MARKS, refused
+from encrypted_records.ingest.reading.dialect import Row, rows_of
+from encrypted_records.ingest.reading.recipe import Column, Recipe, reader_of
+from encrypted_records.ingest.reading.table import is_no_row
+from encrypted_records.ingest.reading.values import ABSENT
+
+#: Bytes that are read at once.
+BLOCK_BYTES = 128 << 10
+#: A header, and what stands above it, end within so many bytes.
+MAX_HEAD_BYTES = 1 << 20
+#: Different cells of a column that are kept with what they mean.
+_KEPT = 20_000
+_UNREADABLE = "\ufffd"
+
+Convert = Callable[[str], str | None]
+
+
+class _Unreadable(ValueError):
+    """A cell does not read as its column's recipe has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where the first record begins, and which column of the recipe each column of the file is."""
+
+    start: RecordStart
+    order: tuple[int, ...]
+
+
+def read_head(start: bytes, recipe: Recipe, *, final: bool) -> Head | None:
+    """The head of a file; None where ``start`` does not reach its end yet.
+
+    Raises:
+        InvalidRecords: ``reading``; columns are missing or new.
+        TooLarge: a quote does not close.
+    """
+    mark = _mark_of(start, recipe)
+    text = _decode(start[mark:], recipe)
+    if recipe.header_row == 0:
+        skipped = _skip_lead(text, recipe)
+        at = mark + _size(text[:skipped], recipe)
+        return Head(RecordStart(at, 1), tuple(range(len(recipe.columns))))
+    names = None
+    end = 0
+    for number, row in enumerate(rows_of(text, recipe.delimiter, recipe.quote, final=final), 1):
+        if number == recipe.header_row:
+            names, end = row.cells, row.end
+            break
+    if names is None:
+        if final or len(start) > MAX_HEAD_BYTES:
+            raise refused(f"the file has no row {recipe.header_row}, where its names belong")
+        return None
+    order = _match(names, recipe)
+    return Head(RecordStart(mark + _size(text[:end], recipe), 1), order)
+
+
+def _skip_lead(text: str, recipe: Recipe) -> int:
+    """Past what stands above a table without names."""
+    left, end = recipe.above, 0
+    has_mark = text[:4].lower() == "sep="
+    if not left and not has_mark:
+        return 0
+    for row in rows_of(text, recipe.delimiter, recipe.quote, final=True):
+        is_lead = has_mark and end == 0
+        if not is_lead and not is_no_row(row):
+            if not left:
+                break
+            left -= 1
+        end = row.end
+    return end
+
+
+def _mark_of(start: bytes, recipe: Recipe) -> int:
+    for mark, name in BYTE_ORDER_MARKS.items():
+        if start.startswith(mark):
+            if name != recipe.encoding:
+                raise refused(
+                    f"the file begins as {name}, and the reading has {recipe.encoding}",
+                    f"--encoding {name}",
+                )
+            return len(mark)
+    return 0
+
+
+def _match(names: Sequence[str], recipe: Recipe) -> tuple[int, ...]:
+    """Of each column of the file the number of its column in the recipe."""
+    places: dict[str, list[int]] = {}
+    for at, column in enumerate(recipe.columns):
+        places.setdefault(column.source, []).append(at)
+    order: list[int] = []
+    new: list[str] = []
+    padded = [*names, *[""] * (len(recipe.columns) - len(names))]
+    for name in padded:
+        if places.get(name):
+            order.append(places[name].pop(0))
+        else:
+            new.append(name)
+    missing = [name for name, left in places.items() for _ in left]
+    if new or missing:
+        said = [
+            f"{what}: {', '.join(repr(one) for one in those[:20])}"
+            for what, those in (("missing", missing), ("new", new))
+            if those
+        ]
+        raise refused(
+            f"the columns are not those of the reading; {'; '.join(said)}",
+            "look at the file once more: ers import",
+        )
+    return tuple(order)
+
+
+def _errors(recipe: Recipe) -> str:
+    return "surrogatepass" if recipe.encoding.startswith("utf-16") else "surrogateescape"
+
+
+def _decode(data: bytes, recipe: Recipe) -> str:
+    """All whole characters of some bytes; any other byte is kept as half of a pair."""
+    decoder = codecs.getincrementaldecoder(recipe.encoding)(_errors(recipe))
+    return decoder.decode(data)
+
+
+def _size(text: str, recipe: Recipe) -> int:
+    """How many bytes of the file a text was."""
+    return len(text.encode(recipe.encoding, _errors(recipe)))
+
+
+class ReadingParser:
+    """Rows of a file, from ``start`` on, in the protocol of :class:`blocks.Parser`."""
+
+    def __init__(self, recipe: Recipe, head: Head, start: RecordStart) -> None:
+        self._recipe = recipe
+        self._start = start
+        self._buffer = b""
+        self._wait = BLOCK_BYTES
+        self._columns = [recipe.columns[at] for at in head.order]
+        self._readers = [reader_of(column, recipe) for column in self._columns]
+        self._nulls = [
+            frozenset(column.null) | {ABSENT}
+            if column.type != "text"
+            else frozenset({ABSENT, *column.null})
+            for column in self._columns
+        ]
+        self._known: list[dict[str, str | None]] = [{} for _ in self._columns]
+        #: rows that may be below the table, while it is not known if others follow
+        self._held: list[Row] = []
+
+    def feed(self, data: bytes) -> Sequence[RecordBlock | Table]:
+        """
+        Raises:
+            TooLarge: a row does not end where one must.
+        """
+        self._buffer += data
+        return self._take(final=False) if len(self._buffer) >= self._wait else []
+
+    def finish(self) -> Sequence[RecordBlock | Table]:
+        """
+        Raises:
+            Malformed: the last row ends inside quotes.
+        """
+        return self._take(final=True)
+
+    def _take(self, *, final: bool) -> Sequence[RecordBlock | Table]:
+        recipe = self._recipe
+        text = _decode(self._buffer, recipe)
+        if final and _size(text, recipe) < len(self._buffer):
+            text += _UNREADABLE
+        rows = list(rows_of(text, recipe.delimiter, recipe.quote, final=final))
+        if final and rows and rows[-1].flaw == "a quote does not close":
+            raise Malformed(
+                f"row {self._start.row + sum(1 for row in rows if not is_no_row(row)) - 1} ends"
+                " inside quotes",
+                hint="look for a quote in this row that is not closed",
+            )
+        held = recipe.below
+        if held:
+            real = [at for at, row in enumerate(rows) if not is_no_row(row)]
+            kept = real[: len(real) - held] if len(real) > held else []
+            rows = rows[: kept[-1] + 1] if kept else []
+        end = rows[-1].end if rows else 0
+        size = _size(text[:end], recipe)
+        blocks = self._blocks([row for row in rows if not is_no_row(row)])
+        self._buffer = b"" if final else self._buffer[size:]
+        count = sum(block.count for block in blocks)
+        self._start = RecordStart(self._start.offset + size, self._start.row + count)
+        self._wait = BLOCK_BYTES if size else 2 * len(self._buffer)
+        if len(self._buffer) > MAX_RECORD_BYTES:
+            raise record_too_large(self._start.row)
+        return blocks
+
+    def _blocks(self, rows: list[Row]) -> Sequence[RecordBlock | Table]:
+        if not rows:
+            return []
+        width, short = len(self._columns), self._recipe.short_rows
+        if all(
+            row.flaw is None and (len(row.cells) == width or (short and len(row.cells) < width))
+            for row in rows
+        ):
+            table = self._table(rows, width)
+            if table is not None:
+                return [table]
+        records = [self._record(row, self._start.row + at) for at, row in enumerate(rows)]
+        return [RecordBlock(self._start, records)]
+
+    def _table(self, rows: list[Row], width: int) -> Table | None:
+        """By column; None where a cell does not read."""
+        columns: dict[str, Sequence[str | None]] = {}
+        whole = [
+            row.cells if len(row.cells) == width else row.cells + [""] * (width - len(row.cells))
+            for row in rows
+        ]
+        by_column = list(zip(*whole, strict=True))
+        keeps = self._recipe.empty_quotes == "text"
+        for at, column in enumerate(self._columns):
+            if column.name is None:
+                continue
+            try:
+                converted = [self._value(at, cell) for cell in by_column[at]]
+            except _Unreadable:
+                return None
+            if keeps and column.type == "text":
+                converted = [
+                    "" if cell is None and at in row.quoted and not row.cells[at] else cell
+                    for row, cell in zip(rows, converted, strict=True)
+                ]
+            columns[column.name] = converted
+        return Table(self._start, None, columns, len(rows))
+
+    def _value(self, at: int, cell: str) -> str | None:
+        """
+        Raises:
+            _Unreadable: it does not read so.
+        """
+        known = self._known[at]
+        if cell in known:
+            return known[cell]
+        value = self._convert(at, cell)
+        if len(known) >= _KEPT:
+            known.clear()
+        known[cell] = value
+        return value
+
+    def _convert(self, at: int, cell: str) -> str | None:
+        if not cell or cell in self._nulls[at]:
+            return None
+        if not cell.isascii() and any(
+            "\ud800" <= one <= "\udfff" or one == _UNREADABLE for one in cell
+        ):
+            raise _Unreadable
+        read = self._readers[at]
+        if read is None:
+            return cell
+        if not cell.strip():
+            return None
+        value = read(cell)
+        if value is None:
+            raise _Unreadable
+        return value
+
+    def _record(self, row: Row, number: int) -> RawRecord | BadRow:
+        width, cells = len(self._columns), row.cells
+        if row.flaw is not None:
+            return BadRow(number, Flaw("csv_row", row.flaw, row=number))
+        if len(cells) > width or (len(cells) < width and not self._recipe.short_rows):
+            detail = f"{len(cells)} cells, where the names are {width}"
+            return BadRow(number, Flaw("csv_row", detail, row=number))
+        data: dict[str, str] = {}
+        for at, cell in enumerate(cells):
+            column = self._columns[at]
+            if column.name is None:
+                continue
+            try:
+                value = self._value(at, cell)
+            except _Unreadable:
+                return BadRow(number, _flaw(column, number))
+            if value is None and column.type == "text" and at in row.quoted and not cell:
+                value = "" if self._recipe.empty_quotes == "text" else None
+            if value is not None:
+                data[column.name] = value
+        return RawRecord(number, None, data)
+
+
+def _flaw(column: Column, row: int) -> Flaw:
+    form = {
+        "number": f"a number with {'a comma' if column.decimal == ',' else 'a point'}",
+        "date": f"a day as {column.format}",
+        "local": f"a time as {column.format} with hours and minutes",
+        "date-time": f"a time as {column.format} with hours and minutes",
+        "time": "a time of day",
+        "boolean": f"{column.true} or {column.false}",
+    }.get(column.type, "text in the file's charset")
+    return Flaw("reading", f"is not {form}, as the reading has it", row=row, field=column.name)
+
+
+def check_fields(recipe: Recipe, fields: Sequence[str], required: Sequence[str]) -> None:
+    """Hold the recipe's names against the schema's.
+
+    Raises:
+        InvalidRecords: ``reading``; a column is no field, or a required one has no column.
+    """
+    names = [column.name for column in recipe.columns if column.name is not None]
+    unknown = [name for name in names if name not in fields]
+    missing = [name for name in required if name not in names]
+    if unknown or missing:
+        parts = [f"no field of the schema: {', '.join(unknown[:20])}"] if unknown else []
+        parts += [f"no column for the required {', '.join(missing[:20])}"] if missing else []
+        raise InvalidRecords(f"the reading has {'; '.join(parts)}", code="reading", hint="")

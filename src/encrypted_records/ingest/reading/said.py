@@ -1,0 +1,214 @@
+"""What somebody says of how a file is read, which goes before what it looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from encrypted_records.ingest.reading import values
+from encrypted_records.ingest.reading.charset import refused
+from encrypted_records.ingest.reading.columns import Decided, Evidence, decide
+from encrypted_records.ingest.reading.detect import Found, Wanted, detect
+from encrypted_records.ingest.reading.recipe import (
+    MAX_BYTES,
+    Column,
+    Recipe,
+    Type,
+    read_recipe,
+    reader_of,
+)
+
+_Word = Annotated[str, Meta(max_length=100)]
+
+
+class SaidOfColumn(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``null`` are further words for nothing; ``leave_out`` drops the column."""
+
+    type: Type | None = None
+    format: _Word | None = None
+    decimal: Literal[".", ","] | None = None
+    true: _Word | None = None
+    false: _Word | None = None
+    null: list[_Word] = []
+    name: _Word | None = None
+    leave_out: bool = False
+
+
+class Said(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``columns`` are by the name of the field; ``decimal``, ``format`` and ``null`` hold for all
+    columns of which nothing else is said."""
+
+    encoding: _Word | None = None
+    delimiter: Literal[",", ";", "\t", "|"] | None = None
+    header_row: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    below: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    decimal: Literal[".", ","] | None = None
+    format: _Word | None = None
+    null: list[_Word] = []
+    time_zone: str | None = None
+    columns: dict[str, SaidOfColumn] = {}
+
+
+NOTHING = Said()
+
+
+def read_said(body: bytes) -> Said:
+    """
+    Raises:
+        InvalidRecords: ``reading``; it is not what can be said.
+    """
+    try:
+        if len(body) > MAX_BYTES:
+            raise msgspec.ValidationError(f"more than {MAX_BYTES >> 20} MiB")
+        return msgspec.json.decode(body, type=Said)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise refused("what is said of the reading cannot be read", str(error)[:200]) from None
+
+
+def detect_as(sample: bytes, said: Said, *, whole: bool) -> Found:
+    """As :func:`detect`, and as is said.
+
+    Raises:
+        InvalidRecords: ``reading``; also where a cell does not read as is said.
+        TooLarge: a quote does not close.
+    """
+    wanted = Wanted(said.encoding, said.delimiter, said.header_row, said.below)
+    found = detect(sample, whole=whole, wanted=wanted)
+    names = [column.name or "" for column in found.recipe.columns]
+    for name in said.columns:
+        if name not in names:
+            raise refused(f"the file has no column {name}", f"it has: {', '.join(names[:20])}")
+    recipe = msgspec.structs.replace(found.recipe, time_zone=said.time_zone)
+    decided = [
+        _follow(one, said, recipe, list(cells))
+        for one, cells in zip(found.decided, found.cells, strict=True)
+    ]
+    recipe = msgspec.structs.replace(recipe, columns=[one.column for one in decided])
+    recipe = read_recipe(msgspec.json.encode(recipe))
+    for one, cells in zip(decided, found.cells, strict=True):
+        _require_all(one.column, recipe, list(cells))
+    return replace(found, recipe=recipe, decided=decided)
+
+
+def _follow(one: Decided, said: Said, recipe: Recipe, cells: Sequence[str]) -> Decided:
+    column = one.column
+    own = said.columns.get(column.name or "", SaidOfColumn())
+    null = [*column.null, *own.null]
+    if column.type != "text" or own.null:
+        null += [word for word in said.null if word in cells]
+    column = msgspec.structs.replace(column, null=list(dict.fromkeys(null)))
+    ask = one.ask
+    filled = [cell for cell in cells if cell not in column.null and cell.strip()]
+    decimal, format_ = own.decimal or said.decimal, own.format or said.format
+    if own.type is not None or own.true or own.format or own.decimal or own.null:
+        column, ask = _typed(column, own, decimal, format_, filled), None
+    elif ask == "decimal" and decimal:
+        column, ask = _number(column, decimal, filled), None
+    elif ask == "date_format" and format_:
+        column, ask = _dated(column, None, format_, filled), None
+    if own.name is not None:
+        column = msgspec.structs.replace(column, name=own.name)
+    if own.leave_out:
+        column, ask = msgspec.structs.replace(column, name=None), None
+    return Decided(column, ask, one.note if ask or column == one.column else None)
+
+
+def _typed(
+    column: Column,
+    own: SaidOfColumn,
+    decimal: str | None,
+    format_: str | None,
+    filled: Sequence[str],
+) -> Column:
+    kind = own.type
+    if kind == "text":
+        return Column(column.source, column.name, null=list(own.null))
+    if kind == "boolean" or own.true or own.false:
+        return Column(
+            *(column.source, column.name, "boolean"),
+            true=own.true or "true",
+            false=own.false or "false",
+            null=column.null,
+        )
+    if kind == "number" or own.decimal:
+        return _number(column, decimal, filled)
+    if kind in ("date", "date-time", "local") or own.format:
+        return _dated(column, kind, format_, filled)
+    if kind == "time":
+        return Column(column.source, column.name, "time", null=column.null)
+    if own.null and column.type == "text" and own.type is None:
+        # What is left when those words are gone may be of a type.
+        again = decide(
+            column.source, column.name or "", dict.fromkeys(filled, 1), Evidence()
+        ).column
+        return msgspec.structs.replace(again, null=column.null)
+    return column
+
+
+def _number(column: Column, decimal: str | None, filled: Sequence[str]) -> Column:
+    units = {values.unit_of(cell) for cell in filled} - {""}
+    unit = units.pop() if len(units) == 1 else ""
+    for mark in (decimal,) if decimal else values.DECIMALS:
+        for thousands in ("", *values.THOUSANDS):
+            if thousands == mark:
+                continue
+            read = values.number_reader(values.NumberForm(mark, thousands, unit))
+            if all(read(cell) is not None for cell in filled):
+                return Column(
+                    *(column.source, column.name, "number"),
+                    decimal=mark,  # type: ignore[arg-type] # one of two
+                    thousands=thousands,
+                    unit=unit,
+                    null=column.null,
+                )
+    mark = decimal or "."
+    return Column(
+        *(column.source, column.name, "number"),
+        decimal=mark,  # type: ignore[arg-type] # one of two
+        unit=unit,
+        null=column.null,
+    )
+
+
+def _dated(column: Column, kind: str | None, format_: str | None, filled: Sequence[str]) -> Column:
+    timed = kind in ("date-time", "local") or (kind is None and any(":" in one for one in filled))
+    wanted = (format_,) if format_ else values.DATE_FORMATS
+    for offset in (True, False) if timed else (False,):
+        for one in wanted:
+            read = (
+                values.instant_reader(one, None, offset=offset)
+                if timed
+                else values.date_reader(one)
+            )
+            if all(read(cell) is not None for cell in filled):
+                name: Type = ("date-time" if offset else "local") if timed else "date"
+                return Column(
+                    *(column.source, column.name, name),
+                    format=one,
+                    offset=offset,
+                    null=column.null,
+                )
+    return Column(
+        *(column.source, column.name, "local" if timed else "date"),
+        format=wanted[0],
+        null=column.null,
+    )
+
+
+def _require_all(column: Column, recipe: Recipe, cells: Sequence[str]) -> None:
+    read = None if column.name is None else reader_of(column, recipe)
+    if read is None:
+        return
+    odd = [
+        cell for cell in cells if cell not in column.null and cell.strip() and read(cell) is None
+    ]
+    if odd:
+        raise refused(
+            f"{column.name}: {odd[0][:40]!r} does not read as {column.type}"
+            + (f" {column.format}" if column.format else ""),
+            "say another form, or --null for a word that stands for nothing",
+        )

@@ -1,0 +1,157 @@
+"""The table in a text: its header, what stands above it, what stands below its rows, its names."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from encrypted_records.ingest.reading.charset import refused
+from encrypted_records.ingest.reading.dialect import Row
+from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
+from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
+
+_FILLED = 0.6
+_LONG = 12
+_RULE = re.compile(r"[-=_+\s]{3,}")
+_YEAR = re.compile(r"(?:19|20)[0-9]{2}")
+_TYPED = re.compile(r"[-+(]?[$£€¥]?\s?\d[\d.,'\s\u00a0\u202f/:TZ+-]*[)%-]?\s?[€$%]?")
+_HEAD_ROWS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``header`` is the number of its row among all, from 1 on; 0 where there is none. ``first`` is
+    the index of the first data row. ``above`` and ``below`` are shown, and never kept."""
+
+    width: int
+    header: int
+    names: tuple[str, ...]
+    first: int
+    above: tuple[str, ...]
+    below: tuple[str, ...]
+
+
+def is_rule(row: Row) -> bool:
+    """Whether a row is only a line that is drawn."""
+    filled = [cell for cell in row.cells if cell]
+    return (
+        bool(filled)
+        and all(_RULE.fullmatch(cell) for cell in filled)
+        and any(len(cell) >= 3 for cell in filled)
+    )
+
+
+def is_no_row(row: Row) -> bool:
+    return row.is_empty or is_rule(row)
+
+
+def find_layout(rows: Sequence[Row], *, whole: bool) -> Layout:
+    """
+    Args:
+        rows: all rows of the sample, empty ones among them.
+        whole: whether the sample is all of the file.
+
+    Raises:
+        InvalidRecords: ``reading``; there is nothing in it, too much, or two tables.
+    """
+    real = [(at, row) for at, row in enumerate(rows) if not is_no_row(row)]
+    if not real:
+        raise refused("the file has no rows")
+    widths = Counter(len(row.cells) for _, row in real)
+    width = max(widths, key=lambda one: (widths[one], one))
+    if max(widths) > 4 * MAX_FIELDS or width > MAX_FIELDS:
+        raise refused(f"the file has more than {MAX_FIELDS} columns")
+    usual = _median([_filled(row) for _, row in real if len(row.cells) == width])
+    start = next(
+        (
+            place
+            for place, (_, row) in enumerate(real[:_HEAD_ROWS])
+            if _filled(row) >= max(1, _FILLED * usual) and len(row.cells) <= width
+        ),
+        0,
+    )
+    # A header without a name for the index of the rows, as R writes it, has its width all the same.
+    at, head = real[start]
+    data = [row for _, row in real[start + 1 :]]
+    has_header = _is_header(head, data, width)
+    above = tuple(_shown(row) for _, row in real[:start])
+    below = _below([row for _, row in real[start + has_header :]], width) if whole else ()
+    names = head.cells if has_header else []
+    first = at + has_header
+    return Layout(width, at + 1 if has_header else 0, tuple(names), first, above, below)
+
+
+def _median(numbers: list[int]) -> int:
+    return sorted(numbers)[len(numbers) // 2]
+
+
+def _filled(row: Row) -> int:
+    return sum(1 for cell in row.cells if cell.strip())
+
+
+def _shown(row: Row) -> str:
+    return " ".join(cell for cell in row.cells if cell)[:200]
+
+
+def _is_header(head: Row, data: Sequence[Row], width: int) -> bool:
+    if not data:
+        return not any(_TYPED.fullmatch(cell) for cell in head.cells)
+    cells = [cell.strip() for cell in head.cells]
+    years = sum(1 for cell in cells if _YEAR.fullmatch(cell))
+    if years >= 3 and years >= (len(cells) - 2):
+        return True
+    if any(_TYPED.fullmatch(cell) and not _YEAR.fullmatch(cell) for cell in cells if cell):
+        return False
+    sampled = data[:_HEAD_ROWS]
+    over_typed = differs = 0
+    for at, name in enumerate(cells[:width]):
+        below = [row.cells[at].strip() for row in sampled if at < len(row.cells)]
+        filled = [cell for cell in below if cell]
+        if not filled:
+            continue
+        typed = sum(1 for cell in filled if _TYPED.fullmatch(cell))
+        over_typed += typed >= 0.7 * len(filled)
+        differs += bool(name) and name not in filled
+    named = sum(1 for cell in cells if cell)
+    return over_typed > 0 or (named > 0 and differs >= 0.8 * named)
+
+
+def _below(rows: Sequence[Row], width: int) -> tuple[str, ...]:
+    """What stands behind the last row of full form and does not belong to the table."""
+    found: list[str] = []
+    if width == 1:
+        return ()
+    for row in reversed(rows):
+        filled = _filled(row)
+        short = len(row.cells) < width
+        note = filled == 1 and row.cells[0] and (short or len(row.cells[0]) > _LONG)
+        total = short and len(row.cells) == 2 and width > 3
+        if not (note or total):
+            break
+        found.append(_shown(row))
+    if len(found) == len(rows):
+        return ()
+    return tuple(reversed(found))
+
+
+def names_of(sources: Sequence[str], width: int) -> tuple[list[str], dict[str, str]]:
+    """Names of fields for the columns, and each that was changed, by what stands in the file."""
+    names: list[str] = []
+    changed: dict[str, str] = {}
+    taken: set[str] = set()
+    for at in range(width):
+        source = sources[at] if at < len(sources) else ""
+        name = " ".join(source.split())[:MAX_FIELD_NAME] or f"column_{at + 1}"
+        if name.startswith((SCHEMA_ENTRY, LEFT_OUT)):
+            name = f"_{name}"[:MAX_FIELD_NAME]
+        number, wanted = 2, name
+        while name in taken:
+            suffix = f"_{number}"
+            name, number = wanted[: MAX_FIELD_NAME - len(suffix)] + suffix, number + 1
+        taken.add(name)
+        names.append(name)
+        if name != source:
+            changed[name] = source
+    return names, changed

@@ -1,0 +1,328 @@
+"""Files as people have them: each is read right, is text, or is refused by name; never wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from encrypted_records.errors import ErsError, InvalidRecords
+from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
+from encrypted_records.ingest.parse_csv import read_numbers
+from encrypted_records.ingest.reading.detect import Found, detect
+from encrypted_records.ingest.reading.parser import Head, ReadingParser, read_head
+from encrypted_records.ingest.reading.proposal import propose
+from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
+from encrypted_records.ingest.reading.said import Said, SaidOfColumn, detect_as
+from encrypted_records.ingest.validate import validate
+from encrypted_records.model.definition_parser import parse_definition
+
+FILES = Path(__file__).parent / "files"
+EXPECTED = {
+    path.name.removesuffix(".expected.json"): json.loads(path.read_text())
+    for path in sorted(FILES.glob("*.expected.json"))
+}
+TABLES = [name for name, one in EXPECTED.items() if one["outcome"] == "table"]
+#: Columns of texts in which a word may stand for nothing: it is kept, and said.
+KEPT_AS_TEXT = {("r-write-csv.csv", "group"), ("ssms.csv", "Note")}
+KINDS = {"integer": "number", "string": "text", "date-time": "local"}
+
+
+def content(name: str) -> bytes:
+    return (FILES / name).read_bytes()
+
+
+def rows_by(
+    recipe: Recipe, body: bytes, step: int = 1 << 20, start: RecordStart | None = None
+) -> list[RawRecord | BadRow]:
+    head = read_head(body, recipe, final=True)
+    assert isinstance(head, Head)
+    begin = start or head.start
+    parser = ReadingParser(recipe, head, begin)
+    rows: list[RawRecord | BadRow] = []
+    for at in range(begin.offset, len(body), step):
+        rows += [one for block in parser.feed(body[at : at + step]) for one in block.records]
+    return rows + [one for block in parser.finish() for one in block.records]
+
+
+def records(recipe: Recipe, body: bytes) -> list[dict[str, Any]]:
+    rows = rows_by(recipe, body)
+    assert not [one for one in rows if isinstance(one, BadRow)]
+    return [one.data for one in rows if isinstance(one, RawRecord)]
+
+
+def is_same(kind: str, found: str | None, wanted: str | None) -> bool:
+    if found is None or wanted is None or found == wanted:
+        return found == wanted
+    if kind == "number":
+        return Decimal(found) == Decimal(wanted)
+    return kind == "date-time" and found.replace("Z", "+00:00") == wanted
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_cell_of_a_file_is_what_its_author_meant(name: str) -> None:
+    wanted, body = EXPECTED[name], content(name)
+    found = detect(body, whole=True)
+    recipe = found.recipe
+    assert (recipe.delimiter, recipe.header_row) == (wanted["delimiter"], wanted["header_row"])
+    if not body.isascii():
+        assert recipe.encoding == wanted["encoding"]
+    columns = wanted["columns"]
+    assert [one.name for one in recipe.columns] == [one["name"] for one in columns]
+    for column, one in zip(recipe.columns, columns, strict=True):
+        kind = KINDS.get(one["type"], one["type"])
+        assert column.type == kind or (column.type, one["type"]) == ("date-time", "date-time")
+    rows = records(recipe, body)
+    assert len(rows) == len(wanted["rows"])
+    for row, cells in zip(rows, wanted["rows"], strict=True):
+        for column, cell in zip(recipe.columns, cells, strict=True):
+            assert column.name is not None
+            if (name, column.name) not in KEPT_AS_TEXT:
+                assert is_same(column.type, row.get(column.name), cell), (column, row, cell)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_file_is_taken_by_its_own_proposal_which_holds_no_value_of_it(name: str) -> None:
+    body = content(name)
+    found = detect(body, whole=True)
+    proposed, _ = propose(found)
+    assert not {"enum", "const", "required", "unique"} & set(json.dumps(proposed).split('"'))
+    definition = parse_definition(json.dumps(proposed))
+    for number, row in enumerate(records(found.recipe, body), 1):
+        _, flaws = validate(definition, read_numbers(definition, row), row=number, pointer="")
+        assert not flaws
+
+
+@pytest.mark.parametrize("name", ["excel-de-cp1252.csv", "excel-ja-sjis.csv", "gov-uk-spend.csv"])
+def test_the_second_half_of_a_file_is_taken_by_the_proposal_of_the_first(name: str) -> None:
+    body = content(name)
+    lines = body.splitlines(keepends=True)
+    half = len(lines) // 2
+    found = detect(b"".join(lines[:half]), whole=False)
+    definition = parse_definition(json.dumps(propose(found)[0]))
+    for number, row in enumerate(records(found.recipe, body), 1):
+        _, flaws = validate(definition, read_numbers(definition, row), row=number, pointer="")
+        assert not flaws
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_are_the_same_however_the_bytes_come_and_wherever_reading_begins(name: str) -> None:
+    body = content(name)
+    recipe = detect(body, whole=True).recipe
+    whole = rows_by(recipe, body)
+    assert rows_by(recipe, body, 7) == whole
+    large = body + body[len(body) - 400 :].partition(b"\n")[2] * 0
+    head = read_head(large, recipe, final=True)
+    assert head is not None
+    parser = ReadingParser(recipe, head, head.start)
+    blocks = [*parser.feed(large[head.start.offset :]), *parser.finish()]
+    for block in blocks:
+        again = rows_by(recipe, large, start=block.start)
+        assert again[: block.count] == block.records
+
+
+def test_reading_begins_again_at_each_block_of_a_long_file() -> None:
+    rows = [f'{at};"a ""{at}""\r\nü{at % 7}";{at},5' for at in range(9000)]
+    body = "\r\n".join(["id;text;n", *rows]).encode("cp1252")
+    recipe = detect(body, whole=True).recipe
+    whole = rows_by(recipe, body)
+    head = read_head(body, recipe, final=True)
+    assert head is not None
+    parser = ReadingParser(recipe, head, head.start)
+    blocks: list[Any] = []
+    for at in range(head.start.offset, len(body), 50_000):
+        blocks += parser.feed(body[at : at + 50_000])
+    blocks += parser.finish()
+    assert len(blocks) > 1
+    assert [one for block in blocks for one in block.records] == whole
+    for block in blocks:
+        assert rows_by(recipe, body, start=block.start)[: block.count] == block.records
+    assert whole[8999] == RawRecord(
+        9000, None, {"id": "8999", "text": 'a "8999"\r\nü4', "n": "8999.5"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (content("pdf.csv"), "a PDF document"),
+        (b"<!DOCTYPE html><html><body>Please log in</body></html>", "a web page"),
+        (b"\x1f\x8b\x08\x00aaaa", "compressed with gzip"),
+        (b"PK\x03\x04aaaa", "an Excel workbook"),
+        (b"PAR1aaaa", "a Parquet file"),
+        (b"a,b\n1,\x00\n", "zero bytes"),
+        (("name\n" + "Müller\n" * 9).encode() + "Grün\n".encode("cp1252"), "first in line 11"),
+        (b"", "the file is empty"),
+        (b"a,b,c\n1,2,3\n4,5,6\n7,8,9\nx,y\n1,2\n3,4\n5,6\n", "two tables"),
+        (b"a,b\n1,2\n3,4,5\n", "row 2 has more cells"),
+        (b'a,b\n1,"x"y\n', "row 2: text behind a closing quote"),
+        (b",".join(b"c%d" % at for at in range(600)) + b"\n", "more than 512 columns"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(body: bytes, says: str) -> None:
+    with pytest.raises(InvalidRecords) as caught:
+        detect(body, whole=True)
+    assert (caught.value.reason, says in caught.value.message) == ("reading", True)
+
+
+def csv(*cells: str, name: str = "x") -> Found:
+    return detect("\n".join([f"{name};y", *(f"{one};1" for one in cells)]).encode(), whole=True)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["1.234,50", "7"], "number"),
+        (["1'234.50", "7"], "number"),
+        (["(1.50)", "7.25"], "number"),
+        (["12-", "7,5"], "number"),
+        (["12 %", "7,5 %"], "number"),
+        (["1e-07", "0.5"], "number"),
+        (["1E10", "2E11"], "text"),
+        (["007", "8"], "text"),
+        (["+4", "5"], "text"),
+        (["<0.5", "1"], "text"),
+        (["1234567890123456789", "1"], "text"),
+        (["5 $", "5 €"], "text"),
+        (["ja", "nein"], "boolean"),
+        (["ja", "ja"], "text"),
+        (["1", "0"], "number"),
+        (["m", "f"], "text"),
+        (["31.12.1999", "1.1.2000"], "date"),
+        (["31.12.99", "1.1.00"], "text"),
+        (["30.02.1999", "01.01.2000"], "text"),
+        (["2024-01-05", "06.01.2024"], "text"),
+        (["2024-01-05 10:11", "2024-01-06 10:12"], "local"),
+        (["2024-01-05T10:11:12Z", "2024-01-06T10:12:13+0100"], "date-time"),
+        (["2024-01-05T10:11:12Z", "2024-01-06T10:12:13"], "text"),
+        (["10:11", "23:59"], "time"),
+        (["10", "may"], "text"),
+    ],
+)
+def test_a_column_is_of_a_type_if_all_cells_read_one_way(cells: list[str], kind: str) -> None:
+    assert csv(*cells).recipe.columns[0].type == kind
+
+
+@pytest.mark.parametrize(
+    ("cells", "ask", "column", "stored"),
+    [
+        (["03/04/2021", "05/06/2021"], "date_format", {"format": "dd/mm/yyyy"}, "2021-04-03"),
+        (["1,234", "2,345"], "decimal", {"decimal": ","}, "1.234"),
+        (["1,234", "2,345"], "decimal", {"decimal": "."}, "1234"),
+    ],
+)
+def test_what_nobody_can_know_stays_text_until_it_is_said(
+    cells: list[str], ask: str, column: dict[str, Any], stored: str
+) -> None:
+    body = "\n".join(["x;y", *(f"{one};1" for one in cells)]).encode()
+    found = detect(body, whole=True)
+    assert (found.decided[0].ask, found.recipe.columns[0].type) == (ask, "text")
+    assert records(found.recipe, body)[0]["x"] == cells[0]
+    said = Said(columns={"x": SaidOfColumn(**column)})
+    assert records(detect_as(body, said, whole=True).recipe, body)[0]["x"] == stored
+
+
+def test_what_is_said_of_a_column_has_to_read_all_of_it() -> None:
+    with pytest.raises(InvalidRecords, match="x: 'A' does not read as number"):
+        detect_as(b"x;y\n1;1\nA;1\n", Said(columns={"x": SaidOfColumn(type="number")}), whole=True)
+    with pytest.raises(InvalidRecords, match="no column z"):
+        detect_as(b"x;y\n1;1\n", Said(columns={"z": SaidOfColumn(null=["A"])}), whole=True)
+    said = Said(columns={"x": SaidOfColumn(null=["A"])})
+    found = detect_as(b"x;y\n1;1\nA;1\n", said, whole=True)
+    assert records(found.recipe, b"x;y\n1;1\nA;1\n") == [{"x": "1", "y": "1"}, {"y": "1"}]
+
+
+def test_a_cell_that_does_not_read_is_named_by_row_and_field_and_not_repeated() -> None:
+    recipe = csv("1,5", "2,5").recipe
+    rows = rows_by(recipe, b"x;y\n1,5;1\nsecret;1\n3.5;1\n1,5\n1;2;3\n")
+    flaws = [one.error for one in rows if isinstance(one, BadRow)]
+    assert [(one.code, one.row, one.field) for one in flaws] == [
+        ("reading", 2, "x"),
+        ("reading", 3, "x"),
+        ("csv_row", 4, None),
+        ("csv_row", 5, None),
+    ]
+    assert "secret" not in repr(flaws)
+
+
+def test_columns_in_another_order_are_taken_and_others_are_refused_by_name() -> None:
+    recipe = csv("1,5", "2,5").recipe
+    assert records(recipe, b"y;x\n1;7,25\n") == [{"y": "1", "x": "7.25"}]
+    with pytest.raises(InvalidRecords, match="missing: 'x'; new: 'z'"):
+        read_head(b"z;y\n1;2\n", recipe, final=True)
+
+
+def test_a_recipe_is_a_value_that_holds_nothing_else() -> None:
+    recipe = detect(content("excel-de-cp1252.csv"), whole=True).recipe
+    written = msgspec.json.encode(recipe)
+    assert read_recipe(written) == recipe
+    for wrong in (
+        b"{}",
+        b"[",
+        written.replace(b'"version":1', b'"version":2'),
+        written.replace(b'"container"', b'"more":1,"container"'),
+        written.replace(b'"cp1252"', b'"zlib"'),
+        written.replace(b'"delimiter":";"', b'"delimiter":"\\n"'),
+        written.replace(b'"Menge"', b'"Name"'),
+        written.replace(b'"dd.mm.yyyy"', b'"ddd"'),
+    ):
+        with pytest.raises(InvalidRecords):
+            read_recipe(wrong)
+
+
+def mutations(count: int) -> Iterator[bytes]:
+    chance = random.Random(7)
+    for _ in range(count):
+        body = bytearray(content(chance.choice(TABLES)))
+        for _ in range(chance.randrange(1, 9)):
+            at = chance.randrange(len(body))
+            match chance.randrange(4):
+                case 0:
+                    body[at] = chance.randrange(256)
+                case 1:
+                    del body[at : at + chance.randrange(99)]
+                case 2:
+                    body[at:at] = chance.choice([b'"', b"\n", b";", b",", b"\xff", b"\x00", b"'"])
+                case _:
+                    body[at:at] = body[at : at + chance.randrange(99)]
+            if not body:
+                body += b"x"
+        yield bytes(body)
+
+
+def test_mutated_files_are_read_or_refused_and_their_proposal_takes_them() -> None:
+    taken = 0
+    for body in mutations(250):
+        try:
+            found = detect(body, whole=True)
+            rows = rows_by(found.recipe, body)
+        except ErsError:
+            continue
+        taken += 1
+        definition = parse_definition(json.dumps(propose(found)[0]))
+        for one in rows:
+            if isinstance(one, RawRecord):
+                raw = read_numbers(definition, one.data)
+                assert not validate(definition, raw, row=one.row, pointer="")[1]
+            else:
+                assert "\ufffd" not in one.error.detail
+    assert taken > 50
+
+
+@given(st.lists(st.lists(st.text("ab1,;\"'\n .-", max_size=6), min_size=2, max_size=4), max_size=9))
+def test_whatever_is_written_comes_back_or_is_refused(rows: list[list[str]]) -> None:
+    body = "\n".join(",".join(cells) for cells in [["a", "b"], *rows]).encode()
+    try:
+        found = detect(body, whole=True)
+        rows_by(found.recipe, body)
+    except ErsError:
+        return
+    parse_definition(json.dumps(propose(found)[0]))
