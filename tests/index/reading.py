@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from encrypted_records.index.columns.sums import ColumnSums
-from encrypted_records.index.query.asking import Asking
+from encrypted_records.index.query.asking import Asking, Need, Together, Work
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import (
     STANDARD,
@@ -42,6 +42,10 @@ def read(segment: PagedSegment, reading: Reading[T], sealed: Sealed) -> T:
 Kept = dict[tuple[bytes, str], ColumnSums]
 
 
+def needs_of(step: Need | Together) -> tuple[Need, ...]:
+    return step.needs if isinstance(step, Together) else (step,)
+
+
 def answer(
     asking: Asking[T], sealed: Sealed, limits: ReadingLimits = STANDARD, kept: Kept | None = None
 ) -> T:
@@ -49,22 +53,23 @@ def answer(
     kept = {} if kept is None else kept
     try:
         while True:
-            need = next(asking)
-            wanted = {*need.pages, *need.segment.missing_directories(need.directories)}
-            for number in wanted:
-                need.segment.put(number, sealed(need.segment, number))
-            for other, pages in need.beside:
-                for number in pages:
-                    other.put(number, sealed(other, number))
-            for name in need.by_row:
-                turned = read(need.segment, turn_round(need.segment, name, limits), sealed)
-                need.segment.columns[name] = turned
-            if need.sums is not None:
-                at = need.segment.segment.uid, need.sums
-                if at not in kept or not kept[at].has(need.rows):
-                    summing = sum_column(need.segment, need.sums, need.rows, limits)
-                    kept[at] = read(need.segment, summing, sealed)
-                need.segment.sums[need.sums] = kept[at]
+            step = next(asking)
+            if not isinstance(step, Work):
+                for need in needs_of(step):
+                    _bring(need, sealed, limits, kept)
     except StopIteration as end:
         found: T = end.value
         return found
+
+
+def _bring(need: Need, sealed: Sealed, limits: ReadingLimits, kept: Kept) -> None:
+    segment = need.segment
+    for number in {*need.pages, *segment.missing_directories(need.directories)}:
+        segment.put(number, sealed(segment, number))
+    for name in need.by_row:
+        segment.columns[name] = read(segment, turn_round(segment, name, limits), sealed)
+    if need.sums is not None:
+        at = segment.segment.uid, need.sums
+        if at not in kept or not kept[at].has(need.rows):
+            kept[at] = read(segment, sum_column(segment, need.sums, need.rows, limits), sealed)
+        segment.sums[need.sums] = kept[at]

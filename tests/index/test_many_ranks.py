@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 import pytest
 
-from encrypted_records.index.query.asking import Asking, Need
+from encrypted_records.index.query.asking import Asking, Need, Work
 from encrypted_records.index.query.ranks import Ranks, SortedRows
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
-from tests.index.reading import answer
+from tests.index.reading import answer, needs_of
 from tests.index.world import World
 
 TEXT = """{"type": "object", "properties": {
@@ -52,12 +53,14 @@ def ranks_of(world: World, limits: ReadingLimits) -> Ranks:
     return Ranks("n", parts, limits)
 
 
-def watched(asking: Asking[T], needs: list[Need]) -> Asking[T]:
-    """The same, and what it asks for."""
+def watched(asking: Asking[T], needs: list[tuple[Need, ...]]) -> Asking[T]:
+    """The same, and what it asks for at a time."""
     try:
         while True:
-            needs.append(next(asking))
-            yield needs[-1]
+            step = next(asking)
+            if not isinstance(step, Work):
+                needs.append(needs_of(step))
+            yield step
     except StopIteration as end:
         found: T = end.value
         return found
@@ -70,12 +73,12 @@ def places_of(segment: PagedSegment, pages: frozenset[int]) -> list[int]:
     return sorted(place for place in places if place is not None)
 
 
-def entries_of(need: Need) -> list[int]:
-    """How many entries each of its pages has."""
+def entries_of(needs: Sequence[Need]) -> list[int]:
+    """How many entries each of their pages has."""
     return [
-        int(segment.directories["n"].page_entries[place])
-        for segment, pages in ((need.segment, need.pages), *need.beside)
-        for place in places_of(segment, pages)
+        int(need.segment.directories["n"].page_entries[place])
+        for need in needs
+        for place in places_of(need.segment, need.pages)
     ]
 
 
@@ -102,23 +105,25 @@ def test_pages_that_come_together_have_no_more_entries_than_there_is_room_for(
     made: tuple[World, list[int]], limits: ReadingLimits
 ) -> None:
     world, values = made
-    needs: list[Need] = []
+    needs: list[tuple[Need, ...]] = []
     ranks = ranks_of(world, limits)
     expected = {values[number - 1]: number for number in SPREAD}
     assert answer(watched(ranks.select(SPREAD), needs), world.sealed) == expected
     assert answer(watched(ranks.upto(expected), needs), world.sealed) == expected
     assert needs
-    for need in needs:
-        every = entries_of(need)
+    for together in needs:
+        every = entries_of(together)
         assert len(every) <= limits.window
         assert sum(every) <= limits.entries or len(every) == 1
 
 
 def test_requests_do_not_come_in_the_order_of_keys(made: tuple[World, list[int]]) -> None:
     world, _ = made
-    needs: list[Need] = []
+    needs: list[tuple[Need, ...]] = []
     answer(watched(ranks_of(world, FEW).select(SPREAD), needs), world.sealed)
-    first = needs[0].segment
-    least = [places_of(first, need.pages)[0] for need in needs if need.segment is first]
+    first = needs[0][0].segment
+    least = [
+        places_of(first, need.pages)[0] for some in needs for need in some if need.segment is first
+    ]
     assert len(least) > 10
     assert least not in (sorted(least), sorted(least, reverse=True))

@@ -18,6 +18,7 @@ from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.columns.dictionary import Codes
 from encrypted_records.index.query.asking import (
     Asking,
+    Work,
     bring_by_row,
     bring_directories,
     bring_kept,
@@ -104,6 +105,9 @@ def aggregate(
     """
     work = _Work(aggregation, definition, texts, limits, reading, by_row)
     parts = [part for part in parts if len(part)]
+    # A column may have a key for each row of its segment, whichever rows match.
+    rows, keys = sum(map(len, parts)), sum(part.segment.segment.count for part in parts)
+    yield Work("measure", rows * len(aggregation.measures) + keys)
     if aggregation.group_by:
         answer = yield from work.measure_groups(parts)
     else:

@@ -1,7 +1,8 @@
-"""Work on several segments that says, step by step, what it lacks of which.
+"""Work on several segments that says, step by step, what it lacks of which, and how long it takes.
 
-It is a generator, so that what fetches and what computes stay apart: what runs it brings what it
-yields, and has it go on.
+It is a generator, so that what fetches and what decides stay apart: a driver brings what it yields,
+and resumes it. An error of a fetch is raised where it was yielded. Each step of needs is one
+request at most, but for columns by row and sums, which take one for each window of their pages.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ class Need:
     """Of a segment, data ``pages`` to put in; fields whose ``directories`` are needed, or whose
     columns are, ``by_row``, or are where they are ``kept``; or ``sums`` of one field, whose
     directory is here, with the keys of ``rows``. Pages in ``passing`` are looked at once, and taken
-    out again. What is ``light`` takes little memory. ``beside`` are data pages of other segments,
-    to put in together with ``pages``."""
+    out again. What is ``light`` takes little memory, and waits for no turn at it."""
 
     segment: PagedSegment
     pages: frozenset[int] = frozenset()
@@ -36,27 +36,44 @@ class Need:
     rows: BitMap = field(default_factory=BitMap)
     passing: bool = False
     light: bool = False
-    beside: tuple[tuple[PagedSegment, frozenset[int]], ...] = ()
-
-    def pages_of(self, segment: PagedSegment) -> frozenset[int]:
-        """The data pages to put into a segment."""
-        if segment is self.segment:
-            return self.pages
-        return next(pages for other, pages in self.beside if other is segment)
 
 
-Asking = Generator[Need, None, T]
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Data pages of several segments, to bring with one request. There is one need of each segment,
+    and all are ``light``: they are in memory at once."""
+
+    needs: tuple[Need, ...]
 
 
-def ask_for(segment: PagedSegment, reading: Reading[T], *, passing: bool = True) -> Asking[T]:
+@dataclass(frozen=True, slots=True)
+class Work:
+    """About how many entries of columns are worked on until the next step of this kind, and the
+    stage under which that counts in statistics. The number says where it is done: what takes long
+    must not keep others waiting."""
+
+    stage: str
+    entries: int
+
+
+#: To put so many rows in order takes as long as to work on so many entries of each.
+ENTRIES_A_ROW = 8
+
+Step = Need | Together | Work
+Asking = Generator[Step, None, T]
+
+
+def ask_for(
+    segment: PagedSegment, reading: Reading[T], *, passing: bool = True, light: bool = False
+) -> Asking[T]:
     """What reads one segment, as work on several.
 
     Args:
-        passing: as for :class:`Need`.
+        passing, light: as for :class:`Need`.
     """
     try:
         while True:
-            yield Need(segment, pages=frozenset(next(reading)), passing=passing)
+            yield Need(segment, pages=frozenset(next(reading)), passing=passing, light=light)
     except StopIteration as end:
         found: T = end.value
         return found

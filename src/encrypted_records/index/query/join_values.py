@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.dictionary import ColumnDictionary
 from encrypted_records.index.ordinals import Ordinals, mask_of
-from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row
+from encrypted_records.index.query.asking import Asking, Work, ask_for, bring_by_row
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.field_rows import dictionary_of
 from encrypted_records.index.query.long_strings import Texts
@@ -29,6 +29,7 @@ def list_values(
         DoesNotOpen: the column does not open.
     """
     segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
+    yield Work("measure", segment.segment.count)
     yield from bring_by_row(segment, [field])
     dictionary = dictionary_of(part, field)
     found = _Found(part, field, texts)

@@ -24,7 +24,7 @@ from encrypted_records.index.columns.key_range import Edge, alike
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, ordinals
-from encrypted_records.index.query.asking import Asking, bring_by_row
+from encrypted_records.index.query.asking import ENTRIES_A_ROW, Asking, Work, bring_by_row
 from encrypted_records.index.query.long_strings import classes
 from encrypted_records.index.query.row_keys import only_rows, read_rows
 from encrypted_records.index.query.sort import SortPosition
@@ -62,6 +62,7 @@ def narrow(
     Raises:
         DoesNotOpen: a column that is needed does not open.
     """
+    yield Work("order", len(request.among) * ENTRIES_A_ROW)
     work = _Narrowing(segment, request, limits)
     rows = yield from work.cut(0, request.among, request.want, after=request.after is not None)
     dictionaries: dict[str, Dictionary] = dict(request.dictionaries)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from encrypted_records import runtime
 from encrypted_records.index.columns.column import EntryBlock, Keys
 from encrypted_records.index.columns.dictionary import Codes
-from encrypted_records.index.query.asking import Asking, Need, ask_for
+from encrypted_records.index.query.asking import Asking, Need, Together, ask_for
 from encrypted_records.index.segments.paged import PagedSegment, scope
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_pages
 
@@ -218,11 +218,9 @@ class Ranks:
         # A few are brought together, are worth keeping, and take little.
         with scope(*(segment for segment, _ in every)):
             entries = int(self._counts[chosen].sum())
-            if len(chosen) <= self._limits.window and entries <= self._limits.entries:
-                brought = list(self._list_missing(every))
-                if brought:
-                    (first, pages), *others = brought
-                    yield Need(first, pages=pages, light=True, beside=tuple(others))
+            few = len(chosen) <= self._limits.window and entries <= self._limits.entries
+            if few and (needs := tuple(self._list_missing(every))):
+                yield Together(needs)
             for segment, stretches in every:
                 hand_over = partial(_hand_over, stretches, take)
                 reading = read_pages(segment, self._field, stretches, hand_over, self._limits)
@@ -230,12 +228,12 @@ class Ranks:
 
     def _list_missing(
         self, every: Sequence[tuple[PagedSegment, Collection[int]]]
-    ) -> Iterator[tuple[PagedSegment, frozenset[int]]]:
+    ) -> Iterator[Need]:
         for segment, places in every:
             numbers = segment.directories[self._field].numbers[list(places)]
             missing = frozenset(numbers.tolist()) - segment.blocks.keys()
             if missing:
-                yield segment, frozenset(missing)
+                yield Need(segment, pages=missing, light=True)
 
 
 def _hand_over(

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from encrypted_records import runtime
 from encrypted_records.index.query.aggregate import Aggregated, Bucket, aggregate
 from encrypted_records.index.segments.paged import PagedSegment, scope
 from encrypted_records.model.aggregations import (
@@ -19,7 +18,6 @@ from encrypted_records.model.aggregations import (
 )
 from encrypted_records.model.predicates import Everything
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import MANY_ROWS, Run, aside
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.counts import count_matches
 from encrypted_records.proxy.search.joins import parse_body
@@ -75,16 +73,13 @@ async def measure(context: QueryContext, aggregation: Aggregation) -> AggregateR
         with context.stats.stage("fetch_pages"):
             await context.fill(segments, lambda one: one.missing_directories(aggregation.fields))
         texts = context.texts()
-        is_long = sum(map(len, parts)) * len(aggregation.measures) > MANY_ROWS
-        run: Run = aside if is_long else runtime.in_thread
         by_row = context.fetcher.keeps_columns(context.snapshot.count, len(aggregation.fields))
+        reading = context.sizes.reading
         while True:
-            with context.stats.stage("measure"):
-                reading = context.sizes.reading
-                asking = aggregate(
-                    aggregation, context.definition, parts, texts, reading=reading, by_row=by_row
-                )
-                groups = await context.answer(asking, run)
+            asking = aggregate(
+                aggregation, context.definition, parts, texts, reading=reading, by_row=by_row
+            )
+            groups = await context.run(asking)
             if groups is not None:
                 return AggregateResult(aggregation, groups)
             await learn_texts(context, texts)

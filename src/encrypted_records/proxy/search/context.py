@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Generic, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
@@ -29,7 +27,7 @@ from encrypted_records.errors import (
     NotFound,
 )
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.query.asking import Asking, Need
+from encrypted_records.index.query.asking import Asking
 from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
 from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
@@ -43,6 +41,7 @@ from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.confirmations import Confirmations
 from encrypted_records.proxy.search.dataset_schemas import DatasetSchemas
+from encrypted_records.proxy.search.driver import drive
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.page_fetcher import Missing
 from encrypted_records.proxy.search.stats import QueryStats
@@ -168,39 +167,9 @@ class QueryContext:
         """As :meth:`Fetcher.read`."""
         return await self.fetcher.read(self.upstream, segment, reading, run)
 
-    async def answer(self, asking: Asking[T], run: Run = aside, *, light: bool = False) -> T:
-        """Run what asks several segments, and bring what it lacks.
-
-        Args:
-            run: where it is done.
-            light: it holds a few pages at most, and waits for no turn at memory.
-
-        Raises:
-            Moved, DoesNotOpen, NotFound: as :meth:`Fetcher.fill`.
-        """
-        worked_on: PagedSegment | None = None
-        async with AsyncExitStack() as turn:
-            while not isinstance(need := await run(_go_on, asking), _Answer):
-                if need.sums is not None and self.fetcher.use_sums(
-                    need.segment, need.sums, need.rows
-                ):
-                    continue  # what is kept takes no memory
-                if need.segment is not worked_on and not (light or need.light):
-                    await turn.aclose()
-                    worked_on = need.segment
-                    await turn.enter_async_context(self.fetcher.turn(self.upstream, worked_on))
-                with self.stats.stage("fetch_pages"):
-                    lacking = partial(_lacking, need)
-                    segments = [need.segment, *(segment for segment, _ in need.beside)]
-                    await self.fill(segments, lacking, passing=need.passing)
-                    for name in need.kept:
-                        self.fetcher.use_cached(need.segment, name)
-                    for name in need.by_row:
-                        await self.fetcher.by_row(self.upstream, need.segment, name)
-                    if need.sums is not None:
-                        fetcher, upstream = self.fetcher, self.upstream
-                        await fetcher.sums(upstream, need.segment, need.sums, need.rows)
-        return need.value
+    async def run(self, asking: Asking[T]) -> T:
+        """As :func:`drive`."""
+        return await drive(self.fetcher, self.upstream, asking)
 
     async def rows(
         self, wanted: Sequence[RowRef], *, alone: bool = False, ranked: bool = False
@@ -236,28 +205,6 @@ class QueryContext:
         # A proxy with empty caches would ask here as well, where nothing else was needed.
         self.stats.requests = max(1, self.stats.requests)
         await self.upstream.confirm()
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer(Generic[T]):
-    """What was asked for."""
-
-    value: T
-
-
-def _go_on(asking: Asking[T]) -> Need | _Answer[T]:
-    try:
-        return next(asking)
-    except StopIteration as end:
-        return _Answer(end.value)
-
-
-def _lacking(need: Need, segment: OpenedSegment) -> set[int]:
-    assert isinstance(segment, PagedSegment)
-    pages = need.pages_of(segment) - segment.blocks.keys()
-    if segment is not need.segment:
-        return set(pages)
-    return {*segment.missing_directories([*need.directories, *need.by_row]), *pages}
 
 
 def _name_of(where: Predicate) -> bytes:

@@ -207,7 +207,7 @@ async def _collect(
         part = await keep_matching(context, where, part)
         # One segment's column at a time is in memory beyond the cache.
         with scope(answer.segment):
-            keys, long = await context.answer(
+            keys, long = await context.run(
                 list_values(part, spec.name, texts, context.sizes.reading)
             )
         rows += len(part)

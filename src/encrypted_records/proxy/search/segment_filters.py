@@ -27,7 +27,6 @@ from encrypted_records.index.query.row_filters import (
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
 from encrypted_records.model.predicates import Absent, Everything, Leaf, leaves_of
 from encrypted_records.model.queries import SortKey
-from encrypted_records.proxy.process.offload import here
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.match import MOST_OF_COLUMN, SegmentMatches, resolve
 
@@ -213,7 +212,7 @@ async def open_column(
                 with context.stats.stage("fetch_pages"):
                     await context.fetcher.by_row(context.upstream, segment, field)
         reading = filter_column(segment, field, [plan.ranges[id(leaf)].possible], limits)
-        (found,) = await context.answer(ask_for(segment, reading, passing=False), here, light=True)
+        (found,) = await context.run(ask_for(segment, reading, passing=False, light=True))
     return found
 
 

@@ -19,7 +19,6 @@ from encrypted_records.index.query.sorted_scan import Result, ScanRequest, Sorte
 from encrypted_records.index.query.thresholds import Best, Threshold
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
 from encrypted_records.model.queries import Query
-from encrypted_records.proxy.process.offload import run_for
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.match import SegmentMatches, fill_columns, resolve
 from encrypted_records.proxy.search.segment_filters import (
@@ -245,9 +244,7 @@ class _First:
             dictionaries={self.query.order[0].field: result.dictionary} if result else {},
         )
         with scope(segment):
-            found = await self.context.answer(
-                narrow(segment, request, self.context.sizes.reading), run_for(len(request.among))
-            )
+            found = await self.context.run(narrow(segment, request, self.context.sizes.reading))
         left = Matches(matches.certain & found.rows, found.rows)
         return Candidates.of(segment, left, self.context.snapshot, found.dictionaries)
 

@@ -1,0 +1,209 @@
+"""What decides is resumed where its work belongs, learns of errors where it asked, and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any, cast
+
+import pytest
+
+from encrypted_records.errors import NotFound
+from encrypted_records.index.query.asking import Asking, Need, Together, Work
+from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.paged import PagedSegment, scope
+from encrypted_records.proxy.search import driver
+from encrypted_records.proxy.search.driver import drive
+from encrypted_records.proxy.search.stats import QueryStats
+from tests.index.world import World
+
+TEXT = '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}}'
+
+
+class Pages:
+    """Has the pages of a world, notes what is asked for at a time, and fails if it is told to."""
+
+    def __init__(self, segments: int = 2) -> None:
+        self.world = World(TEXT, limits=Limits(mini=0, entries=4))
+        for _ in range(segments):
+            self.world.ingest([{"n": number} for number in range(20)])
+        opened = map(self.world.open_segment, self.world.ledger.snapshot().segments)
+        self.segments = [one for one in opened if isinstance(one, PagedSegment)]
+        self.asked: list[list[tuple[PagedSegment, set[int]]]] = []
+        self.error: Exception | None = None
+        self.waiting = asyncio.Event()
+        self.turns: list[PagedSegment] = []
+        self.stats = QueryStats()
+
+    async def fill(self, _upstream: Any, segments: Any, missing: Any, *, passing: bool) -> None:
+        if self.error is not None:
+            raise self.error
+        self.asked.append([(one, missing(one)) for one in segments])
+        for segment, numbers in self.asked[-1]:
+            for number in numbers:
+                segment.put(number, self.world.sealed(segment, number))
+
+    def turn(self, _upstream: Any, segment: PagedSegment) -> Any:
+        held = self
+
+        class Turn:
+            async def __aenter__(self) -> None:
+                held.turns.append(segment)
+
+            async def __aexit__(self, *_: object) -> None:
+                held.turns.remove(segment)
+
+        return Turn()
+
+    async def drive(self, asking: Asking[Any]) -> Any:
+        return await drive(cast("Any", self), cast("Any", self), asking)
+
+    def numbers(self, segment: PagedSegment) -> frozenset[int]:
+        """The data pages of the field, whose directory comes first."""
+        return frozenset(segment.directories["n"].numbers.tolist())
+
+
+def bring(pages: Pages) -> Asking[list[int]]:
+    """All pages of all segments in one step; how many are here then, and behind the scope."""
+    for segment in pages.segments:
+        yield Need(segment, directories=("n",))
+    with scope(*pages.segments):
+        yield Together(
+            tuple(Need(one, pages=pages.numbers(one), light=True) for one in pages.segments)
+        )
+        held = [len(one.blocks) for one in pages.segments]
+    return [*held, *(len(one.blocks) for one in pages.segments)]
+
+
+def test_what_is_needed_together_is_asked_for_at_once() -> None:
+    pages = Pages()
+    assert asyncio.run(pages.drive(bring(pages))) == [5, 5, 0, 0]
+    assert [len(step) for step in pages.asked] == [1, 1, 2]
+    assert [len(numbers) for _, numbers in pages.asked[-1]] == [5, 5]
+
+
+def test_there_is_a_turn_for_the_last_segment_alone_and_none_for_what_is_light() -> None:
+    pages = Pages()
+    seen: list[list[PagedSegment]] = []
+
+    def asking() -> Asking[None]:
+        for segment in pages.segments:
+            yield Need(segment, directories=("n",), light=True)
+            seen.append([*pages.turns])
+        for segment in pages.segments:
+            yield Need(segment, pages=pages.numbers(segment))
+            seen.append([*pages.turns])
+
+    asyncio.run(pages.drive(asking()))
+    first, second = pages.segments
+    assert seen == [[], [], [first], [second]]
+    assert not pages.turns
+
+
+def test_an_error_is_raised_where_the_page_was_asked_for_and_may_be_answered_there() -> None:
+    pages = Pages()
+    pages.error = NotFound("gone")
+
+    def asking() -> Asking[str]:
+        try:
+            yield Need(pages.segments[0], directories=("n",))
+        except NotFound as error:
+            return str(error)
+        return "nothing"
+
+    assert asyncio.run(pages.drive(asking())) == "gone"
+
+
+def test_an_error_that_nobody_answers_ends_the_question_and_its_scopes() -> None:
+    pages = Pages()
+
+    def asking() -> Asking[None]:
+        segment = pages.segments[0]
+        yield Need(segment, directories=("n",))
+        with scope(segment):
+            yield Need(segment, pages=pages.numbers(segment))
+            assert segment.blocks
+            pages.error = NotFound("gone")
+            yield Need(pages.segments[1], directories=("n",))
+
+    with pytest.raises(NotFound, match="gone"):
+        asyncio.run(pages.drive(asking()))
+    assert not pages.segments[0].blocks
+    assert not pages.turns
+
+
+def test_work_is_done_where_its_size_says() -> None:
+    pages = Pages()
+    places: list[str] = []
+
+    def asking() -> Asking[None]:
+        places.append(threading.current_thread().name)
+        for entries in (driver.FEW_ENTRIES, driver.MANY_ENTRIES, driver.MANY_ENTRIES + 1, 0):
+            yield Work("scan", entries)
+            places.append(threading.current_thread().name)
+            # It stays there behind what is fetched.
+            yield Need(pages.segments[0], directories=("n",), light=True)
+            places.append(threading.current_thread().name)
+
+    asyncio.run(pages.drive(asking()))
+    main = threading.current_thread().name
+    assert places[:3] == [main] * 3
+    assert main not in places[3:7]
+    assert not any(name.startswith("aside") for name in places[3:5])
+    assert all(name.startswith("aside") for name in places[5:7])
+    assert places[7:] == [main] * 2
+
+
+def test_a_question_that_nobody_waits_for_is_closed_while_it_waits_for_pages() -> None:
+    pages = Pages()
+    closed: list[bool] = []
+
+    async def never(*_: Any, **__: Any) -> None:
+        pages.waiting.set()
+        await asyncio.Event().wait()
+
+    def asking() -> Asking[None]:
+        try:
+            yield Need(pages.segments[0], directories=("n",))
+        finally:
+            closed.append(True)
+
+    async def story() -> None:
+        pages.fill = never  # type: ignore[method-assign]
+        task = asyncio.create_task(pages.drive(asking()))
+        await pages.waiting.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert closed
+        assert not pages.turns
+
+    asyncio.run(story())
+
+
+def test_a_question_that_nobody_waits_for_is_closed_once_a_thread_lets_go_of_it() -> None:
+    pages = Pages()
+    entered, leave, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def asking() -> Asking[None]:
+        try:
+            yield Work("scan", driver.FEW_ENTRIES + 1)
+            entered.set()
+            leave.wait()
+            yield Need(pages.segments[0], directories=("n",))
+        finally:
+            closed.set()
+
+    async def story() -> None:
+        task = asyncio.create_task(pages.drive(asking()))
+        await asyncio.to_thread(entered.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        del task
+        assert not closed.is_set()
+        leave.set()
+        await asyncio.to_thread(closed.wait)
+
+    asyncio.run(story())
+    assert not pages.asked
