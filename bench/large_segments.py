@@ -32,7 +32,7 @@ from encrypted_records.index.columns.column import Column, key_type
 from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.query.aggregate import aggregate
-from encrypted_records.index.query.asking import Asking, Need, Work
+from encrypted_records.index.query.asking import Asking, Need
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
@@ -150,9 +150,8 @@ class Asked:
         try:
             while True:
                 need = next(asking)
-                if isinstance(need, Work):
-                    continue
-                assert isinstance(need, Need)  # there is one segment
+                if not isinstance(need, Need):
+                    continue  # there is one segment
                 names = [*need.directories, *need.by_row]
                 self.put(need.pages | self.segment.missing_directories(names))
                 for name in need.by_row:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.sums import ColumnSums
-from encrypted_records.index.query.asking import Asking, Need, Together, Work
+from encrypted_records.index.query.asking import Asking, Grown, Need, Step, Together, Work
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import (
     STANDARD,
@@ -38,8 +40,13 @@ def read(segment: PagedSegment, reading: Reading[T], sealed: Sealed) -> T:
         return found
 
 
-#: What columns add up to, by segment and field, as a cache keeps it.
-Kept = dict[tuple[bytes, str], ColumnSums]
+@dataclass
+class Kept:
+    """What a cache keeps of columns, by segment and field; none by row unless they ``stay``."""
+
+    stay: bool = True
+    sums: dict[tuple[bytes, str], ColumnSums] = field(default_factory=dict)
+    columns: dict[tuple[bytes, str], ByRow] = field(default_factory=dict)
 
 
 def needs_of(step: Need | Together) -> tuple[Need, ...]:
@@ -47,14 +54,28 @@ def needs_of(step: Need | Together) -> tuple[Need, ...]:
 
 
 def answer(
-    asking: Asking[T], sealed: Sealed, limits: ReadingLimits = STANDARD, kept: Kept | None = None
+    asking: Asking[T],
+    sealed: Sealed,
+    limits: ReadingLimits = STANDARD,
+    kept: Kept | None = None,
+    steps: list[Step] | None = None,
 ) -> T:
-    """Run what asks several segments."""
-    kept = {} if kept is None else kept
+    """Run what asks several segments.
+
+    Args:
+        steps: takes in all that was asked for.
+    """
+    kept = kept or Kept()
     try:
         while True:
             step = next(asking)
-            if not isinstance(step, Work):
+            if steps is not None:
+                steps.append(step)
+            if isinstance(step, Grown):
+                if kept.stay:
+                    at = step.segment.segment.uid, step.field
+                    kept.columns[at] = step.segment.columns[step.field]
+            elif not isinstance(step, Work):
                 for need in needs_of(step):
                     _bring(need, sealed, limits, kept)
     except StopIteration as end:
@@ -64,12 +85,21 @@ def answer(
 
 def _bring(need: Need, sealed: Sealed, limits: ReadingLimits, kept: Kept) -> None:
     segment = need.segment
-    for number in {*need.pages, *segment.missing_directories(need.directories)}:
+    uid = segment.segment.uid
+    directories = segment.missing_directories([*need.directories, *need.by_row])
+    # Directories first, as they say what pages hold.
+    for number in [*directories, *need.pages]:
         segment.put(number, sealed(segment, number))
+    for name in need.kept:
+        if (uid, name) in kept.columns:
+            segment.columns[name] = kept.columns[uid, name]
     for name in need.by_row:
         segment.columns[name] = read(segment, turn_round(segment, name, limits), sealed)
+        if kept.stay:
+            kept.columns[uid, name] = segment.columns[name]
     if need.sums is not None:
-        at = segment.segment.uid, need.sums
-        if at not in kept or not kept[at].has(need.rows):
-            kept[at] = read(segment, sum_column(segment, need.sums, need.rows, limits), sealed)
-        segment.sums[need.sums] = kept[at]
+        at = uid, need.sums
+        if at not in kept.sums or not kept.sums[at].has(need.rows):
+            summing = sum_column(segment, need.sums, need.rows, limits)
+            kept.sums[at] = read(segment, summing, sealed)
+        segment.sums[need.sums] = kept.sums[at]

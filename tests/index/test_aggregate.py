@@ -37,7 +37,7 @@ class Aggregation(Question):
         self.limits = limits
         self.reading = reading
         self.by_row = by_row
-        self.kept: Kept = {}
+        self.kept = Kept(stay=False)
         self.asked = parse_aggregation(asked, world.definition)
         super().__init__(world, self.asked.where)
         self.parts = [part.only(self._decided(part.positions.tolist())) for part in self.parts]

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from encrypted_records.index.query.asking import Asking, Need, Work
+from encrypted_records.index.query.asking import Asking, Need, Together
 from encrypted_records.index.query.ranks import Ranks, SortedRows
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.paged import PagedSegment
@@ -58,7 +58,7 @@ def watched(asking: Asking[T], needs: list[tuple[Need, ...]]) -> Asking[T]:
     try:
         while True:
             step = next(asking)
-            if not isinstance(step, Work):
+            if isinstance(step, Need | Together):
                 needs.append(needs_of(step))
             yield step
     except StopIteration as end:

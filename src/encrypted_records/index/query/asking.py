@@ -7,7 +7,7 @@ request at most, but for columns by row and sums, which take one for each window
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -56,10 +56,19 @@ class Work:
     entries: int
 
 
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A column by row with its keys, which is kept or is worth it, takes more memory than before:
+    what was made of its keys is kept with it."""
+
+    segment: PagedSegment
+    field: str
+
+
 #: To put so many rows in order takes as long as to work on so many entries of each.
 ENTRIES_A_ROW = 8
 
-Step = Need | Together | Work
+Step = Need | Together | Work | Grown
 Asking = Generator[Step, None, T]
 
 
@@ -83,6 +92,16 @@ def bring_directories(segment: OpenedSegment, fields: Sequence[str]) -> Asking[N
     """Have the directories of some fields."""
     if isinstance(segment, PagedSegment) and segment.missing_directories(fields):
         yield Need(segment, directories=tuple(fields))
+
+
+def bring_pages(
+    segment: OpenedSegment, missing: Callable[[OpenedSegment], set[int]]
+) -> Asking[None]:
+    """Have all data pages that ``missing`` names, until there are none; the directories that tell
+    it are here."""
+    while numbers := missing(segment):
+        assert isinstance(segment, PagedSegment)
+        yield Need(segment, pages=frozenset(numbers))
 
 
 def bring_by_row(segment: OpenedSegment, fields: Sequence[str]) -> Asking[None]:

@@ -30,8 +30,7 @@ from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.asking import Asking
 from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
 from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
-from encrypted_records.index.segments.reading import Reading
+from encrypted_records.index.segments.paged import OpenedSegment
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Predicate, values_of
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow, Segment
@@ -162,10 +161,6 @@ class QueryContext:
     async def columns(self, segments: Sequence[OpenedSegment], fields: Collection[str]) -> None:
         """Bring whole columns into segments that :meth:`open` gave."""
         await self.fetcher.columns(self.upstream, segments, fields)
-
-    async def read(self, segment: PagedSegment, reading: Reading[T], run: Run = aside) -> T:
-        """As :meth:`Fetcher.read`."""
-        return await self.fetcher.read(self.upstream, segment, reading, run)
 
     async def run(self, asking: Asking[T]) -> T:
         """As :func:`drive`."""

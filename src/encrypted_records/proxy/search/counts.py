@@ -24,13 +24,13 @@ from encrypted_records.model.predicates import (
 )
 from encrypted_records.model.records import RowRef, Segment
 from encrypted_records.proxy.process.offload import aside
-from encrypted_records.proxy.search.column_scan import count_tested
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.match import (
     BATCH,
     LOOKUPS,
     SegmentMatches,
     check_records,
+    matching,
     open_rows,
     resolve,
 )
@@ -62,7 +62,8 @@ async def count_matches(context: QueryContext, plan: Plan) -> int | None:
         with context.stats.stage("fetch_pages"):
             segments = await context.open()
             await context.fill(segments, plan.missing_to_scan, many=many)
-        count = _sum_up(await count_tested(context, plan, segments))
+        with matching(context, plan) as work:
+            count = _sum_up(await context.run(work.count_tested(segments)))
     else:
 
         def missing(segment: OpenedSegment) -> set[int]:

@@ -7,14 +7,15 @@ nothing.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from contextlib import AsyncExitStack, nullcontext
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
 from encrypted_records import runtime
-from encrypted_records.index.query.asking import Asking, Need, Step, Together, Work
+from encrypted_records.index.query.asking import Asking, Grown, Need, Step, Together, Work
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.proxy.process.offload import Run, aside, here
 from encrypted_records.proxy.search.fetcher import Fetcher
@@ -24,6 +25,26 @@ T = TypeVar("T")
 #: So many entries of columns are worked on sooner than a thread has begun, and more than so many
 #: for so long that they wait in line (:func:`.aside`).
 FEW_ENTRIES, MANY_ENTRIES = 1 << 14, 1 << 20
+
+
+class Stopped(Exception):
+    """Nobody waits for the answer any more."""
+
+
+@contextmanager
+def while_awaited() -> Iterator[Callable[[], None]]:
+    """What a thread calls from time to time: it raises :class:`Stopped` once nobody waits for it,
+    which ends the work."""
+    stop = threading.Event()
+
+    def go_on() -> None:
+        if stop.is_set():
+            raise Stopped
+
+    try:
+        yield go_on
+    finally:
+        stop.set()
 
 
 async def drive(fetcher: Fetcher, upstream: Upstream, asking: Asking[T]) -> T:
@@ -50,6 +71,9 @@ async def drive(fetcher: Fetcher, upstream: Upstream, asking: Asking[T]) -> T:
                     return step.value
                 if isinstance(step, Work):
                     work, run = step, _place_for(step.entries)
+                    continue
+                if isinstance(step, Grown):
+                    await fetcher.keep(upstream, step.segment, step.field)
                     continue
                 try:
                     needs = _without_kept_sums(fetcher, step)

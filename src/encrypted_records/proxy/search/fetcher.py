@@ -35,7 +35,7 @@ from encrypted_records.model.records import (
     SegmentHeader,
 )
 from encrypted_records.proxy.process.fetches import Fetches, wait_for
-from encrypted_records.proxy.process.offload import Run, aside, current_user
+from encrypted_records.proxy.process.offload import aside, current_user
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import MemoryCache
 from encrypted_records.proxy.search.page_fetcher import Missing, PageFetcher
@@ -220,18 +220,13 @@ class Fetcher:
         self._cache.put_sums(segment.view, field, sums)
         await self._forget_ended(upstream, [segment])
 
-    async def read(
-        self, upstream: Upstream, segment: PagedSegment, reading: Reading[T], run: Run = aside
-    ) -> T:
+    async def read(self, upstream: Upstream, segment: PagedSegment, reading: Reading[T]) -> T:
         """Run what reads a segment, and bring the pages that it lacks.
-
-        Args:
-            run: where it is done.
 
         Raises:
             DoesNotOpen, Moved, NotFound: as :meth:`fill`.
         """
-        while not isinstance(step := await run(_go_on, reading), _Read):
+        while not isinstance(step := await aside(_go_on, reading), _Read):
             await self._pager.fill(upstream, [segment], partial(_lacking, step), passing=True)
         return step.value
 
@@ -255,9 +250,10 @@ class Fetcher:
             key_id = state.ledger.keys.of(segment.key_version).id
             self._cache.put(key_id, KnownMini(definition, built))
 
-    def keep(self, segment: PagedSegment, field: str) -> None:
-        """Count a column that :meth:`columns` brought as large as it has become."""
+    async def keep(self, upstream: Upstream, segment: PagedSegment, field: str) -> None:
+        """Keep a column of a segment, and count it as large as it has become."""
         self._cache.put_column(segment.view, field, segment.columns[field])
+        await self._forget_ended(upstream, [segment])
 
     def use_cached(self, segment: PagedSegment, field: str) -> bool:
         """Put a column that is kept by row into the segment, if there is one."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,11 +17,11 @@ from encrypted_records.index.query.candidates import Candidates, within
 from encrypted_records.index.query.first_rows import match_first
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.matching import Matching
 from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.query.reading_tests import compare_column, count_entries, list_wide
+from encrypted_records.index.query.reading_tests import count_entries
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
 from encrypted_records.model.predicates import (
-    Absent,
     Predicate,
     fields_of,
     matches,
@@ -28,8 +29,8 @@ from encrypted_records.model.predicates import (
 )
 from encrypted_records.model.records import PlainRecord, RowRef, Segment
 from encrypted_records.proxy.process.offload import Run, aside
-from encrypted_records.proxy.search.column_scan import scan_columns, want_texts
 from encrypted_records.proxy.search.context import QueryContext
+from encrypted_records.proxy.search.driver import while_awaited
 from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
 
 #: Rows opened at once; one request fetches them.
@@ -38,9 +39,6 @@ BATCH = 256
 FEW_ENTRIES = 1 << 14
 #: So many are looked through for the first rows in a third of a millisecond.
 FEW_TO_LOOK_THROUGH = 1 << 19
-#: Where a comparison takes a larger share of a column's pages, the column is brought as a whole, by
-#: row, and kept.
-MOST_OF_COLUMN = 0.25
 #: Each takes some ten milliseconds: to look up values in so many segments, to check so many records
 #: against values, to normalize so many characters.
 LOOKUPS, CHECKS, LONG_TEXT = 500, 5000, 10_000
@@ -125,7 +123,8 @@ async def _match_all(
 ) -> list[SegmentMatches]:
     if plan.tests:
         context.stats.scanned |= {test.field for test in plan.tests}
-        await scan_columns(context, plan, segments)
+        with matching(context, plan) as work:
+            await context.run(work.test(segments))
     if sum(segment.count for segment in segments) > context.sizes.few_rows:
         with context.stats.stage("fetch_pages"):
             await context.fill(segments, plan.missing_to_find)
@@ -162,44 +161,22 @@ async def _match_in_turn(
 ) -> list[SegmentMatches]:
     """The same, with the pages of one segment in memory at a time, and of a comparison that takes
     many, a window of them."""
-    answers: list[SegmentMatches] = []
-    # Of very many rows, to turn columns round for each question takes longer than to read ranges.
+    with matching(context, plan) as work:
+        found = await context.run(work.find(segments))
+    pairs = zip(segments, found, strict=True)
+    live = (
+        SegmentMatches(one, matches.without(context.snapshot.dead_rows(one.segment)))
+        for one, matches in pairs
+    )
+    return [one for one in live if one.matches.possible]
+
+
+@contextmanager
+def matching(context: QueryContext, plan: Plan) -> Iterator[Matching]:
+    """What matches segments one after the other, as long as somebody waits for it."""
     by_row = context.fetcher.keeps_columns(context.snapshot.count, len(plan.columns))
-    for segment in segments:
-        async with context.fetcher.turn(context.upstream, segment):
-            with scope(segment):
-                answers += await _match_segment(context, plan, segment, by_row=by_row)
-    return answers
-
-
-async def _match_segment(
-    context: QueryContext, plan: Plan, segment: OpenedSegment, *, by_row: bool
-) -> list[SegmentMatches]:
-    """
-    Args:
-        by_row: whether a column may be turned round for a comparison of many of its pages.
-    """
-    limits = context.sizes.reading
-    with context.stats.stage("fetch_pages"):
-        await context.fill([segment], plan.missing_to_find)
-    wide = list_wide(plan, segment, limits)
-    for leaf in wide:
-        assert isinstance(segment, PagedSegment)
-        whole = len(segment.directories[leaf.field].ends)
-        with scope(segment):
-            if not context.fetcher.use_cached(segment, leaf.field):
-                pages = len(plan.missing_to_compare(leaf, segment))
-                if by_row and not isinstance(leaf, Absent) and pages > whole * MOST_OF_COLUMN:
-                    with context.stats.stage("fetch_pages"):
-                        await context.fetcher.by_row(context.upstream, segment, leaf.field)
-            with context.stats.stage("resolve"):
-                await context.read(segment, compare_column(plan, segment, leaf, limits))
-    with context.stats.stage("fetch_pages"):
-        await context.fill([segment], plan.missing)
-    with context.stats.stage("resolve"):
-        answers = await aside(_resolve_all, context, plan, [segment])
-    plan.forget(segment, wide)
-    return answers
+    with while_awaited() as go_on:
+        yield Matching(plan, context.sizes.reading, by_row, go_on)
 
 
 async def _decide_tests(
@@ -211,7 +188,8 @@ async def _decide_tests(
         for one in answers
         if len(one.matches.possible) > len(one.matches.certain)
     }
-    await want_texts(context, plan, unsure)
+    with matching(context, plan) as work:
+        await context.run(work.want_texts(unsure, context.snapshot))
     if not plan.known.wanted:
         return answers
     await learn_texts(context, plan.known)

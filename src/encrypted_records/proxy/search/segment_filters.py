@@ -17,6 +17,7 @@ from encrypted_records.index.columns.dictionary import code_type
 from encrypted_records.index.columns.key_range import KeyRange
 from encrypted_records.index.query.asking import ask_for
 from encrypted_records.index.query.bounds import take_range
+from encrypted_records.index.query.matching import MOST_OF_COLUMN
 from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.reading_tests import count_compared, list_wide
 from encrypted_records.index.query.row_filters import (
@@ -28,7 +29,7 @@ from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, 
 from encrypted_records.model.predicates import Absent, Everything, Leaf, leaves_of
 from encrypted_records.model.queries import SortKey
 from encrypted_records.proxy.search.context import QueryContext
-from encrypted_records.proxy.search.match import MOST_OF_COLUMN, SegmentMatches, resolve
+from encrypted_records.proxy.search.match import SegmentMatches, resolve
 
 #: The same share of a column of few values, which takes a byte or two of each row: of one that
 #: stays, the next question needs no set.

@@ -1,0 +1,290 @@
+"""Segments one after the other give the oracle's rows, however little is in memory at a time.
+
+Small segments and large ones stand mixed, at least four of them; columns stay in a cache or do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from encrypted_records.errors import NotFound
+from encrypted_records.index.query.asking import Asking, Grown, Need, Step
+from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
+from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.matching import Matching
+from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.segments.builder import STANDARD as MINIS
+from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
+from encrypted_records.model.predicates import Everything
+from encrypted_records.model.queries import parse_query
+from tests import oracle
+from tests.index.reading import IN_WINDOWS, NARROW, Kept, answer
+from tests.index.strategies import EVERY_FORM, Case, cases
+from tests.index.world import Row, World
+
+#: As they are; a page or two at a time; all that has several pages by windows.
+LIMITS = [STANDARD, IN_WINDOWS, NARROW, replace(NARROW, entries=1), replace(IN_WINDOWS, few=2)]
+TEXT = """{"type": "object", "properties": {
+    "n": {"type": "integer", "minimum": 0, "maximum": 999}, "s": {"type": "string"}}}"""
+
+
+@dataclass
+class Asked:
+    """One condition, on all segments of a world."""
+
+    world: World
+    plan: Plan
+    limits: ReadingLimits
+    by_row: bool
+    kept: Kept
+    steps: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.snapshot = self.world.ledger.snapshot()
+        self.segments = [self.world.open_segment(one) for one in self.snapshot.segments]
+
+    @property
+    def work(self) -> Matching:
+        return Matching(self.plan, self.limits, self.by_row)
+
+    def run(self, asking: Asking[Any]) -> Any:
+        found = answer(asking, self.world.sealed, self.limits, self.kept, self.steps)
+        self.hold_nothing()
+        return found
+
+    def hold_nothing(self) -> None:
+        for one in self.segments:
+            if isinstance(one, PagedSegment):
+                assert not one.blocks and not one.columns and not one.sums
+
+    def find(self) -> list[Matches]:
+        if self.plan.tests:
+            self.run(self.work.test(self.segments))
+        found: list[Matches] = self.run(self.work.find(self.segments))
+        pairs = zip(self.segments, found, strict=True)
+        return [own.without(self.snapshot.dead_rows(one.segment)) for one, own in pairs]
+
+    def decide(self, found: Sequence[Matches]) -> list[Matches]:
+        """The same once the long strings are known that leave tests open."""
+        pairs = zip(self.segments, found, strict=True)
+        unsure = {one: own.possible - own.certain for one, own in pairs}
+        unsure = {one: rows for one, rows in unsure.items() if rows}
+        self.run(self.work.want_texts(unsure, self.snapshot))
+        known = self.plan.known
+        for (name, key), position in list(known.wanted.items()):
+            spec = self.world.definition.fields[name]
+            record = self.world.open(self.world.row_at(position))
+            known.answer(name, key, record.data.get(name), self.world.ledger.tails.field(spec).tail)
+        for one in unsure:
+            self.plan.forget(one, self.plan.text_tests)
+        return self.find()
+
+
+def rows_of(asked: Asked, found: Sequence[BitMap]) -> set[Row]:
+    every: set[Row] = set()
+    for one, rows in zip(asked.segments, found, strict=True):
+        for uid, base in asked.snapshot.groups_of(one.segment):
+            state = asked.snapshot.groups[uid]
+            here = range(base, base + state.group.count)
+            every |= {(state.sequence, row - base) for row in rows if row in here}
+    return every
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[Case, World, set[Row]]:
+    """A case whose records come twice, in segments of every form; and the rows that live."""
+    case = draw(cases())
+    groups = [*case.groups, *case.groups, *case.groups, *case.groups][:6]
+    world = World(case.text)
+    for group in groups:
+        world.limits = draw(st.sampled_from(EVERY_FORM))
+        world.ingest(group)
+    rows = {(at, row) for at, group in enumerate(groups) for row in range(len(group))}
+    dead = draw(st.sets(st.sampled_from(sorted(rows)), max_size=3))
+    if dead:
+        world.kill(dead)
+    if draw(st.booleans()):
+        world.merge()
+        if draw(st.booleans()):
+            world.ingest(groups[0])
+            rows |= {(len(groups), row) for row in range(len(groups[0]))}
+    return case, world, rows - dead
+
+
+@given(worlds(), st.data())
+def test_rows_are_the_oracles(made: tuple[Case, World, set[Row]], data: st.DataObject) -> None:
+    case, world, live = made
+    limits = data.draw(st.sampled_from(LIMITS))
+    by_row, kept = data.draw(st.booleans()), Kept(stay=data.draw(st.booleans()))
+    groups = [case.groups[at % len(case.groups)] for at in range(6)]
+    groups += [groups[0]]
+    for where in case.asked:
+        predicate = parse_query({"where": where}, world.definition).where
+        expected = {
+            (at, row) for at, row in live if oracle.holds(where, groups[at][row], case.fields)
+        }
+        plan = Plan.of(predicate, world.ledger.tails, world.definition, Texts(MAX_OPENED))
+        for own in (plan, plan.with_texts()) if plan.words else (plan,):
+            asked = Asked(world, own, limits, by_row, kept)
+            found = asked.find()
+            for _ in range(2):
+                certain = rows_of(asked, [one.certain for one in found])
+                possible = rows_of(asked, [one.possible for one in found])
+                assert certain <= expected <= possible
+                found = asked.decide(found)
+
+
+@given(worlds(), st.data())
+def test_counts_by_tests_are_the_oracles(
+    made: tuple[Case, World, set[Row]], data: st.DataObject
+) -> None:
+    case, world, _ = made
+    limits, kept = data.draw(st.sampled_from(LIMITS)), Kept(stay=data.draw(st.booleans()))
+    for where in case.asked:
+        predicate = parse_query({"where": where}, world.definition).where
+        plan = Plan.of(predicate, world.ledger.tails, world.definition, Texts(MAX_OPENED))
+        if not plan.tests:
+            continue
+        asked = Asked(world, plan, limits, True, kept)
+        counts = asked.run(asked.work.count_tested(asked.segments))
+        whole = Plan.of(predicate, world.ledger.tails, world.definition)
+        for segment, count in zip(asked.segments, counts, strict=True):
+            world.fetch(segment, lambda: whole.missing(segment))  # noqa: B023
+            found = whole.match(segment)
+            if count is not None:
+                assert found.exact
+                dead = asked.snapshot.dead_rows(segment.segment)
+                left_out = segment.segment.purged
+                assert len(found.certain - dead) <= count <= len(found.certain) + left_out
+
+
+def large_world() -> World:
+    """A mini between two segments of many pages."""
+    world = World(TEXT, limits=Limits(mini=0, entries=5))
+    for at in range(3):
+        world.limits = MINIS if at == 1 else Limits(mini=0, entries=5)
+        world.ingest([{"n": 7 * row % 200 + at, "s": f"text {row}"} for row in range(60)])
+    return world
+
+
+def ask(world: World, where: Any, limits: ReadingLimits = IN_WINDOWS) -> Asked:
+    predicate = parse_query({"where": where}, world.definition).where
+    plan = Plan.of(predicate, world.ledger.tails, world.definition)
+    return Asked(world, plan, limits, True, Kept())
+
+
+RANGE = {"field": "n", "op": "between", "value": [20, 170]}
+PART = {"field": "s", "op": "contains", "value": "7"}
+
+
+def test_a_wide_comparison_turns_its_column_round_once_and_reads_no_page_again() -> None:
+    asked = ask(large_world(), RANGE)
+    first = [len(one.certain) for one in asked.find()]
+    assert sum(bool(one.by_row) for one in asked.steps if isinstance(one, Need)) == 2
+    again = replace(asked, steps=[])
+    assert [len(one.certain) for one in again.find()] == first
+    needs = [one for one in again.steps if isinstance(one, Need)]
+    assert not any(one.by_row or one.pages for one in needs)
+
+
+def test_a_comparison_reads_windows_where_columns_do_not_stay() -> None:
+    asked = replace(ask(large_world(), RANGE), by_row=False, kept=Kept(stay=False))
+    asked.find()
+    needs = [one for one in asked.steps if isinstance(one, Need)]
+    assert not any(one.by_row for one in needs)
+    windows = [one for one in needs if one.pages]
+    assert len(windows) > 5
+    assert all(one.passing and len(one.pages) <= IN_WINDOWS.window for one in windows)
+
+
+def test_a_tested_column_of_few_pages_comes_in_one_request_and_stays_with_its_texts() -> None:
+    asked = ask(large_world(), PART, STANDARD)
+    found = [len(one.certain) for one in asked.find()]
+    pages = [len(one.pages) for one in asked.steps if isinstance(one, Need) and one.pages]
+    assert pages == [12, 12]
+    assert sum(isinstance(one, Grown) for one in asked.steps) == 2
+    again = replace(asked, steps=[])
+    again.plan._found.clear()
+    assert [len(one.certain) for one in again.find()] == found
+    assert not any(one.pages for one in again.steps if isinstance(one, Need))
+
+
+def test_an_excluded_segment_is_not_asked_for_anything() -> None:
+    asked = ask(large_world(), {"field": "n", "op": "gt", "value": 500})
+    assert not any(one.possible for one in asked.find())
+    assert not any(isinstance(one, Need) for one in asked.steps)
+
+
+@pytest.mark.parametrize("where", [RANGE, PART, {"and": [RANGE, PART]}])
+def test_wherever_a_fetch_fails_nothing_stays(where: Any) -> None:
+    world = large_world()
+    whole = ask(world, where)
+    whole.find()
+    assert len(whole.steps) > 5
+    for at in range(len(whole.steps)):
+        asked = ask(world, where)
+
+        def failing(asking: Asking[Any], at: int = at, asked: Asked = asked) -> Asking[Any]:
+            """Raises where the step ``at`` was asked for."""
+            try:
+                step = next(asking)
+                while True:
+                    if len(asked.steps) == at:
+                        asked.steps.append(step)
+                        step = asking.throw(NotFound("gone"))
+                    yield step
+                    step = next(asking)
+            except StopIteration as end:
+                return end.value
+
+        def find(asked: Asked = asked) -> None:
+            if asked.plan.tests:
+                answer(
+                    failing(asked.work.test(asked.segments)),
+                    world.sealed,
+                    asked.limits,
+                    asked.kept,
+                    asked.steps,
+                )
+            answer(
+                failing(asked.work.find(asked.segments)),
+                world.sealed,
+                asked.limits,
+                asked.kept,
+                asked.steps,
+            )
+
+        with pytest.raises(NotFound):
+            find()
+        asked.hold_nothing()
+
+
+def test_everything_matches_without_a_page() -> None:
+    world = large_world()
+    plan = Plan(Everything(), {})
+    asked = Asked(world, plan, STANDARD, True, Kept())
+    assert [len(one.certain) for one in asked.find()] == [60, 60, 60]
+    assert not any(one.pages for one in asked.steps if isinstance(one, Need))
+
+
+def test_who_is_not_awaited_any_more_stops_between_windows() -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop() -> None:
+        raise Stopped
+
+    asked = ask(large_world(), PART, NARROW)
+    work = replace(asked.work, go_on=stop)
+    with pytest.raises(Stopped):
+        answer(work.test(asked.segments), asked.world.sealed, asked.limits, asked.kept)
+    asked.hold_nothing()
