@@ -219,7 +219,6 @@ PLANTED = (
             f"                {_NO_LOCK}\n                    record = await self._store_change",
         ),
         "records",
-        behind="the API takes one commit of a writer at a time (writer_conflict)",
     ),
     Planted(
         "what_is_not_known_is_not_asked_for",

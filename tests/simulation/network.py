@@ -28,7 +28,7 @@ FATES = {
     "late": 3,  # the connection breaks, and it arrives up to five seconds later
     "twice": 2,  # it arrives a second time, later
     "refused": 3,  # 503 of something in front of the API
-    "crash": 2,  # the API ends in its middle, and starts again
+    "crash": 4,  # the API ends in its middle, and starts again
     "slow": 2,  # up to 15 seconds
     "silent": 1,  # nothing comes, for ever
 }

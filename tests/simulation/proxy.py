@@ -90,6 +90,7 @@ class Proxy:
         self._app: Starlette | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
         self._working: set[asyncio.Task[None]] = set()
+        self._reviving = asyncio.Lock()
         self._stop = asyncio.Event()
         self._living: asyncio.Task[None] | None = None
 
@@ -205,11 +206,14 @@ class Proxy:
 
     async def revive(self) -> None:
         """Start it until it runs, where it does not."""
-        while not self.runs:
-            try:
-                await self.start()
-            except Gone:
-                continue
+        async with self._reviving:
+            while not self.runs:
+                # A start has room: it gives back what it has kept for that (disk/ballast.py).
+                self.world.full.discard(self.name)
+                try:
+                    await self.start()
+                except Gone:
+                    continue
 
     def keep_copy(self) -> Path:
         """A copy of the folder of a proxy that does not run, for :meth:`put_back`."""

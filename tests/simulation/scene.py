@@ -111,6 +111,16 @@ class Scene:
             await self.pause(3)
             await one.revive()
 
+    async def kill_during(self, one: Proxy, times: int) -> None:
+        """Kill a proxy in the middle of what it does now, and start it again, so many times."""
+        for _ in range(times):
+            if one.runs:
+                one.kill_at(self.chance.randrange(80))
+                await self.pause(2)
+                one.kill()
+            await self.pause(1)
+            await one.revive()
+
     async def disturb_some(self, count: int, within: float) -> None:
         """Have machines' disks be full for a while, their clocks be ahead, or proxies be stopped
         and started."""

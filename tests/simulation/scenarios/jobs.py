@@ -43,7 +43,8 @@ class Upload:
                 [{"schema": self._schema, "data": line.present.data} for line in lines],
             )
             if said.done:
-                await self._follow(said.json()["job_id"], lines)
+                killing = self._scene.kill_during(self._proxy, 2)
+                await self._scene.together(self._follow(said.json()["job_id"], lines), killing)
                 return
             await self._scene.pause(10)
 
@@ -115,7 +116,7 @@ async def run(scene: Scene) -> None:
         *(writer.work(6) for writer in writers),
         *(upload.work() for upload in uploads),
         Reader(scene, schema, uploads).work(4),
-        scene.kill_some(5, 30),
+        scene.kill_some(3, 30),
     )
     await scene.calm()
     found = await scene.read_all(one, scene.accounts[0], schema)
