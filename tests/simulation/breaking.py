@@ -238,7 +238,6 @@ PLANTED = (
             "        if False:\n",
         ),
         "counters",
-        behind="the API ends no row twice (row_not_live)",
     ),
 )
 
