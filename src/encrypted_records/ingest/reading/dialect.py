@@ -18,6 +18,8 @@ _ROWS = 500
 _MAX_COLUMNS = 512
 #: Within so many characters, and lines, an open quote has to close.
 MAX_OPEN, MAX_OPEN_LINES = 1 << 20, 5000
+_LINE = re.compile(r"([^\r\n]*)(\r\n|\n|\r|\Z)")
+_NOTHING: frozenset[int] = frozenset()
 _TYPED = re.compile(r"[-+(]?[\d.,'\s\u00a0\u202f]+[)%-]?|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.{0,20}")
 
 
@@ -58,6 +60,9 @@ def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[R
     Raises:
         TooLarge: a quote does not close where it has to.
     """
+    if not quote or quote not in text:
+        yield from _unquoted_rows(text, delimiter, final=final)
+        return
     find = _cell(delimiter, quote).match
     at, size = 0, len(text)
     cells: list[str] = []
@@ -84,6 +89,15 @@ def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[R
         if end != delimiter:
             yield Row(cells, frozenset(quoted), at, flaw)
             cells, quoted, flaw = [], [], None
+
+
+def _unquoted_rows(text: str, delimiter: str, *, final: bool) -> Iterator[Row]:
+    """The same of a text without quotes, line by line."""
+    size = len(text)
+    for found in _LINE.finditer(text):
+        if found.start() == size or (not final and found.end() == size and found[2] != "\n"):
+            return
+        yield Row(found[1].split(delimiter), _NOTHING, found.end())
 
 
 def _check_open(text: str, at: int) -> None:
