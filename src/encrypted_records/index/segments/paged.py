@@ -285,7 +285,7 @@ OpenedSegment = MiniSegment | PagedSegment
 def scope(*segments: object) -> Iterator[None]:
     """Take pages, columns by row and sums that come into large segments meanwhile out again.
 
-    Whoever brings something opens one, so that memory has what is worked on alone. Directories
+    Code that brings something opens one, so that memory has what is worked on alone. Directories
     stay. Scopes may be inside one another and overlap: each takes out what came after it began.
 
     Args:

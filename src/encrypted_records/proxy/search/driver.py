@@ -84,7 +84,7 @@ async def drive(fetcher: Fetcher, upstream: Upstream, asking: Asking[T]) -> T:
                         await turn.enter_async_context(fetcher.turn(upstream, heavy))
                     if needs:
                         await _bring(fetcher, upstream, needs)
-                except Exception as failed:  # whoever asked says what it means
+                except Exception as failed:  # the work says what it means
                     error = failed
     finally:
         if inspect.getgeneratorstate(asking) != inspect.GEN_RUNNING:
