@@ -85,6 +85,10 @@ ACCEPTED = (
         *(REFUSED, "POST /api/schemas/(infer|estimate|preview)/", 400),
         *("invalid_records(: .*)?", _ROWS),
     ),
+    Accepted(
+        *(REFUSED, "POST /api/readings/detect/", 400, "reading"),
+        "Bytes that are not a table in text, which the detection of a reading refuses by name.",
+    ),
     Accepted(REFUSED, r"POST /api/accounts/[\w-]+/", 400, "invalid: password_.*", _LINKS),
     Accepted(REFUSED, r"POST /api/accounts/[\w-]+/", 400, "invalid_link", _LINKS),
     Accepted(

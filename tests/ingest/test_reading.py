@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from encrypted_records.errors import ErsError, InvalidRecords
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.parse_csv import read_numbers
+from encrypted_records.ingest.reading import columns
 from encrypted_records.ingest.reading.detect import Found, detect
 from encrypted_records.ingest.reading.parser import Head, ReadingParser, read_head
 from encrypted_records.ingest.reading.proposal import propose
@@ -209,6 +210,31 @@ def csv(*cells: str, name: str = "x") -> Found:
 )
 def test_a_column_is_of_a_type_if_all_cells_read_one_way(cells: list[str], kind: str) -> None:
     assert csv(*cells).recipe.columns[0].type == kind
+
+
+@pytest.mark.parametrize(
+    ("cells", "last"),
+    [
+        (["1", "2", "3"], "1,234"),
+        (["1", "2", "3"], "1.5"),
+        (["1", "2", "3"], "4 €"),
+        (["1 €", "2", "3"], "4 $"),
+        (["1", "2", "3"], "A17"),
+        (["1.234", "2.345", "3.456"], "1.234,5"),
+        (["1.234", "5.678", "9.012"], "7"),
+        (["01/02/2024", "03/04/2024", "05/06/2024"], "13/02/2024"),
+        (["2024-01-05", "2024-02-06", "2024-03-07"], "soon"),
+        (["10:00", "11:30", "12:45"], "24:61"),
+        (["1e-07", "2", "3"], "1E10"),
+    ],
+)
+def test_a_late_cell_decides_as_an_early_one_does(
+    monkeypatch: pytest.MonkeyPatch, cells: list[str], last: str
+) -> None:
+    """Whichever cells are tried first, all of them decide."""
+    wanted = [csv(*cells, *[last] * times) for times in (1, 3)]
+    monkeypatch.setattr(columns, "_FIRST", 2)
+    assert [csv(*cells, *[last] * times) for times in (1, 3)] == wanted
 
 
 @pytest.mark.parametrize(

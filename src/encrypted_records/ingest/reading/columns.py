@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -14,8 +13,8 @@ from encrypted_records.ingest.reading import values
 from encrypted_records.ingest.reading.recipe import Column
 from encrypted_records.model import proposals
 
-#: Of a column so many different values are kept; of more it is told by these.
-MAX_DISTINCT = 50_000
+#: How many different values are tried first. A form that one of them refutes is not tried on all.
+_FIRST = 1_000
 _DATE_NAME = re.compile(
     r"dat|day|tag|born|birth|geb|fecha|jour|time|zeit|taken|when|dt|_at$|^at$", re.I
 )
@@ -88,7 +87,10 @@ def _of_words(words: set[str], cells: Mapping[str, int]) -> str | None:
 
 def _typed(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
     """The type of cells of which none is a word for nothing; None where they are text."""
+    first = filled[:_FIRST]
     for find in (_boolean, _compact, _number, _date, _moment, _time):
+        if len(filled) > _FIRST and find(text, first, known) is None:
+            continue
         found = find(text, filled, known)
         if found is not None:
             return found
@@ -122,12 +124,9 @@ def _compact(text: Column, filled: Sequence[str], known: Evidence) -> Decided | 
 
 
 def _number(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
-    units = {values.unit_of(cell) for cell in filled}
-    marked = units - {""}
-    if len(marked) > 1 or not any(any(map(str.isdigit, cell)) for cell in filled[:50]):
+    if not any(any(map(str.isdigit, cell)) for cell in filled[:50]):
         return None
-    unit = next(iter(marked), "")
-    forms = _forms(filled, unit)
+    forms = _forms(filled)
     if not forms:
         return None
     lengths = {len(cell) for cell in filled}
@@ -151,21 +150,29 @@ def _number(text: Column, filled: Sequence[str], known: Evidence) -> Decided | N
     )
 
 
-def _forms(filled: Sequence[str], unit: str) -> list[values.NumberForm]:
+def _forms(filled: Sequence[str]) -> list[values.NumberForm]:
     """All forms that read every cell; of those with a thousands separator only where one is."""
+    every = "\n".join(filled)
+    marked: set[str] = set()
+    if any(unit in every for unit in values.UNITS):
+        marked = {values.unit_of(cell) for cell in filled} - {""}
+    if len(marked) > 1:
+        return []
+    unit = next(iter(marked), "")
     forms = []
     for decimal, thousands in product(values.DECIMALS, ("", *values.THOUSANDS)):
-        if decimal == thousands or (thousands and not any(thousands in one for one in filled)):
+        if decimal == thousands or (thousands and thousands not in every):
             continue
         form = values.NumberForm(decimal, thousands, unit)
-        read = values.number_reader(form)
-        if all(read(cell) is not None for cell in filled):
+        if _all_read(values.number_reader(form), filled):
             forms.append(form)
     return forms
 
 
 def _has_room(filled: Sequence[str], form: values.NumberForm) -> bool:
     """Whether one field takes the longest whole part and the most decimals together."""
+    if 2 * max(map(len, filled)) <= proposals.MAX_DIGITS:
+        return True
     read = values.number_reader(form)
     digits = decimals = 0
     for cell in filled:
@@ -266,24 +273,40 @@ def _almost(
     }
     for what, those in readers.items():
         for read in those:
-            odd = [cell for cell in filled if read(cell) is None]
-            fitting = total - sum(cells[cell] for cell in odd)
-            if odd and fitting >= _MOST * total:
-                return (
-                    f"{fitting:,} of {total:,} values are {what}, {total - fitting:,} not"
-                    f" ({odd[0][:40]!r}); kept as text"
-                )
+            first, odd = None, 0
+            for cell in filled:
+                if read(cell) is None:
+                    first, odd = first or cell, odd + cells[cell]
+                    if odd > (1 - _MOST) * total:
+                        break
+            else:
+                if first is not None:
+                    return (
+                        f"{total - odd:,} of {total:,} values are {what}, {odd:,} not"
+                        f" ({first[:40]!r}); kept as text"
+                    )
     return None
 
 
-def evidence_of(columns: Sequence[Counter[str]], names: Sequence[str]) -> Evidence:
-    """What those columns tell of which the form is certain."""
+def decide_all(
+    sources: Sequence[str], names: Sequence[str], columns: Sequence[Mapping[str, int]]
+) -> list[Decided]:
+    """All columns of a file. Those of which the form is certain settle what others leave open."""
+    alone = [
+        decide(source, name, cells, Evidence())
+        for source, name, cells in zip(sources, names, columns, strict=True)
+    ]
+    known = _evidence_of(alone, columns)
+    return [
+        found if found.ask is None else decide(found.column.source, name, cells, known)
+        for found, name, cells in zip(alone, names, columns, strict=True)
+    ]
+
+
+def _evidence_of(alone: Sequence[Decided], columns: Sequence[Mapping[str, int]]) -> Evidence:
     decimals: set[str] = set()
     day_first: set[bool] = set()
-    for name, cells in zip(names, columns, strict=True):
-        if not cells:
-            continue
-        found = decide("", name, cells, Evidence())
+    for found, cells in zip(alone, columns, strict=True):
         column = found.column
         if found.ask is None and column.type == "number":
             if any(column.decimal in cell for cell in cells):

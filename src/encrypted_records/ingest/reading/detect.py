@@ -10,7 +10,7 @@ from itertools import pairwise
 import msgspec
 
 from encrypted_records.ingest.reading.charset import Charset, find_charset, refused
-from encrypted_records.ingest.reading.columns import Decided, decide, evidence_of
+from encrypted_records.ingest.reading.columns import Decided, decide_all
 from encrypted_records.ingest.reading.dialect import Row, find_dialect, rows_of
 from encrypted_records.ingest.reading.recipe import Column, Recipe
 from encrypted_records.ingest.reading.table import Layout, find_layout, is_no_row, names_of
@@ -116,11 +116,7 @@ def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Foun
         _sources(layout.names, width) if layout.header else [f"#{at + 1}" for at in range(width)]
     )
     columns, empty = _gather(data, width)
-    known = evidence_of(columns, names)
-    decided = [
-        decide(source, name, cells, known)
-        for source, name, cells in zip(sources, names, columns, strict=True)
-    ]
+    decided = decide_all(sources, names, columns)
     short = sum(1 for row in data if len(row.cells) < width)
     recipe = Recipe(
         columns=[one.column for one in decided],
