@@ -279,7 +279,7 @@ def test_values_stay_out_of_the_definition_but_where_they_are_asked_for(
     page.get_by_label("Propose lists of values").check()
     sex = page.get_by_text("The server can read these 2 values: Female, Male.")
     expect(sex).to_be_visible()
-    page.get_by_role("button", name="Take the values of sex out of the definition").click()
+    page.get_by_role("button", name="Take them out of the definition: the values of sex").click()
     expect(sex).to_have_count(0)
     assert visitor.serious_flaws() == []
 
