@@ -258,7 +258,7 @@ def test_a_number_that_is_none_is_refused_with_its_row(tmp_path: Path) -> None:
 def test_a_damaged_columnar_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidSetting, match=f"{name} cannot be read"):
         sent(tmp_path / name)
-    with pytest.raises(InvalidSetting, match="is no Parquet or Arrow file"):
+    with pytest.raises(InvalidSetting, match="is not a Parquet or Arrow file"):
         sent(written(tmp_path, name, "not columnar at all"))
 
 
@@ -463,6 +463,28 @@ with os.fdopen(1, "wb") as out:
     assert next(batches).num_rows == 3
     with pytest.raises(InvalidSetting, match="or is damaged"):
         next(batches)
+
+
+def test_the_reader_finds_its_libraries_as_the_command_does_and_gets_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pyarrow.table({"name": ["Ada"]})
+    parquet.write_table(table, tmp_path / "people.parquet")
+    given: dict[str, str] = {}
+
+    start: Callable[..., Any] = subprocess.Popen
+
+    def started(*args: Any, env: dict[str, str], **more: Any) -> Any:
+        given.update(env)
+        return start(*args, env=env, **more)
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("ERS_PASSWORD", "a secret")
+    (batch,) = sources.batches_of(tmp_path / "people.parquet")
+    assert batch.to_pylist() == [{"name": "Ada"}]
+    assert given["PYTHONPATH"] == str(tmp_path)
+    assert "a secret" not in given.values()
 
 
 def test_a_large_batch_of_arrow_comes_in_small_ones(tmp_path: Path) -> None:

@@ -200,11 +200,11 @@ def batches_of(file: LocalFile | Path) -> Iterator[Any]:
         ) from None
     file.require_size(NOT_COLUMNAR)
     kind = "parquet" if file.path.suffix.lower() == ".parquet" else "arrow"
-    # Its environment is empty, and no module of the present folder takes the place of another.
+    # It gets no secrets of ours, and no module of the present folder takes the place of another.
     command = [sys.executable, "-P", "-m", column_reader.__name__, kind, str(_MOST_BYTES)]
     with reading(file.path):
         process = subprocess.Popen(  # noqa: S603 - our own program
-            command, stdin=file.rewind(), stdout=subprocess.PIPE, env={}
+            command, stdin=file.rewind(), stdout=subprocess.PIPE, env=_environment()
         )
     assert process.stdout is not None
     whole = False
@@ -218,6 +218,16 @@ def batches_of(file: LocalFile | Path) -> Iterator[Any]:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def _environment() -> dict[str, str]:
+    """Of this process's environment, the variables that Python and its libraries are found by."""
+    found_by = ("PYTHON", "LD_", "DYLD_")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(found_by) or name in ("HOME", "PATH")
+    }
 
 
 def _require_read(path: Path, ending: int, *, whole: bool) -> None:
@@ -240,4 +250,4 @@ def _require_read(path: Path, ending: int, *, whole: bool) -> None:
             raise OSError(number, os.strerror(number))
     # Also where it was killed, which is how a library ends that reads beyond a damaged file.
     if ending or not whole:
-        raise InvalidSetting(f"{path} is no Parquet or Arrow file, or is damaged")
+        raise InvalidSetting(f"{path} is not a Parquet or Arrow file, or is damaged")
