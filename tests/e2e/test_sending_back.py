@@ -91,7 +91,14 @@ def test_records_that_are_open_pass_through_decrypt_as_they_are(store: Store) ->
         answer = store.proxy("POST", "/api/records/decrypt/", sent)
         assert answer.status == 200, answer.body
         assert exact(answer) == sent
-    for wrong in ([], [found[0], {}], [found[0] | {"fields": {}}], "x"):
+    other_forms = (
+        *({"id": wrong} for wrong in (None, "x", found[0]["url"])),
+        *({"url": wrong} for wrong in (1, found[0]["id"], found[0]["schema"])),
+        *({"schema": wrong} for wrong in (1, found[0]["url"])),
+        *({"data": wrong} for wrong in (None, "x", [found[0]["data"]])),
+    )
+    misshapen = [[found[0], found[0] | wrong] for wrong in other_forms]
+    for wrong in ([], [found[0], {}], [found[0] | {"fields": {}}], "x", *misshapen):
         refused = store.proxy("POST", "/api/records/decrypt/", wrong)
         assert refused.status == (200 if wrong == [] else 400), wrong
     many = store.proxy("POST", "/api/records/decrypt/", found[:1] * 1001)
