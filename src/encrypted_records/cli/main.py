@@ -40,7 +40,7 @@ COMMANDS = {
         "subject": "Erase somebody from all schemas of a dataset.",
         "retention": "Delete the records that are older than their schema lets them be.",
         "job": "Upload any number of records, and follow the jobs that store them.",
-        "import": "Bring a table of PostgreSQL or a file of columns over.",
+        "import": "Make a schema of a file or a table, and store its rows.",
         "file": "Upload a file so that it goes on after an interruption.",
         "keyring": "Show, back up, restore or rotate your keyring.",
         "device": "List, take in or revoke the devices that may use your keyring.",

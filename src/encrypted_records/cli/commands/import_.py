@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _URL = "ERS_IMPORT_URL"
 
 
-@click.command("import", short_help="Bring a file, or a table of PostgreSQL, over.")
+@click.command("import", short_help="Make a schema of a file or a table, and store its rows.")
 @click.argument("source", required=False)
 @click.option("--table", metavar="NAME", help="Of PostgreSQL: people, or sales.orders.")
 @click.option("--key", multiple=True, metavar="COLUMN", help="Instead of its primary key.")

@@ -341,7 +341,7 @@ async def infer(session: CommandSession, file: str, asked: Asked) -> None:
     \b
     Examples:
       ers schema infer people.csv > people.schema.json
-      ers schema infer people.csv --enum sex --required id --unique id
+      ers schema infer people.csv --enum city --required name
     """
     body, media_type = await asyncio.to_thread(read_sample, file)
     inferred = await session.client.infer(body, media_type, tight=asked.tight)
