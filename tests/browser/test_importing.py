@@ -206,6 +206,7 @@ def test_an_editor_says_each_error_at_its_field(visitor: Visitor, census: Census
     assert visitor.serious_flaws() == []
 
     page.locator("#minimum-0").fill("300")
+    page.locator("#maximum-0").fill("200")
     page.locator("#maximum-2").fill("9")
     visitor.press("Make the schema")
     expect(page.locator("#error-minimum-0")).to_have_text("The least value is above the greatest.")
