@@ -114,6 +114,38 @@ def test_a_head_of_the_same_kind_that_can_be_taken_is_taken(start: Start, sent: 
     assert answer.endswith(b"body")
 
 
+HANDSHAKE = (
+    b"GET %s HTTP/1.1\r\nHost: x:80\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (HANDSHAKE % (b"/", b"X: " + b"x" * 8200 + b"\r\n"), 431, "too_large"),
+        (HANDSHAKE % (b"/", ENCODED[0]), 415, "unsupported_encoding"),
+        (HANDSHAKE % (b"http://evil.example/", b""), 421, "unknown_host"),
+        (HANDSHAKE % (b"http://x:80@evil.example/", b""), 421, "unknown_host"),
+    ],
+    ids=["too_large", "encoded", "other_host", "host_behind_user"],
+)
+def test_a_handshake_of_a_websocket_is_refused_as_other_heads_are(
+    start: Start, sent: bytes, status: int, code: str
+) -> None:
+    asked: list[str] = []
+
+    async def note(scope, receive, send) -> None:  # type: ignore[no-untyped-def]  # ASGI's
+        asked.append(scope["type"])
+        await echo(scope, receive, send)
+
+    answer = start(note, SHORT, sockets=True).ask(sent)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    found = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert (int(answer.split()[1]), found["status"], found["code"]) == (status, status, code)
+    assert asked == []
+
+
 def test_a_head_that_is_refused_is_answered_in_its_turn(start: Start) -> None:
     good = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
     bad = request(b"/", b"Content-Encoding: br\r\n")
