@@ -4,6 +4,7 @@ A token that was revoked ends it."""
 from __future__ import annotations
 
 import base64
+import threading
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.proxy.jobs.service import JOB_SCHEME
 from tests.e2e.database import database_of
 from tests.support import jobs
 from tests.support.eventually import eventually
 from tests.support.fixtures import at
 from tests.support.front import Asked, Front, Reply, nothing
 from tests.support.proxies import Proxy, running_proxy
-from tests.support.service import Account, Answer, Service, call
+from tests.support.service import ANSWER_SECONDS, Account, Answer, Service, call
 from tests.support.store import Store, new_store
 
 # Nothing here is the database's affair.
@@ -153,6 +155,36 @@ def test_a_job_whose_token_the_api_does_not_know_waits_for_the_next_request_of_i
     assert shown["status"] == "processing"
     assert shown["waits"] is not None
     jobs.completed(store, path)
+    assert numbers(store) == list(range(50))
+
+
+def test_a_request_of_its_user_counts_while_a_job_that_waits_for_it_tries_again(
+    store: Store, front: Front, proxy: Proxy
+) -> None:
+    path = held_job(store, front, proxy)
+    with database_of(store.service) as database:
+        database.run("DELETE FROM job_grant WHERE job = %s", id_of(path))
+    front.invent = nothing
+    eventually(lambda: waits_for_user(proxy, path))
+    tries, goes_on = threading.Event(), threading.Event()
+
+    def hold(asked: Asked) -> Reply | None:
+        if JOB_SCHEME in asked.headers.get("Authorization", ""):
+            tries.set()
+            assert goes_on.wait(ANSWER_SECONDS)
+        return None
+
+    front.invent = hold
+    try:
+        assert tries.wait(ANSWER_SECONDS)
+        front.forget()
+        assert store.proxy("GET", f"{path}about/").status == 200
+        eventually(lambda: any(map(asks_for_token, front.asked)))
+    finally:
+        goes_on.set()
+    front.invent = nothing
+    # Nobody asks this proxy for anything before the job has ended.
+    eventually(lambda: stored_state(proxy, path) in jobs.ENDED)
     assert numbers(store) == list(range(50))
 
 
