@@ -20,7 +20,9 @@ TOUCHING = """() => {
   for (const label of document.querySelectorAll("main .field > label")) {
     const control = document.getElementById(label.htmlFor);
     if (!seen(label) || !seen(control)) continue;
-    if (box(control).top - box(label).bottom < 3) found.push("label: " + label.innerText);
+    const follows = box(control).left >= box(label).right + 3;
+    const touches = !follows && box(control).top - box(label).bottom < 3;
+    if (touches) found.push("label: " + label.innerText);
   }
   const boxes = "main :is(.scroll, .card, .notice, .problem, pre, dl, form, table)";
   for (const one of document.querySelectorAll(boxes)) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 from encrypted_records.model import ids
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.schemas.checkpoint_writer import CheckpointPolicy
 from tests.proxy.sharing.people import Person, Team
+from tests.support.background import Queued
 from tests.support.front import Front, running_front
 from tests.support.proxies import running_proxy
 from tests.support.service import Answer, Service
@@ -51,6 +54,7 @@ class Shared:
         *,
         folder: Path | None = None,
         checkpoints: int = 10_000,
+        background: Callable[[], Background] = Queued,
         **overrides: Any,
     ) -> Store:
         """A new proxy of this person's, behind a front that may lie.
@@ -58,6 +62,7 @@ class Shared:
         Args:
             folder: another one than the person's own.
             checkpoints: after how many commits it writes one.
+            background: starts the work beside requests.
             overrides: of :class:`Overrides`.
         """
         api = person.service.base_url
@@ -69,7 +74,9 @@ class Shared:
             **overrides,
         )
         own = folder or person.folder.parent
-        proxy = self.stack.enter_context(running_proxy(front.url, own, overrides=never))
+        proxy = self.stack.enter_context(
+            running_proxy(front.url, own, overrides=never, background=background)
+        )
         service = Service(person.service.process, api, proxy.url, own, person.service.log_file)
         self.fronts[person.id] = front
         return Store(service, person.account, self.schema)

@@ -22,6 +22,7 @@ from encrypted_records.index.segments.merge import Tier
 from encrypted_records.model import roster as form
 from encrypted_records.model import wire
 from encrypted_records.model.records import Commit, CommitBody, LogEntry, ManifestDelta
+from encrypted_records.proxy.process.background import Background
 from tests.proxy.lies import each, on
 from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.shared import Shared, refused
@@ -190,10 +191,16 @@ def scene(api: Service, tmp_path: Path) -> Iterator[Scene]:
     with ExitStack() as stack:
         shared = Shared(team, tmp_path, stack)
         shared.schema = shared.new_schema()
-        ada = shared.proxy(owner, **OFTEN)
+        ada = shared.proxy(owner, background=Background, **OFTEN)
         ada.ingest([{"n": 0}])
         stays, goes = shared.person(form.WRITER), shared.person(form.WRITER)
-        made = Scene(shared, ada, shared.proxy(stays, **OFTEN), shared.proxy(goes, **OFTEN), goes)
+        made = Scene(
+            shared,
+            ada,
+            shared.proxy(stays, background=Background, **OFTEN),
+            shared.proxy(goes, background=Background, **OFTEN),
+            goes,
+        )
         (first,) = made.ada.everything()
         made.told.values[first["id"]] = 0
         yield made
