@@ -53,7 +53,7 @@ def test_an_empty_account_is_led_to_its_first_answer(visitor: Visitor) -> None:
     visitor.press("Make a dataset")
     visitor.type("Name", "Census")
     visitor.press("Make the dataset")
-    schema = visitor.make_schema_from(CENSUS, "People")
+    schema = visitor.make_schema_from(CENSUS, "People", "hours_per_week")
     expect(page.locator("tbody tr")).to_have_count(15)
 
     visitor.go("/")

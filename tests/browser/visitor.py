@@ -158,11 +158,17 @@ class Visitor:
         self.type("Name", name)
         self.press("Make the dataset")
 
-    def make_schema_from(self, path: Path, name: str) -> str:
-        """From the page of a dataset to a schema proposed from a file; its identifier."""
+    def make_schema_from(self, path: Path, name: str, *required: str) -> str:
+        """From the page of a dataset to a schema proposed from a file; its identifier.
+
+        Args:
+            required: the fields that each record is to have.
+        """
         self.press("Define a schema")
         self.page.get_by_label("Choose a file").set_input_files(path)
         self.page.get_by_text("Proposed from").wait_for()
+        for field in required:
+            self.page.get_by_label(f"{field} is required", exact=True).check()
         self.type("Name", name)
         self.press("Make the schema")
         self.page.wait_for_url(re.compile(r"/schemas/[^/]+/$"))
