@@ -26,7 +26,7 @@ def test_whoever_was_sent_a_link_is_told_what_this_is(visitor: Visitor) -> None:
     visitor.type("Find in the documents", "forged log")
     visitor.press("Search")
     assert page.url.endswith("/help/")  # what was looked for is not in the address
-    expect(page.get_by_role("status")).to_contain_text("these words")
+    expect(page.locator("main").get_by_role("status")).to_contain_text("these words")
     assert visitor.serious_flaws() == []
     page.locator("summary").first.click()
     visitor.press("Who learns what")
