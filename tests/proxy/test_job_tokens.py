@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.proxy.jobs.service import JOB_SCHEME
+from encrypted_records.proxy.process.background import Background
 from tests.e2e.database import database_of
 from tests.support import jobs
 from tests.support.eventually import eventually
@@ -128,7 +129,7 @@ def test_a_job_goes_on_where_the_answer_about_its_token_was_lost_and_the_proxy_e
     assert last.status == 502
     assert taken
     assert set(taken) == {204}
-    with running_proxy(front.url, folder) as second:
+    with running_proxy(front.url, folder, background=Background) as second:
         # Nobody asks this proxy for anything before the job has ended.
         eventually(lambda: stored_state(second, f"/api/jobs/{name}/") in jobs.ENDED)
         store = at(made, second)
