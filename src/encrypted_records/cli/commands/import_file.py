@@ -13,13 +13,14 @@ import click
 
 from encrypted_records import runtime
 from encrypted_records.cli.commands.upload_job import Order, finish, going_on, send
+from encrypted_records.cli.input.import_schema import create_schema
 from encrypted_records.cli.input.proposed_rules import Asked
 from encrypted_records.cli.input.upload_sources import Source
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import confirm, format_count, warn
 from encrypted_records.client.media import LocalFile
-from encrypted_records.errors import Conflict, InvalidSetting, NotFound, UploadedBefore
+from encrypted_records.errors import InvalidSetting, UploadedBefore
 from encrypted_records.model.media_types import Format
 
 #: What is sent of a file to find out how it is read.
@@ -184,7 +185,9 @@ async def import_file(
         why="what was read has to be confirmed",
         undone="nothing was stored",
     )
-    schema = await _create(session, group, called, definition)
+    schema = await create_schema(
+        session, group, called, definition, hint="choose another name with --name"
+    )
     source = Source(file.path.name, Format.CSV.media_type, file.pieces, file.size, file)
     order = Order(
         schema["id"],
@@ -204,27 +207,6 @@ async def import_file(
 
 def _head(file: LocalFile) -> bytes:
     return file.read_at(0, min(HEAD_BYTES, file.size or 0))
-
-
-async def _create(
-    session: CommandSession, group: str, called: str, definition: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    try:
-        parent = await session.names.dataset(group)
-    except NotFound:
-        if "/" in group:
-            raise
-        organization = (await session.names.organization())["url"]
-        parent = await session.client.create("datasets", name=group, organization=organization)
-    async for resource in session.client.listing("schemas", dataset=parent["id"], name=called):
-        raise Conflict(
-            f"a schema {parent['slug']}/{resource['slug']} already exists",
-            code="slug_taken",
-            hint="choose another name with --name",
-        )
-    return await session.client.create(
-        "schemas", name=called, dataset=parent["url"], schema=definition
-    )
 
 
 def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from encrypted_records.cli.input.importer import Shape, SourceTable
@@ -37,23 +38,41 @@ async def make_schema(
     Raises:
         Conflict: ``slug_taken``; there is one of that name, which this import did not begin.
     """
-    shape = await table.shape()
-    called, group = name or table.name, dataset or table.group
+    definition = definition_of(await table.shape(), asked)
+    return await create_schema(
+        session,
+        dataset or table.group,
+        name or table.name,
+        definition,
+        hint="choose another name with --name; an import continues by itself only where this"
+        " machine began it",
+    )
+
+
+async def create_schema(
+    session: CommandSession, dataset: str, name: str, definition: Mapping[str, Any], *, hint: str
+) -> Resource:
+    """A new schema, in a dataset that is made if it is missing.
+
+    Args:
+        hint: what to do where there is a schema of that name.
+
+    Raises:
+        Conflict: ``slug_taken``; there is one.
+    """
     try:
-        parent = await session.names.dataset(group)
+        parent = await session.names.dataset(dataset)
     except NotFound:
-        if "/" in group:
+        if "/" in dataset:
             raise
         organization = (await session.names.organization())["url"]
-        parent = await session.client.create("datasets", name=group, organization=organization)
-    async for resource in session.client.listing("schemas", dataset=parent["id"], name=called):
+        parent = await session.client.create("datasets", name=dataset, organization=organization)
+    async for resource in session.client.listing("schemas", dataset=parent["id"], name=name):
         raise Conflict(
             f"a schema {parent['slug']}/{resource['slug']} already exists",
             code="slug_taken",
-            hint="choose another name with --name; an import continues by itself only where this"
-            " machine began it",
+            hint=hint,
         )
-    definition = definition_of(shape, asked)
     return await session.client.create(
-        "schemas", name=called, dataset=parent["url"], schema=definition
+        "schemas", name=name, dataset=parent["url"], schema=definition
     )
