@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.reference import Refused
@@ -351,6 +351,7 @@ def _broken(maker: Maker) -> list[dict[str, Any]]:
         ("a name in place of its commitment", pack([*right[:6], PLACE, [[ADULTS, PEOPLE, "a"]]])),
         ("a right that is none", *with_names(MEMBER, [*known[:9], [[PEOPLE, 3, []]]])),
         ("an id that is none", *with_names(MEMBER, [b"", *known[1:]])),
+        *_of_other_lengths(right),
         *_badly_opened(maker, right),
     ]
     found = [_refused(maker.roster, *one) for one in listed]
@@ -363,6 +364,19 @@ def _broken(maker: Maker) -> list[dict[str, Any]]:
         _refused(Roster(ORGANIZATION), "a foundation with another's keys", other, openings)
     )
     return found
+
+
+def _of_other_lengths(right: list[Any]) -> Iterator[tuple[str, bytes]]:
+    """Of what is empty or has one length, something between."""
+    member = standing("grace", [b"", b"", b""], [])
+    member[3] = fixed("a commitment")
+    for why, at in (("keys", 4), ("an anchor", 5), ("a proof", 6), ("an invitation", 7)):
+        short = [*member[:at], b"short", *member[at + 1 :]]
+        yield f"{why} of another length", pack([*right[:6], MEMBER, short])
+    invited = [FIRST, b"short", member[3], NOW, fixed("answer key"), [], fixed("check")]
+    yield "a member of another length who is invited", pack([*right[:6], INVITE, invited])
+    dataset = [PEOPLE, b"short", 1, commitment(1), []]
+    yield "a commitment of another length", pack([*right[:6], DATASET, dataset])
 
 
 def _badly_opened(maker: Maker, right: list[Any]) -> list[tuple[str, bytes, list[bytes]]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -78,26 +78,20 @@ class Share(_Listed, frozen=True):
 Shares = Annotated[list[Share], Meta(max_length=2 * MAX_DATASETS)]
 
 
-#: The content of entries, with the names that it states; their lengths and letters are those of
-#: :mod:`.openings`. A name that is not shown here is :class:`.openings.Withheld`.
+#: What stands for a member's name: itself, or its commitment.
+_N = TypeVar("_N")
 
 
-class Found(_Listed, frozen=True):
-    """Entry 1 of an organization: the actor is its first owner, and these are the actor's keys."""
-
+class _Found(_Listed, Generic[_N], frozen=True):
     keys: PublicKeys
-    name: str
+    name: _N
     nonce: Digest
 
 
-class Invite(_Listed, frozen=True):
-    """Who has the words may answer until ``expires``: a certain ``member``, or somebody who
-    was never in the roster, where it is empty. ``check`` shows the invited that what stands before
-    is the inviter's roster."""
-
+class _Invite(_Listed, Generic[_N], frozen=True):
     id: Uid
     member: Annotated[bytes, Meta(max_length=16)]
-    name: str
+    name: _N
     expires: U63
     answer_key: Digest
     shares: Shares
@@ -107,15 +101,11 @@ class Invite(_Listed, frozen=True):
         _lengths(self.member, 0, 16)
 
 
-class Standing(_Listed, frozen=True):
-    """The whole standing of a member, in place of an earlier one. ``type`` 1 is a person, 2 a
-    service; ``role`` 1 an owner, 2 a member. Where keys, anchor and proof are empty, they stay as
-    they were. ``expires`` is of services, in seconds since 1970; 0: never."""
-
+class _Standing(_Listed, Generic[_N], frozen=True):
     member: Uid
     type: Literal[1, 2]
     role: Literal[1, 2]
-    name: str
+    name: _N
     keys: Annotated[bytes, Meta(max_length=PUBLIC_KEYS_BYTES)]
     anchor: Annotated[bytes, Meta(max_length=32)]
     proof: Annotated[bytes, Meta(max_length=64)]
@@ -128,6 +118,26 @@ class Standing(_Listed, frozen=True):
         _lengths(self.anchor, 0, 32)
         _lengths(self.proof, 0, 64)
         _lengths(self.invitation, 0, 16)
+
+
+#: The content of entries, with the names that it states; their lengths and letters are those of
+#: :mod:`.openings`. A name that is not shown here is :class:`.openings.Withheld`.
+
+
+class Found(_Found[str], frozen=True):
+    """Entry 1 of an organization: the actor is its first owner, and these are the actor's keys."""
+
+
+class Invite(_Invite[str], frozen=True):
+    """Who has the words may answer until ``expires``: a certain ``member``, or somebody who
+    was never in the roster, where it is empty. ``check`` shows the invited that what stands before
+    is the inviter's roster."""
+
+
+class Standing(_Standing[str], frozen=True):
+    """The whole standing of a member, in place of an earlier one. ``type`` 1 is a person, 2 a
+    service; ``role`` 1 an owner, 2 a member. Where keys, anchor and proof are empty, they stay as
+    they were. ``expires`` is of services, in seconds since 1970; 0: never."""
 
 
 class Remove(_Listed, frozen=True):
@@ -241,33 +251,16 @@ class GrantBody(_Listed, frozen=True):
 _MaybeCommitment = Annotated[bytes, Meta(max_length=32)]
 
 
-class _SignedFound(_Listed, frozen=True):
-    keys: PublicKeys
-    name: Digest
-    nonce: Digest
+class _SignedFound(_Found[Digest], frozen=True):
+    pass
 
 
-class _SignedInvite(_Listed, frozen=True):
-    id: Uid
-    member: Annotated[bytes, Meta(max_length=16)]
-    name: Digest
-    expires: U63
-    answer_key: Digest
-    shares: Shares
-    check: Digest
+class _SignedInvite(_Invite[Digest], frozen=True):
+    pass
 
 
-class _SignedStanding(_Listed, frozen=True):
-    member: Uid
-    type: Literal[1, 2]
-    role: Literal[1, 2]
-    name: Digest
-    keys: Annotated[bytes, Meta(max_length=PUBLIC_KEYS_BYTES)]
-    anchor: Annotated[bytes, Meta(max_length=32)]
-    proof: Annotated[bytes, Meta(max_length=64)]
-    invitation: Annotated[bytes, Meta(max_length=16)]
-    expires: U63
-    shares: Shares
+class _SignedStanding(_Standing[Digest], frozen=True):
+    pass
 
 
 class _SignedDataset(_Listed, frozen=True):
@@ -303,6 +296,13 @@ _Signed: TypeAlias = (
     | list[_SignedPlacement]
     | Forget
 )
+
+
+_SIGNED_AS: dict[type, type[_SignedFound | _SignedInvite | _SignedStanding]] = {
+    Found: _SignedFound,
+    Invite: _SignedInvite,
+    Standing: _SignedStanding,
+}
 
 
 class _RawBody(_Listed, frozen=True):
@@ -458,34 +458,9 @@ def _commitments(signed: _Signed, datasets: Set[bytes] | None = None) -> Iterato
 def _conceal(content: Content, salts: Salts) -> tuple[_Signed, list[bytes]]:
     """A content as it is signed, and the openings of what it hides."""
     match content:
-        case Found():
+        case Found() | Invite() | Standing():
             opening = openings.conceal_name(content.name, salts)
-            return _SignedFound(content.keys, commit_to(opening), content.nonce), [opening]
-        case Invite():
-            opening = openings.conceal_name(content.name, salts)
-            return _SignedInvite(
-                content.id,
-                content.member,
-                commit_to(opening),
-                content.expires,
-                content.answer_key,
-                content.shares,
-                content.check,
-            ), [opening]
-        case Standing():
-            opening = openings.conceal_name(content.name, salts)
-            return _SignedStanding(
-                content.member,
-                content.type,
-                content.role,
-                commit_to(opening),
-                content.keys,
-                content.anchor,
-                content.proof,
-                content.invitation,
-                content.expires,
-                content.shares,
-            ), [opening]
+            return _with_name(_SIGNED_AS[type(content)], content, commit_to(opening)), [opening]
         case Dataset():
             names = openings.conceal_names(content.slug, content.name, None, salts)
             return _SignedDataset(
@@ -518,30 +493,11 @@ def _reveal(signed: _Signed, shown: Mapping[bytes, bytes]) -> Content:
     """
     match signed:
         case _SignedFound():
-            return Found(signed.keys, _name(signed.name, shown), signed.nonce)
+            return _with_name(Found, signed, _name(signed.name, shown))
         case _SignedInvite():
-            return Invite(
-                signed.id,
-                signed.member,
-                _name(signed.name, shown),
-                signed.expires,
-                signed.answer_key,
-                signed.shares,
-                signed.check,
-            )
+            return _with_name(Invite, signed, _name(signed.name, shown))
         case _SignedStanding():
-            return Standing(
-                signed.member,
-                signed.type,
-                signed.role,
-                _name(signed.name, shown),
-                signed.keys,
-                signed.anchor,
-                signed.proof,
-                signed.invitation,
-                signed.expires,
-                signed.shares,
-            )
+            return _with_name(Standing, signed, _name(signed.name, shown))
         case _SignedDataset():
             opening = shown.get(signed.names)
             slug = name = Withheld.of(signed.names) if signed.names else ""
@@ -553,6 +509,14 @@ def _reveal(signed: _Signed, shown: Mapping[bytes, bytes]) -> Content:
             return [_placement(one, shown.get(one.names)) for one in signed]
         case _:
             return signed
+
+
+_C = TypeVar("_C", bound=msgspec.Struct)
+
+
+def _with_name(kind: type[_C], content: msgspec.Struct, name: str | bytes) -> _C:
+    """A content as another class, which differs from its own in what the name is."""
+    return kind(**{**msgspec.structs.asdict(content), "name": name})
 
 
 def _name(commitment: bytes, shown: Mapping[bytes, bytes]) -> str:
