@@ -60,7 +60,7 @@ _TRANSIENT = frozenset({502, 503, 504})
 
 #: The rest is for :class:`Patience`.
 _CONNECTING = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-#: What is forwarded may take as long as it likes, but not pause for longer than this.
+#: A forwarded body may take as long as it likes, but not pause for longer than this.
 _FORWARDING = aiohttp.ClientTimeout(
     total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS
 )

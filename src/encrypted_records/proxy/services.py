@@ -205,13 +205,13 @@ class Services:
         Args:
             registry: of the metrics, which can be read meanwhile.
         """
-        # What nobody's request starts waits in one line, too.
+        # Long work that no request starts waits in one line, too.
         self.access.lines.enter(b"")
         await self.jobs.start()
         self._repeat()
         registry.register(self._figures())
         yield
-        # What of these was begun is whole at the API, or not there.
+        # Each of these is whole at the API, or not there, wherever it is cancelled.
         await self.background.stop(
             *(background.JOB_SWEEP, background.UPLOAD_SWEEP, background.CLOCK),
             *(background.LOCKING, background.FORGETTING),

@@ -92,7 +92,7 @@ def aggregate(
     *,
     by_row: bool = True,
 ) -> Asking[Aggregated | None]:
-    """The answer; None where ``texts`` now wants some. What columns add up to stays in their
+    """The answer; None where ``texts`` now wants some. The sums of columns stay in their
     segments, for when it is asked for again.
 
     Args:

@@ -1,7 +1,7 @@
 """Work on several segments that says, step by step, what it lacks of which, and how long it takes.
 
-It is a generator, so that what fetches and what decides stay apart: a driver brings what it yields,
-and resumes it. An error of a fetch is raised where it was yielded. Each step of needs is one
+It is a generator, so that fetching and deciding stay apart: a driver fetches what it yields, and
+resumes it. An error of a fetch is raised where it was yielded. Each step of needs is one
 request at most, but for columns by row and sums, which take one for each window of their pages.
 """
 
@@ -25,7 +25,7 @@ class Need:
     """Of a segment, data ``pages`` to put in; fields whose ``directories`` are needed, or whose
     columns are, ``by_row``, or are where they are ``kept``; or ``sums`` of one field, whose
     directory is here, with the keys of ``rows``. Pages in ``passing`` are looked at once, and taken
-    out again. What is ``light`` takes little memory, and waits for no turn at it."""
+    out again. A ``light`` need takes little memory, and waits for no turn at it."""
 
     segment: PagedSegment
     pages: frozenset[int] = frozenset()

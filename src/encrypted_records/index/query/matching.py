@@ -1,8 +1,7 @@
 """Which rows of large segments match, with little of them in memory at a time.
 
-Of one segment after the other, columns are tested and comparisons of many pages are made: by a
-column by row that is kept or is worth it, or else a window of pages at a time. Only rows that pass
-stay.
+Columns are tested, and comparisons of many pages are made, one segment after the other: by a column
+by row that is kept or is worth it, or else a window of pages at a time. Only rows that pass stay.
 """
 
 from __future__ import annotations

@@ -122,8 +122,8 @@ class Proofs:
         except NotAuthenticated:
             same = False
         except ErsError:
-            # Not answered, so not tried. Who guesses behind that needs an API which helps, and that
-            # knows each password as it comes.
+            # Not answered, so not tried. To guess behind that takes an API which helps, and such an
+            # API learns each password as it comes.
             self.attempts.right(name)
             raise
         if not same:

@@ -40,8 +40,8 @@ from encrypted_records.proxy.services import services_of
 #: Schemas that are held together however long their definitions and descriptions are: of 1 MiB and
 #: 100,000 characters, each written in six.
 _FEW = 16
-#: What was deleted is gone; also where an earlier request did it. An API that only says so keeps
-#: what nobody looks for any more: its owner has asked for the end of it by id.
+#: A deleted resource is gone, also where an earlier request deleted it. An API that only says so
+#: keeps something that nobody looks for any more: its owner has asked for the end of it by id.
 _GONE = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
 #: Of an answer that refuses: more than what it says of why.
 _PROBLEM_BYTES = 16 << 10

@@ -41,7 +41,7 @@ FEW_BYTES = 8 << 10
 #: takes to begin.
 FEW_ROWS, MANY_ROWS = 1 << 12, 100_000
 
-#: For whom something is done, where it is for somebody; :class:`Lines` sets it.
+#: The user for whom this context works, if there is one; :class:`Lines` sets it.
 current_user: contextvars.ContextVar[bytes] = contextvars.ContextVar("user", default=b"")
 
 
@@ -53,19 +53,19 @@ class _Line:
     keys: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-#: That of the user for whom this request, or this job, is done. What belongs to nobody waits for
-#: nobody.
+#: The line of the user for whom this request or this job works. Work that belongs to no user waits
+#: for none.
 _line: contextvars.ContextVar[_Line | None] = contextvars.ContextVar("line", default=None)
 
 
 class Lines:
-    """The lines of one proxy's users. What waits in one is this proxy's, and ends with it."""
+    """The lines of one proxy's users. Work that waits in one is this proxy's, and ends with it."""
 
     def __init__(self) -> None:
         self._lines: WeakValueDictionary[bytes, _Line] = WeakValueDictionary()
 
     def enter(self, user: bytes) -> None:
-        """What this context does, and what it starts, is done for this user from now on."""
+        """This context, and the tasks that it starts, work for this user from now on."""
         current_user.set(user)
         line = self._lines.get(user)
         if line is None:

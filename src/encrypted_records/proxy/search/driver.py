@@ -1,7 +1,6 @@
-"""Run what decides (``index.query.asking``): bring what it names, and resume it.
+"""Drive the generators that decide (``index.query.asking``): fetch what they name, and resume them.
 
-What decides does no I/O, and knows no clock and no thread; what brings things, here, decides
-nothing.
+A generator does no I/O, and knows no clock and no thread. The driver fetches, and decides nothing.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class Stopped(Exception):
 
 @contextmanager
 def while_awaited() -> Iterator[Callable[[], None]]:
-    """What a thread calls from time to time: it raises :class:`Stopped` once nobody waits for it,
-    which ends the work."""
+    """A function for a thread to call from time to time: it raises :class:`Stopped`, which ends the
+    work, once nobody waits for that."""
     stop = threading.Event()
 
     def go_on() -> None:
@@ -93,7 +92,7 @@ async def drive(fetcher: Fetcher, upstream: Upstream, asking: Asking[T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class _Answer(Generic[T]):
-    """What was asked for."""
+    """The value that a generator returned."""
 
     value: T
 
@@ -112,7 +111,7 @@ def _place_for(entries: int) -> Run:
 
 
 def _without_kept_sums(fetcher: Fetcher, step: Need | Together) -> list[Need]:
-    """What is to be brought: sums that are kept take no memory, and are put in here."""
+    """The needs to fetch for. Sums that are kept take no memory, and are put in here."""
     return [
         need
         for need in (step.needs if isinstance(step, Together) else (step,))

@@ -78,8 +78,8 @@ class Fetcher:
     async def open(self, upstream: Upstream, wanted: Sequence[Segment]) -> list[OpenedSegment]:
         """The segments in the order asked for.
 
-        Minis are fetched whole, all that are not cached in one request. Of larger segments nothing
-        is: :meth:`fill` brings their pages.
+        Minis are fetched whole, all that are not cached in one request. Larger segments have no
+        pages yet: :meth:`fill` fetches those.
 
         Raises:
             DoesNotOpen: a page was altered or belongs elsewhere.

@@ -30,13 +30,11 @@ from encrypted_records.model.predicates import (
 from encrypted_records.model.records import PlainRecord, RowRef, Segment
 from encrypted_records.proxy.process.offload import Run, aside
 from encrypted_records.proxy.search.context import QueryContext
-from encrypted_records.proxy.search.driver import while_awaited
+from encrypted_records.proxy.search.driver import FEW_ENTRIES, while_awaited
 from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
 
 #: Rows opened at once; one request fetches them.
 BATCH = 256
-#: So many entries of columns are taken sooner than a thread has begun.
-FEW_ENTRIES = 1 << 14
 #: So many are looked through for the first rows in a third of a millisecond.
 FEW_TO_LOOK_THROUGH = 1 << 19
 #: Each takes some ten milliseconds: to look up values in so many segments, to check so many records
@@ -173,7 +171,7 @@ async def _match_in_turn(
 
 @contextmanager
 def matching(context: QueryContext, plan: Plan) -> Iterator[Matching]:
-    """What matches segments one after the other, as long as somebody waits for it."""
+    """A plan's matching of segments, one after the other, as long as the caller waits for it."""
     by_row = context.fetcher.keeps_columns(context.snapshot.count, len(plan.columns))
     with while_awaited() as go_on:
         yield Matching(plan, context.sizes.reading, by_row, go_on)

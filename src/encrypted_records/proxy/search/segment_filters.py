@@ -201,7 +201,7 @@ def comes_by_row(
 async def open_column(
     context: QueryContext, plan: Plan, segment: PagedSegment, leaf: Leaf
 ) -> ColumnFilter:
-    """What tells the rows of a comparison; the column is brought by row.
+    """The filter that tells the rows of a comparison; the column is fetched by row.
 
     Raises:
         Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
