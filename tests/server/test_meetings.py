@@ -1,4 +1,5 @@
-"""Erasures that meet sweeps, moves, deletions and readers, on both databases."""
+"""Erasures that meet sweeps, moves, deletions and readers, and readers that meet sweeps, on both
+databases."""
 
 from __future__ import annotations
 
@@ -6,16 +7,37 @@ from pathlib import Path
 
 import pytest
 
+from encrypted_records.model import wire
 from tests.server.programs import run_program
 from tests.support.postgres import NewDatabase
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest) -> str | None:
+    if request.param == "sqlite":
+        return None
+    new: NewDatabase = request.getfixturevalue("postgresql")
+    return new()
+
+
 def test_erasures_finish_whatever_comes_between_their_steps(
-    tmp_path: Path, request: pytest.FixtureRequest, database: str
+    tmp_path: Path, database_url: str | None
 ) -> None:
-    url = None
-    if database == "postgresql":
-        new: NewDatabase = request.getfixturevalue("postgresql")
-        url = new()
-    assert len(run_program("tests.server.erasure_life", tmp_path, url)) > 5
+    assert len(run_program("tests.server.erasure_life", tmp_path, database_url)) > 5
+
+
+def test_whoever_reads_what_is_swept_or_erased_meanwhile_is_told_so_by_name(
+    tmp_path: Path, database_url: str | None
+) -> None:
+    """Else an API says that it is broken, or that it has altered something."""
+    found = run_program("tests.server.readers_life", tmp_path, database_url)
+    assert found == {
+        "pages": "segment_gone",
+        "digests of pages": "segment_gone",
+        "rows": "row_gone",
+        "digests of rows": "row_gone",
+        "names of rows": "row_gone",
+        "an erased row": "row_gone",
+        "a row beside it": "True",
+        "a lost page": (wire.MAGIC + b"\x00").hex(),  # which begins no frame
+    }

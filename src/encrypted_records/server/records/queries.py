@@ -1,14 +1,14 @@
 """Read what is stored: the log, pages and rows as frames, records as sealed JSON.
 
 Frames stream: what can be refused is refused before the first byte, from the small tables alone.
-Should something asked for vanish in between, the generators raise, and :mod:`.views` spoils the
-answer.
+Should something asked for be swept or erased in between, the generators say so by the same names:
+:mod:`encrypted_records.server.http.frames` answers with that, or spoils an answer that has begun.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from django.db.models.functions import Length
 
 from encrypted_records.errors import BadInput, Conflict, NotFound, TooLarge
 from encrypted_records.model import ids
-from encrypted_records.model.digests import HOLE, RUN, pack_fields, row_digest
+from encrypted_records.model.digests import DIGEST, HOLE, RUN, pack_fields, row_digest
 from encrypted_records.model.records import (
     Commit,
     LogEntry,
@@ -144,6 +144,16 @@ def pages(schema: Schema, wanted: Sequence[PageRef]) -> Iterator[Page]:
         NotFound: ``segment_gone``; the schema has no such page, or no longer.
     """
     _limit(wanted, MAX_PAGE_REFS)
+    segments = _segments_with(schema, wanted)
+    return _pages(schema, wanted, {uid: pk for uid, (pk, _) in segments.items()})
+
+
+def _segments_with(schema: Schema, wanted: Iterable[PageRef]) -> dict[bytes, tuple[int, int]]:
+    """The segments of these pages: by uid, the number of each, and how many pages it has.
+
+    Raises:
+        NotFound: ``segment_gone``; the schema has no such page, or no longer.
+    """
     segments = store.segments_at(schema.uid, {ref.segment for ref in wanted})
     if any(ref.segment not in segments or ref.number >= segments[ref.segment][1] for ref in wanted):
         raise NotFound(
@@ -151,14 +161,16 @@ def pages(schema: Schema, wanted: Sequence[PageRef]) -> Iterator[Page]:
             code="segment_gone",
             hint="read the manifest again: a merge may have replaced the segment",
         )
-    return _pages(wanted, {uid: pk for uid, (pk, _) in segments.items()})
+    return segments
 
 
-def _pages(wanted: Sequence[PageRef], segments: dict[bytes, int]) -> Iterator[Page]:
+def _pages(schema: Schema, wanted: Sequence[PageRef], segments: dict[bytes, int]) -> Iterator[Page]:
     uids = {number: uid for uid, number in segments.items()}
     for some in _cut(wanted, _PAGES_AT_ONCE):
         keys = [(segments[ref.segment], ref.number) for ref in some]
         data = replica.pages_at(uids, keys)
+        if len(data) < len(set(keys)):
+            _segments_with(schema, some)  # swept since; of one that still has them, they are lost
         for ref, key in zip(some, keys, strict=True):
             yield Page(ref.segment, ref.number, data[key])
 
@@ -172,7 +184,7 @@ def rows(schema: Schema, wanted: Sequence[RowRef]) -> Iterator[StoredRow]:
     """
     _limit(wanted, MAX_ROW_REFS)
     groups = _groups_with(schema, wanted)
-    return _rows(wanted, {uid: group.number for uid, group in groups.items()})
+    return _rows(schema, wanted, {uid: group.number for uid, group in groups.items()})
 
 
 def _groups_with(schema: Schema, wanted: Sequence[RowRef]) -> dict[bytes, store.StoredGroup]:
@@ -197,11 +209,15 @@ def _groups_with(schema: Schema, wanted: Sequence[RowRef]) -> dict[bytes, store.
     return groups
 
 
-def _rows(wanted: Sequence[RowRef], groups: dict[bytes, int]) -> Iterator[StoredRow]:
+def _rows(
+    schema: Schema, wanted: Sequence[RowRef], groups: dict[bytes, int]
+) -> Iterator[StoredRow]:
     uids = {number: uid for uid, number in groups.items()}
     for some in _cut(wanted, _ROWS_AT_ONCE):
         keys = [(groups[ref.group], ref.ordinal) for ref in some]
         sealed_rows = replica.rows_at(uids, keys)
+        if len(sealed_rows) < len(set(keys)):
+            _groups_with(schema, some)  # as for pages
         for ref, key in zip(some, keys, strict=True):
             row = sealed_rows[key]
             yield StoredRow(
@@ -223,18 +239,13 @@ def digests(
     rows = [ref for ref in wanted if isinstance(ref, RowRef)]
     groups = _groups_with(schema, rows)
     runs = store.runs_of({one.number for one in groups.values()})
-    named = {ref.segment for ref in wanted if isinstance(ref, PageRef)}
-    segments = store.segments_at(schema.uid, named)
-    if any(uid not in segments or not segments[uid][1] for uid in named):
-        raise NotFound(
-            "a page is not here, or no longer",
-            code="segment_gone",
-            hint="read the manifest again: a merge may have replaced the segment",
-        )
+    # Of any page of a segment, the digests are those of all.
+    named = [PageRef(ref.segment, 0) for ref in wanted if isinstance(ref, PageRef)]
+    segments = _segments_with(schema, named)
     return (
-        _row_digests(groups[one.group], runs, one, held[_run_of(groups[one.group], one)])
+        _row_digests(schema, groups[one.group], runs, one, held[_run_of(groups[one.group], one)])
         if isinstance(one, RowRef)
-        else _page_digests(segments[one.segment][0], one)
+        else _page_digests(schema, *segments[one.segment], one)
         for some in _with_few_rows(groups, wanted)
         for held in [_rows_beside(groups, some)]
         for one in some
@@ -276,6 +287,7 @@ def _rows_beside(
 
 
 def _row_digests(
+    schema: Schema,
     group: store.StoredGroup,
     runs: Mapping[int, bytes],
     ref: RowRef,
@@ -283,7 +295,10 @@ def _row_digests(
 ) -> RowDigests:
     number, first, end = _run_of(group, ref)
     held = {row.ordinal: row for row in rows}
-    left = erased.digests_of(number, first, end) if group.erased else {}
+    absent = [at for at in range(first, end) if at not in held and group.has(at)]
+    left = erased.digests_of(number, first, end) if absent else {}
+    if gone := [at for at in absent if at not in left]:
+        _groups_with(schema, [RowRef(ref.group, gone[-1])])  # as for pages
     own = [
         row_digest(group.salt, held[at].record_id, held[at].version, held[at].sealed)
         if at in held
@@ -293,8 +308,11 @@ def _row_digests(
     return RowDigests(ref.group, group.salt, first, b"".join(own), runs[number])
 
 
-def _page_digests(number: int, ref: PageRef) -> PageDigests:
-    return PageDigests(ref.segment, contents.page_digests_of([number])[number])
+def _page_digests(schema: Schema, number: int, count: int, ref: PageRef) -> PageDigests:
+    own = contents.page_digests_of([number])[number]
+    if len(own) < count * DIGEST:
+        _segments_with(schema, [PageRef(ref.segment, count - 1)])  # as for pages
+    return PageDigests(ref.segment, own)
 
 
 def _limit(wanted: Sequence[Any], most: int) -> None:
