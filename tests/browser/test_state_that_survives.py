@@ -71,6 +71,51 @@ def test_pictures_of_a_tab_come_after_a_new_login_in_another_one(
     expect(page.locator("#field-1 [data-facet] .part")).to_be_visible()
 
 
+def test_pictures_that_were_refused_at_once_all_come(reader: Visitor, census: Census) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    expect(page.locator("#facet-0 .part")).to_be_visible()
+    log_in_again_elsewhere(reader, census)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/account/", hold)
+    places = page.locator(".facets [data-facet]")
+    places.last.scroll_into_view_if_needed()
+    wait_until(page, lambda: len(held) == 2)
+    for route in held:
+        route.continue_()
+    page.unroute("**/account/")
+    for place in places.all():
+        place.scroll_into_view_if_needed()
+        expect(place.locator(".part")).to_be_visible()
+
+
+def test_a_form_of_one_user_is_not_sent_again_for_another(
+    visitor: Visitor, site: Service, census: Census
+) -> None:
+    page = visitor.page
+    visitor.log_in(census.account)
+    visitor.go("/datasets/new/")
+    visitor.type("Name", "Of the first user")
+    first = str(page.locator("meta[name=user]").get_attribute("content"))
+    end_session(visitor)
+    sent: list[str] = []
+    page.on("request", lambda one: sent.append(one.url) if one.method == "POST" else None)
+    visitor.press("Make the dataset")
+    second, box = site.new_account(), page.get_by_role("dialog")
+    box.get_by_label("E-mail address").fill(second.email)
+    box.get_by_label("Password").fill(second.password)
+    box.get_by_role("button", name="Log in").click()
+
+    expect(page.get_by_label("Name", exact=True)).to_have_value("")
+    expect(page.locator("meta[name=user]")).not_to_have_attribute("content", first)
+    assert [url.partition("/~")[2][16:] for url in sent] == ["/datasets/new/", "/login/"]
+    visitor.complaints.clear()  # the ended session was answered with 401
+
+
 @pytest.mark.parametrize(
     ("path", "label", "button"),
     [

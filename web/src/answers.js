@@ -4,7 +4,7 @@
 // place; a page that is older than their login goes on with it.
 
 import { at } from "./paths.js";
-import { hasOldToken, logInHere, takeToken } from "./session.js";
+import { hasOldToken, logInHere, takeToken, token } from "./session.js";
 
 const AGAIN_SECONDS = 4;
 const SAID = "said-here";
@@ -138,7 +138,8 @@ export function keepPages() {
     if (hasOldToken(xhr.status, xhr.getResponseHeader("X-Error-Code"))) {
       // Without another token it is said.
       event.preventDefault();
-      takeToken().then((isNew) => {
+      const { requestConfig } = event.detail;
+      takeToken(requestConfig.formData.get("csrf") ?? token()).then((isNew) => {
         if (isNew) repeat(event.detail);
         else say(event.detail.target, boxOf(documentOf(xhr)));
       });

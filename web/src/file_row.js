@@ -106,11 +106,15 @@ export class FileRow {
       ends: await digestOfEnds(file),
       on_repeat: order.again ? "allow" : "refuse",
     };
+    let sent = "";
     const upload = new tus.Upload(file, {
       endpoint: `${at}/api/files/`,
       metadata,
       headers: { "X-On-Invalid": order.skip ? "skip" : "fail" },
-      onBeforeRequest: (request) => request.setHeader("X-CSRFToken", token()),
+      onBeforeRequest: (request) => {
+        sent = token();
+        request.setHeader("X-CSRFToken", sent);
+      },
       retryDelays: DELAYS,
       removeFingerprintOnSuccess: true,
       urlStorage: addressesOf(order.schema),
@@ -125,7 +129,7 @@ export class FileRow {
         // Somebody logged in again in another tab; the file was not looked at yet.
         const { originalResponse: answer } = error;
         const isOld = hasOldToken(answer?.getStatus(), problemOf(error).code);
-        if (isOld && (await takeToken())) upload.start();
+        if (isOld && (await takeToken(sent))) upload.start();
         else this.#failed(error);
       },
       onSuccess: () => this.#arrived(),

@@ -114,15 +114,15 @@ let loading = 0;
 
 async function loadPicture(place) {
   const form = place.closest("form");
-  const ask = () =>
-    fetch(place.dataset.facet, {
-      method: "POST",
-      body: new URLSearchParams(new FormData(form)),
-      signal: leaving.signal,
-    });
+  const { signal } = leaving;
+  let body;
+  const ask = () => {
+    body = new URLSearchParams(new FormData(form));
+    return fetch(place.dataset.facet, { method: "POST", body, signal });
+  };
   let answer = await ask();
-  if (hasOldToken(answer.status, answer.headers.get("X-Error-Code")) && (await takeToken()))
-    answer = await ask();
+  const isOld = hasOldToken(answer.status, answer.headers.get("X-Error-Code"));
+  if (isOld && (await takeToken(body.get("csrf")))) answer = await ask();
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const part = page.querySelector(".part");
   // Otherwise the link to the page with all pictures stays.

@@ -18,22 +18,25 @@ export const hasOldToken = (status, code) => status === 403 && code === "csrf_fa
 
 /**
  * Every form of this page gets the token of the session that there is now: somebody may have logged
- * in again in another tab. Whether it is another one than before.
+ * in again in another tab. Whether it is another one than `sent`, which was refused.
  *
  * A page of somebody else is not gone on with; it is loaded anew.
  */
-export async function takeToken() {
-  const head = await partOf(`${at}/account/`, "head").catch(() => null);
-  const [csrf, user] = ["csrf", "user"].map(
-    (name) => head?.querySelector(`meta[name=${name}]`)?.content ?? "",
-  );
-  if (!csrf || csrf === token()) return false;
-  if (user !== document.querySelector("meta[name=user]").content) {
-    location.reload();
-    return false;
+export async function takeToken(sent) {
+  // Otherwise another request of this page has taken it already.
+  if (token() === sent) {
+    const head = await partOf(`${at}/account/`, "head").catch(() => null);
+    const [csrf, user] = ["csrf", "user"].map(
+      (name) => head?.querySelector(`meta[name=${name}]`)?.content ?? "",
+    );
+    if (!csrf || csrf === sent) return false;
+    if (user !== document.querySelector("meta[name=user]").content) {
+      location.reload();
+      return false;
+    }
+    document.querySelector("meta[name=csrf]").content = csrf;
   }
-  document.querySelector("meta[name=csrf]").content = csrf;
-  for (const field of document.querySelectorAll("input[name=csrf]")) field.value = csrf;
+  for (const field of document.querySelectorAll("input[name=csrf]")) field.value = token();
   return true;
 }
 
@@ -42,7 +45,7 @@ let open = false;
 /**
  * Ask for the password in a box.
  * @param {string} page the login page that would be gone to otherwise
- * @param {() => void} goOn what to do when somebody is logged in again
+ * @param {() => void} goOn what to do when the same user is logged in again
  */
 export async function logInHere(page, goOn) {
   if (open) return;
@@ -91,11 +94,11 @@ export async function logInHere(page, goOn) {
       location.assign(target); // it is somebody else now, whose pages lie elsewhere
       return;
     }
-    await takeToken();
+    const goesOn = await takeToken(token());
     box.close();
     box.remove();
     open = false;
-    goOn();
+    if (goesOn) goOn();
   });
   box.showModal();
 }
