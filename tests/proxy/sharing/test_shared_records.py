@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from tests.proxy.sharing.shared import DEFINITION, Shared, numbers, refused
@@ -124,6 +126,20 @@ def test_a_member_stores_nothing_for_what_no_owner_signed(shared: Shared) -> Non
     writer = shared.proxy(shared.person(form.WRITER))
     assert numbers(writer) == []
     assert refused(writer.send([{"n": 1}])) == (422, "schema_unsigned")
+
+
+@pytest.mark.parametrize("signing", ["sign", "store"])
+def test_a_member_stores_at_once_for_what_an_owner_signs(shared: Shared, signing: str) -> None:
+    ada = shared.proxy(shared.team.ada)
+    writer = shared.proxy(shared.person(form.WRITER))
+    assert refused(writer.send([{"n": 1}])) == (422, "schema_unsigned")
+    if signing == "sign":
+        seen = ada.proxy("POST", f"{shared.schema}sign/", {"dry_run": True}).json()["shown"]
+        assert ada.proxy("POST", f"{shared.schema}sign/", {"seen": seen}).json()["applied"]
+    else:
+        ada.ingest([{"n": 2}])
+    writer.ingest([{"n": 1}])
+    assert 1 in numbers(ada)
 
 
 def test_after_a_removal_others_go_on_under_the_next_key(shared: Shared) -> None:

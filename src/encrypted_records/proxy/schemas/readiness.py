@@ -63,8 +63,7 @@ class Readiness:
                 raise not_shown()
         if state.ready_at == by.number:
             return
-        placed = by.roster.schema(state.id)
-        if placed is None or not (placed.slug or state.ledger.version):
+        if not _is_placed(by, state):
             await self._place(caller, state, by, agreed)
         try:
             require_writer(by.roster, caller.user, state.id)
@@ -108,6 +107,10 @@ class Readiness:
     ) -> None:
         standing = by.roster.member(by.member)
         if state.ledger.version or standing is None or not standing.owns:
+            # What an owner has signed since the roster was read is signed at once.
+            await self._source.renew(caller, state.ledger, within=0)
+            if _is_placed(by, state):
+                return
             raise SchemaUnsigned("this schema was made at the API, and no owner has signed it")
         shown = state.shown = await read_shown(self._api, caller, state.id)
         placement = _agreed(_shown(by, state), agreed)
@@ -119,6 +122,13 @@ class Readiness:
             )
         await founding.place(caller, shown.organization, [placement])
         await self._source.renew(caller, state.ledger, within=0)
+
+
+def _is_placed(by: Membership, state: SchemaState) -> bool:
+    """Whether somebody who may has signed what the schema is; its name counts until it has
+    records."""
+    placed = by.roster.schema(state.id)
+    return placed is not None and bool(placed.slug or state.ledger.version)
 
 
 def shown_otherwise() -> Conflict:

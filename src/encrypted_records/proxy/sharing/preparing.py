@@ -1,7 +1,7 @@
 """What a share needs before it can be signed: a roster, keys of the dataset, schemas in place.
 
 An owner alone notices no step: what was made at the API, has no records and was never placed is
-signed as the API shows it, by the request that shares it (docs/LEAKAGE.md).
+signed as the API shows it, by the request that shares it by name (docs/LEAKAGE.md).
 """
 
 from __future__ import annotations
