@@ -6,6 +6,7 @@ of that, it changes no check: nobody comes in, goes out, or gets a right by a na
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,14 +14,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from encrypted_records.index.roster import belief
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import api_token, ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.model.openings import Withheld
 from encrypted_records.model.roster import RosterEntry
+from encrypted_records.proxy.api.rollbacks import _as_json as as_json
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.naming import Names
 from encrypted_records.proxy.sharing.reading import View
+from encrypted_records.proxy.sharing.rollback import RosterStanding
 from encrypted_records.proxy.sharing.service import Sharing
 from encrypted_records.proxy.sharing.shown_names import Shown, ShownAs
 from tests.proxy.sharing.people import Person, Team
@@ -165,6 +169,19 @@ def test_names_that_a_proxy_was_shown_stay_kept_where_a_token_is_shown_less(team
         return sharing.reader.rosters.kept_entries(team.ada.id, team.organization, 1)
 
     assert team.ada.do(kept) == entries_of(team)
+
+
+def test_entries_that_a_token_alone_has_read_are_listed_without_names_when_they_are_lost(
+    team: Team,
+) -> None:
+    grace = team.join()
+    roster, entries = team.view(team.ada).roster, entries_of(team)
+    lost = [form.read_entry(form.cut_entry(one, set())) for one in entries]
+    told = as_json(RosterStanding(roster, "older", belief.remember(roster), 0, lost))["lost"]
+    assert "\\u0000" not in json.dumps(told)
+    said = {(one["what"], one["who"]) for one in told}
+    assert {("invited", None), ("stood", ids.to_text(grace.id))} <= said
+    assert ("dataset", ids.to_text(team.dataset)) in said
 
 
 def find(team: Team, holder: Holder, shown: Shown, by: str) -> ShownAs | None:

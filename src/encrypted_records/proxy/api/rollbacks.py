@@ -13,6 +13,7 @@ from starlette.responses import Response
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import to_text
+from encrypted_records.model.openings import Withheld
 from encrypted_records.model.roster import EntryBody
 from encrypted_records.proxy.admission.proof import Proof
 from encrypted_records.proxy.api.endpoint import Endpoints
@@ -134,17 +135,22 @@ def _said(roster: Roster, body: EntryBody) -> tuple[str, str | None]:
     """What an entry did, and to whom or what."""
     match body.content:
         case form.Found(name=name):
-            return "founded", name
+            return "founded", _shown(name)
         case form.Invite(name=name):
-            return "invited", name
-        case form.Standing(name=name):
-            return "stood", name
+            return "invited", _shown(name)
+        case form.Standing(name=name, member=uid):
+            return "stood", _shown(name) or to_text(uid)
         case form.Remove(id=uid):
             return "removed", _name(roster, uid) or to_text(uid)
         case form.Dataset(name=name, dataset=uid):
-            return "dataset", name or to_text(uid)
+            return "dataset", _shown(name) or to_text(uid)
         case _:
             return "schema", None
+
+
+def _shown(name: str) -> str | None:
+    """A name, unless an API token alone has read the entry, and was not shown it."""
+    return None if isinstance(name, Withheld) else name
 
 
 def _name(roster: Roster, member: bytes) -> str | None:
