@@ -254,10 +254,12 @@ def test_a_kind_or_format_of_another_version_is_unsupported(team: Team) -> None:
     later = entry.body[:at] + b"\x07" + entry.body[at + 1 :]
     with pytest.raises(Unsupported):
         team.roster.append(RosterEntry(later, entry.signature, []))
-    for number in (b"\x01", b"\x03"):
-        with pytest.raises(Unsupported):
-            other = b"\x98" + number + entry.body[2:]
-            team.roster.append(RosterEntry(other, entry.signature, []))
+    for number, hint in ((b"\x01", "with the version that made it"), (b"\x03", "newest version")):
+        other = b"\x98" + number + entry.body[2:]
+        for body in (other, other[:1] + number + b"\xc0" * 7):
+            with pytest.raises(Unsupported) as refused:
+                team.roster.append(RosterEntry(body, entry.signature, []))
+            assert hint in refused.value.hint
 
 
 def test_a_roster_begins_with_a_foundation_that_its_founder_has_signed() -> None:

@@ -561,26 +561,34 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Body], data: bytes, name: str, kno
         body = decoder.decode(data)
     except _UNDECODED:
         # The library's message may quote the input, which can be anything.
-        is_another = _is_of_another_format(data, known)
-        raise _unknown(name) if is_another else _malformed(name) from None
+        found = _format_of(data)
+        if found is None or found == known:
+            raise _malformed(name) from None
+        raise _unknown(name, older=found < known) from None
     if body.format != known:
-        raise _unknown(name)
+        raise _unknown(name, older=body.format < known)
     return body
 
 
-def _is_of_another_format(data: bytes, known: int) -> bool:
+def _format_of(data: bytes) -> int | None:
     try:
         parts = _list_decoder.decode(data)
-        return bool(parts) and _number_decoder.decode(parts[0]) != known
+        return _number_decoder.decode(parts[0]) if parts else None
     except _UNDECODED:
-        return False
+        return None
 
 
 def _malformed(name: str) -> Malformed:
     return Malformed(f"{name} is not of its form", code="malformed_frame")
 
 
-def _unknown(name: str) -> Unsupported:
+def _unknown(name: str, *, older: bool = False) -> Unsupported:
+    if older:
+        return Unsupported(
+            f"{name} is of a format that this version does not read any more",
+            hint="export the records with the version that made it, and store them in a new"
+            " organization",
+        )
     return Unsupported(
         f"{name} is of a format or kind that this version does not know",
         hint="use the newest version of encrypted-records",
