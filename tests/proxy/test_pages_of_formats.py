@@ -132,3 +132,23 @@ def test_pages_say_which_values_were_rounded_once_beside_the_record_and_beside_t
     assert store.proxy("GET", about).json()["rounded"] == {"price": 1}
     shown = world.browser.visit(f"/jobs/{job}/").body
     assert b"1 value of <bdi>price</bdi> rounded to the decimals" in shown
+
+
+def test_a_form_of_a_record_that_is_sent_again_stores_it_once(world: World) -> None:
+    store = world.store.another_schema({"type": "object", "properties": {"n": {"type": "string"}}})
+    page = World(store, world.browser)
+    (once,) = re.findall(r'name="once" value="([^"]+)"', page.visit("add/").body.decode())
+    form = {"value-0": "typed", "once": once}
+    first, second = (page.visit("add/", **form).body for _ in range(2))
+    assert b"Record of" in first
+    assert b"Record of" in second
+    assert [one["data"] for one in store.everything()] == [{"n": "typed"}]
+
+    # Of a form that was loaded long ago nobody can tell.
+    old = {**form, "once": "01900000-0000-7000-8000-000000000000"}
+    refused = world.browser.visit(f"/schemas/{store.schema_id}/add/", **old)
+    assert refused.status == 400
+    assert b"loaded more than a day ago" in refused.body
+    (again,) = re.findall(r'name="once" value="([^"]+)"', refused.body.decode())
+    page.visit("add/", **{"value-0": "typed", "once": again})
+    assert len(store.everything()) == 2

@@ -84,7 +84,9 @@ function wait(asked) {
         bar.remove();
         bar = null;
         repeat(asked);
-      } else bar.textContent = "The proxy answers again. Nothing was lost here: press the button again.";
+      } else
+        bar.textContent =
+          "The proxy answers again. What you typed is still here. Your request may have been carried out already: look, then press the button again.";
     } else {
       left = AGAIN_SECONDS;
       tick();

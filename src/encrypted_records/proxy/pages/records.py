@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from encrypted_records import runtime
 from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords, PreconditionFailed
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import sealed_values
@@ -54,9 +55,13 @@ def _query(visit: Visit) -> str:
     return f"?q={quote(name)}" if name else ""
 
 
-def _form(visit: Visit, error: ErsError | None = None, **shown: Any) -> Response:
-    """The form of a record. What is wrong with a field is said beside it, and the rest above."""
-    shown |= {"types": types_of(shown["schema"]["schema"]), "query": _query(visit)}
+def _form(visit: Visit, error: ErsError | None = None, *, once: str = "", **shown: Any) -> Response:
+    """The form of a record. What is wrong with a field is said beside it, and the rest above.
+
+    Args:
+        once: identifies the record that the form stores, however often it is sent.
+    """
+    shown |= {"once": once, "types": types_of(shown["schema"]["schema"]), "query": _query(visit)}
     if error is None:
         return visit.render("record_form.html", wrong={}, first_wrong="", **shown)
     names = _names(shown["schema"])
@@ -74,16 +79,22 @@ def _form(visit: Visit, error: ErsError | None = None, **shown: Any) -> Response
 
 async def add(visit: Visit) -> Response:
     schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
+    # A form that is sent again, because its answer was lost, stores nothing a second time.
+    once = visit.text("once") or str(runtime.uuid7())
     shown: dict[str, Any] = {"schema": schema, "record": None, "etag": "", "versions": {}}
     if not visit.sends:
-        return _form(visit, typed={}, **shown)
+        return _form(visit, typed={}, once=once, **shown)
     try:
         data = _typed_data(visit, schema)
         given = {name: value for name, value in data.items() if value is not None}
         body = [{"schema": schema["url"], "data": given}]
-        (made,) = await visit.ask("POST", "/api/records/ingest/", body)
+        headers = {"idempotency-key": once}
+        stored = await visit.answer("POST", "/api/records/ingest/", body, headers=headers)
     except ErsError as error:
-        return _form(visit, error, typed=_typed_texts(visit, schema), **shown)
+        if error.reason == "invalid_idempotency_key":
+            once = str(runtime.uuid7())
+        return _form(visit, error, typed=_typed_texts(visit, schema), once=once, **shown)
+    (made,) = stored.json()
     return _go_to(visit, made["id"], made, "stored")
 
 

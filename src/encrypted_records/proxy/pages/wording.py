@@ -36,6 +36,10 @@ _SAID = {
         "You have logged in again since this page was loaded, so nothing was changed.",
         "Load the page again, then send the form again.",
     ),
+    "invalid_idempotency_key": Said(
+        "This form was loaded more than a day ago, so nothing was stored.",
+        "Look whether the record is there already; if it is not, store it again.",
+    ),
     "device_needed": Said(
         "This browser was not let in yet, so the keyring does not open for it.",
         "A code lets it in.",
