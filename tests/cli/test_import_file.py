@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import secrets
+import signal
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.command import Ers
-from tests.support.service import Service
+from encrypted_records.cli.commands import import_file
+from encrypted_records.cli.limits import CommandLimits
+from tests.cli.command import Ers, environment
+from tests.support.service import Account, Service, clean_environment
 
 FILES = Path(__file__).parents[1] / "ingest" / "files"
 
@@ -120,3 +125,149 @@ def test_no_value_of_a_file_is_in_what_the_server_stores(
     held = b"".join(one.read_bytes() for one in files)
     assert b"excel-ru-cp1251" in held
     assert [value for value in values if value.encode() in held] == []
+
+
+#: Runs ``ers``, which is killed as soon as an import has come to a step.
+KILLED = """
+import os, signal, sys
+
+from encrypted_records.cli import main
+from encrypted_records.cli.commands import import_file
+from encrypted_records.cli.limits import CommandLimits
+from encrypted_records.client.limits import ClientLimits
+from encrypted_records.client.media import LocalFile
+from encrypted_records.client.proxy.client import ProxyClient
+
+create, read_at, send = ProxyClient.create, LocalFile.read_at, import_file.send
+pieces, finish = LocalFile.pieces, import_file.finish
+step, resumable_bytes = sys.argv[1], int(sys.argv[2])
+
+
+def at(reached):
+    if step == reached:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def creating(self, kind, **members):
+    made = await create(self, kind, **members)
+    at("the schema is made" if kind == "schemas" else "")
+    return made
+
+
+def reading(self, offset, size):
+    at("half is sent" if offset == 20_000 else "")
+    return read_at(self, offset, size)
+
+
+def reading_all(self):
+    for piece in pieces(self):
+        yield piece
+        at("half is sent")
+
+
+async def sending(*given):
+    at("it is remembered")
+    job = await send(*given)
+    at("all is sent")
+    return job
+
+
+async def finishing(*given):
+    code = await finish(*given)
+    at("all is stored")
+    return code
+
+
+ProxyClient.create, LocalFile.read_at, import_file.send = creating, reading, sending
+LocalFile.pieces, import_file.finish = reading_all, finishing
+client = ClientLimits(request_bytes=20_000, chunk_bytes=20_000)
+main.run(sys.argv[3:], CommandLimits(resumable_bytes=resumable_bytes, client=client))
+"""
+STEPS = ["the schema is made", "it is remembered", "half is sent", "all is sent", "all is stored"]
+
+
+@pytest.mark.parametrize("resumable_bytes", [64 << 20, 3000])
+@pytest.mark.parametrize("step", STEPS)
+def test_an_import_that_is_killed_goes_on_and_stores_each_row_once(
+    ers: Ers,
+    running: Service,
+    account: Account,
+    dataset: str,
+    tmp_path: Path,
+    step: str,
+    resumable_bytes: int,
+) -> None:
+    path = write_table(tmp_path)
+    command = ("import", str(path), "--dataset", dataset, "--yes")
+    told = environment(running, account) | {"XDG_STATE_HOME": str(tmp_path / "state")}
+    died = subprocess.run(
+        [sys.executable, "-c", KILLED, step, str(resumable_bytes), *command],
+        env=clean_environment(**told),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr
+
+    limits = CommandLimits(resumable_bytes=resumable_bytes)
+    if step == "half is sent":
+        assert stored(ers, f"{dataset}/people") == []
+    said = ers.done(*command, limits=limits)
+    assert said.one["status"] == "completed"
+    schema = f"{dataset}/people"
+    assert sorted(row["id"] for row in stored(ers, schema)) == list(range(1000, 2000))
+
+    again = ers(*command, limits=limits)
+    assert (again.code, "already exists" in again.err) == (4, True)
+    assert len(stored(ers, schema)) == 1000
+
+
+def test_rows_of_another_file_or_reading_never_come_into_an_import_in_silence(
+    ers: Ers, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_table(tmp_path)
+    command = ("import", path, "--dataset", dataset, "--yes")
+
+    async def interrupted(*_: Any) -> int:
+        raise KeyboardInterrupt  # its job goes on
+
+    with monkeypatch.context() as patch:
+        patch.setattr(import_file, "finish", interrupted)
+        assert ers(*command).code == 130
+    for more in (
+        ("--rename", "n=m"),
+        ("--null", "id=1001"),  # of the same definition, and read in another way
+        ("--skip-invalid",),
+    ):
+        said = ers(*command, *more)
+        assert (said.code, "--name" in said.err) == (4, True), said.err
+    content = path.read_bytes()
+    write_table(tmp_path, first=3000)
+    said = ers(*command)
+    assert (said.code, "already exists" in said.err) == (4, True), said.err
+    path.write_bytes(content)
+    assert ers(*command).code == 4  # it was written again: another file, for all that is known
+    assert sorted(row["id"] for row in stored(ers, f"{dataset}/people")) == list(range(1000, 2000))
+
+
+def test_an_import_whose_rows_did_not_fit_is_repeated_when_they_do(
+    ers: Ers, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_file, "HEAD_BYTES", 4096)
+    path = tmp_path / "late.csv"
+    rows = [f"{at};{'x' * 80}" for at in range(100)]
+    command = ("import", path, "--dataset", dataset, "--yes")
+    path.write_text("\n".join(["id;text", *rows, "A17;y"]) + "\n")
+    assert ers(*command).code == 6
+    path.write_text("\n".join(["id;text", *rows, "17;y"]) + "\n")
+    said = ers.done(*command)
+    assert f"going on with the schema {dataset}/late, which has no records yet" in said.err
+    assert said.one["total"] == 101
+
+
+def write_table(folder: Path, *, first: int = 1000) -> Path:
+    path = folder / "people.csv"
+    rows = [f"{number};{'name' * 20};{number},5" for number in range(first, first + 1000)]
+    path.write_text("\n".join(["id;name;n", *rows]) + "\n")
+    return path

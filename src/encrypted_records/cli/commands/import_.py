@@ -70,8 +70,9 @@ async def import_(
     Of the others, fields have the types that are declared there, and columns that must not be
     null are required.
 
-    It goes page by page, each stored whole or not at all. After an interruption, even a kill, the
-    same command goes on, and stores no row twice. The table is only read.
+    A file of CSV is stored whole or not at all, the others page by page. After an interruption,
+    even a kill, the same command on the same machine goes on, and stores no row twice. SOURCE is
+    only read.
 
     Arguments show in the list of processes: set ERS_IMPORT_URL instead of SOURCE, or the password
     alone in PGPASSWORD or ~/.pgpass. It is neither stored nor shown.

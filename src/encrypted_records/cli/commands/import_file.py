@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +13,18 @@ from typing import Any
 import click
 
 from encrypted_records import runtime
-from encrypted_records.cli.commands.upload_job import Order, finish, going_on, send
+from encrypted_records.cli.commands.upload_job import Order, finish, send
 from encrypted_records.cli.input.import_schema import create_schema
+from encrypted_records.cli.input.importer import Remembered, remembered_imports
 from encrypted_records.cli.input.proposed_rules import Asked
 from encrypted_records.cli.input.upload_sources import Source
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import confirm, format_count, warn
 from encrypted_records.client.media import LocalFile
-from encrypted_records.errors import InvalidSetting, UploadedBefore
+from encrypted_records.client.proxy.resources import Resource
+from encrypted_records.errors import InvalidSetting, NotFound, UploadedBefore
+from encrypted_records.model import json_text
 from encrypted_records.model.media_types import Format
 
 #: What is sent of a file to find out how it is read.
@@ -162,6 +166,9 @@ async def import_file(
 ) -> int:
     """Show how a file is read, make a schema for it, and store its rows; the exit code.
 
+    An import that was interrupted is remembered, with all that was said of it, and goes on: by the
+    file's bytes the proxy knows if it has been stored.
+
     Raises:
         InvalidSetting: a guess that nobody confirms, or what is said names no column.
         InvalidRecords: the file cannot be read.
@@ -177,32 +184,55 @@ async def import_file(
     _require_sure(found, reading, yes=yes)
     called = name or Path(path).stem
     group = dataset or "Imported files"
-    rows = format_count(found["sampled"], "row")
-    count = rows if found["whole"] else "all rows"
-    confirm(
-        f"Create the schema {called} in {group} and store {count}?",
-        yes=yes,
-        why="what was read has to be confirmed",
-        undone="nothing was stored",
-    )
-    schema = await create_schema(
-        session, group, called, definition, hint="choose another name with --name"
-    )
+    recipe = json.dumps(found["reading"], ensure_ascii=False).encode()
+    remembered = remembered_imports()
+    told = json_text.encode([called, group, definition, skip_invalid, found["reading"]])
+    mark = f"text {hashlib.sha256(told).hexdigest()} {file.mark}"
+    key = f"{session.address} {session.who.email} {mark}"
+    schema = await _begun(session, remembered.read().get(key))
+    goes_on = schema is not None
+    if schema is None:
+        rows = format_count(found["sampled"], "row")
+        count = rows if found["whole"] else "all rows"
+        confirm(
+            f"Create the schema {called} in {group} and store {count}?",
+            yes=yes,
+            why="what was read has to be confirmed",
+            undone="nothing was stored",
+        )
+        schema = await create_schema(
+            session, group, called, definition, hint="choose another name with --name"
+        )
+        remembered.put(key, Remembered(schema["url"]))
     source = Source(file.path.name, Format.CSV.media_type, file.pieces, file.size, file)
-    order = Order(
-        schema["id"],
-        skip_invalid=skip_invalid,
-        reading=json.dumps(found["reading"], ensure_ascii=False).encode(),
-        again=True,
-    )
+    order = Order(schema["id"], skip_invalid=skip_invalid, reading=recipe)
     try:
         job = await send(session, source, order)
     except UploadedBefore as error:
-        job = await going_on(session, error)
+        if not goes_on:  # it may be read in another way there
+            remembered.put(key, None)
+            raise UploadedBefore.by(
+                error.job_id,
+                error.message,
+                hint=f"choose another name with --name, or see: ers job status {error.job_id}",
+            ) from None
+        warn(f"going on: {error.message}")
+        job = error.job_id
     code = await finish(session, job, output)
+    remembered.put(key, None)
     if found["whole"] and not code:
         _report(found["fields"])
     return code
+
+
+async def _begun(session: CommandSession, remembered: Remembered | None) -> Resource | None:
+    """The schema that this very import has begun to fill before it was interrupted."""
+    if remembered is None:
+        return None
+    try:
+        return await session.client.resource(remembered.schema)
+    except NotFound:  # deleted since: it begins again
+        return None
 
 
 def _head(file: LocalFile) -> bytes:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from encrypted_records.cli.input.importer import Shape, SourceTable
+from encrypted_records.cli.input.importer import Shape, SourceTable, remembered_imports
 from encrypted_records.cli.input.proposed_rules import Asked, tell_of
 from encrypted_records.cli.login.session import CommandSession
+from encrypted_records.cli.terminal import warn
 from encrypted_records.client.proxy.resources import Resource
+from encrypted_records.client.sdk.names import as_sent
 from encrypted_records.errors import Conflict, NotFound
 from encrypted_records.model import proposals
 
@@ -54,8 +56,11 @@ async def create_schema(
 ) -> Resource:
     """A new schema, in a dataset that is made if it is missing.
 
+    One of that name is taken where it has this definition and no records, and no other import has
+    begun to fill it: a command that was interrupted may have made it.
+
     Args:
-        hint: what to do where there is a schema of that name.
+        hint: what to do where there is another schema of that name.
 
     Raises:
         Conflict: ``slug_taken``; there is one.
@@ -68,11 +73,21 @@ async def create_schema(
         organization = (await session.names.organization())["url"]
         parent = await session.client.create("datasets", name=dataset, organization=organization)
     async for resource in session.client.listing("schemas", dataset=parent["id"], name=name):
-        raise Conflict(
-            f"a schema {parent['slug']}/{resource['slug']} already exists",
-            code="slug_taken",
-            hint=hint,
-        )
+        path = f"{parent['slug']}/{resource['slug']}"
+        if await _is_unused(session, resource, definition):
+            warn(f"going on with the schema {path}, which has no records yet")
+            return resource
+        raise Conflict(f"a schema {path} already exists", code="slug_taken", hint=hint)
     return await session.client.create(
         "schemas", name=name, dataset=parent["url"], schema=definition
     )
+
+
+async def _is_unused(
+    session: CommandSession, schema: Resource, definition: Mapping[str, Any]
+) -> bool:
+    """Whether a schema has this definition, and neither records nor an import that brings some."""
+    begun = {one.schema for one in remembered_imports().read().values()}
+    if schema["url"] in begun or as_sent(schema["schema"]) != as_sent(definition):
+        return False
+    return (await session.client.search(schema["url"], limit=0)).count == 0

@@ -107,6 +107,11 @@ class Remembered(msgspec.Struct, frozen=True):
     job: str = ""
 
 
+def remembered_imports() -> StateFile[Remembered]:
+    """The imports that this user has begun on this machine, and that have not ended."""
+    return StateFile("imports", Remembered)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """``rounded`` counts, by field, the values that this run has stored with fewer decimals than
@@ -126,7 +131,7 @@ class Import:
     page_rows: int = PAGE_ROWS
 
     def __post_init__(self) -> None:
-        self._state = StateFile("imports", Remembered)
+        self._state = remembered_imports()
         self._rounded = Counter[str]()
         self._key = f"{self.session.address} {self.session.who.email} {self.table.mark}"
 

@@ -136,7 +136,7 @@ class Names:
                 found = await self._find(collection, slug or name, within)
             except NotFound:
                 return None
-            if definition is not None and _as_sent(definition) != _as_sent(found["schema"]):
+            if definition is not None and as_sent(definition) != as_sent(found["schema"]):
                 raise Conflict(
                     f"the schema {found['slug']} is there, and has another definition",
                     code="other_definition",
@@ -214,7 +214,7 @@ class Names:
         return f"{await self.path_of_dataset(dataset)}/{schema['slug']}"
 
 
-def _as_sent(definition: Any) -> Any:
+def as_sent(definition: Any) -> Any:
     """A definition as JSON has it, whatever types its numbers and lists have here."""
     return msgspec.json.decode(json_text.encode(definition))
 
