@@ -147,7 +147,7 @@ def test_what_is_put_off_is_done_in_its_order_or_once_somebody_waits_for_it() ->
     async def scene() -> None:
         for number in (1, 2):
             queued.start(MERGES, partial(note, number))
-        asked = queued.start(JOBS, partial(note, 0), asked=True)
+        asked = queued.start(JOBS, partial(note, 0))
         await asyncio.wait([asked])
         assert (done, queued.put_off(MERGES)) == ([0], 2)
         await queued.settle(MERGES)

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from encrypted_records.proxy.process.background import Background, Task, Work
+from encrypted_records.proxy.process.background import JOBS, Background, Task, Work
 
 
 class Queued(Background):
-    """What is started waits for :meth:`settle`, or for a request that waits for it."""
+    """What is started waits for :meth:`settle`, or for a request that waits for it.
+
+    Jobs begin at once: a user has asked for them, and looks for their end.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,8 +25,8 @@ class Queued(Background):
         #: the proxy's, from its start on
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    def start(self, name: str, work: Work, *, asked: bool = False) -> Task:
-        if asked:
+    def start(self, name: str, work: Work) -> Task:
+        if name == JOBS:
             return super().start(name, work)
         gate = asyncio.Event()
 

@@ -164,7 +164,7 @@ class BatchJobs:
             # A login does not revive what an API token began, whose limits are the job's.
             if (job.user, job.began) == (caller.user, caller.began) and not waiting.is_asking:
                 waiting.is_asking = True
-                self._background.start(JOBS, partial(self._revive, caller, waiting), asked=True)
+                self._background.start(JOBS, partial(self._revive, caller, waiting))
 
     async def _revive(self, caller: Holder, waiting: WithoutToken) -> None:
         try:
@@ -509,7 +509,7 @@ class BatchJobs:
         self._track(job, self.runner.run)
 
     def _track(self, job: bytes, work: Callable[[bytes], Awaitable[None]]) -> None:
-        task = self._background.start(JOBS, partial(work, job), asked=True)
+        task = self._background.start(JOBS, partial(work, job))
         self._running[job] = task
         task.add_done_callback(partial(self._end, job))
 

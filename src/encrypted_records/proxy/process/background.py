@@ -39,13 +39,11 @@ class Background:
     def __init__(self) -> None:
         self._tasks: dict[Task, str] = {}
 
-    def start(self, name: str, work: Work, *, asked: bool = False) -> Task:
+    def start(self, name: str, work: Work) -> Task:
         """Begin ``work``. Where it fails, that is logged here, and its task just ends.
 
         Args:
             name: of its kind; :meth:`stop` takes it, and errors are logged with it.
-            asked: somebody has asked for it and looks for its end, as for a job's. So it is never
-                put off.
         """
         task = asyncio.create_task(self._attempt(name, work))  # noqa: TID251 # this is where they start
         self._tasks[task] = name
