@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from encrypted_records.proxy.process.background import JOBS, Background, Task, Work
+from encrypted_records.proxy.process.background import JOBS, Background, Task, Work, attempt
 
 
 class Queued(Background):
@@ -64,7 +64,7 @@ class Queued(Background):
         """
         for name in names:
             if name in self._repeated:
-                await self._attempt(name, self._repeated[name])
+                await attempt(name, self._repeated[name])
         while waiting := [task for task in self._named(names) if task in self._gates]:
             await self.wait(waiting[:1])
 

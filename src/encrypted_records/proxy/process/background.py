@@ -33,6 +33,16 @@ LOCKING = "locking keyrings that nobody uses"
 FORGETTING = "dropping what nobody uses"
 
 
+async def attempt(name: str, work: Work) -> None:
+    """Do ``work``, which nobody looks at: where it fails, that is logged with ``name``."""
+    try:
+        await work()
+    except ErsError as error:
+        log.warning("%s failed: %s", name, error.message)
+    except Exception as error:
+        log.error("%s failed by a bug of ours: %s", name, type(error).__name__)  # noqa: TRY400
+
+
 class Background:
     """One for each proxy. Belongs to its event loop."""
 
@@ -45,7 +55,7 @@ class Background:
         Args:
             name: of its kind; :meth:`stop` takes it, and errors are logged with it.
         """
-        task = asyncio.create_task(self._attempt(name, work))  # noqa: TID251 # this is where they start
+        task = asyncio.create_task(attempt(name, work))  # noqa: TID251 # this is where they start
         self._tasks[task] = name
         task.add_done_callback(self._forget)
         return task
@@ -60,10 +70,10 @@ class Background:
 
         async def again() -> None:
             if at_once:
-                await self._attempt(name, work)
+                await attempt(name, work)
             while True:
                 await runtime.sleep(seconds)
-                await self._attempt(name, work)
+                await attempt(name, work)
 
         self.start(name, again)
 
@@ -97,14 +107,6 @@ class Background:
 
     def _named(self, names: Collection[str]) -> list[Task]:
         return [task for task, name in self._tasks.items() if name in names or not names]
-
-    async def _attempt(self, name: str, work: Work) -> None:
-        try:
-            await work()
-        except ErsError as error:
-            log.warning("%s failed: %s", name, error.message)
-        except Exception as error:
-            log.error("%s failed by a bug of ours: %s", name, type(error).__name__)  # noqa: TRY400
 
     def _forget(self, task: Task) -> None:
         del self._tasks[task]

@@ -15,6 +15,7 @@ from encrypted_records.client.api import Api
 from encrypted_records.client.erasure import ErasureApi
 from encrypted_records.errors import ErsError
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.background import attempt
 from encrypted_records.proxy.search.upstream import Upstream
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class VersionHold:
     async def _renew(self) -> None:
         while True:
             await runtime.sleep(RENEW_SECONDS)
-            await self.begin()
+            await attempt("renewing a hold", self.begin)
 
 
 async def holding(hold: VersionHold, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
