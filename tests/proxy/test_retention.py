@@ -8,6 +8,7 @@ import html
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
@@ -22,6 +23,7 @@ from encrypted_records.model import ids
 from encrypted_records.model.records import BlockNames, PlainRecord
 from encrypted_records.model.retention import DAY_MILLISECONDS
 from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.process.background import CLOCK
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.services import Services
 from tests.proxy.lies import on
@@ -208,21 +210,30 @@ class Place:
     services: Services
 
 
+@contextmanager
+def placed(store: Store, folder: Path, *, days: int = 0) -> Iterator[Place]:
+    """The store by a proxy of its own, which finds its clock so many days ahead when it starts."""
+    clock = Clock()
+    clock.days = days
+    with (
+        running_front(store.service.base_url) as front,
+        running_proxy(
+            front.url, with_keyrings(store.service, folder), overrides=Overrides(clock=clock)
+        ) as proxy,
+    ):
+        proxy.settle(CLOCK)
+        service = dataclasses.replace(store.service, proxy_url=proxy.url)
+        behind = dataclasses.replace(store, service=service)
+        yield Place(behind, front, clock, proxy.services)
+
+
 @pytest.fixture(scope="module")
 def place(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """Two records of today, under a rule by age."""
-    store, clock = new_store(service, definition_of(BY_AGE)), Clock()
-    overrides = Overrides(clock=clock)
-    folder = tmp_path_factory.mktemp("retention")
-    with (
-        running_front(service.base_url) as front,
-        running_proxy(front.url, folder, overrides=overrides) as proxy,
-    ):
-        behind = dataclasses.replace(
-            store, service=dataclasses.replace(service, proxy_url=proxy.url)
-        )
-        behind.ingest([{"name": "one"}, {"name": "two"}])
-        yield Place(behind, front, clock, proxy.services)
+    store = new_store(service, definition_of(BY_AGE))
+    with placed(store, tmp_path_factory.mktemp("retention")) as place:
+        place.store.ingest([{"name": "one"}, {"name": "two"}])
+        yield place
 
 
 @pytest.fixture
@@ -352,22 +363,15 @@ def test_after_both_clocks_jumped_ahead_records_go_only_once_somebody_says_that_
 def test_records_that_are_old_enough_without_the_days_in_doubt_go(
     service: Service, tmp_path: Path
 ) -> None:
-    clock = Clock()
     store = new_store(service, definition_of(BY_DATE))
-    with (
-        running_front(service.base_url) as front,
-        running_proxy(
-            front.url, with_keyrings(service, tmp_path), overrides=Overrides(clock=clock)
-        ) as proxy,
-        front.telling(stating(20)),
-    ):
-        own = dataclasses.replace(store, service=dataclasses.replace(service, proxy_url=proxy.url))
-        clock.days = 20
-        named = own.ingest(rows_by_date())
-        done = run(own).json()
+    with placed(store, tmp_path) as place, place.front.telling(stating(20)):
+        place.clock.days = 20
+        named = place.store.ingest(rows_by_date())
+        done = run(place.store).json()
         # Of 32, 400 and 9000 days, and then of 28, which would be 48 by that clock.
         assert (done["deleted"], done["held"]) == (3, 1)
-        assert own.found() == named[3:]
+        assert "went ahead by 20 days" in done["doubt"]
+        assert place.store.found() == named[3:]
 
 
 def test_a_new_proxy_doubts_a_time_long_after_the_logs_last_earlier_day(
@@ -375,20 +379,11 @@ def test_a_new_proxy_doubts_a_time_long_after_the_logs_last_earlier_day(
 ) -> None:
     store = new_store(service, definition_of(BY_AGE))
     named = store.ingest([{"name": "one"}])
-    clock = Clock()
-    clock.days = 400
-    with (
-        running_front(service.base_url) as front,
-        running_proxy(
-            front.url, with_keyrings(service, tmp_path), overrides=Overrides(clock=clock)
-        ) as proxy,
-        front.telling(stating(400)),
-    ):
-        new = dataclasses.replace(store, service=dataclasses.replace(service, proxy_url=proxy.url))
-        done = run(new).json()
+    with placed(store, tmp_path, days=400) as place, place.front.telling(stating(400)):
+        done = run(place.store).json()
         assert (done["deleted"], done["held"]) == (0, 1)
         assert "400 days old" in done["doubt"]
-        assert new.found() == named
+        assert place.store.found() == named
 
 
 def test_a_rule_that_is_taken_away_meanwhile_deletes_nothing(place: Place) -> None:
