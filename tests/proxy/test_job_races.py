@@ -17,7 +17,7 @@ import pytest
 from encrypted_records.model import ids, json_text, wire
 from encrypted_records.model.records import ATTEMPT_HEADER, Commit
 from encrypted_records.proxy.jobs import runner as job_runner
-from encrypted_records.proxy.process.background import JOB_SWEEP, UPLOAD_SWEEP
+from encrypted_records.proxy.process.background import JOB_SWEEP, JOBS, UPLOAD_SWEEP
 from tests.support import jobs
 from tests.support.eventually import eventually
 from tests.support.fixtures import at
@@ -218,6 +218,8 @@ def test_what_ended_long_ago_is_forgotten_while_the_proxy_runs_and_orphans_are_d
         old, young = (jobs.started(store, jobs.as_json(store, ROWS[:1])) for _ in range(2))
         for path in (old, young):
             jobs.completed(store, path)
+        # A job that has completed still deletes what it has left, and is not forgotten before.
+        proxy.settle(JOBS)
         month = 30 * 86_400
         with sqlite3.connect(tmp_path / "data" / "proxy" / "jobs.sqlite3", timeout=30) as database:
             for path, age in ((old, month + 60), (young, month - 60)):

@@ -59,13 +59,13 @@ class Queued(Background):
         starts, until nothing is left.
 
         Args:
-            names: only these kinds. What a proxy does again and again is done where it is named,
-                once.
+            names: only these kinds, and wait for what runs of them. What a proxy does again and
+                again is done where it is named, once.
         """
         for name in names:
             if name in self._repeated:
                 await attempt(name, self._repeated[name])
-        while waiting := [task for task in self._named(names) if task in self._gates]:
+        while waiting := [task for task in self._named(names) if names or task in self._gates]:
             await self.wait(waiting[:1])
 
     def put_off(self, *names: str) -> int:
