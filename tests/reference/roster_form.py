@@ -135,7 +135,7 @@ def conceal(kind: int, content: Any, salt: Callable[[], bytes]) -> tuple[Any, li
     return content, openings
 
 
-#: What stands for a name that was not shown; it equals itself alone.
+#: In place of a name that was not shown; it equals itself alone.
 Withheld = tuple[str, bytes]
 
 

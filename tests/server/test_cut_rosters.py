@@ -79,7 +79,7 @@ def test_names_of_others_are_left_out_for_a_token_of_one_dataset(
             *(own[name] for name in ("slug", "name")),
             *(own["schema"][name] for name in ("slug", "name")),
         }
-        # Of what they are left with, nothing else is another.
+        # Nothing else in them is another.
         assert [(one.body, one.signature) for one in entries] == [
             (one.body, one.signature) for one in everything
         ]

@@ -367,7 +367,7 @@ def _broken(maker: Maker) -> list[dict[str, Any]]:
 
 
 def _of_other_lengths(right: list[Any]) -> Iterator[tuple[str, bytes]]:
-    """Of what is empty or has one length, something between."""
+    """Parts that are empty or of one length, with a length between."""
     member = standing("grace", [b"", b"", b""], [])
     member[3] = fixed("a commitment")
     for why, at in (("keys", 4), ("an anchor", 5), ("a proof", 6), ("an invitation", 7)):

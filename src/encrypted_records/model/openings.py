@@ -1,9 +1,9 @@
 """Names that an entry of a roster signs without showing them, and what shows them.
 
 In place of a name the signed bytes have a *commitment*, and beside them travels its *opening*: the
-name, with a salt. Who has an opening finds out whether it is the one that was signed; who has none
-learns nothing of the name. So some readers can be shown an entry without names that do not concern
-them, as that was signed (docs/SPEC.md, section 15.4).
+name, with a salt. An opening shows whether the name was signed; without it, nobody learns anything
+of the name. So some readers can be shown an entry without names that do not concern them, as that
+was signed (docs/SPEC.md, section 15.4).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _SchemaOpening(_Opening, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What an opening of a dataset or schema shows; ``definition`` is empty of a dataset."""
+    """The names in an opening of a dataset or schema; ``definition`` is empty of a dataset."""
 
     slug: str
     name: str

@@ -24,7 +24,7 @@ from encrypted_records.model.public_keys import PUBLIC_KEYS_BYTES
 from encrypted_records.model.records import U63, Digest, Uid
 from encrypted_records.model.signed import message
 
-#: Of grants and answers; and of entries.
+#: The formats of grants and answers, and of entries.
 FORMAT: Final = 1
 ENTRY_FORMAT: Final = 2
 MAX_NAME: Final = openings.MAX_NAME
@@ -78,7 +78,7 @@ class Share(_Listed, frozen=True):
 Shares = Annotated[list[Share], Meta(max_length=2 * MAX_DATASETS)]
 
 
-#: What stands for a member's name: itself, or its commitment.
+#: A member's name, or its commitment.
 _N = TypeVar("_N")
 
 
@@ -247,7 +247,7 @@ class GrantBody(_Listed, frozen=True):
     sealed: Annotated[bytes, Meta(min_length=1, max_length=MAX_GRANT_BYTES)]
 
 
-#: Of names that are freed, there is none.
+#: Empty where names are freed.
 _MaybeCommitment = Annotated[bytes, Meta(max_length=32)]
 
 
@@ -380,8 +380,8 @@ def _encode_body(body: EntryBody, signed: _Signed) -> bytes:
 
 
 def read_entry(entry: RosterEntry) -> EntryBody:
-    """What an entry states, with the names whose openings are there. Its actor's signature is for
-    the reader to check.
+    """The content of an entry, with the names whose openings are there. Its actor's signature is
+    for the reader to check.
 
     Raises:
         Malformed: it breaks the form, also by another spelling of the same content; or an opening

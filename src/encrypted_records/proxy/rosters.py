@@ -101,7 +101,7 @@ class Rosters:
             # What cannot be remembered must not be trusted.
             code="proxy_store_failed",
             message="what this proxy has seen of organizations cannot be read or written",
-            # What was kept before there were openings is of a format that is refused by name.
+            # Entries from before there were openings are of a format that is refused by name.
             later={
                 table: {"openings": "BLOB NOT NULL DEFAULT x'90'"}
                 for table in ("entry", "founding")

@@ -46,7 +46,7 @@ def limited(person: Person, dataset: Any) -> Holder:
 
 
 def read(person: Person, team: Team, *holders: Holder) -> list[Roster]:
-    """What a proxy reads for one after the other."""
+    """The rosters that a proxy reads for them, one after the other."""
 
     async def act(sharing: Sharing) -> list[Roster]:
         views: list[View | None] = [
@@ -76,7 +76,7 @@ def without_one_name(entries: Entries) -> Entries:
 
 
 def with_names_swapped(entries: Entries) -> Entries:
-    """Of the first two entries that have one."""
+    """Those of the first two entries that have any."""
     one, other, *_ = [at for at, entry in enumerate(entries) if entry.openings]
     shown = list(entries)
     shown[one] = msgspec.structs.replace(entries[one], openings=entries[other].openings)

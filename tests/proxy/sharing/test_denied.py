@@ -1,4 +1,4 @@
-"""What an API denies of a dataset or schema ends no check: rights that are taken away, commits of
+"""Denials of the API about a dataset or schema end no check: rights that are taken away, commits of
 definitions, signed names."""
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ async def withdraw(session: CommandSession, invited: str) -> int:
 async def settle(session: CommandSession) -> int:
     """Do what an owner's proxy has to do: let in who has answered an invitation, put out services
     that have expired, give datasets a new key that somebody has lost. Doing it again is harmless.
-    What could not be done is named, and the exit code is 4.
+    If something could not be done, it is named, and the exit code is 4.
 
     \b
     Example:

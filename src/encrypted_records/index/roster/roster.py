@@ -4,7 +4,7 @@ The API's word does not count: every entry names the digest of the one before it
 if somebody signed it who could at that place. What was so at an earlier entry stays known, since
 commits and grants name the entry that their makers had read.
 
-What counts is judged by the signed bytes alone. Names are signed as commitments, and one whose
+Entries are judged by the signed bytes alone. Names are signed as commitments, and a name whose
 opening was not shown is :class:`encrypted_records.model.openings.Withheld`: nothing else depends on
 it.
 """

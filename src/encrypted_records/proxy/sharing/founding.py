@@ -177,7 +177,7 @@ class Founding:
             raise no_roster() from None
         except Conflict as error:
             if error.reason == "has_records":
-                # Who is told so without reason shares nothing, and stores under keys of their own.
+                # Told so without reason, they share nothing, and store under keys of their own.
                 await self._drop(holder, organization)
                 return "has_records"
             # Somebody else was first: reading shows whose it is, and whether it is believed.

@@ -1,7 +1,7 @@
 """Read an organization's roster to its head, and believe it for the user who asks.
 
-What was read stays in memory for each user, so a further reading asks for new entries alone. The
-API shows a limited API token only the names that concern its datasets, so what a token has read
+Rosters that were read stay in memory for each user: a further reading asks for new entries alone.
+The API shows a limited API token only the names that concern its datasets, so what a token has read
 stands beside what its user has: all else in a roster is the same, and is judged without names.
 """
 
