@@ -12,7 +12,7 @@ from tests.browser.test_every_page import PUBLIC, own_pages
 from tests.browser.visitor import Visitor
 from tests.support.service import Account, Service, call
 
-#: Labels that touch their controls or stand beside them, and controls that touch a box above.
+#: Labels that touch their controls, below or beside them, and controls that touch a box above.
 TOUCHING = """() => {
   const seen = (one) => one && one.checkVisibility() && one.getBoundingClientRect().height > 0;
   const box = (one) => one.getBoundingClientRect();
@@ -20,9 +20,11 @@ TOUCHING = """() => {
   for (const label of document.querySelectorAll("main .field > label")) {
     const control = document.getElementById(label.htmlFor);
     if (!seen(label) || !seen(control)) continue;
-    const follows = box(control).left >= box(label).right + 3;
-    const touches = !follows && box(control).top - box(label).bottom < 3;
-    if (touches) found.push("label: " + label.innerText);
+    const middle = (box(label).top + box(label).bottom) / 2;
+    const isBeside = box(control).top < middle && middle < box(control).bottom;
+    const across = box(control).left - box(label).right;
+    const down = box(control).top - box(label).bottom;
+    if ((isBeside ? across : down) < 3) found.push("label: " + label.innerText);
   }
   const boxes = "main :is(.scroll, .card, .notice, .problem, pre, dl, form, table)";
   for (const one of document.querySelectorAll(boxes)) {

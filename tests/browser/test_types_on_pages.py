@@ -132,6 +132,15 @@ def test_a_form_with_something_typed_is_not_left_without_a_question(clinic: Clin
     clinic.visitor.expect_heading("Overview")
     assert asked == ["beforeunload"]
 
+    # Also after it was shown again with what is wrong.
+    clinic.go("add")
+    page.locator("#value-0").press_sequentially("Somebody")
+    clinic.visitor.press("Store the record")
+    expect(page.locator("#value-3")).to_be_focused()
+    page.get_by_role("link", name="Overview").click()
+    clinic.visitor.expect_heading("Overview")
+    assert asked == ["beforeunload"] * 2
+
 
 def test_a_record_stands_beside_the_table_and_covers_nothing(clinic: Clinic) -> None:
     visitor, page = clinic.visitor, clinic.visitor.page
