@@ -186,22 +186,36 @@ class Proxy:
         self.world.lives[self.life] = Fuse(points, burn).pass_point
 
     async def stop(self) -> None:
-        """End it as a signal does."""
-        living = self._living
+        """End it as a signal does; or a kill is first."""
+        living, stop = self._living, self._stop
         assert living is not None
         self.world.lives.pop(self.life, None)
         self._app = None
         if self._working:
             # As its server does: what is not answered by then is given up.
             await asyncio.wait(self._working, timeout=GRACEFUL_SECONDS)
+            if self._living is not living:
+                return
         for one in sorted(self._working, key=hash):
             one.cancel()
-        self._stop.set()
-        await asyncio.wait([living], timeout=PATIENCE)
-        if self.life in self.world.loop.dead or self._living is not living:
+        stop.set()
+        ended: asyncio.Future[None] = self.world.loop.create_future()
+        self._waiting.add(ended)
+
+        def end(_: object) -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        living.add_done_callback(end)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await ended
+        except Gone:
             return
-        if not living.done():
-            raise Waited(f"{self.life} does not end")
+        except TimeoutError:
+            raise Waited(f"{self.life} does not end") from None
+        finally:
+            self._waiting.discard(ended)
         living.result()
 
     async def revive(self) -> None:
