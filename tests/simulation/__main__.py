@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.simulation import breaking
+from tests.simulation.place import place
 from tests.simulation.seeds import USUAL, read_seeds
 
 
@@ -41,9 +41,8 @@ def main() -> int:
         return 0
     names = asked.names or sorted(SCENARIOS)
     failed = 0
-    folder = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="ers-simulation-", dir=folder) as place:
-        runner = Runner(Path(place), asked.template)
+    with place() as folder:
+        runner = Runner(folder, asked.template)
         deadline = time.monotonic() + (asked.seconds or 0)
         for name, seed in _every(names, asked.seeds, deadline if asked.seconds else None):
             outcome = runner.run(name, seed, trail=asked.trail, log=asked.log)

@@ -13,11 +13,12 @@ import importlib.machinery
 import importlib.util
 import subprocess
 import sys
-import tempfile
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.simulation.place import place
 
 #: Seeds within which a fault has to be found.
 MOST_SEEDS = 200
@@ -329,8 +330,8 @@ def main() -> int:
     asked = parser.parse_args()
     every = [one for one in PLANTED if not asked.names or one.name in asked.names]
     missed = 0
-    with tempfile.TemporaryDirectory(prefix="ers-planted-", dir="/dev/shm") as place:
-        template = Path(place) / "template"
+    with place() as folder:
+        template = folder / "template"
         make = [sys.executable, "-m", "tests.simulation", "--make-template", str(template)]
         subprocess.run(make, check=True)
         for one in every:

@@ -29,7 +29,7 @@ from greenlet import greenlet
 owner: contextvars.ContextVar[str] = contextvars.ContextVar("owner", default="")
 
 #: In seconds of virtual time, and in callbacks: no scenario needs as many.
-MOST_SECONDS, MOST_STEPS = 1_000_000.0, 3_000_000
+MOST_SECONDS, MOST_STEPS = 10_000_000.0, 100_000
 #: Seconds after which work that was given to a thread is done; ``None`` draws up to 200 ms.
 _DELAYS = (0.0, 0.0, 0.0001, 0.001, 0.001, 0.01, None)
 #: Percent of the cancelled jobs of a thread that are done all the same: they had begun.

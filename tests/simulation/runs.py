@@ -8,6 +8,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import shutil
 import sys
 import time
@@ -25,6 +26,8 @@ from tests.simulation.world import World
 _FULL = "fails: SQLITE_FULL"
 #: Lines of the log that are shown of a run that failed.
 _LINES = 60
+#: Of a processor, for one seed: a step that takes so much never ends. A run takes two.
+_MOST_SECONDS = 200
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,7 @@ class Runner:
             code = 1
             try:
                 os.close(reading)
+                resource.setrlimit(resource.RLIMIT_CPU, (_MOST_SECONDS, _MOST_SECONDS))
                 if log:
                     logging.root.setLevel(logging.INFO)
                 outcome = self._run(name, seed, api.PEOPLE, trail)
@@ -147,9 +151,10 @@ class Runner:
         os.close(writing)
         with os.fdopen(reading) as stream:
             text = stream.read()
-        os.waitpid(child, 0)
+        _, status = os.waitpid(child, 0)
         if not text:
-            return Outcome(name, seed, 0, 0, 0.0, "the process ended", {})
+            ended = os.waitstatus_to_exitcode(status)
+            return Outcome(name, seed, 0, 0, 0.0, f"the process ended with {ended}", {})
         return Outcome(**json.loads(text))
 
     def _run(self, name: str, seed: int | str, people: Any, trail: Path | None) -> Outcome:
