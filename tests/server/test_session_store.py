@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
-from tests.server.api import Account, Api, running_api
+from tests.server.api import Account, Api
 from tests.server.sessions import session_of
 from tests.server.test_logins import self_status
-from tests.support.postgres import NewDatabase
 
 #: Runs in the API's own code, on the database of a running API.
 _ENGINE = """
@@ -173,41 +171,3 @@ def test_expired_sessions_are_cleared_and_others_stay(api: Api, ada: Account) ->
     python(api.data_dir, api.database_url, "-m", "django", "clearsessions")
     assert rows(api, "SELECT count(*) FROM django_session") == [(before - 1,)]
     assert self_status(api, stays) == 200
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_sessions_and_tokens_of_before_end_once_with_the_upgrade(
-    kind: str, tmp_path: Path, postgresql: NewDatabase
-) -> None:
-    """They stood in the table as they were; nothing of them is left there."""
-    url = postgresql() if kind == "postgresql" else None
-    data = tmp_path / "data"
-    (data / "api").mkdir(parents=True, mode=0o700)
-    python(
-        data,
-        url,
-        "-c",
-        "import django\n"
-        "django.setup()\n"
-        "from django.core.management import call_command\n"
-        "call_command('migrate', 'accounts', '0004', verbosity=0)\n"
-        "call_command('migrate', 'sessions', verbosity=0)\n",
-    )
-    api = Api(None, 0, data, tmp_path / "log", url)  # type: ignore[arg-type]  # does not run yet
-    user = "X'" + "01" * 16 + "'" if url is None else "'\\x" + "01" * 16 + "'"
-    api.execute(
-        "INSERT INTO accounts_user (id, password, email, first_name, last_name, is_active,"
-        " date_joined, verified)"
-        f" VALUES ({user}, 'x', 'a@example.org', '', '', TRUE, '2026-01-01', '2026-01-01')"
-    )
-    api.execute(
-        "INSERT INTO accounts_login (id, user_id, created, expires, refresh)"
-        f" VALUES ({user}, {user}, '2026-01-01', '2099-01-01', '{'ab' * 16}')"
-    )
-    api.execute("INSERT INTO django_session VALUES ('anoldcookie0123456789', 'data', '2099-01-01')")
-    with running_api(tmp_path, database_url=url) as started:
-        assert rows(started, "SELECT count(*) FROM accounts_user") == [(1,)]
-        for table in ("accounts_login", "django_session"):
-            assert rows(started, f"SELECT count(*) FROM {table}") == [(0,)]
-        account = started.new_account()
-        assert self_status(started, session_of(started, account.email)) == 200

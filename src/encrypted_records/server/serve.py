@@ -268,7 +268,7 @@ def _prepare_database(served: Served) -> None:
     try:
         with _one_at_a_time():
             served.check(connection.vendor, name, _first_prepared())
-            _refuse_newer()
+            _refuse_other_versions()
             call_command("migrate", verbosity=0, interactive=False)
             served.remember(connection.vendor, _first_prepared() or "")
             call_command("clearsessions", verbosity=0)
@@ -358,12 +358,21 @@ def _first_prepared() -> str | None:
     return None if first is None else first.applied.isoformat()
 
 
-def _refuse_newer() -> None:
+def _refuse_other_versions() -> None:
+    """Refuse a database whose tables this version neither makes nor knows."""
     from django.db import connection  # noqa: PLC0415
     from django.db.migrations.loader import MigrationLoader  # noqa: PLC0415
 
     loader = MigrationLoader(connection, ignore_no_migrations=True)
-    unknown = set(loader.applied_migrations) - set(loader.disk_migrations)
+    applied = set(loader.applied_migrations)
+    replaced = {one for found in loader.disk_migrations.values() for one in found.replaces}
+    if applied & replaced and not replaced <= applied:
+        raise Startup(
+            "the database was last used by an earlier version of this service, whose tables this"
+            " one cannot bring up to date",
+            hint="start the version on it once that docs/upgrading.md names for such a database",
+        )
+    unknown = applied - set(loader.disk_migrations) - replaced
     if any(app not in _RETIRED_APPS for app, _ in unknown):
         raise Startup(
             "the database was last used by a newer version of this service",

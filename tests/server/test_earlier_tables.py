@@ -1,0 +1,132 @@
+"""Databases of before the migrations were one file per app: their tables are the same.
+
+A database that went through all migrations of then is used as it is. Of one that went through some
+of them, an API says so, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.server.api import Account, Api, running_api
+from tests.server.test_serve import refusal
+from tests.server.test_session_store import rows
+from tests.support.postgres import NewDatabase
+
+#: What stood in ``django_migrations`` of such a database, in the order of then.
+THEN = {
+    "accounts": (
+        "0001_initial",
+        "0002_logins",
+        "0003_tallies",
+        "0004_job_grant",
+        "0005_what_a_copy_does_not_hold",
+        "0006_api_tokens",
+        "0007_job_grants",
+        "0008_repeated_refreshes",
+    ),
+    "organizations": (
+        "0001_initial",
+        "0002_members_and_audit_log",
+        "0003_roster",
+        "0004_use_of_services",
+        "0005_forgotten_epochs",
+        "0006_fewer_indexes",
+        "0007_openings",
+    ),
+    "datasets": (
+        "0001_initial",
+        "0002_key_versions",
+        "0003_canonical_definition",
+        "0004_stored_rows",
+        "0005_creators",
+        "0006_log_definitions",
+        "0007_resealed",
+        "0008_fewer_indexes",
+    ),
+    "records": (
+        "0001_initial",
+        "0002_store_sealed_bytes_uncompressed",
+        "0003_key_id_of_a_group",
+        "0004_staging",
+        "0005_replaced_segments",
+        "0006_requests",
+        "0007_digests",
+        "0008_groups_that_end",
+        "0009_signatures",
+        "0010_bulk",
+        "0012_erasure",
+        "0014_checkpoints",
+        "0015_cache_files",
+        "0016_fewer_indexes",
+        "0017_attempts_at_parts",
+        "0018_dead_rows_of_empty_groups",
+        "0019_what_ended_groups_had",
+    ),
+}
+NAMES = "SELECT app, name FROM django_migrations ORDER BY app, name"
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A database of then, with an account and a dataset, that no API serves now."""
+
+    folder: Path
+    url: str | None
+    api: Api
+    account: Account
+    dataset: str
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def earlier(request: pytest.FixtureRequest, tmp_path: Path, postgresql: NewDatabase) -> Earlier:
+    url = postgresql() if request.param == "postgresql" else None
+    with running_api(tmp_path, database_url=url) as api:
+        account = api.new_account()
+        dataset = account.new_dataset()["url"]
+    for app, names in THEN.items():
+        # The first row stays the first: by when it was written an API knows its database.
+        api.execute(
+            f"UPDATE django_migrations SET name = '{names[0]}'"
+            f" WHERE app = '{app}' AND name = '0001_tables'"
+        )
+        api.execute(f"DELETE FROM django_migrations WHERE app = '{app}' AND name <> '{names[0]}'")
+        for name in names[1:]:
+            api.execute(
+                "INSERT INTO django_migrations (app, name, applied)"
+                f" VALUES ('{app}', '{name}', '2026-11-27')"
+            )
+    (tmp_path / "log").unlink()
+    return Earlier(tmp_path, url, api, account, dataset)
+
+
+def test_a_database_that_went_through_all_migrations_of_then_is_used_as_it_is(
+    earlier: Earlier,
+) -> None:
+    for _ in ("what it was", "what it is now"):
+        with running_api(earlier.folder, database_url=earlier.url) as api:
+            pair = api.token_pair(earlier.account.email, earlier.account.password)
+            assert pair.status == 200, pair.body
+            bearer = {"Authorization": f"Bearer {pair.json()['access']}"}
+            assert api.call("GET", earlier.dataset, headers=bearer).status == 200
+
+
+def test_a_database_that_lacks_one_of_them_is_refused_by_name_and_left_as_it_was(
+    earlier: Earlier,
+) -> None:
+    for app, names in THEN.items():
+        row = f"app = '{app}' AND name = '{names[-1]}'"
+        earlier.api.execute(f"UPDATE django_migrations SET app = 'sites' WHERE {row}")
+        before = rows(earlier.api, NAMES)
+
+        said = refusal(earlier.folder, database_url=earlier.url)
+
+        assert said.startswith("cannot_start: the database was last used by an earlier version")
+        assert rows(earlier.api, NAMES) == before
+        (earlier.folder / "log").unlink()
+        earlier.api.execute(
+            f"UPDATE django_migrations SET app = '{app}' WHERE name = '{names[-1]}'"
+        )
