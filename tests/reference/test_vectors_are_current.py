@@ -21,6 +21,7 @@ _REFERENCE = (
     "kept",
     "keyring",
     "keys",
+    "links",
     "log",
     "msgpack",
     "paged",
