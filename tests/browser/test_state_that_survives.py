@@ -244,3 +244,63 @@ def test_a_question_survives_a_session_that_ends_by_itself(
     visitor.press("Log in")
     expect(page.locator(".found")).to_have_text(found)
     visitor.complaints.clear()  # the ended session was answered with 401
+
+
+def made_link(reader: Visitor) -> str:
+    """To what the page of records shows."""
+    page = reader.page
+    reader.press("Link…")
+    reader.press("Make a link")
+    address = page.get_by_label("Address of this question").input_value()
+    page.keyboard.press("Escape")
+    return address
+
+
+def test_a_link_opens_the_question_in_another_browser(
+    reader: Visitor, census: Census, chromium: Browser, site: Service
+) -> None:
+    reader.go(census.page("search"))
+    pick_first_bar(reader.page, 1)
+    found = reader.found()
+    address = made_link(reader)
+    assert re.search(r"/go/[^/]+/[^/]+/#k=[A-Za-z0-9_-]{43}$", address)
+    assert not reader.serious_flaws()
+    secret = address.rpartition("#k=")[2]
+    with visiting(chromium, site, quiet=False) as colleague:
+        colleague.log_in(census.account)
+        colleague.be_let_in(census.account)
+        asked: list[str] = []
+        colleague.page.on("request", lambda one: asked.append(one.url.partition("#")[0]))
+        colleague.page.goto(address)
+        expect(colleague.page.locator(".found")).to_have_text(found)
+        assert [url for url in asked if secret in url] == []
+        assert secret not in colleague.page.url
+
+        # Logging in first leads there, too.
+        colleague.page.get_by_role("button", name="Log out").click()
+        colleague.page.wait_for_url(re.compile("/login/"))
+        colleague.page.goto(address)
+        colleague.type("E-mail address", census.account.email)
+        colleague.type("Password", census.account.password)
+        colleague.press("Log in")
+        expect(colleague.page.locator(".found")).to_have_text(found)
+
+
+def test_a_link_that_is_not_whole_or_for_somebody_else_opens_nothing(
+    reader: Visitor, visitor: Visitor, census: Census, site: Service
+) -> None:
+    reader.go(census.page("search"))
+    address = made_link(reader)
+    reader.page.goto(address[:-1])
+    reader.expect_heading("A link to records of People")
+    reader.type("The link", address[:-1])
+    reader.press("Open the question")
+    expect(reader.page.locator("main .problem")).to_contain_text("This is not the whole link")
+    reader.type("The link", address)
+    reader.press("Open the question")
+    reader.expect_heading("Search People")
+
+    visitor.log_in(site.new_account())
+    visitor.page.goto(address)
+    expect(visitor.page.locator("main .problem")).to_contain_text("nothing that you can reach")
+    visitor.complaints.clear()  # it was answered with 404

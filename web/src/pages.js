@@ -8,6 +8,7 @@ import { sendForms } from "./forms.js";
 import { takeSamples } from "./samples.js";
 import { followJobs } from "./jobs.js";
 import { listenToKeys } from "./keys.js";
+import { openLinks } from "./links.js";
 import { takeFiles } from "./files.js";
 import { keepPath } from "./paths.js";
 import { tendRecords } from "./records.js";
@@ -22,6 +23,8 @@ keepPages();
 watchStatus();
 listenToKeys();
 tendRecords();
+// The forms are to be ready for it.
+document.addEventListener("DOMContentLoaded", openLinks);
 htmx.onLoad((root) => {
   takeSamples(root);
   followJobs(root);

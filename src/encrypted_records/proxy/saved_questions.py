@@ -1,7 +1,10 @@
-"""Questions that somebody saves by name: ``questions.sqlite3`` in the proxy's folder.
+"""Questions that somebody saves by name, or makes a link to: ``questions.sqlite3`` in the proxy's
+folder.
 
 - What is asked, and the name, are sealed under the user's keyring (docs/SPEC.md, section 16), and
   padded. The file says whose question of which schema it is, and nothing else.
+- A question of a link is sealed under the link's own secret, which is not kept (section 16.1):
+  everybody who has the link can open it. The file says of which schema it is, and who made it.
 - The API never hears of them.
 - A question that does not open is counted and left where it is: another keyring may open it.
 """
@@ -18,6 +21,7 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.crypto.format import NONCE_BYTES
+from encrypted_records.crypto.links import LinkSecret
 from encrypted_records.errors import BadInput, DoesNotOpen, KeyMissing, NotFound
 from encrypted_records.model.ids import new_id
 from encrypted_records.proxy.disk.sqlite import Database
@@ -32,10 +36,20 @@ CREATE TABLE IF NOT EXISTS question (
     sealed BLOB NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS question_by_schema ON question (user, schema);
+CREATE TABLE IF NOT EXISTS link (
+    id BLOB PRIMARY KEY,
+    user BLOB NOT NULL,
+    schema BLOB NOT NULL,
+    sealed BLOB NOT NULL
+) WITHOUT ROWID;
 """
 _VERSION = struct.Struct(">I")
+_LENGTH = struct.Struct(">I")
 #: Of one user and one schema.
 MOST_QUESTIONS = 100
+#: Of one user; and how long a link works.
+MOST_LINKS = 1000
+LINK_DAYS = 90
 #: Characters of a name, and bytes of a question with its name.
 MOST_NAME = 100
 MOST_BYTES = 64 << 10
@@ -111,8 +125,78 @@ class QuestionStore:
             )
             return deleted.rowcount > 0
 
+    def put_link(self, identifier: bytes, user: bytes, schema: bytes, sealed: bytes) -> None:
+        """Links that have ended are deleted.
+
+        Raises:
+            BadInput: the user has made too many already.
+        """
+        with self._database.writing() as database:
+            # Identifiers begin with their time.
+            database.execute("DELETE FROM link WHERE id < ?", (_first_that_works(),))
+            (made,) = database.execute(
+                "SELECT count(*) FROM link WHERE user = ?", (user,)
+            ).fetchone()
+            if made >= MOST_LINKS:
+                raise BadInput(
+                    f"you have made {MOST_LINKS} links, and more are not kept",
+                    hint=f"each ends {LINK_DAYS} days after it was made",
+                )
+            database.execute(
+                "INSERT INTO link (id, user, schema, sealed) VALUES (?, ?, ?, ?)",
+                (identifier, user, schema, sealed),
+            )
+
+    def find_link(self, identifier: bytes, schema: bytes) -> bytes | None:
+        """The sealed question of a link that has not ended."""
+        if identifier < _first_that_works():
+            return None
+        with self._database.asking() as database:
+            found = database.execute(
+                "SELECT sealed FROM link WHERE id = ? AND schema = ?", (identifier, schema)
+            ).fetchone()
+        return None if found is None else bytes(found[0])
+
     def close(self) -> None:
         self._database.close()
+
+
+class QuestionLinks:
+    """Every method raises as :class:`QuestionStore`."""
+
+    def __init__(self, store: QuestionStore) -> None:
+        self._store = store
+
+    async def add(self, user: bytes, schema: bytes, form: Form) -> tuple[bytes, LinkSecret]:
+        """A new link to a question: its identifier, and the secret, which is not kept.
+
+        Raises:
+            BadInput: the question is too long, or ``user`` has made too many links.
+        """
+        identifier, secret = new_id(), LinkSecret.generate()
+        sealed = secret.seal(schema, identifier, _pad(msgspec.msgpack.encode(form)))
+        await runtime.in_thread(self._store.put_link, identifier, user, schema, sealed)
+        return identifier, secret
+
+    async def open(self, schema: bytes, identifier: bytes, secret: str) -> Form:
+        """
+        Raises:
+            NotFound: no link of this schema, or one that has ended.
+            DoesNotOpen: another secret than the link's.
+        """
+        sealed = await runtime.in_thread(self._store.find_link, identifier, schema)
+        if sealed is None:
+            raise NotFound(
+                "the question of this link is not here, or not any more",
+                hint=f"a link works for {LINK_DAYS} days, at the proxy that made it",
+            )
+        return _form.decode(_cut(LinkSecret.read(secret).open(schema, identifier, sealed)))
+
+
+def _first_that_works() -> bytes:
+    """No identifier of a link that works is less."""
+    made = max(0, int((runtime.wall() - LINK_DAYS * 86_400) * 1000))
+    return made.to_bytes(6, "big")
 
 
 class SavedQuestions:
@@ -206,14 +290,10 @@ class SavedQuestions:
             raise BadInput(f"a question needs a name of 1 to {MOST_NAME} characters")
         if any(one.name == name for one in others):
             raise BadInput("another question has this name already", hint="choose another name")
-        plain = msgspec.msgpack.encode((name, question.form))
-        if len(plain) > MOST_BYTES:
-            raise BadInput("this question is too long to be saved")
+        padded = _pad(msgspec.msgpack.encode((name, question.form)))
         keyring = self._keyrings.of(holder)
         version, nonce = keyring.newest, runtime.random_bytes(NONCE_BYTES)
         key = keyring.root(version).question(question.id, version)
-        framed = _VERSION.pack(len(plain)) + plain
-        padded = framed + bytes(-len(framed) % PAD_BYTES)
         sealed = _VERSION.pack(version) + nonce + key.encrypt(nonce, padded, schema)
         return question.id, sealed
 
@@ -226,9 +306,25 @@ class SavedQuestions:
         (version,) = _VERSION.unpack_from(sealed)
         key = self._keyrings.of(holder).root(version).question(identifier, version)
         padded = key.decrypt(sealed[_VERSION.size : begin], sealed[begin:], schema)
-        (length,) = _VERSION.unpack_from(padded)
-        name, form = _content.decode(padded[_VERSION.size : _VERSION.size + length])
+        name, form = _content.decode(_cut(padded))
         return SavedQuestion(identifier, name, form)
+
+
+def _pad(plain: bytes) -> bytes:
+    """
+    Raises:
+        BadInput: it is too long.
+    """
+    if len(plain) > MOST_BYTES:
+        raise BadInput("this question is too long to be saved")
+    framed = _LENGTH.pack(len(plain)) + plain
+    return framed + bytes(-len(framed) % PAD_BYTES)
+
+
+def _cut(padded: bytes) -> bytes:
+    """Undo :func:`_pad`."""
+    (length,) = _LENGTH.unpack_from(padded)
+    return padded[_LENGTH.size : _LENGTH.size + length]
 
 
 def _find_all(database: sqlite3.Connection, user: bytes, schema: bytes) -> SealedQuestions:
@@ -246,3 +342,4 @@ def _one_of(known: Sequence[SavedQuestion], identifier: bytes) -> SavedQuestion:
 
 
 _content = msgspec.msgpack.Decoder(tuple[str, Form])
+_form = msgspec.msgpack.Decoder(Form)

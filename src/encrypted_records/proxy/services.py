@@ -47,7 +47,7 @@ from encrypted_records.proxy.process.turns import Turns
 from encrypted_records.proxy.retention.clocks import NOTE_SECONDS, WatchedClock
 from encrypted_records.proxy.retention.daily import DailyRetention
 from encrypted_records.proxy.retention.service import Retainer
-from encrypted_records.proxy.saved_questions import SavedQuestions
+from encrypted_records.proxy.saved_questions import QuestionLinks, SavedQuestions
 from encrypted_records.proxy.schemas.signing import SchemaSigning
 from encrypted_records.proxy.schemas.standings import Standings
 from encrypted_records.proxy.schemas.states import Schemas
@@ -164,6 +164,7 @@ class Services:
     #: of exports
     turns: Turns
     saved_questions: SavedQuestions
+    question_links: QuestionLinks
     cookie_name: str
     identity: Identity
     #: between two sweeps of what ended jobs have left
@@ -389,6 +390,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         crowd=crowd,
         turns=Turns(crowd.was_busy),
         saved_questions=SavedQuestions(stores.questions, identity.keyrings),
+        question_links=QuestionLinks(stores.questions),
         cookie_name=cookie_name(settings.port),
         identity=identity,
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,8 @@ _NAME_BYTES = 12
 FRESH_SECONDS = 10.0
 #: Characters of a question that is kept for a reload.
 MOST_KEPT = 64 << 10
+#: Of a form, where in the answer one is.
+_OF_A_PAGE = ("pages", "asked", "start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,12 @@ async def find_question(visit: Visit, *, early: bool = False) -> SchemaQuestion:
         remembered=remembered,
         asking=asking,
     )
+
+
+def carry(question: Question, types: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Names and values of the form's fields for a question that is kept, and begins at the first
+    page."""
+    return [pair for pair in question.carried(types) if pair[0] not in _OF_A_PAGE]
 
 
 async def _ask_for_schema(visit: Visit) -> dict[str, Any] | ErsError:

@@ -17,13 +17,15 @@ from encrypted_records.model import ids
 from encrypted_records.model.ids import from_text, to_text
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
+from encrypted_records.proxy.pages.questions import (
+    SchemaQuestion,
+    carry,
+    find_question,
+    keep_question,
+)
 from encrypted_records.proxy.pages.search_form import Question
-from encrypted_records.proxy.saved_questions import Form, SavedQuestion, SavedQuestions
+from encrypted_records.proxy.saved_questions import SavedQuestion, SavedQuestions
 from encrypted_records.proxy.services import services_of
-
-#: Of a form, where in the answer one is; a saved question begins at the first page.
-_OF_A_PAGE = ("pages", "asked", "start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,9 @@ async def show(visit: Visit) -> Response:
     try:
         match action:
             case "save":
-                await questions.add(holder, schema, visit.text("name"), _form_of(on))
+                await questions.add(
+                    holder, schema, visit.text("name"), carry(on.question, on.types)
+                )
             case "rename":
                 await questions.rename(holder, schema, from_text(target), visit.text("name"))
             case "delete":
@@ -101,10 +105,6 @@ def _saved_questions(visit: Visit) -> SavedQuestions:
 async def _holder(visit: Visit) -> Holder:
     """The visitor, whose keyring seals."""
     return await services_of(visit.request).holder(visit.as_session())
-
-
-def _form_of(on: SchemaQuestion) -> Form:
-    return [pair for pair in on.question.carried(on.types) if pair[0] not in _OF_A_PAGE]
 
 
 def _describe(on: SchemaQuestion, saved: SavedQuestion) -> ListedQuestion:
