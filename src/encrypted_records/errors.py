@@ -136,6 +136,13 @@ class InvalidRecords(BadInput):
     default_hint = "nothing was stored; correct the rows that are named and send all again"
 
 
+class ReadingRefused(InvalidRecords):
+    """A file cannot be read, or not in the way that was said."""
+
+    code = "reading"
+    default_hint = ""
+
+
 class InvalidQuery(BadInput):
     code = "invalid_query"
     default_hint = "correct what is named; the grammar is in docs/http-api.md"
@@ -143,6 +150,13 @@ class InvalidQuery(BadInput):
 
 class InvalidSetting(BadInput):
     code = "invalid_setting"
+
+
+class ReadingQuestion(BadInput):
+    """``reading`` is what was found out, a ``FileReading``; ``flaws`` are what is open."""
+
+    code = "reading_question"
+    reading: object = None
 
 
 class ClientClosed(BadInput):

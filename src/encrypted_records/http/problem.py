@@ -166,6 +166,7 @@ _BY_CODE: dict[str, type[ErsError]] = {
     for kind in (
         errors.InvalidDefinition,
         errors.InvalidRecords,
+        errors.ReadingRefused,
         errors.InvalidQuery,
         errors.StaleDefinition,
         errors.MergeFirst,

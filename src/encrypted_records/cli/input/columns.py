@@ -7,10 +7,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from encrypted_records.cli.input.arrow_types import Seen, field_of
 from encrypted_records.cli.input.importer import Row, Shape, SourceTable, in_thread
 from encrypted_records.cli.input.upload_sources import COLUMNAR, batches_of
 from encrypted_records.client.media import LocalFile
+from encrypted_records.client.sdk.arrow_types import Seen, field_of
 from encrypted_records.errors import InvalidSetting
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from encrypted_records import runtime
 from encrypted_records.client.messages import Response
 from encrypted_records.client.proxy.api_tokens import ApiTokens
-from encrypted_records.client.proxy.connection import convert
+from encrypted_records.client.proxy.connection import convert, encode
 from encrypted_records.client.proxy.erasures import Erasures
 from encrypted_records.client.proxy.jobs import Jobs
 from encrypted_records.client.proxy.keyring import KeyringCalls
@@ -29,7 +30,7 @@ from encrypted_records.client.proxy.retentions import Retentions
 from encrypted_records.client.proxy.rollbacks import RollbackCalls
 from encrypted_records.client.proxy.schema_logs import SchemaLogs
 from encrypted_records.client.proxy.sharing import SharingCalls
-from encrypted_records.client.proxy.uploads import Uploads
+from encrypted_records.client.proxy.uploads import Uploads, head_of
 from encrypted_records.errors import ApiFailed, BadInput, Conflict
 from encrypted_records.model.ids import reference
 
@@ -264,6 +265,17 @@ class ProxyClient(
             params={"tight": "true"} if tight else {},
         )
         return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
+
+    async def look_at_file(
+        self, path: Path, said: Mapping[str, Any] | None = None, *, tight: bool = False
+    ) -> Mapping[str, Any]:
+        """As :meth:`detect`, of a file of this machine.
+
+        Raises:
+            InvalidSetting: it cannot be read, is a pipe, or a file of columns.
+        """
+        head, size = await head_of(path)
+        return await self.detect(head, size, encode(said) if said else b"", tight=tight)
 
     async def estimate(
         self,

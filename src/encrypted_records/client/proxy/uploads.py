@@ -23,10 +23,30 @@ from encrypted_records.client.proxy.jobs import (
     on_repeat,
     upload_metadata,
 )
-from encrypted_records.errors import ApiFailed, Conflict, Throttled, Unavailable
+from encrypted_records.errors import ApiFailed, Conflict, InvalidSetting, Throttled, Unavailable
+from encrypted_records.model.media_types import Format
 
+#: Bytes of a file that tell how it is read.
+HEAD_BYTES = 8 << 20
+_COLUMNAR = (b"PAR1", b"ARROW1")
 _TUS = {"Tus-Resumable": "1.0.0"}
 _PATCH = {**_TUS, "Content-Type": "application/offset+octet-stream"}
+
+
+async def head_of(path: Path) -> tuple[bytes, int]:
+    """The first bytes of a file, and its size.
+
+    Raises:
+        InvalidSetting: it cannot be read, is a pipe, or a file of columns.
+    """
+    with await runtime.in_thread(LocalFile, path) as file:
+        size = file.require_size("a file is read twice: to see how it is read, and to store it")
+        if file.start.startswith(_COLUMNAR):
+            raise InvalidSetting(
+                f"{path.name} is a file of columns, whose types are known",
+                hint="read it into a frame, and give that to create_schema and ingest",
+            )
+        return await runtime.in_thread(file.read_at, 0, min(HEAD_BYTES, size)), size
 
 
 class Uploads(Connection):
@@ -40,6 +60,7 @@ class Uploads(Connection):
         on_conflict: OnConflict | None = None,
         by: Sequence[str] = (),
         again: bool = False,
+        reading: bytes | None = None,
     ) -> str:
         """Send a file, or all that comes out of a pipe, however often the connection breaks; the id
         of its job.
@@ -55,13 +76,14 @@ class Uploads(Connection):
             if file.size is not None:
                 upload, job = await self.begin_upload(
                     file,
-                    file.media_type,
+                    file.media_type if reading is None else Format.CSV.media_type,
                     schema=schema,
                     batch_size=batch_size,
                     skip_invalid=skip_invalid,
                     on_conflict=on_conflict,
                     by=by,
                     again=again,
+                    reading=reading,
                 )
                 await self.send_upload(upload, file)
                 return job

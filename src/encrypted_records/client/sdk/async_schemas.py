@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from encrypted_records.client.proxy.jobs import OnConflict
+from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.client.sdk import condition_language, rows
 from encrypted_records.client.sdk.async_care import AsyncCare
 from encrypted_records.client.sdk.async_jobs import AsyncJob
@@ -17,13 +20,28 @@ from encrypted_records.client.sdk.condition_language import (
     list_fields,
     parse_group,
 )
+from encrypted_records.client.sdk.event_loop import AsyncLink
+from encrypted_records.client.sdk.file_readings import (
+    FileReading,
+    for_definition,
+    in_words_of_python,
+    reading_of,
+)
 from encrypted_records.client.sdk.measures import read_answer
 from encrypted_records.client.sdk.rows import AsyncRows, async_pieces, warn_of_rounding
-from encrypted_records.errors import InvalidQuery
+from encrypted_records.errors import InvalidQuery, ReadingRefused
 from encrypted_records.model.queries import MAX_LIMIT
 
 
 class AsyncSchema(AsyncCare):
+    """``notes`` say of its fields what is worth a look, where it was made of a frame or a class."""
+
+    def __init__(
+        self, link: AsyncLink, members: Resource, notes: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        super().__init__(link, members)
+        self.notes = notes
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.slug}: {', '.join(self.definition['properties'])}>"
 
@@ -183,6 +201,50 @@ class AsyncSchema(AsyncCare):
         )
         return AsyncJob(self._link, job)
 
+    async def import_file(
+        self,
+        path: Path | str,
+        *,
+        reading: Mapping[str, Any] | None = None,
+        skip_invalid: bool = False,
+        again: bool = False,
+        progress: bool = False,
+    ) -> AsyncImportedFile:
+        """Store the rows of a file as people have it, of CSV in whatever form. Fields that are
+        texts get the cells as they are written.
+
+        Args: as of :meth:`.AsyncDataset.import_file`, and ``again`` as of :meth:`upload`.
+
+        Raises: as :meth:`.AsyncDataset.import_file`.
+        """
+        where = Path(path)
+        try:
+            told = await self._link.proxy.look_at_file(where, reading)
+        except ReadingRefused as error:
+            raise in_words_of_python(error) from None
+        found = reading_of(for_definition(told, self.definition))
+        return await self.store_file(
+            where, found, skip_invalid=skip_invalid, again=again, progress=progress
+        )
+
+    async def store_file(
+        self, path: Path, found: FileReading, *, skip_invalid: bool, again: bool, progress: bool
+    ) -> AsyncImportedFile:
+        """Store the rows of a file by a reading that was found, and wait."""
+        job = AsyncJob(
+            self._link,
+            await self._link.proxy.upload_file(
+                path,
+                schema=self.id,
+                skip_invalid=skip_invalid,
+                again=again,
+                reading=found.recipe,
+            ),
+        )
+        done = await job.wait(progress=progress)
+        rejected = await self._link.proxy.rejected_rows(job.id) if skip_invalid else 0
+        return AsyncImportedFile(self, job, done.total - rejected, rejected, found)
+
     def search(
         self,
         where: Where = None,
@@ -255,6 +317,18 @@ class AsyncSchema(AsyncCare):
         """
         asked = condition(where) or {}
         return await self._link.proxy.delete_matching(self.url, asked, confirm=confirm)
+
+
+@dataclass(frozen=True)
+class AsyncImportedFile:
+    """``stored`` rows of a file are in ``schema`` now, and ``rejected`` did not fit; ``reading`` is
+    how the file was read, and what became of its cells."""
+
+    schema: AsyncSchema
+    job: AsyncJob
+    stored: int
+    rejected: int
+    reading: FileReading
 
 
 class AsyncSearch:

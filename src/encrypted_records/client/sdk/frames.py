@@ -44,18 +44,27 @@ def rows_of(data: Any) -> Iterable[Row] | AsyncIterable[Row]:
     Raises:
         InvalidRecords: columns have no names, or names that are no texts.
     """
-    if _is(data, "pandas", "DataFrame"):
+    if is_of(data, "pandas", "DataFrame"):
         return _of_pandas(data)
-    if _is(data, "polars", "LazyFrame"):
+    if is_of(data, "polars", "LazyFrame"):
         return _of_polars(data.collect())
-    if _is(data, "polars", "DataFrame"):
+    if is_of(data, "polars", "DataFrame"):
         return _of_polars(data)
-    if _is(data, "pyarrow", "Table", "RecordBatch", "RecordBatchReader"):
+    if is_of(data, "pyarrow", "Table", "RecordBatch", "RecordBatchReader"):
         return _of_arrow(data)
     return data  # type: ignore[no-any-return]  # what a row is, is looked at one by one
 
 
-def _is(value: object, library: str, *kinds: str) -> bool:
+def is_frame(data: object) -> bool:
+    return (
+        is_of(data, "pandas", "DataFrame")
+        or is_of(data, "polars", "DataFrame", "LazyFrame")
+        or is_of(data, "pyarrow", "Table", "RecordBatch", "RecordBatchReader")
+    )
+
+
+def is_of(value: object, library: str, *kinds: str) -> bool:
+    """Whether a value is of a kind of a library, which nothing imports for that."""
     module = sys.modules.get(library)
     return any(isinstance(value, getattr(module, kind, ())) for kind in kinds)
 

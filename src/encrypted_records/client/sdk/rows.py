@@ -17,16 +17,19 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
+from dataclasses import fields as dataclass_fields
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
+
+import msgspec
 
 from encrypted_records.client import MAX_DIRECT
 from encrypted_records.client.proxy.connection import encode_plain
 from encrypted_records.client.proxy.plain_values import AS_IT_IS, plain
 from encrypted_records.client.proxy.records import tell_rounding
 from encrypted_records.client.proxy.transport import explain
-from encrypted_records.client.sdk.frames import refuse, rows_of
+from encrypted_records.client.sdk.frames import is_of, refuse, rows_of
 from encrypted_records.errors import BadInput, InvalidRecords, InvalidSetting, ValuesRounded
 
 #: Field name to value; absent fields are left out, or None.
@@ -42,8 +45,20 @@ class Frame(Protocol):
     def __arrow_c_stream__(self, requested_schema: Any = None) -> object: ...
 
 
-Rows = Iterable[Row] | Frame
-AsyncRows = Iterable[Row] | AsyncIterable[Row] | Frame
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+class _Model(Protocol):
+    """Of Pydantic, which gives the names and values of its fields one by one."""
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]: ...
+
+
+#: A row, or an object that has the fields of one: a dataclass, or a model of msgspec or Pydantic.
+Record = Row | _Dataclass | msgspec.Struct | _Model
+Rows = Iterable[Record] | Frame
+AsyncRows = Iterable[Record] | AsyncIterable[Record] | Frame
 
 
 @dataclass
@@ -67,11 +82,11 @@ class _Gathering:
     few: list[Row] = field(default_factory=list)
     body: bytearray = field(default_factory=bytearray)
 
-    def add(self, row: Row) -> Iterator[Piece]:
+    def add(self, row: object) -> Iterator[Piece]:
         self.count += 1
-        row, line = encode_row(row, self.count, self.days)
+        sent, line = encode_row(row, self.count, self.days)
         if self.count <= MAX_DIRECT:
-            self.few.append(row)
+            self.few.append(sent)
         self.body += line
         if len(self.body) >= self.piece_bytes and self.count > MAX_DIRECT:
             yield Piece(bytes(self.body), [], is_last=False)
@@ -94,10 +109,11 @@ def encode_row(
         InvalidRecords: it is not a record, or holds what cannot be stored. The kind of that is
             named, never the value.
     """
-    if not isinstance(row, Mapping):
+    fields = _fields_of(row)
+    if fields is None:
         raise refuse(number, None, "expected field names and values")
     values: dict[str, Any] = {}
-    for name, value in row.items():
+    for name, value in fields.items():
         if not isinstance(name, str):
             raise refuse(number, None, "expected texts as field names")
         kind = type(value)
@@ -114,6 +130,19 @@ def encode_row(
         return values, encode_plain({"data": values}) + b"\n"
     except BadInput as error:
         raise _find_unsayable(values, number) or refuse(number, None, error.message) from None
+
+
+def _fields_of(row: object) -> Mapping[Any, Any] | None:
+    """The fields of a row; None of what has none."""
+    if isinstance(row, Mapping):
+        return row
+    if isinstance(row, msgspec.Struct):
+        names = zip(row.__struct_encode_fields__, row.__struct_fields__, strict=True)
+        values = {name: getattr(row, member) for name, member in names}
+        return {name: value for name, value in values.items() if value is not msgspec.UNSET}
+    if is_dataclass(row):
+        return {one.name: getattr(row, one.name) for one in dataclass_fields(row)}
+    return dict(row) if is_of(row, "pydantic", "BaseModel") else None  # type: ignore[call-overload] # gives pairs
 
 
 def _find_unsayable(values: Row, number: int) -> InvalidRecords | None:

@@ -6,13 +6,18 @@ Made of ``async_datasets.py`` by ``python -m scripts.synchronous_client``; chang
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from encrypted_records.client.proxy.records import FoundIn
 from encrypted_records.client.sdk.condition_language import Where, condition
+from encrypted_records.client.sdk.file_readings import in_words_of_python, reading_of
+from encrypted_records.client.sdk.proposal import proposal_of
+from encrypted_records.client.sdk.rows import Frame
 from encrypted_records.client.sdk.sync_jobs import Job
 from encrypted_records.client.sdk.sync_named import Named
-from encrypted_records.client.sdk.sync_schemas import Schema
+from encrypted_records.client.sdk.sync_schemas import ImportedFile, Schema
+from encrypted_records.errors import Conflict, ReadingRefused
 
 
 class Dataset(Named):
@@ -34,22 +39,27 @@ class Dataset(Named):
     def create_schema(
         self,
         name: str,
-        definition: Mapping[str, Any],
+        definition: Mapping[str, Any] | Frame | type,
         *,
         slug: str | None = None,
         description: str | None = None,
         get_or_create: bool = False,
     ) -> Schema:
-        """A new schema; ``definition`` is its JSON Schema, as docs/http-api.md describes it.
+        """A new schema. What is worth a look of one that was proposed, its ``notes`` say.
 
         Args:
+            definition: its JSON Schema, as docs/http-api.md describes it; or a frame of pandas,
+                Polars or Arrow, a dataclass, ``msgspec.Struct``, Pydantic model or ``TypedDict``,
+                whose types the fields get.
             get_or_create: take the schema of this dataset that has this slug or name, if there is
                 one.
 
         Raises:
             Conflict: ``slug_taken``; there is a schema of this name, or slug, in the dataset
                 already. ``other_definition``; the one that is there has another definition.
+            InvalidSetting: a column or a member has values that cannot be stored.
         """
+        proposal = proposal_of(definition)
         there = self._link.run(
             self._link.names.existing(
                 "schemas",
@@ -57,22 +67,70 @@ class Dataset(Named):
                 name,
                 slug,
                 wanted=get_or_create,
-                definition=definition,
+                definition=proposal.definition,
             )
         )
         if there is not None:
-            return Schema(self._link, there)
+            return Schema(self._link, there, proposal.notes)
         resource = self._link.run(
             self._link.proxy.create(
                 "schemas",
                 name=name,
                 dataset=self.url,
-                schema=definition,
+                schema=proposal.definition,
                 slug=slug,
                 description=description,
             )
         )
-        return Schema(self._link, resource)
+        return Schema(self._link, resource, proposal.notes)
+
+    def import_file(
+        self,
+        path: Path | str,
+        *,
+        name: str | None = None,
+        reading: Mapping[str, Any] | None = None,
+        tight: bool = False,
+        skip_invalid: bool = False,
+        progress: bool = False,
+    ) -> ImportedFile:
+        """A new schema of a file as people have it, of CSV in whatever form, with all its rows; as
+        ``ers import`` makes one.
+
+        How the file is read is found out. What nobody can know from it is asked, by an error, and
+        nothing is made before it is answered.
+
+        Args:
+            name: of the schema; the file's if left out.
+            reading: what is known of the file, such as ``{"delimiter": ";", "decimal": ","}`` or
+                ``{"columns": {"born": {"format": "dd/mm/yyyy"}}}``, as docs/python.md lists it.
+            tight: propose bounds near the numbers of the file.
+            skip_invalid: store the good rows where some are bad, instead of nothing.
+            progress: show a bar on a terminal.
+
+        Raises:
+            ReadingQuestion: it is left open how the file is read.
+            ReadingRefused: it cannot be read, or not so.
+            InvalidRecords: rows do not fit, as ``flaws`` say.
+            Conflict: ``slug_taken``; there is a schema of this name, and it has another definition
+                or records. ``uploaded_before``.
+        """
+        where = Path(path)
+        try:
+            told = self._link.run(self._link.proxy.look_at_file(where, reading, tight=tight))
+        except ReadingRefused as error:
+            raise in_words_of_python(error) from None
+        found = reading_of(told)
+        schema = self.create_schema(name or where.stem, found.schema, get_or_create=True)
+        if schema.count():
+            raise Conflict(
+                f"there is a schema {schema.slug} already, and it has records",
+                code="slug_taken",
+                hint="choose another name; or store the file there: schema.import_file(path)",
+            )
+        return schema.store_file(
+            where, found, skip_invalid=skip_invalid, again=False, progress=progress
+        )
 
     def reseal(self, *, forget: bool = False, progress: bool = False) -> dict[str, Any]:
         """Seal all records of its schemas again, where something of them is under an older key than

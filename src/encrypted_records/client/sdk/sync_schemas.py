@@ -6,10 +6,13 @@ Made of ``async_schemas.py`` by ``python -m scripts.synchronous_client``; change
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from encrypted_records.client.proxy.jobs import OnConflict
+from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.client.sdk import condition_language, rows
 from encrypted_records.client.sdk.condition_language import (
     Where,
@@ -17,16 +20,31 @@ from encrypted_records.client.sdk.condition_language import (
     list_fields,
     parse_group,
 )
+from encrypted_records.client.sdk.event_loop import Link
+from encrypted_records.client.sdk.file_readings import (
+    FileReading,
+    for_definition,
+    in_words_of_python,
+    reading_of,
+)
 from encrypted_records.client.sdk.measures import read_answer
 from encrypted_records.client.sdk.rows import Rows, pieces, warn_of_rounding
 from encrypted_records.client.sdk.sync_care import Care
 from encrypted_records.client.sdk.sync_jobs import Job
 from encrypted_records.client.sdk.sync_records import Record
-from encrypted_records.errors import InvalidQuery
+from encrypted_records.errors import InvalidQuery, ReadingRefused
 from encrypted_records.model.queries import MAX_LIMIT
 
 
 class Schema(Care):
+    """``notes`` say of its fields what is worth a look, where it was made of a frame or a class."""
+
+    def __init__(
+        self, link: Link, members: Resource, notes: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        super().__init__(link, members)
+        self.notes = notes
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.slug}: {', '.join(self.definition['properties'])}>"
 
@@ -191,6 +209,52 @@ class Schema(Care):
         )
         return Job(self._link, job)
 
+    def import_file(
+        self,
+        path: Path | str,
+        *,
+        reading: Mapping[str, Any] | None = None,
+        skip_invalid: bool = False,
+        again: bool = False,
+        progress: bool = False,
+    ) -> ImportedFile:
+        """Store the rows of a file as people have it, of CSV in whatever form. Fields that are
+        texts get the cells as they are written.
+
+        Args: as of :meth:`.AsyncDataset.import_file`, and ``again`` as of :meth:`upload`.
+
+        Raises: as :meth:`.AsyncDataset.import_file`.
+        """
+        where = Path(path)
+        try:
+            told = self._link.run(self._link.proxy.look_at_file(where, reading))
+        except ReadingRefused as error:
+            raise in_words_of_python(error) from None
+        found = reading_of(for_definition(told, self.definition))
+        return self.store_file(
+            where, found, skip_invalid=skip_invalid, again=again, progress=progress
+        )
+
+    def store_file(
+        self, path: Path, found: FileReading, *, skip_invalid: bool, again: bool, progress: bool
+    ) -> ImportedFile:
+        """Store the rows of a file by a reading that was found, and wait."""
+        job = Job(
+            self._link,
+            self._link.run(
+                self._link.proxy.upload_file(
+                    path,
+                    schema=self.id,
+                    skip_invalid=skip_invalid,
+                    again=again,
+                    reading=found.recipe,
+                )
+            ),
+        )
+        done = job.wait(progress=progress)
+        rejected = self._link.run(self._link.proxy.rejected_rows(job.id)) if skip_invalid else 0
+        return ImportedFile(self, job, done.total - rejected, rejected, found)
+
     def search(
         self,
         where: Where = None,
@@ -263,6 +327,18 @@ class Schema(Care):
         """
         asked = condition(where) or {}
         return self._link.run(self._link.proxy.delete_matching(self.url, asked, confirm=confirm))
+
+
+@dataclass(frozen=True)
+class ImportedFile:
+    """``stored`` rows of a file are in ``schema`` now, and ``rejected`` did not fit; ``reading`` is
+    how the file was read, and what became of its cells."""
+
+    schema: Schema
+    job: Job
+    stored: int
+    rejected: int
+    reading: FileReading
 
 
 class Search:

@@ -1,0 +1,122 @@
+"""How the proxy reads a file, and what of that only a person can say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from encrypted_records.client.proxy.connection import convert
+from encrypted_records.client.proxy.transport import explain
+from encrypted_records.errors import Flaw, ReadingQuestion, ReadingRefused
+
+#: Of a column that is asked about, what nobody can know, and what says it.
+_ASKED = {
+    "date_format": ("days and months read both ways", '"format": "dd/mm/yyyy"'),
+    "decimal": ("a mark is of thousands or of decimals", '"decimal": ","'),
+    "null": ("several words may stand for nothing", '"null": ["..."]'),
+}
+_OTHER = ("reads in several ways", '"type": "text"')
+_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+
+
+class FieldReading(msgspec.Struct, frozen=True):
+    """A column of the file and its field. ``examples`` are cells and what is stored of them;
+    ``rewritten`` counts cells that are stored in another spelling of the same value, ``absent``
+    those that hold nothing, ``words`` those of them that hold a word for nothing. Of a long file
+    all of that is of its first rows."""
+
+    name: str
+    type: str
+    note: str | None
+    ask: str | None
+    examples: list[tuple[str, str]]
+    rewritten: int
+    absent: int
+    words: dict[str, int]
+
+
+class FileReading(msgspec.Struct, frozen=True):
+    """``reading`` is the recipe that the file is read by, ``schema`` a definition that takes it;
+    ``above`` and ``below`` are lines that are left out, ``guessed`` members of the recipe that are
+    likely and not certain, ``renamed`` fields by what their column is called."""
+
+    reading: dict[str, Any]
+    schema: dict[str, Any]
+    sampled: int
+    whole: bool
+    fields: list[FieldReading]
+    above: list[str]
+    below: list[str]
+    short_rows: int
+    guessed: list[str]
+    words: list[str]
+    renamed: dict[str, str]
+
+    @property
+    def recipe(self) -> bytes:
+        return msgspec.json.encode(self.reading)
+
+
+def reading_of(answer: Mapping[str, Any]) -> FileReading:
+    """
+    Raises:
+        ApiFailed: it is not one.
+        ReadingQuestion: it leaves open what only a person can say.
+    """
+    found: FileReading = convert(answer, FileReading)
+    _require_sure(found)
+    return found
+
+
+def for_definition(answer: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer for rows that go into fields that are there: texts stay as they are written, and
+    nothing is asked of them."""
+    texts = {
+        name
+        for name, field in definition["properties"].items()
+        if field["type"] == "string" and "format" not in field
+    }
+    recipe = answer["reading"]
+    columns = [
+        {key: one[key] for key in ("source", "name")} if one["name"] in texts else one
+        for one in recipe["columns"]
+    ]
+    fields = [
+        {**one, "ask": None, "rewritten": 0} if one["name"] in texts else one
+        for one in answer["fields"]
+    ]
+    return {**answer, "reading": {**recipe, "columns": columns}, "fields": fields}
+
+
+def _require_sure(found: FileReading) -> None:
+    flaws, said, columns = [], [], []
+    for member in found.guessed:
+        value = found.reading[member]
+        flaws.append(Flaw("reading", f"{member} is a guess: {value}"))
+        said.append(f'"{member}": {msgspec.json.encode(value).decode()}')
+    for one in found.fields:
+        if one.ask is not None:
+            asked, answer = _ASKED.get(one.ask, _OTHER)
+            flaws.append(Flaw("reading", asked, field=one.name))
+            columns.append(f"{msgspec.json.encode(one.name).decode()}: {{{answer}}}")
+    if columns:
+        said.append(f'"columns": {{{", ".join(columns)}}}')
+    if flaws:
+        question = ReadingQuestion(
+            "only you can say how this file is read",
+            flaws=tuple(flaws),
+            hint=f"nothing was stored; if it is right: reading={{{', '.join(said)}}}"
+            + ('; {"type": "text"} keeps a column as it is written' if columns else ""),
+        )
+        question.reading = found
+        raise explain(question)
+
+
+def in_words_of_python(error: ReadingRefused) -> ReadingRefused:
+    """What keeps a file from being read, with what a program gives instead of an option."""
+    hint = _FLAG.sub(lambda flag: f'reading={{"{flag[1].replace("-", "_")}": ...}}', error.hint)
+    hint = "" if "ers " in hint else hint
+    return explain(ReadingRefused(error.message, flaws=error.flaws, hint=hint))

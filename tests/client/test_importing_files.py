@@ -1,0 +1,196 @@
+"""Files as people have them, by ``import_file``: the reading, report and refusals of ers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from encrypted_records import AsyncClient, Client
+from encrypted_records.client.sdk.file_readings import FileReading
+from encrypted_records.client.sdk.sync_datasets import Dataset
+from encrypted_records.errors import (
+    Conflict,
+    InvalidRecords,
+    InvalidSetting,
+    NotFound,
+    ReadingQuestion,
+    ReadingRefused,
+    UploadedBefore,
+)
+from tests.support.service import Account, Service
+
+FILES = Path(__file__).parents[1] / "ingest" / "files"
+
+
+@pytest.fixture(scope="module")
+def client(running: Service, account: Account) -> Iterator[Client]:
+    with Client(running.proxy_url, email=account.email, password=account.password) as client:
+        yield client
+
+
+@pytest.fixture
+def dataset(client: Client) -> Dataset:
+    return client.create_dataset(f"Files {secrets.token_hex(4)}")
+
+
+def written(folder: Path, content: str, name: str = "people.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content.encode())
+    return path
+
+
+def test_a_file_of_a_spreadsheet_is_stored_with_every_value(dataset: Dataset) -> None:
+    path = FILES / "excel-de-cp1252.csv"
+    with pytest.raises(ReadingQuestion) as caught:
+        dataset.import_file(path)
+    assert caught.value.reason == "reading_question"
+    assert '{"encoding": "cp1252"}' in caught.value.hint
+    found = caught.value.reading
+    assert isinstance(found, FileReading)
+    assert (found.reading["delimiter"], found.whole, found.sampled) == (";", True, 24)
+    assert not list(dataset.schemas())
+
+    done = dataset.import_file(path, reading={"encoding": "cp1252"})
+    assert (done.stored, done.rejected, done.schema.name) == (24, 0, "excel-de-cp1252")
+    umsatz = next(one for one in done.reading.fields if one.name == "Umsatz")
+    assert umsatz.rewritten == 20
+    # The same as by the command line, whose test compares every cell.
+    (record,) = done.schema.search('Kundennr = "00022"')
+    assert record["Umsatz"] == Decimal("1234.62")
+    assert (record["Geburtsdatum"], record["Aktiv"]) == ("1957-02-06", False)
+
+
+def test_what_nobody_can_know_is_asked_by_its_column_and_taken_when_it_is_said(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    path = written(tmp_path, "name,born\nAda,03/04/2021\nKurt,05/06/2021\n")
+    with pytest.raises(ReadingQuestion) as caught:
+        dataset.import_file(path)
+    assert [(one.field, "days and months" in one.detail) for one in caught.value.flaws] == [
+        ("born", True)
+    ]
+    assert "03/04" not in f"{caught.value} {caught.value.hint} {caught.value.__notes__}"
+    done = dataset.import_file(path, reading={"columns": {"born": {"format": "dd/mm/yyyy"}}})
+    assert {record["born"] for record in done.schema.search()} == {"2021-04-03", "2021-06-05"}
+    kept = dataset.import_file(
+        path, name="as text", reading={"columns": {"born": {"type": "text"}}}
+    )
+    assert {record["born"] for record in kept.schema.search()} == {"03/04/2021", "05/06/2021"}
+
+
+def test_a_file_is_not_stored_twice(dataset: Dataset, tmp_path: Path) -> None:
+    assert dataset.import_file(written(tmp_path, "a;b\n1;2\n", "small.csv")).stored == 1
+    with pytest.raises(Conflict) as caught:
+        dataset.import_file(tmp_path / "small.csv")
+    assert caught.value.reason == "slug_taken"
+    (schema,) = dataset.schemas()
+    with pytest.raises(UploadedBefore):
+        schema.import_file(tmp_path / "small.csv")
+    assert schema.import_file(tmp_path / "small.csv", again=True).stored == 1
+    assert schema.count() == 2
+
+
+def test_rows_beyond_what_was_looked_at_are_named_and_nothing_is_stored(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    filler = "".join(f"{at};{'x' * 1000}\n" for at in range(9_000))
+    path = written(tmp_path, f"a;b\n{filler}oops;y\n")
+    assert path.stat().st_size > 8 << 20
+    with pytest.raises(InvalidRecords) as caught:
+        dataset.import_file(path)
+    assert [(one.row, one.field, one.code) for one in caught.value.flaws] == [
+        (9_001, "a", "reading")
+    ]
+    (schema,) = dataset.schemas()
+    assert schema.count() == 0
+    done = dataset.import_file(path, skip_invalid=True)
+    assert (done.stored, done.rejected, done.schema.id) == (9_000, 1, schema.id)
+
+
+def test_texts_of_a_schema_that_is_there_get_the_cells_as_they_are_written(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    schema = dataset.create_schema(
+        "There",
+        {
+            "type": "object",
+            "properties": {
+                "code": {"type": "string"},
+                "price": {"type": "number", "minimum": 0, "maximum": 10000, "precision": 2},
+            },
+        },
+    )
+    path = written(tmp_path, "code;price\n1.234,50;1.234,50\n03/04/2021;2,00\n")
+    assert schema.import_file(path).stored == 2
+    assert {(one["code"], one["price"]) for one in schema.search()} == {
+        ("1.234,50", Decimal("1234.5")),
+        ("03/04/2021", 2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", b"%PDF-1.7\n", "PDF"),
+        ("a.csv", b"<!doctype html><title>Log in</title>", "web page"),
+        ("a.csv", b"PK\x03\x04rest", "archive"),
+        ("a.csv", b"a;b\n1;2\n\x00\x00", "zero bytes"),
+    ],
+)
+def test_a_file_of_another_kind_than_its_name_is_refused_and_nothing_is_made(
+    dataset: Dataset, tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ReadingRefused, match=said) as caught:
+        dataset.import_file(tmp_path / name)
+    assert "--" not in caught.value.hint
+    assert not list(dataset.schemas())
+
+
+def test_refusals_speak_of_what_a_program_gives(dataset: Dataset, tmp_path: Path) -> None:
+    path = written(tmp_path, "a;b\n1;2\nx;3\n")
+    with pytest.raises(ReadingRefused) as caught:
+        dataset.import_file(path, reading={"columns": {"a": {"type": "number"}}})
+    assert 'reading={"null": ...}' in caught.value.hint
+    assert "--" not in caught.value.hint
+    with pytest.raises(InvalidRecords, match="no column c"):
+        dataset.import_file(path, reading={"columns": {"c": {"type": "number"}}})
+    with pytest.raises(InvalidRecords):
+        dataset.import_file(path, reading={"delimeter": ";"})
+
+
+def test_files_of_columns_and_what_is_no_file_are_refused_by_name(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    parquet.write_table(pyarrow.table({"a": [1]}), tmp_path / "a.csv")
+    with pytest.raises(InvalidSetting, match="file of columns"):
+        dataset.import_file(tmp_path / "a.csv")
+    for path in (tmp_path / "missing.csv", tmp_path, written(tmp_path, "", "empty.csv")):
+        with pytest.raises((InvalidSetting, NotFound, InvalidRecords)):
+            dataset.import_file(path)
+    assert not list(dataset.schemas())
+
+
+def test_the_same_with_await(running: Service, account: Account, tmp_path: Path) -> None:
+    path = written(tmp_path, "a;b\n1,5;ja\n2,5;nein\n")
+
+    async def run() -> dict[str, Any]:
+        async with AsyncClient(
+            running.proxy_url, email=account.email, password=account.password
+        ) as client:
+            dataset = await client.create_dataset(f"Files {secrets.token_hex(4)}")
+            done = await dataset.import_file(path, name="two", progress=True)
+            return {"stored": done.stored, "types": [one.type for one in done.reading.fields]}
+
+    assert json.dumps(asyncio.run(run())) == json.dumps(
+        {"stored": 2, "types": ["number, 2 decimals", "boolean"]}
+    )
