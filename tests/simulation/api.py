@@ -14,9 +14,11 @@ import os
 import re
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -192,7 +194,8 @@ class ApiServer:
         finally:
             result.close()
         ((status, sent),) = said
-        return Reply(status, sent, content)
+        # As the server in front of the application does.
+        return Reply(status, [*sent, ("Date", formatdate(time.time(), usegmt=True))], content)
 
     def sweep(self) -> None:
         """Have everything go whose time is over, as its own thread does."""

@@ -212,6 +212,40 @@ PLANTED = (
         "unique",
     ),
     Planted(
+        "records_go_a_day_early",
+        "model.retention",
+        ("date() - timedelta(days=self.days)", "date() - timedelta(days=self.days - 1)"),
+        "retention",
+    ),
+    Planted(
+        "retention_waits_until_it_is_asked_for",
+        "proxy.retention.daily",
+        ("        self._background.start(RETENTION, run)\n", "        del run\n"),
+        "retention",
+    ),
+    Planted(
+        "the_wrong_rows_are_let_go",
+        "proxy.write.update",
+        ("some, snapshot = numbers[:MAX_DELETED]", "some, snapshot = [one + 1 for one in numbers]"),
+        "retention",
+    ),
+    Planted(
+        "bytes_are_acknowledged_before_they_are_written",
+        "proxy.spool.appender",
+        (
+            "        self._flush()\n        self._sync()\n        self._await_sync()\n"
+            "        self._ended(self._written)\n",
+            "        self._ended(self._written)\n",
+        ),
+        "uploads",
+    ),
+    Planted(
+        "parts_are_put_together_in_another_order",
+        "proxy.spool.spool",
+        ("_PART.pack(*part) for part in parts)", "_PART.pack(*part) for part in reversed(parts))"),
+        "uploads",
+    ),
+    Planted(
         "a_writer_changes_without_the_lock",
         "proxy.write.update",
         (

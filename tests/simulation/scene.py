@@ -34,6 +34,8 @@ OVERTAKEN = {
 }
 #: Seconds after which nothing is on its way any more.
 QUIET_SECONDS = 40.0
+#: Of times that pass: a proxy that looks at its clock no oftener believes that it ran meanwhile.
+STRIDE_SECONDS = 1100.0
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,13 @@ class Scene:
 
     async def pause(self, most: float) -> None:
         await asyncio.sleep(self.chance.uniform(0, most))
+
+    async def pass_time(self, seconds: float) -> None:
+        """Long times, in strides: in each, what proxies do again and again is done once."""
+        ends = self.world.loop.now + seconds
+        while self.world.loop.now < ends:
+            self.world.loop.now += STRIDE_SECONDS
+            await asyncio.sleep(1)
 
     async def together(self, *work: Coroutine[Any, Any, None]) -> None:
         """Run all of these at once; the first that fails ends the run."""

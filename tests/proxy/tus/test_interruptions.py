@@ -1,20 +1,16 @@
-"""Broken connections, killed proxies, two at once: what was acknowledged stays, and it goes on."""
+"""Broken connections, stops, two at once: what was acknowledged stays, and it goes on. Proxies that
+are killed are simulated (``tests/simulation/scenarios/uploads.py``)."""
 
 from __future__ import annotations
 
-import os
-import random
-import signal
 import socket
-import sys
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.proxy.tus.client import Client, some_bytes
 from tests.support.eventually import eventually
-from tests.support.service import Service, gone, running_service
+from tests.support.service import Service, running_service
 
 TOLD = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -77,48 +73,12 @@ def test_others_are_answered_while_much_comes_in(tus: Client) -> None:
     assert tus.offset(upload) == 64 << 20
 
 
-ROUNDS = 2
-SIZE = 48 << 20
-
-
-def test_a_killed_proxy_goes_on_where_it_had_got_to(tmp_path: Path, uploading: Service) -> None:
-    """Never below what was acknowledged, and never above what is there to be read."""
-    account = uploading.new_account()
-
-    def own_proxy() -> AbstractContextManager[Service]:
-        environment = {"ERS_BASE_URL": uploading.base_url}
-        return running_service(tmp_path / "data", command="proxy", environment=environment)
-
-    seed = random.randrange(2**32)
-    sys.stdout.write(f"seed {seed}\n")
-    chance = random.Random(seed)
-    upload, data = "", random.Random(seed).randbytes(SIZE)
-    acknowledged = 0
-    for _ in range(ROUNDS):
-        with own_proxy() as service:
-            tus = Client(service, account)
-            upload = upload or tus.create(SIZE)
-            offset = tus.offset(upload)
-            assert acknowledged <= offset <= SIZE
-            # Some of it in a request that ends, which acknowledges it.
-            size = chance.randrange(1, 1 << 20)
-            assert tus.patch(upload, offset, data[offset : offset + size]).status == 204
-            acknowledged = offset + size
-            rest = data[acknowledged : acknowledged + (12 << 20)]
-            sending = tus.begin(upload, acknowledged, len(rest) + 1)
-            sending.connection.settimeout(30)
-            for begin in range(0, chance.randrange(len(rest)), 256 << 10):
-                sending.send(rest[begin : begin + (256 << 10)])
-            pids = [service.process.pid, *service.children()]
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
-            assert gone(pids, within=60)
-    with own_proxy() as service:
-        tus = Client(service, account)
-        offset = tus.offset(upload)
-        assert offset >= acknowledged
-        assert tus.patch(upload, offset, data[offset:]).headers["Upload-Offset"] == str(SIZE)
-        # Asked to stop, it does not wait for an upload that is under way.
+def test_a_proxy_that_is_asked_to_stop_waits_for_no_upload_that_is_under_way(
+    tmp_path: Path, uploading: Service
+) -> None:
+    environment = {"ERS_BASE_URL": uploading.base_url}
+    with running_service(tmp_path / "data", command="proxy", environment=environment) as service:
+        tus = Client(service, uploading.new_account())
         sending = tus.begin(tus.create(10), 0, 10, Expect="100-continue")
         assert sending.connection.recv(len(TOLD)) == TOLD
         assert service.stop() == 0  # in time

@@ -6,7 +6,16 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
-from tests.simulation.scenarios import counters, jobs, records, removal, reseals, unique
+from tests.simulation.scenarios import (
+    counters,
+    jobs,
+    records,
+    removal,
+    reseals,
+    retention,
+    unique,
+    uploads,
+)
 from tests.simulation.scene import Scene
 
 
@@ -25,5 +34,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "records": records.run,
     "removal": removal.run,
     "reseals": reseals.run,
+    "retention": retention.run,
     "unique": unique.run,
+    "uploads": uploads.run,
 }

@@ -5,6 +5,7 @@ All of a job is there when it is completed, and nothing of it otherwise; no row 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tests.simulation.expected import Data, Expected, Fault, Line
@@ -38,15 +39,21 @@ class Upload:
         for attempt in range(TRIES):
             lines = self._lines(attempt)
             self.attempts.append(lines)
-            said = await self._scene.ask(
-                *(self._proxy, self._scene.accounts[0], "POST", "/api/jobs/upload/"),
-                [{"schema": self._schema, "data": line.present.data} for line in lines],
+            job = await self._send(
+                [{"schema": self._schema, "data": line.present.data} for line in lines]
             )
-            if said.done:
+            if job is not None:
                 killing = self._scene.kill_during(self._proxy, 2)
-                await self._scene.together(self._follow(said.json()["job_id"], lines), killing)
+                await self._scene.together(self._follow(job, lines), killing)
                 return
             await self._scene.pause(10)
+
+    async def _send(self, records: list[Any]) -> str | None:
+        """The id of the job that stores these records; None where there may be none."""
+        said = await self._scene.ask(
+            self._proxy, self._scene.accounts[0], "POST", "/api/jobs/upload/", records
+        )
+        return str(said.json()["job_id"]) if said.done else None
 
     def _lines(self, attempt: int) -> list[Line]:
         chance = self._scene.chance
@@ -103,11 +110,13 @@ class Reader:
                 upload.judge_whole(found or [])
 
 
-async def run(scene: Scene) -> None:
-    one, two, schema = await two_proxies(scene)
+async def run(
+    scene: Scene, kind: type[Upload] = Upload, overrides: Mapping[str, Any] | None = None
+) -> None:
+    one, two, schema = await two_proxies(scene, overrides or {})
     expected = Expected(DEFINITION["properties"])
     uploads = [
-        Upload(scene, name, proxy, schema, expected) for name, proxy in (("u", one), ("v", two))
+        kind(scene, name, proxy, schema, expected) for name, proxy in (("u", one), ("v", two))
     ]
     writers = [Writer(scene, name, schema, expected) for name in "xy"]
     scene.network.trouble = 10

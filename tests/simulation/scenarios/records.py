@@ -7,15 +7,21 @@ once; a keyed repetition has the same answer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 from tests.simulation.expected import Expected
 from tests.simulation.proxy import Proxy
 from tests.simulation.scenarios.writer import DEFINITION, Writer, judge_end
 from tests.simulation.scene import Scene
 
 
-async def two_proxies(scene: Scene) -> tuple[Proxy, Proxy, str]:
-    """Two proxies with one keyring, and a schema of theirs."""
-    one, two = scene.proxy("a"), scene.proxy("b")
+async def two_proxies(
+    scene: Scene, overrides: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[Proxy, Proxy, str]:
+    """Two proxies with one keyring, and a schema of theirs; see :meth:`Scene.proxy`."""
+    one, two = (scene.proxy(name, overrides=overrides) for name in "ab")
     await one.start()
     await scene.must(one, scene.accounts[0], "POST", "/api/keyring/backup/")
     schema = await scene.new_schema(one, scene.accounts[0], DEFINITION)

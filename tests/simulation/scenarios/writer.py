@@ -148,9 +148,13 @@ class Writer:
         body = {"data": new}
         said = await self.ask(method, f"/api/records/{line.id}/", body, headers=headers)
         if said.refused:
-            line.refused()
+            self.refused(line, said)
         elif said.done:
             self._changed(line, said)
+
+    def refused(self, line: Line, said: Said) -> None:
+        """A change of a record of one's own was refused."""
+        line.refused()
 
     def _changed(self, line: Line, said: Said) -> None:
         assert said.answer is not None
@@ -165,7 +169,7 @@ class Writer:
         line.begin(None)
         said = await self.ask("DELETE", f"/api/records/{line.id}/")
         if said.refused:
-            line.refused()
+            self.refused(line, said)
         elif said.done:
             line.done()
 
