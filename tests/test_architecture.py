@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from grimp import build_graph
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "encrypted_records"
@@ -64,3 +66,11 @@ def test_no_file_is_longer_than_a_topic_needs() -> None:
         if len(path.read_text().splitlines()) > LONGEST_FILE
     }
     assert longer == set()
+
+
+def test_no_modules_import_each_other() -> None:
+    graph = build_graph("encrypted_records", exclude_type_checking_imports=True)
+    order = TopologicalSorter(
+        {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    )
+    order.prepare()  # it raises CycleError, which names them

@@ -19,6 +19,9 @@ from encrypted_records.model.roster import NO_DIGEST
 from encrypted_records.server.db.fields import ShortIdField, new_id
 from encrypted_records.server.db.slugs import MAX_SLUG, slug_of
 
+# Django finds tables in this module alone.
+from encrypted_records.server.organizations import roster_tables  # noqa: F401
+
 INVITATION_LIFETIME = timedelta(days=7)
 
 
@@ -120,7 +123,3 @@ class AuditEntry(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["organization", "-id"], name="audit_newest_first")]
-
-
-# Django finds tables in this module alone.
-from encrypted_records.server.organizations import roster_tables  # noqa: E402, F401

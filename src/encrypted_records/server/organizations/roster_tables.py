@@ -5,7 +5,8 @@ plain tables say what the API itself goes by: who belongs, under which keys, and
 whom. Only :mod:`.roster` and what it calls write them, in the transaction that adds the entry.
 
 Members, datasets and schemas are named by their ids here, without a foreign key: the roster goes on
-naming what was deleted.
+naming what was deleted. Django finds tables through :mod:`.models`, which therefore imports this
+module; so keys to its tables name them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from django.db import models
 from django.utils import timezone
 
 from encrypted_records.server.db.fields import OptionalIdField, ShortIdField
-from encrypted_records.server.organizations.models import Organization
 
 
 class Entry(models.Model):
@@ -23,7 +23,7 @@ class Entry(models.Model):
 
     pk = models.CompositePrimaryKey("organization_id", "number")
     organization = models.ForeignKey(
-        Organization, on_delete=models.CASCADE, related_name="entries", db_index=False
+        "Organization", on_delete=models.CASCADE, related_name="entries", db_index=False
     )
     number = models.BigIntegerField()
     digest = models.BinaryField(max_length=32)
@@ -40,7 +40,7 @@ class Standing(models.Model):
     """What the roster says of one member; of those who are out, what it said last."""
 
     organization = models.ForeignKey(
-        Organization, on_delete=models.CASCADE, related_name="standings", db_index=False
+        "Organization", on_delete=models.CASCADE, related_name="standings", db_index=False
     )
     member = ShortIdField()
     #: whether the member is in
@@ -60,7 +60,7 @@ class Standing(models.Model):
 class UsedKey(models.Model):
     """That a public key is or was a certain member's, so that it never is another's."""
 
-    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="+")
+    organization = models.ForeignKey("Organization", on_delete=models.CASCADE, related_name="+")
     #: SHA-256 of one of the keys of which a member's public keys consist
     digest = models.BinaryField(max_length=32)
     member = ShortIdField()
@@ -73,7 +73,9 @@ class UsedKey(models.Model):
 class Shared(models.Model):
     """That a member who is no owner reads, and perhaps writes, a dataset or one schema of it."""
 
-    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="shared")
+    organization = models.ForeignKey(
+        "Organization", on_delete=models.CASCADE, related_name="shared"
+    )
     member = ShortIdField()
     dataset = ShortIdField()
     #: none for the whole dataset
@@ -93,7 +95,7 @@ class DatasetKey(models.Model):
 
     dataset = ShortIdField(primary_key=True)
     organization = models.ForeignKey(
-        Organization, on_delete=models.CASCADE, related_name="dataset_keys"
+        "Organization", on_delete=models.CASCADE, related_name="dataset_keys"
     )
     epoch = models.IntegerField()
     #: the oldest epoch that is not forgotten
@@ -112,7 +114,9 @@ class Place(models.Model):
     """Which dataset the roster says a schema is in."""
 
     schema = ShortIdField(primary_key=True)
-    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="places")
+    organization = models.ForeignKey(
+        "Organization", on_delete=models.CASCADE, related_name="places"
+    )
     dataset = ShortIdField()
     #: false once the schema's name was freed
     placed = models.BooleanField()
@@ -126,7 +130,7 @@ class Seat(models.Model):
     its id is never used twice."""
 
     id = ShortIdField(primary_key=True)
-    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="seats")
+    organization = models.ForeignKey("Organization", on_delete=models.CASCADE, related_name="seats")
     #: of the entry
     digest = models.BinaryField(max_length=32)
     #: the owner who invited
@@ -149,7 +153,9 @@ class Seat(models.Model):
 class StoredGrant(models.Model):
     """The newest grant of a dataset to a member. It holds every epoch that is not forgotten."""
 
-    organization = models.ForeignKey(Organization, on_delete=models.CASCADE, related_name="grants")
+    organization = models.ForeignKey(
+        "Organization", on_delete=models.CASCADE, related_name="grants"
+    )
     dataset = ShortIdField()
     member = ShortIdField()
     epoch = models.IntegerField()
@@ -177,7 +183,7 @@ class Service(models.Model):
         settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="service"
     )
     organization = models.ForeignKey(
-        Organization, on_delete=models.CASCADE, related_name="services"
+        "Organization", on_delete=models.CASCADE, related_name="services"
     )
     #: SHA-256 of the token
     digest = models.BinaryField(max_length=32, unique=True)
