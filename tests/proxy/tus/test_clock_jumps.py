@@ -64,11 +64,16 @@ def append(store: Store, path: str, offset: int, body: bytes) -> Answer:
     return send(store, "PATCH", path, body, Content_Type=kind, Upload_Offset=str(offset))
 
 
+def create(store: Store, size: int) -> Answer:
+    """Ask for an upload of a JSON file, with a job."""
+    kind = base64.b64encode(b"application/json").decode()
+    told = {"Upload_Length": str(size), "Upload_Metadata": f"filetype {kind}"}
+    return send(store, "POST", "/api/files/", b"", **told)
+
+
 def begin(store: Store, data: bytes) -> tuple[str, str]:
     """The paths of an upload and of its job, after the first ten bytes."""
-    kind = base64.b64encode(b"application/json").decode()
-    told = {"Upload_Length": str(len(data)), "Upload_Metadata": f"filetype {kind}"}
-    made = send(store, "POST", "/api/files/", b"", **told)
+    made = create(store, len(data))
     assert made.status == 201, made.body
     path = f"/api/files/{made.headers['Location'].rsplit('/', 1)[1]}"
     assert append(store, path, 0, data[:10]).status == 204

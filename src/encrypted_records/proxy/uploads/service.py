@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ from encrypted_records.errors import (
 from encrypted_records.model import ids
 from encrypted_records.proxy.http.guard import OwnNames
 from encrypted_records.proxy.jobs.file_note import FileNote
-from encrypted_records.proxy.jobs.job import JobOptions
+from encrypted_records.proxy.jobs.job import Job, JobOptions
 from encrypted_records.proxy.jobs.service import BatchJobs
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
@@ -80,7 +80,7 @@ class Uploads:
         self._judge = Judge(jobs, spool, self._handover)
         self._holds = Holds()
         self._receiver = Receiver()
-        self._resumed = False
+        self._left: list[Job] | None = None
 
     async def create(
         self,
@@ -318,17 +318,25 @@ class Uploads:
             await self._handover.cancel(caller, entry)
             await self._end(entry, UploadState.TERMINATED)
 
+    async def start(self) -> None:
+        """Note which jobs an earlier process left waiting for their uploads, before a request can
+        begin one: a job that has just begun has no upload yet either.
+
+        Raises:
+            ErsError: the disk cannot be read.
+        """
+        self._left = await self._jobs.list_awaited()
+
     async def sweep(self) -> None:
-        """End expired uploads, and interrupt requests that send nothing. The first one finishes
-        the work of an earlier process before that.
+        """End expired uploads, and interrupt requests that send nothing. The first one after
+        :meth:`start` finishes the work of an earlier process before that, once, even if it fails.
 
         Raises:
             ErsError: the disk cannot be read or written; the next sweep goes on.
         """
-        if not self._resumed:
-            # Once, even if it fails: later, a job without an upload may have just begun.
-            self._resumed = True
-            await self._resume()
+        if self._left is not None:
+            left, self._left = self._left, None
+            await self._resume(left)
             await self._clear_spool()
         self._holds.interrupt_idle()
         certain = await self._clock.certain()
@@ -343,9 +351,9 @@ class Uploads:
                 # The next sweep tries again; other uploads must not wait for it.
                 log.exception("an expired upload was not deleted")
 
-    async def _resume(self) -> None:
+    async def _resume(self, jobs: Iterable[Job]) -> None:
         """Give complete uploads to their jobs, and fail jobs whose upload was never entered."""
-        for job in await self._jobs.list_awaited():
+        for job in jobs:
             upload = await runtime.in_thread(self._store.get, job.id)
             try:
                 if upload is None:
