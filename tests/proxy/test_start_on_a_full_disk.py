@@ -32,7 +32,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        # A start that failed leaves its files open until its process ends.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(folder: Path) -> None:
@@ -72,6 +73,23 @@ def test_a_proxy_starts_on_a_full_disk_and_reads(
         writer.ingest([{"name": "Grace"}])
         assert writer.search(None, count=True)["count"] == 2
         assert kept.stat().st_size == ballast.BYTES
+
+
+def test_a_start_for_which_there_is_too_little_room_says_so(
+    services: Callable[[str], Service], small_disk: Path
+) -> None:
+    """The disk may also fill up under the first row that a start writes."""
+    base_url = services("sqlite").base_url
+    with running_proxy(base_url, small_disk):
+        pass
+    (small_disk / "proxy" / ballast.NAME).unlink()
+    for pages in range(8):
+        (small_disk / "room").write_bytes(bytes(pages * 4096))
+        fill(small_disk)
+        (small_disk / "room").unlink()
+        with pytest.raises(Startup), running_proxy(base_url, small_disk):
+            pass
+        (small_disk / "filling").unlink()
 
 
 def test_no_room_is_kept_where_there_is_hardly_any(

@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
-from encrypted_records.errors import Startup
+from encrypted_records.errors import OutOfSpace, Startup
 from encrypted_records.listening import pace
 from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.proxy.admission.admission import Admission
@@ -209,6 +209,7 @@ class Services:
         # Long work that no request starts waits in one line, too.
         self.access.lines.enter(b"")
         await self.jobs.start()
+        await self.uploads.start()
         self._repeat()
         registry.register(self._figures())
         yield
@@ -297,6 +298,11 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         identity = build_identity(settings, folder, api)
         stores = Stores.in_folder(folder, settings.page_cache << 20)
         ballast.keep(folder)
+    except OutOfSpace:
+        raise Startup(
+            f"the disk that holds {folder} is full",
+            hint="free some space there, then start again",
+        ) from None
     except OSError as error:
         raise Startup(
             f"cannot use the folder {folder}: {(error.strerror or 'it fails').lower()}",
