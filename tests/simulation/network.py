@@ -161,23 +161,13 @@ class SimulatedTransport(Transport):
         return Response(reply.status, _fields(reply), reply.body)
 
     async def _stream(
-        self,
-        method: str,
-        path: str,
-        data: AsyncIterable[bytes],
-        headers: Mapping[str, str],
-        params: Mapping[str, str] | None,
-        auth: str | None,
+        self, method: str, path: str, data: AsyncIterable[bytes], params: Any, ready: Any
     ) -> Response:
         assert not params
         body = b"".join([piece async for piece in data])
-
-        async def send(ready: Mapping[str, str]) -> Response:
-            with self._ours():
-                reply = await self.network.exchange(method, path, ready, body)
-            return Response(reply.status, _fields(reply), reply.body)
-
-        return await self.send_prepared(path, send, headers, auth)
+        with self._ours():
+            reply = await self.network.exchange(method, path, ready, body)
+        return Response(reply.status, _fields(reply), reply.body)
 
     async def open(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], data: bytes | None

@@ -25,6 +25,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import aiohttp
@@ -203,7 +204,8 @@ class Transport(Closing):
         if isinstance(data, Whole):
             more["Content-Length"] = str(len(data))
         if not isinstance(data, Whole | None):
-            return (await self._stream(method, path, data, more, params, auth)).check()
+            send = partial(self._stream, method, path, data, params)
+            return (await self.send_prepared(path, send, more, auth)).check()
         again = method == "GET" if repeatable is None else repeatable
         began = runtime.monotonic()
         patience = Patience(timeout or self.timing.silent_seconds, self.timing.least_rate)
@@ -396,27 +398,24 @@ class Transport(Closing):
         method: str,
         path: str,
         data: AsyncIterable[bytes],
-        headers: Mapping[str, str],
         params: Mapping[str, str] | None,
-        auth: str | None,
+        ready: Mapping[str, str],
     ) -> Response:
-        async def send(ready: Mapping[str, str]) -> Response:
-            with self._ours():
-                async with (
-                    asyncio.timeout(None) as untaken,
-                    self.session.request(
-                        method,
-                        self.base_url + path,
-                        data=self._while_taken(data, untaken),
-                        headers=ready,
-                        params=params,
-                        allow_redirects=False,
-                        timeout=_streaming(ANSWER_SECONDS),
-                    ) as answer,
-                ):
-                    return Response(answer.status, answer.headers, await answer.read())
-
-        return await self.send_prepared(path, send, headers, auth)
+        """Send what comes piece by piece, once; the answer, whatever its status."""
+        with self._ours():
+            async with (
+                asyncio.timeout(None) as untaken,
+                self.session.request(
+                    method,
+                    self.base_url + path,
+                    data=self._while_taken(data, untaken),
+                    headers=ready,
+                    params=params,
+                    allow_redirects=False,
+                    timeout=_streaming(ANSWER_SECONDS),
+                ) as answer,
+            ):
+                return Response(answer.status, answer.headers, await answer.read())
 
     async def _while_taken(
         self, data: AsyncIterable[bytes], untaken: asyncio.Timeout
