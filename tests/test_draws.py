@@ -16,7 +16,9 @@ from encrypted_records.model import ids
 
 
 def test_it() -> None:
-    print("drawn", runtime.random_hex(16), ids.new_id()[6:].hex(), runtime.chance.random())
+    chance = runtime.chance
+    numbers = chance.random(), chance.getrandbits(70), chance.sample(range(1000), 5)
+    print("drawn", runtime.random_hex(16), ids.new_id()[6:].hex(), numbers, chance.randbytes(9))
 """
 
 

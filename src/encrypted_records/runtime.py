@@ -17,7 +17,7 @@ import os
 import random
 import time
 import uuid
-from typing import Any, NoReturn, Protocol
+from typing import Protocol
 
 from uuid_utils import compat
 
@@ -110,8 +110,8 @@ def uuid7(*, nanoseconds: int | None = None) -> uuid.UUID:
     return machine.uuid7(nanoseconds)
 
 
-class _Chance(random.Random):
-    """Draws that nobody can foresee, as `random.SystemRandom` has, from bytes of `machine`."""
+class _Chance(random.SystemRandom):
+    """`random.SystemRandom`, with its bytes from `machine`."""
 
     def random(self) -> float:
         return self.getrandbits(53) / (1 << 53)
@@ -120,14 +120,8 @@ class _Chance(random.Random):
         size = (bits + 7) // 8
         return int.from_bytes(random_bytes(size)) >> (size * 8 - bits)
 
-    def seed(self, *_: Any, **__: Any) -> None:
-        """There is nothing to seed: each draw takes new bytes."""
-
-    def getstate(self) -> NoReturn:
-        raise NotImplementedError
-
-    def setstate(self, state: object) -> NoReturn:
-        raise NotImplementedError
+    def randbytes(self, size: int) -> bytes:
+        return random_bytes(size)
 
 
 chance: random.Random = _Chance()
