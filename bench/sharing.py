@@ -106,7 +106,7 @@ def many(work: Callable[[], None], count: int) -> float:
     return cpu(run)
 
 
-def standing(roster: Roster, member: bytes, root: RootKey) -> Standing:
+def standing(roster: Roster, member: bytes, root: RootKey) -> Standing[str]:
     identity = root.identity(ORGANIZATION, member, 1)
     anchor = root.anchor(ORGANIZATION, member, 1).anchor(roster.found)
     proof = identity.sign("keys", roster.found, member, identity.keys, anchor)

@@ -57,7 +57,7 @@ class Person:
     def of(self, version: int) -> Identity:
         return self.keyring.root(version).identity(self.organization, self.id, version)
 
-    def standing(self, roster: Roster, *shares: Share, role: int = form.MEMBER) -> Standing:
+    def standing(self, roster: Roster, *shares: Share, role: int = form.MEMBER) -> Standing[str]:
         """The keys of this person, with all that shows whose they are."""
         version = self.keyring.newest
         identity = self.of(version)
@@ -78,7 +78,7 @@ class Person:
         )
 
 
-def again(person: Person, *shares: Share, role: int = form.MEMBER) -> Standing:
+def again(person: Person, *shares: Share, role: int = form.MEMBER) -> Standing[str]:
     """Another standing under the keys that there are."""
     owner = role == form.OWNER
     return Standing(

@@ -68,7 +68,7 @@ def shares(chance: Random) -> list[Share]:
     return found
 
 
-def standing(chance: Random, roster: Roster) -> form.Standing:
+def standing(chance: Random, roster: Roster) -> form.Standing[str]:
     name, version = chance.choice(NAMES), chance.choice([1, 1, 2])
     before = roster.member(uid(name))
     member = chance.choice([uid(name)] * 20 + [uid("grace"), uid("first")])
@@ -114,7 +114,7 @@ def places(chance: Random) -> list[form.Placement]:
     return found
 
 
-def invite(chance: Random) -> form.Invite:
+def invite(chance: Random) -> form.Invite[str]:
     wanted = uid(chance.choice(NAMES)) if chance.random() < 0.5 else b""
     expires = NOW + chance.choice([0, 10, 30])
     which = chance.choice(INVITATIONS)

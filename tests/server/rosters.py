@@ -67,7 +67,7 @@ def standing(
     found: bytes = b"",
     invitation: bytes = b"",
     **changes: Any,
-) -> form.Standing:
+) -> form.Standing[str]:
     """What an owner signs of a member; with ``found``, the member's keys are stated."""
     keys = person.identity.keys if found else b""
     anchor = os.urandom(32) if found else b""
@@ -259,7 +259,7 @@ class Ring:
 
     def join(
         self, person: Person, shares: Sequence[form.Share] = (), role: int = form.MEMBER
-    ) -> form.Standing:
+    ) -> form.Standing[str]:
         """Invite, answer, admit, with grants of every dataset shared."""
         invited = self.invite(person, shares)
         given = self.answer(person, invited)
@@ -273,7 +273,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Invited:
-    content: form.Invite
+    content: form.Invite[str]
     keys: InvitationKeys
     #: of its entry
     digest: bytes
@@ -290,7 +290,7 @@ def put_answer(person: Person, given: Answered, path: str = "") -> Answer:
 
 def admission(
     person: Person, given: Answered, shares: Sequence[form.Share] = (), role: int = form.MEMBER
-) -> form.Standing:
+) -> form.Standing[str]:
     return form.Standing(
         given.member,
         1,

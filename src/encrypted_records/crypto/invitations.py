@@ -51,7 +51,7 @@ class InvitationKeys:
         """The public key that answers are verified with, 32 bytes."""
         return self._answer.public
 
-    def compute_check(self, previous: bytes, invite: Invite) -> bytes:
+    def compute_check(self, previous: bytes, invite: Invite[str]) -> bytes:
         """``check`` of an invitation, whatever it has there now.
 
         Args:
@@ -59,7 +59,7 @@ class InvitationKeys:
         """
         return self._check.compute(roster.checked_by_words(previous, invite))
 
-    def verify(self, previous: bytes, invite: Invite) -> None:
+    def verify(self, previous: bytes, invite: Invite[str]) -> None:
         """Make sure that who has these words wrote the invitation, behind this roster.
 
         Raises:

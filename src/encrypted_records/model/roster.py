@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -78,17 +78,24 @@ class Share(_Listed, frozen=True):
 Shares = Annotated[list[Share], Meta(max_length=2 * MAX_DATASETS)]
 
 
-#: A member's name, or its commitment.
-_N = TypeVar("_N")
+#: What a content has for a name: the name, :class:`.openings.Withheld` where it is not shown here,
+#: or, as it is signed, its commitment. Lengths and letters of names are those of :mod:`.openings`.
+_N = TypeVar("_N", str, bytes)
 
 
-class _Found(_Listed, Generic[_N], frozen=True):
+class Found(_Listed, Generic[_N], frozen=True):
+    """Entry 1 of an organization: the actor is its first owner, and these are the actor's keys."""
+
     keys: PublicKeys
     name: _N
     nonce: Digest
 
 
-class _Invite(_Listed, Generic[_N], frozen=True):
+class Invite(_Listed, Generic[_N], frozen=True):
+    """Who has the words may answer until ``expires``: a certain ``member``, or somebody who
+    was never in the roster, where it is empty. ``check`` shows the invited that what stands before
+    is the inviter's roster."""
+
     id: Uid
     member: Annotated[bytes, Meta(max_length=16)]
     name: _N
@@ -101,7 +108,11 @@ class _Invite(_Listed, Generic[_N], frozen=True):
         _lengths(self.member, 0, 16)
 
 
-class _Standing(_Listed, Generic[_N], frozen=True):
+class Standing(_Listed, Generic[_N], frozen=True):
+    """The whole standing of a member, in place of an earlier one. ``type`` 1 is a person, 2 a
+    service; ``role`` 1 an owner, 2 a member. Where keys, anchor and proof are empty, they stay as
+    they were. ``expires`` is of services, in seconds since 1970; 0: never."""
+
     member: Uid
     type: Literal[1, 2]
     role: Literal[1, 2]
@@ -118,26 +129,6 @@ class _Standing(_Listed, Generic[_N], frozen=True):
         _lengths(self.anchor, 0, 32)
         _lengths(self.proof, 0, 64)
         _lengths(self.invitation, 0, 16)
-
-
-#: The content of entries, with the names that it states; their lengths and letters are those of
-#: :mod:`.openings`. A name that is not shown here is :class:`.openings.Withheld`.
-
-
-class Found(_Found[str], frozen=True):
-    """Entry 1 of an organization: the actor is its first owner, and these are the actor's keys."""
-
-
-class Invite(_Invite[str], frozen=True):
-    """Who has the words may answer until ``expires``: a certain ``member``, or somebody who
-    was never in the roster, where it is empty. ``check`` shows the invited that what stands before
-    is the inviter's roster."""
-
-
-class Standing(_Standing[str], frozen=True):
-    """The whole standing of a member, in place of an earlier one. ``type`` 1 is a person, 2 a
-    service; ``role`` 1 an owner, 2 a member. Where keys, anchor and proof are empty, they stay as
-    they were. ``expires`` is of services, in seconds since 1970; 0: never."""
 
 
 class Remove(_Listed, frozen=True):
@@ -183,7 +174,8 @@ class Forget(_Listed, frozen=True):
     first: Epoch
 
 
-Content: TypeAlias = Found | Invite | Standing | Remove | Dataset | list[Placement] | Forget
+Named: TypeAlias = Found[_N] | Invite[_N] | Standing[_N]
+Content: TypeAlias = Named[str] | Remove | Dataset | list[Placement] | Forget
 
 FOUND, INVITE, STANDING, REMOVE, DATASET, PLACE = range(1, 7)
 FORGET: Final = 8
@@ -251,18 +243,6 @@ class GrantBody(_Listed, frozen=True):
 _MaybeCommitment = Annotated[bytes, Meta(max_length=32)]
 
 
-class _SignedFound(_Found[Digest], frozen=True):
-    pass
-
-
-class _SignedInvite(_Invite[Digest], frozen=True):
-    pass
-
-
-class _SignedStanding(_Standing[Digest], frozen=True):
-    pass
-
-
 class _SignedDataset(_Listed, frozen=True):
     dataset: Uid
     names: _MaybeCommitment
@@ -287,22 +267,7 @@ _SignedPlaces: TypeAlias = Annotated[
     list[_SignedPlacement], Meta(min_length=1, max_length=MAX_PLACES)
 ]
 #: Contents as they are signed: commitments in place of names.
-_Signed: TypeAlias = (
-    _SignedFound
-    | _SignedInvite
-    | _SignedStanding
-    | Remove
-    | _SignedDataset
-    | list[_SignedPlacement]
-    | Forget
-)
-
-
-_SIGNED_AS: dict[type, type[_SignedFound | _SignedInvite | _SignedStanding]] = {
-    Found: _SignedFound,
-    Invite: _SignedInvite,
-    Standing: _SignedStanding,
-}
+_Signed: TypeAlias = Named[Digest] | Remove | _SignedDataset | list[_SignedPlacement] | Forget
 
 
 class _RawBody(_Listed, frozen=True):
@@ -338,9 +303,9 @@ _encoder = msgspec.msgpack.Encoder()
 _raw_decoder = msgspec.msgpack.Decoder(_RawBody)
 _grant_decoder = msgspec.msgpack.Decoder(GrantBody)
 _content_decoders: dict[int, msgspec.msgpack.Decoder[_Signed]] = {
-    FOUND: msgspec.msgpack.Decoder(_SignedFound),
-    INVITE: msgspec.msgpack.Decoder(_SignedInvite),
-    STANDING: msgspec.msgpack.Decoder(_SignedStanding),
+    FOUND: msgspec.msgpack.Decoder(Found[Digest]),
+    INVITE: msgspec.msgpack.Decoder(Invite[Digest]),
+    STANDING: msgspec.msgpack.Decoder(Standing[Digest]),
     REMOVE: msgspec.msgpack.Decoder(Remove),
     DATASET: msgspec.msgpack.Decoder(_SignedDataset),
     PLACE: msgspec.msgpack.Decoder(_SignedPlaces),
@@ -440,12 +405,12 @@ def _commitments(signed: _Signed, datasets: Set[bytes] | None = None) -> Iterato
         return datasets is None or not datasets.isdisjoint(named)
 
     match signed:
-        case _SignedFound():
+        case Found():
             yield signed.name
-        case _SignedStanding():
+        case Standing():
             if signed.role == OWNER or concerns(*(one.dataset for one in signed.shares)):
                 yield signed.name
-        case _SignedInvite():
+        case Invite():
             if concerns(*(one.dataset for one in signed.shares)):
                 yield signed.name
         case _SignedDataset():
@@ -460,7 +425,7 @@ def _conceal(content: Content, salts: Salts) -> tuple[_Signed, list[bytes]]:
     match content:
         case Found() | Invite() | Standing():
             opening = openings.conceal_name(content.name, salts)
-            return _with_name(_SIGNED_AS[type(content)], content, commit_to(opening)), [opening]
+            return _with_name(content, commit_to(opening)), [opening]
         case Dataset():
             names = openings.conceal_names(content.slug, content.name, None, salts)
             return _SignedDataset(
@@ -492,12 +457,8 @@ def _reveal(signed: _Signed, shown: Mapping[bytes, bytes]) -> Content:
         Malformed: an opening breaks the form.
     """
     match signed:
-        case _SignedFound():
-            return _with_name(Found, signed, _name(signed.name, shown))
-        case _SignedInvite():
-            return _with_name(Invite, signed, _name(signed.name, shown))
-        case _SignedStanding():
-            return _with_name(Standing, signed, _name(signed.name, shown))
+        case Found() | Invite() | Standing():
+            return _with_name(signed, _name(signed.name, shown))
         case _SignedDataset():
             opening = shown.get(signed.names)
             slug = name = Withheld.of(signed.names) if signed.names else ""
@@ -511,12 +472,9 @@ def _reveal(signed: _Signed, shown: Mapping[bytes, bytes]) -> Content:
             return signed
 
 
-_C = TypeVar("_C", bound=msgspec.Struct)
-
-
-def _with_name(kind: type[_C], content: msgspec.Struct, name: str | bytes) -> _C:
-    """A content as another class, which differs from its own in what the name is."""
-    return kind(**{**msgspec.structs.asdict(content), "name": name})
+def _with_name(content: Named[Any], name: _N) -> Named[_N]:
+    """A content with another name: what it states, or its commitment."""
+    return msgspec.structs.replace(content, name=name)
 
 
 def _name(commitment: bytes, shown: Mapping[bytes, bytes]) -> str:
@@ -620,7 +578,7 @@ def answer_message(invite: bytes, member: bytes, keys: bytes, anchor: bytes, pro
     return message("answer", invite, member, keys, anchor, proof)
 
 
-def checked_by_words(previous: bytes, invite: Invite) -> bytes:
+def checked_by_words(previous: bytes, invite: Invite[str]) -> bytes:
     """What ``check`` of an invitation is over: all that stands before, and the rest of it."""
     content = (
         invite.id,

@@ -64,7 +64,7 @@ def compose_invite(
     expires: int,
     shares: Sequence[Share],
     member: bytes = b"",
-) -> Invite:
+) -> Invite[str]:
     """An invitation to be signed as the next entry of the roster.
 
     Args:
@@ -170,7 +170,7 @@ def check_answer(roster: Roster, answer: Answer, now: int) -> Invitation:
     return found
 
 
-def admit(roster: Roster, answer: Answer, now: int) -> Standing:
+def admit(roster: Roster, answer: Answer, now: int) -> Standing[str]:
     """The standing of who answered, as they were invited, to be signed as the next entry.
 
     Raises:

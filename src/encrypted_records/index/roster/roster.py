@@ -207,7 +207,7 @@ class Roster:
                 kept.begin(content.dataset, Epoch(number, content.epoch, content.commitment))
             kept.end(content.dataset, number, content.epoch, content.ends)
 
-    def _standing(self, body: EntryBody, content: Standing, keys: MemberKeys | None) -> Member:
+    def _standing(self, body: EntryBody, content: Standing[str], keys: MemberKeys | None) -> Member:
         before = self.member(content.member)
         stands = before is not None and before.present
         if keys is None:

@@ -103,7 +103,7 @@ def load_keys(raw: bytes) -> MemberKeys | None:
         return None
 
 
-def _judge_invite(state: State, invite: Invite) -> Void | None:
+def _judge_invite(state: State, invite: Invite[str]) -> Void | None:
     if invite.id in state.invitations or invite.id in state.members:
         return Void.ID
     if not public_keys.signs_alone(invite.answer_key):
@@ -112,7 +112,7 @@ def _judge_invite(state: State, invite: Invite) -> Void | None:
 
 
 def _judge_standing(
-    state: State, found: bytes, time: int, content: Standing, keys: MemberKeys | None
+    state: State, found: bytes, time: int, content: Standing[str], keys: MemberKeys | None
 ) -> Void | None:
     before = state.member(content.member)
     stands = before is not None and before.present
@@ -135,7 +135,7 @@ def _judge_standing(
 
 
 def _judge_keys(
-    state: State, found: bytes, content: Standing, keys: MemberKeys | None, *, stands: bool
+    state: State, found: bytes, content: Standing[str], keys: MemberKeys | None, *, stands: bool
 ) -> Void | None:
     given = (content.keys, content.anchor, content.proof)
     if not any(given):
@@ -152,7 +152,7 @@ def is_of_another(state: State, member: bytes, keys: MemberKeys) -> bool:
     return any(state.holders.get(key, member) != member for key in keys.parts)
 
 
-def _judge_admission(state: State, time: int, content: Standing) -> Void | None:
+def _judge_admission(state: State, time: int, content: Standing[str]) -> Void | None:
     invitation = state.invitations.get(content.invitation)
     if invitation is None or not admits(state, invitation, content.member, time):
         return Void.INVITATION

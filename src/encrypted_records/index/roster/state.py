@@ -142,7 +142,7 @@ class Invitation:
     previous: bytes
     time: int
     inviter: bytes
-    content: Invite
+    content: Invite[str]
     admitted: int | None = None
     withdrawn: int | None = None
 

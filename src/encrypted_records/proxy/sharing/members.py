@@ -111,7 +111,7 @@ class Members:
                 draft.grant(before.member, dataset.dataset, keys)
 
 
-def restated(standing: Member, shares: Sequence[Share], *, owner: bool = False) -> Standing:
+def restated(standing: Member, shares: Sequence[Share], *, owner: bool = False) -> Standing[str]:
     """A member's standing with other shares or another role, under the keys that there are."""
     return Standing(
         standing.member,

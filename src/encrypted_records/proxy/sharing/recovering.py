@@ -142,7 +142,7 @@ def _find(roster: Roster, keyring: Keyring) -> Member:
     )
 
 
-def _standing(draft: Draft, member: bytes, name: str, keyring: Keyring) -> Standing:
+def _standing(draft: Draft, member: bytes, name: str, keyring: Keyring) -> Standing[str]:
     before = draft.roster.member(member)
     version = keyring.newest
     root = keyring.root(version)

@@ -41,7 +41,7 @@ _LONGEST_INVITATION = 8 * 86_400
 _OVER = "the invitation is over: used, withdrawn, declined, expired, or of somebody who left"
 
 
-def found(change: Change, body: EntryBody, content: form.Found) -> None:
+def found(change: Change, body: EntryBody, content: form.Found[str]) -> None:
     """The first entry: its signer is the first owner, and reaches everything.
 
     Raises:
@@ -77,7 +77,7 @@ def found(change: Change, body: EntryBody, content: form.Found) -> None:
     change.note(Action.ROSTER_FOUNDED, change.organization.url)
 
 
-def invite(change: Change, body: EntryBody, content: form.Invite, digest: bytes) -> None:
+def invite(change: Change, body: EntryBody, content: form.Invite[str], digest: bytes) -> None:
     """Open a seat, and have its invitation written to the address.
 
     Raises:
@@ -146,7 +146,7 @@ def _refuse_members(change: Change, address: str) -> None:
         )
 
 
-def admit(change: Change, body: EntryBody, content: form.Standing) -> None:
+def admit(change: Change, body: EntryBody, content: form.Standing[str]) -> None:
     """Take in the whole standing of a member: one who comes in, or whose rights or keys change.
 
     Raises:
@@ -186,7 +186,7 @@ def admit(change: Change, body: EntryBody, content: form.Standing) -> None:
     change.note(joins, ids.reference("users", member))
 
 
-def _keys_after(change: Change, content: form.Standing, before: Standing | None) -> bytes:
+def _keys_after(change: Change, content: form.Standing[str], before: Standing | None) -> bytes:
     """The keys of a member from this entry on."""
     stated = (content.keys, content.anchor, content.proof)
     if not any(stated):
@@ -201,7 +201,7 @@ def _keys_after(change: Change, content: form.Standing, before: Standing | None)
 
 
 def _require_way_in(
-    change: Change, body: EntryBody, content: form.Standing, *, is_in: bool
+    change: Change, body: EntryBody, content: form.Standing[str], *, is_in: bool
 ) -> None:
     """Check how the API comes to know somebody's keys who was not invited.
 
@@ -224,7 +224,7 @@ def _is_owner_here(change: Change, member: str) -> bool:
     return owners.filter(organization=change.organization).exists()
 
 
-def _take_seat(change: Change, body: EntryBody, content: form.Standing) -> None:
+def _take_seat(change: Change, body: EntryBody, content: form.Standing[str]) -> None:
     """
     Raises:
         Conflict: ``invitation_over``.
@@ -281,7 +281,9 @@ def _reached(change: Change, before: Standing | None) -> set[tuple[str, str | No
     return change.shares_of(before.member)
 
 
-def _keep(change: Change, content: form.Standing, keys: bytes, before: Standing | None) -> None:
+def _keep(
+    change: Change, content: form.Standing[str], keys: bytes, before: Standing | None
+) -> None:
     member = ids.to_text(content.member)
     expires = moment(content.expires) if content.expires else None
     is_owner, is_service = content.role == form.OWNER, content.type == form.SERVICE
@@ -329,7 +331,7 @@ def _single(share: form.Share) -> list[str | None]:
 def _concern(
     change: Change,
     member: str,
-    content: form.Standing,
+    content: form.Standing[str],
     reached: set[tuple[str, str | None]],
 ) -> None:
     """Remember of which datasets the member now needs a grant."""
