@@ -144,6 +144,20 @@ def test_the_audit_log_speaks_of_names_and_can_be_filtered(visitor: Visitor, sit
     expect(table).not_to_contain_text("schema")
     assert visitor.serious_flaws() == []
 
+    visitor.press("Show everything")
+    expect(table).to_contain_text("logged in")
+    census = page.get_by_label("of", exact=True).locator("option").nth(1).inner_text()
+    page.get_by_label("of", exact=True).select_option(census)
+    page.get_by_label("hide reading").check()
+    visitor.press("Filter")
+    page.wait_for_url("**without=records.read**")
+    expect(table).to_contain_text("made the schema People")
+    expect(table).not_to_contain_text("read records")
+    expect(page.get_by_label("hide reading")).to_be_checked()
+    page.get_by_label("until", exact=True).fill("2020-01-31")
+    visitor.press("Filter")
+    expect(page.get_by_text("Nothing yet.")).to_be_visible()
+
 
 def entry(minute: int, **changed: Any) -> dict[str, Any]:
     return {

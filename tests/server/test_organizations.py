@@ -288,9 +288,29 @@ def test_what_is_refused_or_undone_leaves_no_entry(owner: Account) -> None:
     assert entries(owner, "?action=dataset.changed") == []
 
 
-def test_an_unknown_action_is_refused(ada: Account) -> None:
-    refused = ada.call("GET", f"{ada.organization}audit-log/?action=nothing")
-    assert (refused.status, refused.flaws()) == (400, {"action": "invalid_parameter"})
+@pytest.mark.parametrize(
+    "asked",
+    ["action=nothing", "without=nothing", "user=nobody", "until=yesterday", "until=9999-12-31"],
+)
+def test_what_the_log_does_not_know_is_refused(ada: Account, asked: str) -> None:
+    refused = ada.call("GET", f"{ada.organization}audit-log/?{asked}")
+    name = asked.partition("=")[0]
+    assert (refused.status, refused.flaws()) == (400, {name: "invalid_parameter"})
+
+
+def test_the_log_is_read_of_one_person_without_an_action_and_until_a_day(
+    owner: Account, guest: Account
+) -> None:
+    join(owner, guest)
+    every = entries(owner)
+    assert {entry["email"] for entry in every} == {owner.email, guest.email}
+    me = owner.call("GET", "/api/users/self/").json()["url"].split("/")[-2]
+    assert entries(owner, f"?user={me}") == [e for e in every if e["email"] == owner.email]
+    without = [entry for entry in every if entry["action"] != "member.joined"]
+    assert entries(owner, "?without=member.joined") == without != every
+    day = every[0]["created"][:10]
+    assert entries(owner, f"?until={day}") == every
+    assert entries(owner, "?until=2020-01-31") == []
 
 
 # --- nothing of one organization is reached from outside ------------------------------------

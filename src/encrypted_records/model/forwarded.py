@@ -138,7 +138,7 @@ FORWARDED: tuple[Forwarded, ...] = (
     _list(f"{_ONE}invitations/"),
     _send("POST", f"{_ONE}invitations/"),
     Forwarded("DELETE", f"{_ONE}invitations/{{invitation}}/"),
-    _list(f"{_ONE}audit-log/", "action"),
+    _list(f"{_ONE}audit-log/", "action", "without", "user", "until"),
     _list("/api/invitations/"),
     Forwarded("DELETE", "/api/invitations/{invitation}/"),
     Forwarded("POST", "/api/invitations/{invitation}/accept/"),

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.responses import Response
 
 from encrypted_records.proxy.pages.audit_lines import ACTIONS, lines_of, names_of
 from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.widgets import is_day
 
 PAGE_ENTRIES = 100
+_ASKED = ("action", "without", "user", "until")
+
+
+def _takes(name: str, value: str, people: Mapping[str, str]) -> bool:
+    """Whether the log can be asked for this; an address may hold anything."""
+    match name:
+        case "action" | "without":
+            return value in ACTIONS
+        case "user":
+            return value in people
+    return is_day(value)
 
 
 async def start(visit: Visit) -> Response:
@@ -19,24 +33,28 @@ async def start(visit: Visit) -> Response:
 
 
 async def log(visit: Visit) -> Response:
-    """A page of entries. The address may hold where it begins, and the kind: that tells nothing."""
+    """A page of entries. The address may hold where it begins, the kind, a person and a day: that
+    tells nothing."""
     organization = await visit.ask("GET", f"/api/organizations/{visit.id}/")
     query = visit.request.query_params
     at = query.get("offset", "")
     offset = int(at) if at.isascii() and at.isdecimal() and len(at) < 9 else 0
-    action = query.get("action", "") if query.get("action", "") in ACTIONS else ""
+    members = await visit.every(f"/api/organizations/{visit.id}/members/")
+    people = {str(one["user"]).split("/")[-2]: str(one["email"]) for one in members}
+    asked = {name: value for name in _ASKED if _takes(name, value := query.get(name, ""), people)}
     entries = await visit.ask(
         "GET",
         f"/api/organizations/{visit.id}/audit-log/",
-        params={"limit": str(PAGE_ENTRIES), "offset": str(offset)}
-        | ({"action": action} if action else {}),
+        params={"limit": str(PAGE_ENTRIES), "offset": str(offset), **asked},
     )
     return visit.render(
         "audit.html",
         organization=organization,
+        people=people,
+        asked=asked,
+        more="".join(f"&{name}={value}" for name, value in asked.items()),
         lines=lines_of(entries["results"], await names_of(visit)),
         actions=ACTIONS,
-        action=action,
         shown=len(entries["results"]),
         count=entries["count"],
         offset=offset,

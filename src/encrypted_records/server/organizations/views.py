@@ -6,10 +6,13 @@ may leave.
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, cast
 
 from django.db import transaction
 from django.db.models import QuerySet
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics, mixins, serializers, status, viewsets
 from rest_framework.decorators import action
@@ -18,6 +21,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from encrypted_records.errors import BadInput, Flaw
+from encrypted_records.model import ids
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.api_tokens import READS, READS_ALL
@@ -190,7 +194,14 @@ class AuditLog(generics.ListAPIView[AuditEntry]):
     serializer_class = AuditEntrySerializer
     queryset = AuditEntry.objects.none()
 
-    @extend_schema(parameters=[OpenApiParameter("action", str, enum=list(Action))])
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("action", str, enum=list(Action)),
+            OpenApiParameter("without", str, enum=list(Action)),
+            OpenApiParameter("user", str),
+            OpenApiParameter("until", OpenApiTypes.DATE),
+        ]
+    )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return super().get(request, *args, **kwargs)
 
@@ -199,14 +210,39 @@ class AuditLog(generics.ListAPIView[AuditEntry]):
         entries = (
             AuditEntry.objects.filter(organization=owned).select_related("user").order_by("-pk")
         )
-        action = self.request.query_params.get("action")
-        return entries if action is None else entries.filter(action=_known(action))
+        query = self.request.query_params
+        if "action" in query:
+            entries = entries.filter(action=_known("action", query["action"]))
+        if "without" in query:
+            entries = entries.exclude(action=_known("without", query["without"]))
+        if "user" in query:
+            entries = entries.filter(user=_identifier(query["user"]))
+        if "until" in query:
+            entries = entries.filter(created__lt=_end_of_day(query["until"]))
+        return entries
 
 
-def _known(action: str) -> Action:
+def _known(name: str, action: str) -> Action:
     try:
         return Action(action)
     except ValueError:
-        detail = f"expected one of {', '.join(Action)}"
-        flaw = Flaw("invalid_parameter", detail, parameter="action")
-        raise BadInput("the parameter action is not valid", flaws=(flaw,)) from None
+        raise _invalid(name, f"expected one of {', '.join(Action)}") from None
+
+
+def _identifier(text: str) -> str:
+    if not re.fullmatch(ids.PATTERN, text):
+        raise _invalid("user", "expected an identifier of a user")
+    return text
+
+
+def _end_of_day(text: str) -> datetime:
+    """When the day is over, in UTC."""
+    try:
+        return datetime.combine(date.fromisoformat(text), time(), UTC) + timedelta(days=1)
+    except (ValueError, OverflowError):
+        raise _invalid("until", "expected a day, such as 2026-01-31") from None
+
+
+def _invalid(name: str, detail: str) -> BadInput:
+    flaw = Flaw("invalid_parameter", detail, parameter=name)
+    return BadInput(f"the parameter {name} is not valid", flaws=(flaw,))
