@@ -137,6 +137,22 @@ def test_the_editor_saves_a_rule_that_lets_records_go_only_once_that_is_confirme
     assert look(store)["retention"] == BY_DATE
 
 
+def test_the_page_of_a_rule_takes_another_one_and_says_first_what_goes(service: Service) -> None:
+    store = new_store(service, definition_of(None))
+    store.ingest(rows_by_date())
+    browser = logged_in(service, store.account)
+    page = f"/schemas/{store.schema_id}/retention/"
+    shown = browser.visit(page, do="keep", days="30", field="seen", stay="").body.decode()
+    assert "3 records would go at once by this rule" in shown
+    assert look(store)["retention"] is None
+    shown = browser.visit(page, do="keep", days="soon", field="seen", stay="")
+    assert (shown.status, b'value="soon"' in shown.body) == (400, True)
+    browser.visit(page, do="keep-and-let-go", days="30", field="seen", stay="")
+    assert look(store)["retention"] == BY_DATE
+    browser.visit(page, do="keep", days="30", field="seen", stay="always")
+    assert look(store)["retention"] is None
+
+
 def store_old(store: Store, folder: Path, names: Sequence[str], *, days: int) -> list[str]:
     """Records that a proxy stored so many days ago, as their ids say."""
     moment = int(time.time() * 1000) - days * DAY_MILLISECONDS

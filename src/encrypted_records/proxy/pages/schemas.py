@@ -14,9 +14,11 @@ from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.saved import forget_questions
 from encrypted_records.proxy.pages.schema_change import show_words
 from encrypted_records.proxy.pages.schema_form import TYPES, Draft, Row, draft_of
+from encrypted_records.proxy.pages.search_form import DATED, types_of
 
 #: The button that saves although a retention lets records go at once.
 _SAVE_AND_LET_GO = "save-and-let-go"
+_KEEP_AND_LET_GO = "keep-and-let-go"
 
 
 def _url(visit: Visit) -> str:
@@ -192,15 +194,56 @@ async def reseal(visit: Visit) -> Response:
 
 
 async def retention(visit: Visit) -> Response:
-    """Says for how long records stay and how many are old enough to go, and lets these go."""
+    """Says for how long records stay and how many are old enough to go, lets these go, and takes
+    another rule."""
+    if visit.text("do") in ("keep", _KEEP_AND_LET_GO):
+        return await _keep(visit)
     if visit.sends:
         right = {"clock_is_right": "true"} if visit.form.get("clock") == "right" else None
         await visit.ask("POST", f"{_url(visit)}retention/", params=right)
         return visit.go(f"/schemas/{visit.id}/retention/")
+    return await _show_retention(visit)
+
+
+async def _keep(visit: Visit) -> Response:
+    """Take the rule that the form has; one that lets records go at once, if that is confirmed."""
     schema = await visit.ask("GET", _url(visit))
-    dataset = await visit.ask("GET", schema["dataset"])
+    definition = {name: one for name, one in schema["schema"].items() if name != "retention"}
+    days, field = visit.text("days").strip(), visit.text("field")
+    if visit.text("stay") != "always":
+        rule: dict[str, Any] = {"field": field} if field else {}
+        # Another text than a number of days is refused with the rule.
+        rule["days"] = int(days) if days.isascii() and days.isdecimal() and len(days) < 9 else days
+        definition["retention"] = rule
+    try:
+        going = await _count_going(visit, definition)
+        if going and visit.text("do") != _KEEP_AND_LET_GO:
+            return await _show_retention(visit, going=going)
+        await visit.ask("PATCH", _url(visit), {"schema": definition})
+    except (BadInput, Conflict) as error:
+        return await _show_retention(visit, problem=error)
+    return visit.go(f"/schemas/{visit.id}/retention/")
+
+
+async def _show_retention(
+    visit: Visit, *, going: int = 0, problem: ErsError | None = None
+) -> Response:
+    schema = await visit.ask("GET", _url(visit))
     due = await visit.ask("GET", f"{_url(visit)}retention/")
-    return visit.render("retention.html", schema=schema, dataset=dataset, due=due)
+    rule = schema["schema"].get("retention") or {}
+    shown: dict[str, Any] = {
+        "schema": schema,
+        "dataset": await visit.ask("GET", schema["dataset"]),
+        "due": due,
+        "going": going,
+        "dated": [name for name, kind in types_of(schema["schema"]).items() if kind in DATED],
+        "days": visit.text("days") if visit.text("do") else str(rule.get("days", "")),
+        "field": visit.text("field") if visit.text("do") else rule.get("field", ""),
+        "stays": visit.text("stay") == "always" if visit.text("do") else not rule,
+    }
+    if problem is not None:
+        return visit.problem(problem, "retention.html", **shown)
+    return visit.render("retention.html", **shown)
 
 
 async def delete(visit: Visit) -> Response:
