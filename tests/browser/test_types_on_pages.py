@@ -92,7 +92,7 @@ def test_each_field_has_the_control_of_its_type_and_stores_what_it_says(clinic: 
     page.locator("#value-0").fill("Somebody")
     with page.expect_request(lambda request: request.method == "POST"):
         visitor.press("Save")
-    expect(page.locator(".notice.good")).to_have_text("The record is saved.")
+    expect(page.locator(".notice.good")).to_contain_text("The record is saved.")
     assert page.locator("dd.value").all_inner_texts() == ["Somebody", *expected[1:], "missing"]
 
 
@@ -111,10 +111,53 @@ def test_after_an_edit_and_a_deletion_the_filters_are_still_there(clinic: Clinic
     expect(page.locator(".found")).to_contain_text("20 records")
 
     visitor.open_record(3)
+    name = page.locator("#panel dd.value").first.inner_text()
     page.locator("#panel").get_by_role("link", name="Delete").click()
     visitor.press("Delete permanently")
-    expect(page.locator(".notice.good")).to_have_text("The record was deleted.")
+    expect(page.locator(".notice.good")).to_contain_text("The record was deleted.")
     expect(page.locator(".found")).to_contain_text("19 records")
+    assert visitor.serious_flaws() == []
+
+    visitor.press("Store it again, as a new record")
+    expect(page.locator(".notice.good")).to_have_text("The record is stored again.")
+    expect(page.locator("dd.value").first).to_have_text(name)
+    visitor.press("Back to the results")
+    expect(page.locator(".found")).to_contain_text("20 records")
+    expect(page.get_by_text("was deleted")).to_have_count(0)
+
+
+def test_an_edit_is_undone_unless_the_record_was_changed_since(clinic: Clinic) -> None:
+    visitor, page = clinic.visitor, clinic.visitor.page
+    clinic.go("search")
+    visitor.open_record(5)
+
+    def edit(name: str) -> None:
+        page.get_by_role("link", name="Edit", exact=True).click()
+        visitor.expect_heading("Edit a record of Visits")
+        page.locator("#value-0").fill(name)
+        visitor.press("Save")
+        expect(page.locator(".notice.good")).to_contain_text("The record is saved.")
+
+    before = page.locator("#panel dd.value").all_inner_texts()
+    edit("Written by mistake")
+    assert visitor.serious_flaws() == []
+    visitor.press("Undo")
+    expect(page.locator(".notice.good")).to_have_text("The record is as it was before.")
+    assert page.locator("dd.value").all_inner_texts() == before
+
+    edit("Written by mistake")
+    identifier = page.url.partition("/records/")[2].partition("/")[0]
+    changed = call(
+        "PATCH",
+        f"{visitor.site.proxy_url}/api/records/{identifier}/",
+        {"data": {"name": "By somebody else"}},
+        auth=clinic.account.auth,
+    )
+    assert changed.status == 200, changed.body
+    visitor.press("Undo")
+    expect(page.locator("main .problem")).to_contain_text("nothing was undone")
+    page.reload()
+    expect(page.locator("dd.value").first).to_have_text("By somebody else")
 
 
 def test_a_form_with_something_typed_is_not_left_without_a_question(clinic: Clinic) -> None:

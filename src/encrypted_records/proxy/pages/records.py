@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
 from starlette.responses import Response
 
 from encrypted_records import runtime
-from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords, PreconditionFailed
+from encrypted_records.errors import (
+    Conflict,
+    ErsError,
+    Flaw,
+    InvalidRecords,
+    NotFound,
+    PreconditionFailed,
+)
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import sealed_values
 from encrypted_records.proxy.pages.page import Visit, page
@@ -37,6 +44,7 @@ async def show(visit: Visit) -> Response:
         "record.html",
         record=record,
         done=visit.desk.take(("done", visit.id), str) or "",
+        undoable=visit.desk.find(("before", visit.id), Replaced) is not None,
         rounded=visit.desk.take(("rounded", visit.id), list) or [],
         schema=schema,
         sealed=sealed.get(record["id"], {}),
@@ -119,6 +127,14 @@ class Versions:
     kept: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What an edit has replaced, by field, None for missing; ``etag`` is the record's since."""
+
+    data: dict[str, Any] = field(repr=False)
+    etag: str
+
+
 async def edit(visit: Visit) -> Response:
     """Sends only the fields that were changed, for the version of the record that was shown.
 
@@ -139,6 +155,9 @@ async def edit(visit: Visit) -> Response:
         if changed:
             matching = {"if-match": etag} if etag else {}
             stored = await visit.answer("PATCH", _url(visit), {"data": changed}, headers=matching)
+            before = {name: record["data"].get(name) for name in changed}
+            kept = Replaced(before, stored.header("etag"))
+            visit.desk.put(("before", visit.id), kept)
             return _go_to(visit, visit.id, stored.json(), "saved")
     except PreconditionFailed:
         answer = await visit.answer("GET", _url(visit))
@@ -178,6 +197,24 @@ def _stored(record: dict[str, Any]) -> dict[str, str]:
     return {name: words.plain(value) for name, value in record["data"].items()}
 
 
+async def undo(visit: Visit) -> Response:
+    """Write back what the last edit has replaced, if nobody has changed the record since."""
+    before = visit.desk.find(("before", visit.id), Replaced)
+    if before is None:
+        raise NotFound("there is nothing to undo here", hint="edit the record instead")
+    matching = {"if-match": before.etag}
+    try:
+        await visit.answer("PATCH", _url(visit), {"data": before.data}, headers=matching)
+    except PreconditionFailed:
+        raise Conflict(
+            "somebody has changed this record since, so nothing was undone",
+            hint="load the page again, and edit the record",
+        ) from None
+    visit.desk.take(("before", visit.id), Replaced)
+    visit.desk.put(("done", visit.id), "as it was before")
+    return visit.go(f"/records/{visit.id}/{_query(visit)}")
+
+
 async def delete(visit: Visit) -> Response:
     record = await visit.ask("GET", _url(visit))
     schema = record["schema"].split("/")[-2]
@@ -197,7 +234,20 @@ async def delete(visit: Visit) -> Response:
     how = {"erase": "true"} if visit.text("erase") else None
     await visit.ask("DELETE", _url(visit), params=how)
     visit.desk.put(("deleted", schema), visit.id)
+    if how is None:
+        visit.desk.put(("gone", schema), record["data"])
     return visit.go(f"/schemas/{schema}/search/{_query(visit)}")
+
+
+async def put_back(visit: Visit) -> Response:
+    """Store what the record had that was deleted here last, as a new one."""
+    data = visit.desk.find(("gone", visit.id), dict)
+    if data is None:
+        raise NotFound("there is nothing to put back here")
+    body = [{"schema": f"/api/schemas/{visit.id}/", "data": data}]
+    (made,) = (await visit.answer("POST", "/api/records/ingest/", body)).json()
+    visit.desk.take(("gone", visit.id), dict)
+    return _go_to(visit, made["id"], made, "stored again")
 
 
 def _names(schema: dict[str, Any]) -> list[str]:
@@ -247,5 +297,7 @@ routes = [
     page("/schemas/{id}/add/", add, methods=("GET", "POST")),
     page("/records/{id}/", show),
     page("/records/{id}/edit/", edit, methods=("GET", "POST")),
+    page("/schemas/{id}/put-back/", put_back, methods=("POST",)),
+    page("/records/{id}/undo/", undo, methods=("POST",)),
     page("/records/{id}/delete/", delete, methods=("GET", "POST")),
 ]

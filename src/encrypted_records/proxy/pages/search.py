@@ -99,6 +99,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "query": on.query,
         "q": on.name,
         "deleted": visit.desk.take(("deleted", visit.id), str) is not None,
+        "gone": visit.desk.find(("gone", visit.id), dict) is not None,
         "edited": on.edited,
         "opens": not visit.sends,
         "found": answer,
