@@ -145,8 +145,8 @@ def test_the_page_of_a_rule_takes_another_one_and_says_first_what_goes(service: 
     shown = browser.visit(page, do="keep", days="30", field="seen", stay="").body.decode()
     assert "3 records would go at once by this rule" in shown
     assert look(store)["retention"] is None
-    shown = browser.visit(page, do="keep", days="soon", field="seen", stay="")
-    assert (shown.status, b'value="soon"' in shown.body) == (400, True)
+    refused = browser.visit(page, do="keep", days="soon", field="seen", stay="")
+    assert (refused.status, b'value="soon"' in refused.body) == (400, True)
     browser.visit(page, do="keep-and-let-go", days="30", field="seen", stay="")
     assert look(store)["retention"] == BY_DATE
     browser.visit(page, do="keep", days="30", field="seen", stay="always")
