@@ -30,6 +30,7 @@ OURS = re.compile(r"encrypted-records-(api|proxy):(.+)")
 #: Of these files alone, not settings of the service.
 OF_CADDY = {"ERS_NAME", "ERS_UPSTREAM"}
 DATA = "/var/lib/encrypted-records"
+ALERTS = DEPLOY / "monitoring" / "alerts.yaml"
 
 
 def options(command: str) -> set[str]:
@@ -244,3 +245,25 @@ def test_secrets_stand_in_no_file_but_as_a_word_to_replace() -> None:
     for path in FILES:
         for url in re.findall(r"\w+(?:\+tls)?://[^\s\"/]*:[^\s\"/]*@", path.read_text()):
             assert url.endswith(":PASSWORD@"), path
+
+
+def filled(text: str, labels: dict[str, str]) -> str:
+    """An annotation of an alert, as it is raised with these labels."""
+    return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: labels[found[1]], text)
+
+
+def test_each_alert_is_tested_with_the_words_that_it_has() -> None:
+    rules = {one["alert"]: one for one in documents(ALERTS)[0]["groups"][0]["rules"]}
+    (tests,) = documents(ALERTS.with_name("alerts.test.yaml"))
+    assert tests["rule_files"] == [ALERTS.name]
+    raised = set()
+    for one in (one for test in tests["tests"] for one in test["alert_rule_test"]):
+        rule = rules[one["alertname"]]
+        for told in one["exp_alerts"]:
+            raised.add(one["alertname"])
+            texts = rule["annotations"].items()
+            assert told["exp_annotations"] == {
+                name: filled(text, told["exp_labels"]) for name, text in texts
+            }
+            assert rule["labels"].items() <= told["exp_labels"].items()
+    assert raised == rules.keys()
