@@ -52,7 +52,8 @@ async def show(session: CommandSession, schema: str, output: Output) -> None:
 @click.option(
     "--clock-is-right",
     is_flag=True,
-    help="Delete by the proxy's clock although it went ahead: it is right.",
+    help="Confirm the proxy's clock, and delete the records that are held back because it went"
+    " ahead.",
 )
 @connected(organization=True)
 @takes_output
@@ -66,10 +67,10 @@ async def run(
     """Delete the records that are older than their schema's signed definition lets them be; without
     SCHEMA, in every schema that has such a rule; those that cannot be read here are named. Proxies
     do it by themselves once a day, when somebody who may write searches or stores there; where
-    nobody comes by, have cron do it, with a service's string. What was deleted is erased later, as
-    after any deletion. After the clock of the proxy's machine went ahead, or the machine was off
+    nobody comes by, have cron do it, with a service's secret key. Deleted records are erased later,
+    as after any deletion. After the clock of the proxy's machine went ahead, or the machine was off
     for more than a day, those days make no record older until the proxy has run for a day, or
-    somebody says that the clock is right. Records that are held back so are counted (held), and the
+    --clock-is-right confirms the clock. Records that are held back so are counted (held), and the
     exit code is 4.
 
     \b

@@ -39,7 +39,7 @@ _SHARED: dict[str, Part] = {
 }
 _DUE = object_of({**_SHARED, "records": NUMBER})
 _RIGHT = parameter(
-    "query", "clock_is_right", FLAG, "delete by the clock although it went ahead: it is right"
+    "query", "clock_is_right", FLAG, "confirm the clock: delete also what it holds back"
 )
 _DONE = object_of({**_SHARED, "deleted": NUMBER})
 
