@@ -179,7 +179,7 @@ class Settings:
     access: str = field(
         default="auto",
         metadata=_row(
-            "What opens a keyring: that the API knows its user (api), or also a device that was"
+            "Access to keyrings: for users whom the API knows (api), or only with a device that was"
             " taken in (device). auto: device if others can reach the proxy, else api.",
             click.Choice(["auto", "api", "device"]),
         ),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("slug", "name", "id", "created")
 _FOUND = ("slug", "name", "count", "note")
 _slug = click.option("--slug", help="Short name for addresses; made from the name if left out.")
-_description = click.option("--description", help="What it holds.")
+_description = click.option("--description", help="Description of the dataset.")
 get_or_create_option = click.option(
     "--get-or-create", is_flag=True, help="If there is one of this slug or name, show that."
 )

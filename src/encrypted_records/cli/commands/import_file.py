@@ -117,7 +117,9 @@ def takes_reading(command: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapped: Callable[..., Any] = call
     for option in (
-        click.option("--time-zone", metavar="ZONE", help="Of times without one: Europe/Berlin."),
+        click.option(
+            "--time-zone", metavar="ZONE", help="Time zone of times without one: Europe/Berlin."
+        ),
         click.option("--leave-out", multiple=True, metavar="COLUMN", help="Do not store it."),
         click.option("--rename", multiple=True, metavar="OLD=NEW", help="Another field name."),
         click.option(
@@ -146,7 +148,7 @@ def takes_reading(command: Callable[..., Any]) -> Callable[..., Any]:
             "--header-row", type=click.IntRange(0), help="The row with the names; 0: none has them."
         ),
         click.option("--encoding", metavar="NAME", help="The charset, such as cp1252."),
-        click.option("--delimiter", metavar="MARK", help="Of a file: , ; tab or pipe."),
+        click.option("--delimiter", metavar="MARK", help="Delimiter of the file: , ; tab or pipe."),
     ):
         wrapped = option(wrapped)
     return wrapped

@@ -33,7 +33,7 @@ from encrypted_records.errors import Conflict, ErsError
 
 _COLUMNS = ("slug", "name", "id", "dataset", "created")
 _slug = click.option("--slug", help="Short name for addresses; made from the name if left out.")
-_description = click.option("--description", help="What its records are.")
+_description = click.option("--description", help="Description of its records.")
 _FILE = click.Path(allow_dash=True, dir_okay=False)
 
 

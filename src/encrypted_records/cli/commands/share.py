@@ -52,7 +52,7 @@ def share() -> None:
 
 @share.command("list", short_help="Show who reads and writes what.")
 @click.argument("dataset", required=False)
-@click.option("--schema", help="Who reads this schema of it.")
+@click.option("--schema", help="Only who reads this schema of it.")
 @connected(organization=True)
 @takes_output
 async def list_(

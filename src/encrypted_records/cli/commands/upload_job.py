@@ -131,7 +131,8 @@ def takes_upload(command: Command) -> Command:
         click.option(
             "--on-conflict",
             type=click.Choice(["fail", "skip", "replace"]),
-            help="Of rows with values of unique fields that others have; as rows that do not fit.",
+            help="Treatment of rows whose values of unique fields others have (default: as rows"
+            " that do not fit).",
         ),
         click.option("--skip-invalid", is_flag=True, help="Store the good rows, list the others."),
         click.option("--batch-size", type=click.IntRange(1, 1000), help="Unit of progress; 10."),
@@ -140,7 +141,7 @@ def takes_upload(command: Command) -> Command:
             "--schema",
             cls=ProfileOption,
             metavar="NAME",
-            help="Of CSV, and of records that name none.",
+            help="Schema of CSV, and of records that name none.",
         ),
         click.argument("file", type=click.Path(allow_dash=True, dir_okay=False)),
     ):

@@ -26,11 +26,11 @@ _WORDS = 24
 
 
 @click.command(short_help="Have this machine taken in.")
-@click.option("--name", metavar="NAME", help="What it is called in the list; else its host name.")
+@click.option("--name", metavar="NAME", help="Name in the list (default: its host name).")
 @click.option(
     "--by",
     type=click.Choice(list(_WAYS)),
-    help="What is typed, where its form does not say; and not to go by the door.",
+    help="Kind of secret that you type, where its form does not tell; the door is not used then.",
 )
 @click.option(
     "--new",

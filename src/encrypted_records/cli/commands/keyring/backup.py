@@ -22,7 +22,7 @@ _ASKED = 3
 
 @click.command(short_help="Show recovery phrases, to write them down.")
 @click.option("--force", is_flag=True, help="Print the words even where that is no terminal.")
-@click.option("--all", "everything", is_flag=True, help="Of all versions, confirmed ones too.")
+@click.option("--all", "everything", is_flag=True, help="Show all versions, confirmed ones too.")
 @click.option(
     "--file",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -38,7 +38,7 @@ from encrypted_records.client.sdk.measures import name_measures
     metavar="FIELDS",
     help="A result for each value of these; of dates also year(F), month(F), week(F), day(F).",
 )
-@click.option("--order", help="Of groups: value, -value, count or -count.")
+@click.option("--order", help="Order of groups: value, -value, count or -count.")
 @click.option("--limit", type=click.IntRange(0), help="At most so many groups; 100 if left out.")
 @connected(organization=True)
 @takes_output
