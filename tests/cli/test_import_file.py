@@ -266,6 +266,87 @@ def test_an_import_whose_rows_did_not_fit_is_repeated_when_they_do(
     assert said.one["total"] == 101
 
 
+def test_the_next_file_is_read_as_the_one_before_and_another_form_is_refused_with_its_option(
+    ers: Ers, dataset: str, tmp_path: Path
+) -> None:
+    january, february, march = (tmp_path / f"{name}.csv" for name in ("jan", "feb", "mar"))
+    january.write_text("Nr;Umsatz;Tag\n0001;1.234,50;03.11.2024\n0002;12,25;21.12.2024\n")
+    said = ers.done("import", january, "--dataset", dataset, "--yes")
+    schema = f"{dataset}/jan"
+    assert "The reading is kept; the next file: ers import FILE --schema " in said.err
+    assert f"/{schema}" in said.err.splitlines()[-1]
+    kept = json.loads(ers.done("schema", "get", schema, "--reading").out)
+    assert kept["columns"][1]["decimal"] == ","
+
+    february.write_text("Tag;Nr;Umsatz\n01.02.2025;0003;1.500\n02.02.2025;0004;7,5\n")
+    said = ers.done("import", february, "--schema", schema)
+    assert "the columns come in another order" in said.err
+    assert "Rewritten: Tag 2, Umsatz 2." in said.err
+    assert {row["Nr"]: row["Umsatz"] for row in stored(ers, schema)} == {
+        "0001": Decimal("1234.50"),
+        "0002": Decimal("12.25"),
+        "0003": Decimal("1500.00"),
+        "0004": Decimal("7.50"),
+    }
+
+    march.write_text("Nr;Netto;Tag\n0005;1,500.25;03.03.2025\n0006;k.A.;04.03.2025\n")
+    said = ers("import", march, "--schema", schema)
+    assert said.code == 2
+    assert "the column 'Netto' is new: is it 'Umsatz'?; the column 'Umsatz' is missing" in said.err
+    assert "--rename Netto=Umsatz reads this file" in said.err
+    said = ers("import", march, "--schema", schema, "--rename", "Netto=Umsatz")
+    assert said.code == 2
+    assert "Netto has decimal points, the kept reading has commas" in said.err
+    assert "--decimal Netto=." in said.err
+    assert len(stored(ers, schema)) == 4
+    options = ("--rename", "Netto=Umsatz", "--decimal", "Netto=.", "--null", "Netto=k.A.")
+    said = ers.done("import", march, "--schema", schema, *options, "--keep")
+    assert "Empty: Umsatz 1." in said.err
+    kept = json.loads(ers.done("schema", "get", schema, "--reading").out)
+    assert [one["source"] for one in kept["columns"]] == ["Nr", "Netto", "Tag"]
+    said = ers("import", march, "--schema", schema)
+    assert (said.code, "stored this file" in said.err) == (4, True), said.err
+    assert len(stored(ers, schema)) == 6
+
+
+def test_a_reading_can_be_given_as_a_file_and_left_aside(
+    ers: Ers, dataset: str, tmp_path: Path
+) -> None:
+    path, recipe = tmp_path / "a.csv", tmp_path / "reading.json"
+    path.write_text("id;n\n1;1,5\n2;2,5\n")
+    ers.done("import", path, "--dataset", dataset, "--yes", "--type", "id=text")
+    schema = f"{dataset}/a"
+    recipe.write_text(ers.done("schema", "get", schema, "--reading").out)
+    path.write_text("id;n\n3;1,5\n4;2,5\n")
+    ers.done("import", path, "--dataset", dataset, "--name", "b", "--yes", "--reading", recipe)
+    assert stored(ers, f"{dataset}/b")[0] == {"id": "3", "n": Decimal("1.50")}
+    path.write_text("id;n\n5;1.5\n6;2.5\n")
+    assert ers("import", path, "--schema", schema).code == 2
+    assert ers("import", path, "--schema", schema, "--reading", "none").code == 2  # nobody looks
+    ers.done("import", path, "--schema", schema, "--reading", "none", "--yes")
+    assert {row["id"] for row in stored(ers, schema)} == {"1", "2", "5", "6"}
+    assert ers("import", path, "--schema", schema, "--reading", tmp_path / "none").code == 2
+
+
+def test_decimals_that_a_field_does_not_keep_are_rounded_only_if_that_is_said(
+    ers: Ers, dataset: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,n\n1,1.5\n2,2.5\n")
+    ers.done("import", path, "--dataset", dataset, "--yes")
+    schema = f"{dataset}/a"
+    path.write_text("id,n\n3,1.125\n4,2.135\n")
+    said = ers("import", path, "--schema", schema)
+    assert (said.code, "row 1, n: has more than 2 decimals" in said.err) == (6, True)
+    said = ers.done("import", path, "--schema", schema, "--round")
+    assert said.one["rounded"] == {"n": 2}
+    assert sorted(row["n"] for row in stored(ers, schema)) == [
+        *map(Decimal, ("1.12", "1.50", "2.14", "2.50"))
+    ]
+    path.write_text("id,n\n5,1.135\n")
+    assert ers("import", path, "--schema", schema).code == 6  # it was said of one file
+
+
 def write_table(folder: Path, *, first: int = 1000) -> Path:
     path = folder / "people.csv"
     rows = [f"{number};{'name' * 20};{number},5" for number in range(first, first + 1000)]

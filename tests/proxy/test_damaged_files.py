@@ -30,7 +30,9 @@ LOSSES = {
     "access.sqlite3": "every device is then unknown",
     "heads.sqlite3": "no longer notices if the API's data is older",
     "jobs.sqlite3": "batch jobs are then forgotten",
-    "questions.sqlite3": "questions that were saved by name are then gone",
+    "questions.sqlite3": (
+        "questions that were saved by name and readings that were kept are then gone"
+    ),
     "uploads.sqlite3": "resumable uploads under way are then forgotten",
 }
 

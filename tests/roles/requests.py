@@ -373,6 +373,10 @@ _MAKERS: dict[str, Callable[[Stage, str], Sent]] = {
     "POST /api/readings/detect/": lambda stage, role: Sent(
         "/api/readings/detect/", b"name\nAda\n", {"Content-Type": "application/octet-stream"}
     ),
+    "PUT /api/schemas/{id}/reading/": _at(
+        "/api/schemas/{id}/reading/",
+        lambda _: {"columns": [{"source": "Name", "name": "name"}]},
+    ),
     "POST /api/schemas/preview/": _at(
         "/api/schemas/preview/",
         lambda _: {"schema": DEFINITION, "sample": "name\nAda\n", "format": "csv"},
@@ -387,6 +391,7 @@ _MAKERS: dict[str, Callable[[Stage, str], Sent]] = {
     "GET /api/jobs/{id}/about/": _job("about/"),
     "GET /api/jobs/{id}/bad-rows/": _job("bad-rows/"),
     "GET /api/jobs/{id}/errors/": _job("errors/"),
+    "GET /api/jobs/{id}/reading/": _job("reading/"),
     "GET /api/jobs/{id}/records/": _job("records/"),
     "DELETE /api/jobs/{id}/records/": _job("records/?confirm=1"),
     "GET /api/ws/jobs/{id}/": _socket,

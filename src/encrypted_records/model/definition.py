@@ -323,6 +323,12 @@ class SchemaDefinition:
         next_id = before.next_id + len(new)
         return distinct and ids == list(range(before.next_id, next_id)) and self.next_id == next_id
 
+    def as_rounding(self) -> SchemaDefinition:
+        """The definition for a sender who wants decimals that a field does not keep rounded. Its
+        text and its digest stay."""
+        fields = {name: replace(spec, exact=False) for name, spec in self.fields.items()}
+        return replace(self, fields=fields)
+
     def renamed_since(self, before: SchemaDefinition) -> dict[str, str]:
         """The names of fields that had another one in ``before``, and that one."""
         every = ((spec, before.by_id.get(spec.id)) for spec in self.fields.values())

@@ -1,8 +1,8 @@
-"""Questions that somebody saves by name, or makes a link to: ``questions.sqlite3`` in the proxy's
-folder.
+"""Questions that somebody saves by name, or makes a link to, and the reading of files that somebody
+keeps for a schema: ``questions.sqlite3`` in the proxy's folder.
 
-- What is asked, and the name, are sealed under the user's keyring (docs/SPEC.md, section 16), and
-  padded. The file says whose question of which schema it is, and nothing else.
+- Questions, their names and readings are sealed under the user's keyring (docs/SPEC.md, section
+  16), and padded. The file says whose they are, and of which schema, and nothing else.
 - A question of a link is sealed under the link's own secret, which is not kept (section 16.1):
   everybody who has the link can open it. The file says of which schema it is, and who made it.
 - The API never hears of them.
@@ -21,8 +21,10 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.crypto.format import NONCE_BYTES
+from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.links import LinkSecret
 from encrypted_records.errors import BadInput, DoesNotOpen, KeyMissing, NotFound
+from encrypted_records.ingest.reading.recipe import MAX_BYTES
 from encrypted_records.model.ids import new_id
 from encrypted_records.proxy.disk.sqlite import Database
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -42,6 +44,13 @@ CREATE TABLE IF NOT EXISTS link (
     schema BLOB NOT NULL,
     sealed BLOB NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS reading (
+    user BLOB NOT NULL,
+    schema BLOB NOT NULL,
+    id BLOB NOT NULL,
+    sealed BLOB NOT NULL,
+    PRIMARY KEY (user, schema)
+) WITHOUT ROWID;
 """
 _VERSION = struct.Struct(">I")
 _LENGTH = struct.Struct(">I")
@@ -55,6 +64,9 @@ MOST_NAME = 100
 MOST_BYTES = 64 << 10
 #: What is sealed is a multiple of this, in bytes.
 PAD_BYTES = 512
+
+#: What the place of a reading has behind the id of its schema, in what is authenticated.
+_READING = b"reading"
 
 #: Names and values of a form's fields.
 Form = list[tuple[str, str]]
@@ -87,8 +99,8 @@ class QuestionStore:
             path,
             _TABLE,
             code="proxy_store_failed",
-            message="what this proxy knows of saved questions cannot be read or written",
-            loss="questions that were saved by name are then gone",
+            message="saved questions and kept readings cannot be read or written",
+            loss="questions that were saved by name and readings that were kept are then gone",
         )
 
     def find_all(self, user: bytes, schema: bytes) -> SealedQuestions:
@@ -115,6 +127,7 @@ class QuestionStore:
     def delete_all(self, user: bytes, schema: bytes) -> None:
         with self._database.asking() as database:
             database.execute("DELETE FROM question WHERE user = ? AND schema = ?", (user, schema))
+            database.execute("DELETE FROM reading WHERE user = ? AND schema = ?", (user, schema))
 
     def delete(self, identifier: bytes, user: bytes, schema: bytes) -> bool:
         """Whether there was one."""
@@ -157,6 +170,29 @@ class QuestionStore:
             ).fetchone()
         return None if found is None else bytes(found[0])
 
+    def find_reading(self, user: bytes, schema: bytes) -> tuple[bytes, bytes] | None:
+        """Identifier and sealed reading."""
+        with self._database.asking() as database:
+            found = database.execute(
+                "SELECT id, sealed FROM reading WHERE user = ? AND schema = ?", (user, schema)
+            ).fetchone()
+        return None if found is None else (bytes(found[0]), bytes(found[1]))
+
+    def put_reading(self, identifier: bytes, user: bytes, schema: bytes, sealed: bytes) -> None:
+        with self._database.writing() as database:
+            database.execute(
+                "INSERT OR REPLACE INTO reading (user, schema, id, sealed) VALUES (?, ?, ?, ?)",
+                (user, schema, identifier, sealed),
+            )
+
+    def delete_reading(self, user: bytes, schema: bytes) -> bool:
+        """Whether there was one."""
+        with self._database.asking() as database:
+            deleted = database.execute(
+                "DELETE FROM reading WHERE user = ? AND schema = ?", (user, schema)
+            )
+            return deleted.rowcount > 0
+
     def close(self) -> None:
         self._database.close()
 
@@ -197,6 +233,49 @@ def _first_that_works() -> bytes:
     """No identifier of a link that works is less."""
     made = max(0, int((runtime.wall() - LINK_DAYS * 86_400) * 1000))
     return made.to_bytes(6, "big")
+
+
+class KeptReadings:
+    """The reading that each user keeps for each schema, as the JSON of a recipe.
+
+    Every method raises Closed where the keyring is locked, and as :class:`QuestionStore`.
+    """
+
+    def __init__(self, store: QuestionStore, keyrings: Keyrings) -> None:
+        self._store = store
+        self._keyrings = keyrings
+
+    async def find(self, holder: Holder, schema: bytes) -> bytes | None:
+        """
+        Raises:
+            DoesNotOpen, KeyMissing: another keyring has sealed it.
+        """
+        found = await runtime.in_thread(self._store.find_reading, holder.user, schema)
+        if found is None:
+            return None
+        identifier, sealed = found
+        keyring = await runtime.in_thread(self._keyrings.of, holder)
+        return _open(keyring, identifier, sealed, schema + _READING)
+
+    async def keep(self, holder: Holder, schema: bytes, reading: bytes) -> None:
+        """Keep a reading, instead of the one before."""
+        identifier = new_id()
+        keyring = await runtime.in_thread(self._keyrings.of, holder)
+        sealed = _seal(keyring, identifier, _pad(reading, MAX_BYTES), schema + _READING)
+        put = self._store.put_reading
+        await runtime.in_thread(put, identifier, holder.user, schema, sealed)
+
+    async def forget(self, holder: Holder, schema: bytes) -> None:
+        """
+        Raises:
+            NotFound: there is none.
+        """
+        if not await runtime.in_thread(self._store.delete_reading, holder.user, schema):
+            raise no_reading()
+
+
+def no_reading() -> NotFound:
+    return NotFound("no reading is kept for this schema")
 
 
 class SavedQuestions:
@@ -259,7 +338,7 @@ class SavedQuestions:
             raise NotFound("there is no such question")
 
     async def forget_schemas(self, user: bytes, schemas: Iterable[bytes]) -> None:
-        """Delete a user's questions of schemas that the user has deleted."""
+        """Delete a user's questions and readings of schemas that the user has deleted."""
         for schema in schemas:
             await runtime.in_thread(self._store.delete_all, user, schema)
 
@@ -292,31 +371,42 @@ class SavedQuestions:
             raise BadInput("another question has this name already", hint="choose another name")
         padded = _pad(msgspec.msgpack.encode((name, question.form)))
         keyring = self._keyrings.of(holder)
-        version, nonce = keyring.newest, runtime.random_bytes(NONCE_BYTES)
-        key = keyring.root(version).question(question.id, version)
-        sealed = _VERSION.pack(version) + nonce + key.encrypt(nonce, padded, schema)
-        return question.id, sealed
+        return question.id, _seal(keyring, question.id, padded, schema)
 
     def _open(
         self, holder: Holder, schema: bytes, identifier: bytes, sealed: bytes
     ) -> SavedQuestion:
-        begin = _VERSION.size + NONCE_BYTES
-        if len(sealed) < begin:
-            raise DoesNotOpen("a saved question is cut short")
-        (version,) = _VERSION.unpack_from(sealed)
-        key = self._keyrings.of(holder).root(version).question(identifier, version)
-        padded = key.decrypt(sealed[_VERSION.size : begin], sealed[begin:], schema)
-        name, form = _content.decode(_cut(padded))
+        plain = _open(self._keyrings.of(holder), identifier, sealed, schema)
+        name, form = _content.decode(plain)
         return SavedQuestion(identifier, name, form)
 
 
-def _pad(plain: bytes) -> bytes:
+def _seal(keyring: Keyring, identifier: bytes, padded: bytes, place: bytes) -> bytes:
+    version, nonce = keyring.newest, runtime.random_bytes(NONCE_BYTES)
+    key = keyring.root(version).question(identifier, version)
+    return _VERSION.pack(version) + nonce + key.encrypt(nonce, padded, place)
+
+
+def _open(keyring: Keyring, identifier: bytes, sealed: bytes, place: bytes) -> bytes:
+    """
+    Raises:
+        DoesNotOpen, KeyMissing: it was altered, or another keyring has sealed it.
+    """
+    begin = _VERSION.size + NONCE_BYTES
+    if len(sealed) < begin:
+        raise DoesNotOpen("a saved question or a kept reading is cut short")
+    (version,) = _VERSION.unpack_from(sealed)
+    key = keyring.root(version).question(identifier, version)
+    return _cut(key.decrypt(sealed[_VERSION.size : begin], sealed[begin:], place))
+
+
+def _pad(plain: bytes, most: int = MOST_BYTES) -> bytes:
     """
     Raises:
         BadInput: it is too long.
     """
-    if len(plain) > MOST_BYTES:
-        raise BadInput("this question is too long to be saved")
+    if len(plain) > most:
+        raise BadInput("this is too long to be saved")
     framed = _LENGTH.pack(len(plain)) + plain
     return framed + bytes(-len(framed) % PAD_BYTES)
 

@@ -47,7 +47,7 @@ from encrypted_records.proxy.process.turns import Turns
 from encrypted_records.proxy.retention.clocks import NOTE_SECONDS, WatchedClock
 from encrypted_records.proxy.retention.daily import DailyRetention
 from encrypted_records.proxy.retention.service import Retainer
-from encrypted_records.proxy.saved_questions import QuestionLinks, SavedQuestions
+from encrypted_records.proxy.saved_questions import KeptReadings, QuestionLinks, SavedQuestions
 from encrypted_records.proxy.schemas.signing import SchemaSigning
 from encrypted_records.proxy.schemas.standings import Standings
 from encrypted_records.proxy.schemas.states import Schemas
@@ -165,6 +165,7 @@ class Services:
     turns: Turns
     saved_questions: SavedQuestions
     question_links: QuestionLinks
+    kept_readings: KeptReadings
     cookie_name: str
     identity: Identity
     #: between two sweeps of what ended jobs have left
@@ -397,6 +398,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         turns=Turns(crowd.was_busy),
         saved_questions=SavedQuestions(stores.questions, identity.keyrings),
         question_links=QuestionLinks(stores.questions),
+        kept_readings=KeptReadings(stores.questions, identity.keyrings),
         cookie_name=cookie_name(settings.port),
         identity=identity,
     )

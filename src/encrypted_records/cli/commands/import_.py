@@ -25,8 +25,10 @@ _URL = "ERS_IMPORT_URL"
 
 @click.command("import", short_help="Make a schema of a file or a table, and store its rows.")
 @click.argument("source", required=False)
-@click.option("--table", metavar="NAME", help="Of PostgreSQL: people, or sales.orders.")
-@click.option("--key", multiple=True, metavar="COLUMN", help="Instead of its primary key.")
+@click.option("--table", metavar="NAME", help="Table of PostgreSQL: people, or sales.orders.")
+@click.option(
+    "--key", multiple=True, metavar="COLUMN", help="Column that orders it, not its primary key."
+)
 @click.option(
     "--dataset",
     cls=ProfileOption,
@@ -34,6 +36,11 @@ _URL = "ERS_IMPORT_URL"
     help="Where to make the schema; created if missing. The database's name if left out.",
 )
 @click.option("--name", help="Name of the new schema; the table's if left out.")
+@click.option(
+    "--schema",
+    metavar="NAME",
+    help="A schema that there is, for a further file like the one before.",
+)
 @click.option(
     "--page-rows",
     type=click.IntRange(1, 100_000),
@@ -54,6 +61,7 @@ async def import_(
     key: tuple[str, ...],
     dataset: str | None,
     name: str | None,
+    schema: str | None,
     page_rows: int,
     skip_invalid: bool,
     yes: bool,
@@ -70,6 +78,10 @@ async def import_(
     Of the others, fields have the types that are declared there, and columns that must not be
     null are required.
 
+    The reading of a file of CSV is kept for its schema. With --schema, the next file is read in
+    the same way; where it differs in what may change values, nothing is stored, and the options
+    that take it are named.
+
     A file of CSV is stored whole or not at all, the others page by page. After an interruption,
     even a kill, the same command on the same machine goes on, and stores no row twice. SOURCE is
     only read.
@@ -80,6 +92,7 @@ async def import_(
     \b
     Examples:
       ers import kunden.csv --dataset shop
+      ers import februar.csv --schema shop/kunden
       ers import people.parquet --dataset medical
       ers import "$SHOP" --table public.customers --dataset shop
     """
@@ -90,11 +103,11 @@ async def import_(
         if table is not None or key:
             raise InvalidSetting("--table and --key are for PostgreSQL")
         return await import_file(
-            *(session, source, dataset, name, reading, asked, output),
+            *(session, source, dataset, name, schema, reading, asked, output),
             yes=yes,
             skip_invalid=skip_invalid,
         )
-    if reading.as_json() or asked.tight or asked.enum:
+    if reading.as_json() or schema or reading.keep or asked.tight or asked.enum:
         raise InvalidSetting(
             "columns of PostgreSQL, Parquet and Arrow have types of their own",
             hint="--unique and --required can be added",
@@ -103,18 +116,18 @@ async def import_(
     origin = await _table(source or os.environ.get(_URL, ""), table, key, given=given)
     work = Import(session, origin, skip_invalid, page_rows)
     with work.lock():
-        schema = None
+        made = None
         if begun := work.find_begun():
             try:
-                schema = await session.client.resource(begun)
+                made = await session.client.resource(begun)
             except NotFound:
                 work.forget()  # deleted since: it begins again
-        if schema is None:
-            schema = await make_schema(session, origin, dataset, name, asked)
-            work.begin(schema)
-        done = await work.run(schema, await origin.total())
+        if made is None:
+            made = await make_schema(session, origin, dataset, name, asked)
+            work.begin(made)
+        done = await work.run(made, await origin.total())
         work.forget()
-    path = await session.names.path_of_schema(schema)
+    path = await session.names.path_of_schema(made)
     rounded = {"rounded": done.rounded} if done.rounded else {}
     output.write_one({"schema": path, "url": done.schema, "stored": done.stored, **rounded})
     warn_of_rounding(done.rounded)

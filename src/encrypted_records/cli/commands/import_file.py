@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,12 @@ from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import confirm, format_count, warn
 from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.resources import Resource
-from encrypted_records.errors import InvalidSetting, NotFound, UploadedBefore
+from encrypted_records.errors import (
+    BadInput,
+    InvalidSetting,
+    NotFound,
+    UploadedBefore,
+)
 from encrypted_records.model import json_text
 from encrypted_records.model.media_types import Format
 
@@ -33,6 +39,16 @@ _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 _DELIMITERS |= {mark: mark for mark in ",;\t|"}
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 _NULL = "null"
+_LOCAL = "local date and time"
+#: Instead of a file of a reading: none is used.
+_NO_READING = "none"
+#: By member of what is said of a reading.
+_OPTIONS = {
+    "/delimiter": "--delimiter",
+    "/encoding": "--encoding",
+    "/header_row": "--header-row",
+    "/columns": "--type, --decimal, --date-format or --null",
+}
 
 
 @dataclass(frozen=True)
@@ -51,14 +67,26 @@ class ReadingOptions:
     rename: tuple[str, ...]
     leave_out: tuple[str, ...]
     time_zone: str | None
+    round: bool
+    reading: str | None
+    keep: bool
+
+    @property
+    def uses_kept(self) -> bool:
+        """Whether the reading that is kept for the schema is used, where there is one."""
+        return self.reading is None
 
     def as_json(self) -> bytes:
         """As the proxy takes it; nothing where nothing is said.
 
         Raises:
-            InvalidSetting: a pair is not one of a column and a value.
+            InvalidSetting: a pair is not one of a column and a value; there is no such file.
         """
         said: dict[str, Any] = {}
+        if self.reading not in (None, _NO_READING):
+            said["reading"] = _read_json(self.reading)
+        if self.round:
+            said["round"] = True
         if self.delimiter is not None:
             if self.delimiter not in _DELIMITERS:
                 raise InvalidSetting("--delimiter is , ; tab or pipe")
@@ -93,6 +121,20 @@ class ReadingOptions:
         return json.dumps(said, ensure_ascii=False).encode() if said else b""
 
 
+def _read_json(path: str) -> Any:
+    """
+    Raises:
+        InvalidSetting: the file cannot be read, or is not JSON.
+    """
+    try:
+        return json.loads(Path(path).read_bytes())
+    except (OSError, ValueError):
+        raise InvalidSetting(
+            f"{path} is not a reading in JSON",
+            hint="ers schema get SCHEMA --reading prints the kept one",
+        ) from None
+
+
 def _pair(text: str) -> tuple[str | None, str]:
     """Of ``COLUMN=VALUE`` both, of ``VALUE`` that alone."""
     column, mark, value = text.rpartition("=")
@@ -117,6 +159,19 @@ def takes_reading(command: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapped: Callable[..., Any] = call
     for option in (
+        click.option(
+            "--keep",
+            is_flag=True,
+            help="Keep this reading for the schema's next files, instead of the one before.",
+        ),
+        click.option(
+            "--reading",
+            metavar="FILE",
+            help="A reading to read the file by, in JSON; none: look at the file afresh.",
+        ),
+        click.option(
+            "--round", is_flag=True, help="Round decimals that a field does not keep, half to even."
+        ),
         click.option(
             "--time-zone", metavar="ZONE", help="Time zone of times without one: Europe/Berlin."
         ),
@@ -159,6 +214,7 @@ async def import_file(
     path: str,
     dataset: str | None,
     name: str | None,
+    schema: str | None,
     reading: ReadingOptions,
     asked: Asked,
     output: Output,
@@ -166,7 +222,8 @@ async def import_file(
     yes: bool,
     skip_invalid: bool,
 ) -> int:
-    """Show how a file is read, make a schema for it, and store its rows; the exit code.
+    """Show how a file is read, make a schema for it unless ``schema`` names one, and store its
+    rows; the exit code.
 
     An import that was interrupted is remembered, with all that was said of it, and goes on: by the
     file's bytes the proxy knows if it has been stored.
@@ -175,11 +232,22 @@ async def import_file(
         InvalidSetting: a guess that nobody confirms, or what is said names no column.
         InvalidRecords: the file cannot be read.
         Conflict: there is such a schema.
+        UploadedBefore: the schema has these rows.
     """
+    if schema is not None and (name is not None or asked != Asked()):
+        raise InvalidSetting("--name, --enum, --unique, --required and --tight make a new schema")
     file = await runtime.in_thread(LocalFile, Path(path))
     file.require_size("a file is read twice: to see how it is read, and to store it")
     head = await runtime.in_thread(_head, file)
-    found = await session.client.detect(head, file.size, reading.as_json(), tight=asked.tight)
+    if schema is not None:
+        found_schema = await session.names.schema(schema, dataset)
+        return await _import_again(
+            *(session, file, head, found_schema, reading, output),
+            yes=yes,
+            skip_invalid=skip_invalid,
+        )
+    found = await _detect(session, head, file, reading, tight=asked.tight)
+    _require_no_difference(file.path.name, found)
     definition = dict(found["schema"])
     asked.apply(definition, {one["name"]: one for one in found["fields"]})
     _show(file.path.name, found, definition)
@@ -191,9 +259,9 @@ async def import_file(
     told = json_text.encode([called, group, definition, skip_invalid, found["reading"]])
     mark = f"text {hashlib.sha256(told).hexdigest()} {file.mark}"
     key = f"{session.address} {session.who.email} {mark}"
-    schema = await _begun(session, remembered.read().get(key))
-    goes_on = schema is not None
-    if schema is None:
+    made = await _begun(session, remembered.read().get(key))
+    goes_on = made is not None
+    if made is None:
         rows = format_count(found["sampled"], "row")
         count = rows if found["whole"] else "all rows"
         confirm(
@@ -202,14 +270,13 @@ async def import_file(
             why="what was read has to be confirmed",
             undone="nothing was stored",
         )
-        schema = await create_schema(
+        made = await create_schema(
             session, group, called, definition, hint="choose another name with --name"
         )
-        remembered.put(key, Remembered(schema["url"]))
-    source = Source(file.path.name, Format.CSV.media_type, file.pieces, file.size, file)
-    order = Order(schema["id"], skip_invalid=skip_invalid, reading=recipe)
+        remembered.put(key, Remembered(made["url"]))
+    order = Order(made["id"], skip_invalid=skip_invalid, reading=recipe)
     try:
-        job = await send(session, source, order)
+        job = await send(session, _source(file), order)
     except UploadedBefore as error:
         if not goes_on:  # it may be read in another way there
             remembered.put(key, None)
@@ -221,10 +288,137 @@ async def import_file(
         warn(f"going on: {error.message}")
         job = error.job_id
     code = await finish(session, job, output)
+    await tell_reading(session, job)
+    if not code:
+        await session.client.keep_reading(made["id"], found["reading"])
+        path = await session.names.path_of_schema(made)
+        warn(f"The reading is kept; the next file: ers import FILE --schema {shlex.quote(path)}")
     remembered.put(key, None)
-    if found["whole"] and not code:
-        _report(found["fields"])
     return code
+
+
+async def _import_again(
+    session: CommandSession,
+    file: LocalFile,
+    head: bytes,
+    schema: Resource,
+    reading: ReadingOptions,
+    output: Output,
+    *,
+    yes: bool,
+    skip_invalid: bool,
+) -> int:
+    """Store the rows of a further file of a schema, by the reading that is kept for it."""
+    found = await _detect(session, head, file, reading, schema=schema["id"])
+    _show(file.path.name, found, None)
+    _require_no_difference(file.path.name, found)
+    if not found["kept"]:
+        _require_sure(found, reading, yes=yes)
+        confirm(
+            f"Store these rows in {await session.names.path_of_schema(schema)}?",
+            yes=yes,
+            why="what was read has to be confirmed",
+            undone="nothing was stored",
+        )
+    recipe = json.dumps(found["reading"], ensure_ascii=False).encode()
+    order = Order(schema["id"], skip_invalid=skip_invalid, reading=recipe)
+    try:
+        job = await send(session, _source(file), order)
+    except UploadedBefore as error:
+        if (await session.client.job(error.job_id)).has_ended:
+            raise UploadedBefore.by(
+                error.job_id, error.message, hint=f"see: ers job status {error.job_id}"
+            ) from None
+        warn(f"going on: {error.message}")
+        job = error.job_id
+    code = await finish(session, job, output)
+    await tell_reading(session, job)
+    if not code and (reading.keep or (reading.uses_kept and not found["kept"])):
+        await session.client.keep_reading(schema["id"], found["reading"])
+        warn("The reading is kept for the next files.")
+    return code
+
+
+def _source(file: LocalFile) -> Source:
+    return Source(file.path.name, Format.CSV.media_type, file.pieces, file.size, file)
+
+
+async def _detect(
+    session: CommandSession,
+    head: bytes,
+    file: LocalFile,
+    reading: ReadingOptions,
+    *,
+    tight: bool = False,
+    schema: str | None = None,
+) -> Mapping[str, Any]:
+    """
+    Raises:
+        BadInput: the file cannot be read.
+    """
+    try:
+        return await session.client.detect(
+            *(head, file.size, reading.as_json()),
+            tight=tight,
+            schema=schema,
+            kept=reading.uses_kept,
+        )
+    except BadInput as error:
+        if error.reason != "reading":
+            raise
+        hints = [error.hint] if error.hint else []
+        hints += [
+            f"say it with {_OPTIONS[flaw.pointer]}"
+            for flaw in error.flaws
+            if flaw.pointer in _OPTIONS
+        ]
+        raise BadInput(error.message, code="reading", hint="; ".join(hints)) from None
+
+
+def _require_no_difference(name: str, found: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        BadInput: the file differs from the one before in what may change its values.
+    """
+    differences = found["differences"]
+    for one in differences:
+        if one["taken"]:
+            warn(f"  as the file before, but {one['detail']}")
+    open_ones = [one for one in differences if not one["taken"]]
+    if not open_ones:
+        return
+    flags = list(dict.fromkeys(flag for one in open_ones for flag in _flags(one["say"] or {})))
+    hint = "--reading none looks at it afresh, and with --keep for later files"
+    if flags and all(one["say"] for one in open_ones):
+        hint = f"{' '.join(flags)} reads this file; with --keep, later ones too"
+    raise BadInput(
+        f"{name} is not read as the file before: {'; '.join(one['detail'] for one in open_ones)}",
+        code="reading",
+        hint=f"{hint}; nothing was stored",
+    )
+
+
+def _flags(say: Mapping[str, Any]) -> Iterator[str]:
+    """The options that say what a member of a reading says."""
+    for member in ("delimiter", "encoding", "header_row", "below"):
+        if member in say:
+            value = {"\t": "tab", "|": "pipe"}.get(say[member], say[member])
+            yield f"--{member.replace('_', '-')} {shlex.quote(str(value))}"
+    for column, own in say.get("columns", {}).items():
+        if own.get("leave_out"):
+            yield f"--leave-out {shlex.quote(column)}"
+        if "true" in own:
+            words = f"{column}={own['true']}/{own['false']}"
+            yield f"--boolean {shlex.quote(words)}"
+        for member, option in (
+            ("decimal", "decimal"),
+            ("format", "date-format"),
+            ("name", "rename"),
+        ):
+            if member in own:
+                yield f"--{option} {shlex.quote(f'{column}={own[member]}')}"
+        for word in own.get(_NULL, []):
+            yield f"--null {shlex.quote(f'{column}={word}')}"
 
 
 async def _begun(session: CommandSession, remembered: Remembered | None) -> Resource | None:
@@ -241,8 +435,9 @@ def _head(file: LocalFile) -> bytes:
     return file.read_at(0, min(HEAD_BYTES, file.size or 0))
 
 
-def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any]) -> None:
-    """Say on stderr how a file is read, and what of it will be stored."""
+def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any] | None) -> None:
+    """Say on stderr how a file is read, what of it will be stored, and which values the server will
+    see; the latter of a new schema, by its definition."""
     recipe = found["reading"]
     charset = recipe["encoding"]
     if "encoding" in found["guessed"]:
@@ -265,6 +460,8 @@ def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any]) ->
     for line in lines:
         shown = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False))
         warn(f"  {shown}  {line[4]}".rstrip())
+    if definition is None:
+        return
     listed = {
         name: field["enum"] for name, field in definition["properties"].items() if "enum" in field
     }
@@ -278,6 +475,8 @@ def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any]) ->
 def _line(one: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     examples = one["examples"]
     notes = [one["note"]] if one["note"] else []
+    if one["type"] == _LOCAL:
+        notes.append("--time-zone makes instants of it")
     if one["ask"]:
         told = {"decimal": "--decimal", "date_format": "--date-format"}.get(one["ask"], "--null")
         notes.insert(0, f"ASK: {told} {one['name']}=...")
@@ -305,9 +504,19 @@ def _require_sure(found: Mapping[str, Any], reading: ReadingOptions, *, yes: boo
         )
 
 
-def _report(fields: Sequence[Mapping[str, Any]]) -> None:
-    """What became of cells that are not stored as they are written."""
-    for what, member in (("Rewritten", "rewritten"), ("Empty", "absent")):
-        counted = [f"{one['name']} {one[member]}" for one in fields if one[member]]
+async def tell_reading(session: CommandSession, job: str) -> None:
+    """Say on stderr what became of cells that are not stored as they are written."""
+    try:
+        report = await session.client.job_reading(job)
+    except NotFound:  # it failed before it was checked
+        return
+    absent = {name: sum(words.values()) for name, words in report["absent"].items()}
+    for what, counts in (("Rewritten", report["rewritten"]), ("Empty", absent)):
+        counted = [f"{name} {count:,}" for name, count in counts.items()]
         if counted:
             warn(f"{what}: {', '.join(counted)}.")
+    for member, what in (("above", "above the table"), ("below", "below the table")):
+        if report[member]:
+            warn(f"Left out: {format_count(report[member], 'row')} {what}.")
+    if report["short_rows"]:
+        warn(f"Without their last cells: {format_count(report['short_rows'], 'row')}.")

@@ -69,9 +69,12 @@ async def list_(session: CommandSession, dataset: str | None, output: Output) ->
 @schema.command(short_help="Show one.")
 @click.argument("schema")
 @click.option("--definition", is_flag=True, help="Only its JSON Schema, as it was given.")
+@click.option("--reading", is_flag=True, help="Only how its files are read: the kept reading.")
 @connected(organization=True)
 @takes_output
-async def get(session: CommandSession, schema: str, definition: bool, output: Output) -> None:
+async def get(
+    session: CommandSession, schema: str, definition: bool, reading: bool, output: Output
+) -> None:
     """Show a schema.
 
     \b
@@ -79,7 +82,9 @@ async def get(session: CommandSession, schema: str, definition: bool, output: Ou
       ers schema get acme/medical/patient --definition
     """
     resource = await session.names.schema(schema)
-    if definition:
+    if reading:
+        Output("json").write_one(await session.client.kept_reading(resource["id"]))
+    elif definition:
         Output("json").write_one(resource["schema"])
     else:
         output.write_one(resource)

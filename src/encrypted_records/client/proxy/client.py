@@ -246,13 +246,22 @@ class ProxyClient(
         return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
 
     async def detect(
-        self, head: bytes, size: int | None, said: bytes = b"", *, tight: bool = False
+        self,
+        head: bytes,
+        size: int | None,
+        said: bytes = b"",
+        *,
+        tight: bool = False,
+        schema: str | None = None,
+        kept: bool = True,
     ) -> Mapping[str, Any]:
         """How a file is read, and a proposed definition, as docs/http-api.md describes it.
 
         Args:
             head: its first bytes; all of it where ``size`` is None or no more.
             said: what is known of the reading, as JSON.
+            schema: id or path of the schema that is to take the file, by the reading that is kept
+                for it, unless ``kept`` is False.
         """
         headers = {"Content-Type": "application/octet-stream"}
         headers |= {} if size is None else {"X-File-Size": str(size)}
@@ -262,7 +271,9 @@ class ProxyClient(
             "/api/readings/detect/",
             data=head,
             headers=headers,
-            params={"tight": "true"} if tight else {},
+            params=({"tight": "true"} if tight else {})
+            | ({} if schema is None else {"schema": schema})
+            | ({} if kept else {"kept": "false"}),
         )
         return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
 
@@ -276,6 +287,27 @@ class ProxyClient(
         """
         head, size = await head_of(path)
         return await self.detect(head, size, encode(said) if said else b"", tight=tight)
+
+    async def kept_reading(self, schema: str) -> Mapping[str, Any]:
+        """The reading that is kept for a schema, by its id.
+
+        Raises:
+            NotFound: there is none.
+        """
+        answer = await self._transport.request("GET", f"/api/schemas/{schema}/reading/")
+        return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
+
+    async def keep_reading(self, schema: str, reading: Mapping[str, Any]) -> None:
+        """Keep a reading for a schema, by its id, instead of the one before."""
+        await self._transport.request("PUT", f"/api/schemas/{schema}/reading/", json=reading)
+
+    async def forget_reading(self, schema: str) -> None:
+        """Forget the reading that is kept for a schema, by its id.
+
+        Raises:
+            NotFound: there is none.
+        """
+        await self._transport.request("DELETE", f"/api/schemas/{schema}/reading/")
 
     async def estimate(
         self,

@@ -125,6 +125,15 @@ class Jobs(Connection):
         async for one in self._list(f"/api/jobs/{job_id}/errors/"):
             yield one
 
+    async def job_reading(self, job_id: str) -> Mapping[str, Any]:
+        """How a job's file was read, and what became of its cells.
+
+        Raises:
+            NotFound: it was sent without a reading.
+        """
+        answer = await self._ask("GET", f"/api/jobs/{job_id}/reading/")
+        return convert(answer, dict[str, Any])
+
     async def rejected_rows(self, job_id: str) -> int:
         """How many rows of a job do not fit."""
         answer = await self._ask("GET", f"/api/jobs/{job_id}/errors/", params={"limit": "1"})

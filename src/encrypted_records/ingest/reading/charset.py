@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from encrypted_records.errors import InvalidRecords
+from encrypted_records.errors import Flaw, InvalidRecords
 
 BYTE_ORDER_MARKS = {
     b"\xef\xbb\xbf": "utf-8",
@@ -107,7 +107,7 @@ def _legacy(sample: bytes, line: int) -> Charset:
     best = max(scores, key=lambda name: scores[name])
     typographic = len(_TYPOGRAPHIC.findall(sample)) >= 3
     if good > 3 * bad or (typographic and scores[best] < _GOOD):
-        raise refused(f"UTF-8 and another charset are mixed, first in line {line}")
+        raise refused(f"UTF-8 and another charset are mixed, first in line {line}", "", "encoding")
     if scores[best] <= 0:
         best = "cp1252"
     text = sample.decode(best, errors="replace")
@@ -163,6 +163,12 @@ def _latin(text: str, at: int, usual: frozenset[str]) -> float:
     return 1.0 if near else 0.6
 
 
-def refused(detail: str, hint: str = "", **place: object) -> InvalidRecords:
-    """A file that is not read, whatever one might guess of it."""
-    return InvalidRecords(detail, code="reading", hint=hint)
+def refused(detail: str, hint: str = "", member: str | None = None) -> InvalidRecords:
+    """A file that is not read, whatever one might guess of it.
+
+    Args:
+        member: of what can be said of a reading, that may help; each interface names its own way
+            to say it.
+    """
+    flaws = () if member is None else (Flaw("reading", detail, f"/{member}", header="X-Reading"),)
+    return InvalidRecords(detail, code="reading", hint=hint, flaws=flaws)

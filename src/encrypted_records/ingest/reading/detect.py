@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import msgspec
-
 from encrypted_records.ingest.reading.charset import Charset, find_charset, refused
 from encrypted_records.ingest.reading.columns import Decided, decide_all
 from encrypted_records.ingest.reading.dialect import Row, find_dialect, rows_of
-from encrypted_records.ingest.reading.recipe import Column, Recipe
+from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.ingest.reading.table import Layout, find_layout, is_no_row, names_of
 from encrypted_records.ingest.reading.values import ABSENT
 from encrypted_records.model.definition import MAX_FIELDS
@@ -26,8 +24,8 @@ _OTHERS = {
     b"\x1f\x8b": ("compressed with gzip", "unpack it"),
     b"\x28\xb5\x2f\xfd": ("compressed with zstd", "unpack it"),
     b"BZh": ("compressed with bzip2", "unpack it"),
-    b"PAR1": ("a Parquet file", "name it *.parquet"),
-    b"ARROW1": ("an Arrow file", "name it *.arrow"),
+    b"PAR1": ("a Parquet file", "import it under a name that ends in .parquet"),
+    b"ARROW1": ("an Arrow file", "import it under a name that ends in .arrow"),
     b"SQLite format 3": ("a database of SQLite", "export a table as CSV"),
     b"{\\rtf": ("a document of a word processor", "export the data as CSV"),
 }
@@ -78,7 +76,8 @@ def require_text(sample: bytes) -> None:
         raise refused("the file is a web page or XML", "was the download behind a login?")
     if start.startswith((b"[", b"{")):
         raise refused(
-            "the file is JSON, which is read as it is", "ers schema infer, ers job upload"
+            "the file is JSON, which is read as it is",
+            "infer a schema of it, and upload it without a reading",
         )
 
 
@@ -91,14 +90,8 @@ def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Foun
         InvalidRecords: ``reading``; it cannot be read.
         TooLarge: a quote does not close.
     """
-    require_text(sample)
-    charset = _charset(sample, wanted, whole=whole)
-    text = sample[charset.mark :].decode(
-        charset.name, errors="replace" if charset.guessed else "ignore"
-    )
-    if not text.strip():
-        raise refused("the file is empty")
-    lead, delimiter, quote = _dialect(text, wanted)
+    charset, text = _read_text(sample, wanted, whole=whole)
+    lead, delimiter, quote = dialect_of(text, wanted)
     rows = list(rows_of(text, delimiter, quote, final=whole))
     _limit(rows)
     layout = _layout(rows, wanted, lead=lead, whole=whole)
@@ -145,6 +138,25 @@ def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Foun
     )
 
 
+def text_of(sample: bytes, wanted: Wanted, *, whole: bool) -> str:
+    """
+    Raises:
+        InvalidRecords: ``reading``; it is not text, or in another charset than is said.
+    """
+    return _read_text(sample, wanted, whole=whole)[1]
+
+
+def _read_text(sample: bytes, wanted: Wanted, *, whole: bool) -> tuple[Charset, str]:
+    require_text(sample)
+    charset = _charset(sample, wanted, whole=whole)
+    text = sample[charset.mark :].decode(
+        charset.name, errors="replace" if charset.guessed else "ignore"
+    )
+    if not text.strip():
+        raise refused("the file is empty")
+    return charset, text
+
+
 def _charset(sample: bytes, wanted: Wanted, *, whole: bool) -> Charset:
     if wanted.encoding is None:
         return find_charset(sample, whole=whole)
@@ -156,14 +168,16 @@ def _charset(sample: bytes, wanted: Wanted, *, whole: bool) -> Charset:
     except UnicodeDecodeError as error:
         if whole or error.start < len(sample) - found.mark - 4:
             line = sample.count(b"\n", 0, error.start) + 1
-            raise refused(f"the file is not {wanted.encoding}, first in line {line}") from None
+            raise refused(
+                f"the file is not {wanted.encoding}, first in line {line}", "", "encoding"
+            ) from None
         text = ""
     if "\x00" in text:
-        raise refused(f"the file is not {wanted.encoding}")
+        raise refused(f"the file is not {wanted.encoding}", "", "encoding")
     return found
 
 
-def _dialect(text: str, wanted: Wanted) -> tuple[int, str, str]:
+def dialect_of(text: str, wanted: Wanted) -> tuple[int, str, str]:
     """How many rows say the delimiter, the delimiter and the quote."""
     first = text[:32].splitlines()[:1]
     if first and first[0].lower().startswith("sep=") and len(first[0]) == len("sep=") + 1:
@@ -181,7 +195,7 @@ def _layout(rows: Sequence[Row], wanted: Wanted, *, lead: int, whole: bool) -> L
     if wanted.header_row is not None:
         header = wanted.header_row
         if header > len(rows):
-            raise refused(f"the file has no row {header}")
+            raise refused(f"the file has no row {header}", "", "header_row")
         first = header or lead
         names = tuple(rows[header - 1].cells) if header else ()
         above = tuple(
@@ -219,7 +233,8 @@ def _require_one_table(data: Sequence[Row], layout: Layout) -> None:
     if wrong:
         raise refused(
             f"row {wrong[0] + 1} has more cells than the {layout.width} columns",
-            "is it a second table, or another delimiter: --delimiter",
+            "is it a second table, or does another mark divide the cells?",
+            "delimiter",
         )
     short = [len(row.cells) < layout.width for row in data]
     changes = sum(1 for before, after in pairwise(short) if before != after)
@@ -243,9 +258,3 @@ def _gather(data: Sequence[Row], width: int) -> tuple[list[Counter[str]], list[i
             else:
                 empty[at] += 1
     return columns, empty
-
-
-def with_column(recipe: Recipe, at: int, column: Column) -> Recipe:
-    columns = list(recipe.columns)
-    columns[at] = column
-    return msgspec.structs.replace(recipe, columns=columns)

@@ -102,9 +102,7 @@ def _unquoted_rows(text: str, delimiter: str, *, final: bool) -> Iterator[Row]:
 
 def _check_open(text: str, at: int) -> None:
     if len(text) - at > MAX_OPEN or text.count("\n", at) > MAX_OPEN_LINES:
-        raise TooLarge(
-            "a quote does not close within a MiB", hint="look for one quote too many, or --quote"
-        )
+        raise TooLarge("a quote does not close within a MiB", hint="look for one quote too many")
 
 
 def find_dialect(text: str) -> tuple[str, str]:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import codecs
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import ne
+
+import msgspec
 
 from encrypted_records.errors import Flaw, InvalidRecords, Malformed
 from encrypted_records.ingest.blocks import (
@@ -31,6 +36,42 @@ _KEPT = 20_000
 _UNREADABLE = "\ufffd"
 
 Convert = Callable[[str], str | None]
+
+
+class Tally:
+    """What became of the rows that a parser has read. ``rewritten`` counts, by field, cells that
+    are stored in another spelling; ``absent`` those that stand for nothing, by what is written
+    there; ``short`` rows that lack their last cells."""
+
+    def __init__(self) -> None:
+        self.rewritten: Counter[str] = Counter()
+        self.absent: dict[str, Counter[str]] = {}
+        self.short = 0
+
+    def add(self, name: str, cells: Sequence[str], values: Sequence[str | None]) -> None:
+        """Cells of a field, and what is stored of each."""
+        changed = sum(map(ne, cells, values))
+        if not changed:
+            return
+        words = Counter(compress(cells, (value is None for value in values)))
+        if words:
+            self.absent.setdefault(name, Counter()).update(words)
+        if changed > words.total():
+            self.rewritten[name] += changed - words.total()
+
+    def as_json(self, recipe: Recipe, rows: int) -> bytes:
+        """What is told of a file of so many rows, and of how it was read."""
+        return msgspec.json.encode(
+            {
+                "reading": recipe,
+                "rows": rows,
+                "rewritten": self.rewritten,
+                "absent": self.absent,
+                "short_rows": self.short,
+                "above": recipe.above,
+                "below": recipe.below,
+            }
+        )
 
 
 class _Unreadable(ValueError):
@@ -94,7 +135,8 @@ def _mark_of(start: bytes, recipe: Recipe) -> int:
             if name != recipe.encoding:
                 raise refused(
                     f"the file begins as {name}, and the reading has {recipe.encoding}",
-                    f"--encoding {name}",
+                    "detect the reading of this file",
+                    "encoding",
                 )
             return len(mark)
     return 0
@@ -122,7 +164,7 @@ def _match(names: Sequence[str], recipe: Recipe) -> tuple[int, ...]:
         ]
         raise refused(
             f"the columns are not those of the reading; {'; '.join(said)}",
-            "look at the file once more: ers import",
+            "detect the reading of this file",
         )
     return tuple(order)
 
@@ -159,8 +201,8 @@ class ReadingParser:
             for column in self._columns
         ]
         self._known: list[dict[str, str | None]] = [{} for _ in self._columns]
-        #: rows that may be below the table, while it is not known if others follow
-        self._held: list[Row] = []
+        #: counts what becomes of cells, where somebody wants to know
+        self.tally: Tally | None = None
 
     def feed(self, data: bytes) -> Sequence[RecordBlock | Table]:
         """
@@ -241,6 +283,11 @@ class ReadingParser:
                     for row, cell in zip(rows, converted, strict=True)
                 ]
             columns[column.name] = converted
+        if self.tally is not None:
+            for at, column in enumerate(self._columns):
+                if column.name is not None:
+                    self.tally.add(column.name, by_column[at], columns[column.name])
+            self.tally.short += sum(len(row.cells) < width for row in rows)
         return Table(self._start, None, columns, len(rows))
 
     def _value(self, at: int, cell: str) -> str | None:
@@ -282,6 +329,7 @@ class ReadingParser:
             detail = f"{len(cells)} cells, where the names are {width}"
             return BadRow(number, Flaw("csv_row", detail, row=number))
         data: dict[str, str] = {}
+        read: list[tuple[str, str, str | None]] = []
         for at, cell in enumerate(cells):
             column = self._columns[at]
             if column.name is None:
@@ -294,6 +342,11 @@ class ReadingParser:
                 value = "" if self._recipe.empty_quotes == "text" else None
             if value is not None:
                 data[column.name] = value
+            read.append((column.name, cell, value))
+        if self.tally is not None:
+            for name, cell, value in read:
+                self.tally.add(name, [cell], [value])
+            self.tally.short += len(cells) < width
         return RawRecord(number, None, data)
 
 

@@ -115,7 +115,7 @@ def _field(
         case "local":
             if found.recipe.time_zone is not None:
                 return proposals.of_format("date-time"), "date and time", None
-            note = "no time zone: kept as text; --time-zone makes instants of them"
+            note = "no time zone: kept as text"
             return proposals.text(0), "local date and time", note
     longest = max((len(text.encode("utf-8", "replace")) for text in stored), default=0)
     zeros = any(text[:1] == "0" and text[1:2].isdigit() for text in stored)

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from encrypted_records.errors import InvalidRecords
 from encrypted_records.ingest.reading import values
 from encrypted_records.ingest.reading.charset import CHARSETS, refused
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
@@ -56,6 +55,8 @@ class Recipe(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     empty_quotes: Literal["absent", "text"] = "absent"
     short_rows: bool = False
     time_zone: str | None = None
+    #: whether decimals that a field does not keep are rounded, also where the schema refuses them
+    round: bool = False
 
 
 def read_recipe(body: bytes) -> Recipe:
@@ -135,8 +136,3 @@ def reader_of(column: Column, recipe: Recipe) -> values.Reader | None:
         case "boolean":
             return values.boolean_reader(column.true, column.false)
     return None
-
-
-def wrong_file(detail: str, hint: str) -> InvalidRecords:
-    """The file is not one that the recipe reads."""
-    return refused(detail, hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -40,7 +40,8 @@ class SaidOfColumn(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 class Said(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``columns`` are by the name of the field; ``decimal``, ``format`` and ``null`` hold for all
-    columns of which nothing else is said."""
+    columns of which nothing else is said. ``reading`` is that of a file before, by which this one
+    is to be read."""
 
     encoding: _Word | None = None
     delimiter: Literal[",", ";", "\t", "|"] | None = None
@@ -50,10 +51,13 @@ class Said(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     format: _Word | None = None
     null: list[_Word] = []
     time_zone: str | None = None
+    round: bool = False
+    reading: Recipe | None = None
     columns: dict[str, SaidOfColumn] = {}
 
 
 NOTHING = Said()
+NOTHING_OF_COLUMN = SaidOfColumn()
 
 
 def read_said(body: bytes) -> Said:
@@ -69,8 +73,11 @@ def read_said(body: bytes) -> Said:
         raise refused("what is said of the reading cannot be read", str(error)[:200]) from None
 
 
-def detect_as(sample: bytes, said: Said, *, whole: bool) -> Found:
+def detect_as(sample: bytes, said: Said, *, whole: bool, texts: Collection[str] = ()) -> Found:
     """As :func:`detect`, and as is said.
+
+    Args:
+        texts: names of columns that stay text as long as nothing else is said of them.
 
     Raises:
         InvalidRecords: ``reading``; also where a cell does not read as is said.
@@ -82,10 +89,14 @@ def detect_as(sample: bytes, said: Said, *, whole: bool) -> Found:
     for name in said.columns:
         if name not in names:
             raise refused(f"the file has no column {name}", f"it has: {', '.join(names[:20])}")
-    recipe = msgspec.structs.replace(found.recipe, time_zone=said.time_zone)
+    recipe = msgspec.structs.replace(found.recipe, time_zone=said.time_zone, round=said.round)
+    columns = [
+        Decided(Column(one.column.source, one.column.name)) if one.column.name in texts else one
+        for one in found.decided
+    ]
     decided = [
-        _follow(one, said, recipe, list(cells))
-        for one, cells in zip(found.decided, found.cells, strict=True)
+        follow(one, said, one.column.name or "", list(cells))
+        for one, cells in zip(columns, found.cells, strict=True)
     ]
     recipe = msgspec.structs.replace(recipe, columns=[one.column for one in decided])
     recipe = read_recipe(msgspec.json.encode(recipe))
@@ -94,9 +105,15 @@ def detect_as(sample: bytes, said: Said, *, whole: bool) -> Found:
     return replace(found, recipe=recipe, decided=decided)
 
 
-def _follow(one: Decided, said: Said, recipe: Recipe, cells: Sequence[str]) -> Decided:
+def follow(one: Decided, said: Said, name: str, cells: Sequence[str]) -> Decided:
+    """A column as is said of it.
+
+    Args:
+        name: by which something is said of it.
+        cells: its different cells that are not empty.
+    """
     column = one.column
-    own = said.columns.get(column.name or "", SaidOfColumn())
+    own = said.columns.get(name, NOTHING_OF_COLUMN)
     null = [*column.null, *own.null]
     if column.type != "text" or own.null:
         null += [word for word in said.null if word in cells]
@@ -210,5 +227,6 @@ def _require_all(column: Column, recipe: Recipe, cells: Sequence[str]) -> None:
         raise refused(
             f"{column.name}: {odd[0][:40]!r} does not read as {column.type}"
             + (f" {column.format}" if column.format else ""),
-            "say another form, or --null for a word that stands for nothing",
+            "say another form, or which words stand for nothing",
+            "columns",
         )

@@ -159,6 +159,35 @@ async def list_bad_rows(request: Request) -> Response:
 
 @endpoint(
     "GET",
+    "/api/jobs/{id}/reading/",
+    summary="how a job's file was read, and what became of its cells.",
+    answers={
+        200: json_answer(
+            object_of(
+                {
+                    "reading": OBJECT,
+                    "rows": NUMBER,
+                    "bad_rows": NUMBER,
+                    "rewritten": OBJECT,
+                    "absent": OBJECT,
+                    "rounded": OBJECT,
+                    "short_rows": NUMBER,
+                    "above": NUMBER,
+                    "below": NUMBER,
+                    "unread": array_of(OBJECT),
+                }
+            )
+        )
+    },
+)
+async def report_reading(request: Request) -> Response:
+    services, caller, job = await find(request)
+    only(request, set())
+    return answer(await services.jobs.report_reading(caller, job))
+
+
+@endpoint(
+    "GET",
     "/api/jobs/{id}/records/",
     summary="how many of the records that a job stored are still as it stored them.",
     answers={200: json_answer(object_of({"count": NUMBER}))},

@@ -1,4 +1,5 @@
-"""/api/readings/: how a file is read, from its first bytes. Nothing is stored or forwarded."""
+"""/api/readings/: how a file is read, from its first bytes; nothing is stored or forwarded. And
+/api/schemas/<id>/reading/: the reading that is kept for a schema, which the API never sees."""
 
 from __future__ import annotations
 
@@ -11,26 +12,33 @@ from starlette.responses import Response
 
 from encrypted_records.errors import Malformed
 from encrypted_records.http.definition_schema import DEFINITION
+from encrypted_records.ingest.reading.parser import check_fields
+from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     BINARY,
     FLAG,
     NUMBER,
     OBJECT,
+    SCHEMA_NAME,
     TEXT,
     Body,
     array_of,
+    empty_answer,
     json_answer,
+    json_body,
     object_of,
     parameter,
 )
-from encrypted_records.proxy.api.parameters import flag_of
+from encrypted_records.proxy.api.parameters import flag_of, id_in_path, only, schema_asked
 from encrypted_records.proxy.http.bodies import read_body, while_wanted
 from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.saved_questions import no_reading
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.workers import messages
 
 endpoint = Endpoints("readings")
+of_schema = Endpoints("schemas")
 
 
 @endpoint(
@@ -40,6 +48,8 @@ endpoint = Endpoints("readings")
     body=Body({"application/octet-stream": BINARY}),
     parameters=(
         parameter("query", "tight", FLAG, "whether to propose bounds near those of the file"),
+        parameter("query", "schema", SCHEMA_NAME, "that is to take it, by the reading it keeps"),
+        parameter("query", "kept", FLAG, "whether that reading is used: true if left out"),
         parameter("header", "X-File-Size", NUMBER, "of the file, where the body is only its head"),
         parameter("header", "X-Reading", TEXT, "what is said of the reading, as JSON in base64"),
     ),
@@ -58,6 +68,8 @@ endpoint = Endpoints("readings")
                     "guessed": array_of(TEXT),
                     "words": array_of(TEXT),
                     "renamed": OBJECT,
+                    "kept": FLAG,
+                    "differences": array_of(OBJECT),
                 }
             )
         )
@@ -67,13 +79,21 @@ async def detect_reading(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
     tight = flag_of(request, "tight", default=False)
+    definition = kept = None
+    if "schema" in request.query_params:
+        holder = await services.holder(request)
+        schema = schema_asked(request)
+        state = await services.schemas.load(holder, schema)
+        definition = state.definition.canonical
+        if flag_of(request, "kept", default=True):
+            kept = await services.kept_readings.find(holder, schema)
     said = _said(request.headers.get("x-reading", ""))
     size = request.headers.get("x-file-size")
     if size is not None and not (size.isascii() and size.isdecimal() and len(size) < 19):
         raise Malformed("X-File-Size: expected a number of bytes", code="invalid_header", hint="")
     sample = await read_body(request)
     whole = size is None or int(size) <= len(sample)
-    task = messages.DetectTask(sample, whole, said, tight)
+    task = messages.DetectTask(sample, whole, said, tight, definition, kept)
     result = await while_wanted(request, services.readers.run(task))
     assert isinstance(result, messages.JsonResult)
     return answer(msgspec.Raw(result.json))
@@ -86,3 +106,59 @@ def _said(header: str) -> bytes:
         raise Malformed(
             "X-Reading: expected JSON in base64", code="invalid_header", hint=""
         ) from None
+
+
+_PLACE = "/api/schemas/{id}/reading/"
+
+
+@of_schema(
+    "GET",
+    _PLACE,
+    summary="the reading that is kept for a schema.",
+    answers={200: json_answer(OBJECT)},
+)
+async def get_reading(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    only(request, set())
+    schema = id_in_path(request)
+    await services.schemas.load(holder, schema)
+    kept = await services.kept_readings.find(holder, schema)
+    if kept is None:
+        raise no_reading()
+    return answer(msgspec.Raw(kept))
+
+
+@of_schema(
+    "PUT",
+    _PLACE,
+    summary="keep a reading for a schema, instead of the one before.",
+    body=json_body(OBJECT),
+    answers={204: empty_answer("It is kept")},
+)
+async def keep_reading(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    only(request, set())
+    recipe = read_recipe(await read_body(request))
+    schema = id_in_path(request)
+    state = await services.schemas.load(holder, schema)
+    check_fields(recipe, list(state.definition.fields), sorted(state.definition.required))
+    await services.kept_readings.keep(holder, schema, msgspec.json.encode(recipe))
+    return Response(status_code=204)
+
+
+@of_schema(
+    "DELETE",
+    _PLACE,
+    summary="forget the reading that is kept for a schema.",
+    answers={204: empty_answer("It is forgotten")},
+)
+async def forget_reading(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    only(request, set())
+    schema = id_in_path(request)
+    await services.schemas.load(holder, schema)
+    await services.kept_readings.forget(holder, schema)
+    return Response(status_code=204)

@@ -33,6 +33,7 @@ from encrypted_records.proxy.api.endpoint import routes_of
 
 ROUTES = routes_of(
     readings.endpoint,
+    readings.of_schema,
     records.endpoint,
     record_changes.endpoint,
     search.endpoint,

@@ -352,6 +352,7 @@ class JobRunner:
                 self._uses.secrets.seal_examples, job, report.examples
             ),
             rounded=report.rounded,
+            report=await runtime.in_thread(self._uses.secrets.seal_report, job, report.reading),
             chunks=report.chunks,
             schemas=checked.values(),
         )

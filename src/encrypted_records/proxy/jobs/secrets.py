@@ -63,6 +63,16 @@ class JobSecrets:
         holder = Holder.of_accepted_work(job.user)
         return self._open(holder, job.id, "reading", job.sealed_reading)
 
+    def seal_report(self, job: Job, report: bytes | None) -> bytes | None:
+        """What became of the cells of a file with a reading; None where there is no reading."""
+        if report is None:
+            return None
+        return self._seal(Holder.of_accepted_work(job.user), job.id, "report", report)
+
+    def open_report(self, holder: Holder, job: Job, sealed: bytes) -> bytes:
+        """Undo :meth:`seal_report`, for the owner of the job; raises as :meth:`open_token`."""
+        return self._open(holder, job.id, "report", sealed)
+
     def seal_errors(self, job: Job, errors: Sequence[Flaw], kind: str = "flaws") -> list[bytes]:
         """The list in pieces of 500; ``kind`` is what the list is of."""
         pieces = [errors[start : start + _AT_ONCE] for start in range(0, len(errors), _AT_ONCE)]

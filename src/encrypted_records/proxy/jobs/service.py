@@ -13,6 +13,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -50,6 +51,9 @@ KEPT_SECONDS = 30 * 86_400
 SWEEP_SECONDS = 600.0
 #: What stands before a job's token in an Authorization header, and how many random bytes it has.
 JOB_SCHEME, TOKEN_BYTES = "Job ", 32
+#: Flaws of cells and rows that do not read as the reading has it, and how many are told.
+_UNREAD = ("reading", "csv_row")
+_MOST_UNREAD = 100
 #: An upload of so many bytes has work for all workers: it is several chunks.
 _SEVERAL_CHUNKS = 8 << 20
 
@@ -417,6 +421,27 @@ class BatchJobs:
         if sealed is None:
             return []
         return await runtime.in_thread(self._uses.secrets.open_examples, caller, job, sealed)
+
+    async def report_reading(self, caller: Holder, job: Job) -> dict[str, Any]:
+        """How the file of the caller's job was read, and what became of its cells.
+
+        Raises:
+            NotFound: it has no reading, or is not checked yet.
+        """
+        sealed = await runtime.in_thread(self._uses.store.report, job.id)
+        if sealed is None:
+            raise NotFound("there is no reading of this job's file, or it is not checked yet")
+        opened = await runtime.in_thread(self._uses.secrets.open_report, caller, job, sealed)
+        report: dict[str, Any] = msgspec.json.decode(opened)
+        unread = [flaw for flaw in await self.errors(caller, job) if flaw.code in _UNREAD]
+        return report | {
+            "bad_rows": job.bad_rows,
+            "rounded": {} if job.state == "failed" else dict(job.rounded),
+            "unread": [
+                {"row": flaw.row, "field": flaw.field, "detail": flaw.detail}
+                for flaw in unread[:_MOST_UNREAD]
+            ],
+        }
 
     async def watch(self, job: bytes) -> AsyncIterator[Job]:
         """The job's state now and after changes, at most ten times a second, until it has ended."""

@@ -167,6 +167,12 @@ class JobStore:
         rows = self._rows("SELECT examples FROM about WHERE job = ?", job)
         return rows[0]["examples"] if rows else None
 
+    def report(self, job: bytes) -> bytes | None:
+        """What became of the cells of the job's file, sealed; None before it is checked, and of a
+        file without a reading."""
+        rows = self._rows("SELECT report FROM job WHERE id = ?", job)
+        return rows[0]["report"] if rows else None
+
     def stored_groups(self, job: bytes) -> dict[bytes, list[bytes]]:
         """By schema, the uids of the groups that the job's records were stored in."""
         rows = self._rows("SELECT schema, groups FROM stored WHERE job = ? ORDER BY schema", job)
@@ -232,6 +238,7 @@ class JobStore:
         errors: Iterable[bytes],
         examples: bytes | None = None,
         rounded: Mapping[str, int] | None = None,
+        report: bytes | None = None,
         chunks: Iterable[ChunkAt],
         schemas: Iterable[CheckedSchema],
     ) -> None:
@@ -256,8 +263,8 @@ class JobStore:
             )
             database.execute(
                 "UPDATE job SET phase = 'seal', total = ?, flawed = ?, conflicts = 0, replaced = 0,"
-                " rounded = ? WHERE id = ?",
-                (rows, bad_rows, json.dumps(rounded or {}), job),
+                " rounded = ?, report = ? WHERE id = ?",
+                (rows, bad_rows, json.dumps(rounded or {}), report, job),
             )
             tables.stamp(database, job, "checked", runtime.wall())
             database.execute("UPDATE about SET examples = ? WHERE job = ?", (examples, job))

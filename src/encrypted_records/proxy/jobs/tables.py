@@ -53,6 +53,8 @@ CREATE TABLE IF NOT EXISTS job (
     packs INTEGER NOT NULL DEFAULT 0, packed INTEGER NOT NULL DEFAULT 0,
     -- by field, how many values are stored with fewer decimals than were sent, as JSON
     rounded TEXT,
+    -- what became of the cells of a file with a reading, sealed
+    report BLOB,
     -- the number of the last attempt at one of its parts
     attempt INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
@@ -130,6 +132,7 @@ LATER = {
     "packs": "INTEGER NOT NULL DEFAULT 0",
     "packed": "INTEGER NOT NULL DEFAULT 0",
     "rounded": "TEXT",
+    "report": "BLOB",
     "attempt": "INTEGER NOT NULL DEFAULT 0",
 }
 

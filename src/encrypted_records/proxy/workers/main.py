@@ -20,7 +20,7 @@ from encrypted_records.index.segments.sorted_runs import Blocks, cut_columns
 from encrypted_records.ingest.charsets import GROWTH
 from encrypted_records.ingest.check import STANDARD, Checker, SchemaLookup
 from encrypted_records.ingest.parse_csv import Header, check_columns
-from encrypted_records.ingest.reading.parser import check_fields
+from encrypted_records.ingest.reading.parser import Tally, check_fields
 from encrypted_records.ingest.seal import build_columns, seal_columns
 from encrypted_records.ingest.tables import Columns
 from encrypted_records.model import ids, wire
@@ -114,8 +114,8 @@ def _answer(task: messages.SampleTask) -> bytes:
     match task:
         case messages.InferTask(sample, kind, wishes):
             return proposal_of(sample, kind, wishes)
-        case messages.DetectTask(sample, whole, said, tight):
-            return reading_of(sample, said, whole=whole, tight=tight)
+        case messages.DetectTask():
+            return reading_of(task)
         case messages.PreviewTask(definition, sample, kind, shown):
             return preview_of(definition, sample, kind, shown)
         case messages.EstimateTask(definition, records, string_bytes, sample, kind):
@@ -137,7 +137,7 @@ def check(task: messages.CheckTask) -> messages.CheckReport:
             check_columns(upload.layout.names, definition)
         if upload.reading is not None:
             check_fields(upload.reading, list(definition.fields), sorted(definition.required))
-        return definition
+        return upload.as_read(definition)
 
     schemas = SchemaLookup(definition_of, named=source.named, own_hosts=source.own_hosts)
     checker = Checker(
@@ -149,7 +149,8 @@ def check(task: messages.CheckTask) -> messages.CheckReport:
         else STANDARD,
     )
     last = runtime.monotonic()
-    for blocks in upload.blocks():
+    tally = Tally()
+    for blocks in upload.blocks(tally=tally):
         checker.take(blocks)
         if runtime.monotonic() - last > COUNT_SECONDS:
             last = runtime.monotonic()
@@ -161,6 +162,7 @@ def check(task: messages.CheckTask) -> messages.CheckReport:
         errors=findings.errors,
         examples=findings.examples,
         rounded=dict(findings.rounded),
+        reading=None if upload.reading is None else tally.as_json(upload.reading, findings.rows),
         chunks=[
             messages.ChunkAt(number, chunk.start.offset, chunk.start.row, chunk.first, chunk.last)
             for number, chunk in enumerate(findings.chunks)

@@ -185,6 +185,9 @@ class DetectTask(Message, frozen=True):
     whole: bool
     said: bytes
     tight: bool
+    #: of the schema that is to take it, as canonical text, and the reading that is kept for it
+    definition: bytes | None = None
+    kept: bytes | None = None
 
 
 class PreviewTask(Message, frozen=True):
@@ -281,6 +284,8 @@ class CheckReport(Message, frozen=True):
     examples: list[tuple[int, dict[str, str]]]
     chunks: list[ChunkAt]
     rounded: dict[str, int] = {}
+    #: what became of the cells of an upload with a reading, as JSON
+    reading: bytes | None = None
 
 
 class SealedPart(Message, frozen=True):

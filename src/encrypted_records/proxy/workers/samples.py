@@ -11,11 +11,15 @@ import msgspec
 from encrypted_records.ingest.estimate import Estimate, estimate
 from encrypted_records.ingest.infer import Wishes, infer
 from encrypted_records.ingest.preview import preview
+from encrypted_records.ingest.reading.again import Difference, read_again
+from encrypted_records.ingest.reading.parser import check_fields
 from encrypted_records.ingest.reading.proposal import propose
+from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.ingest.reading.said import NOTHING, detect_as, read_said
 from encrypted_records.ingest.sampling import Sample, look_at
-from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.definition_parser import parse_canonical, parse_definition
 from encrypted_records.model.media_types import Format
+from encrypted_records.proxy.workers.messages import DetectTask
 
 
 def proposal_of(sample: bytes, kind: Format, wishes: Wishes) -> bytes:
@@ -29,19 +33,36 @@ def proposal_of(sample: bytes, kind: Format, wishes: Wishes) -> bytes:
     )
 
 
-def reading_of(sample: bytes, said: bytes, *, whole: bool, tight: bool) -> bytes:
+def reading_of(task: DetectTask) -> bytes:
     """
     Raises:
-        InvalidRecords, TooLarge: as :func:`detect_as`.
+        InvalidRecords, TooLarge: as :func:`detect_as`; also where the schema that is to take the
+            file has other fields.
     """
-    found = detect_as(sample, read_said(said) if said else NOTHING, whole=whole)
-    definition, fields = propose(found, tight=tight)
+    said = read_said(task.said) if task.said else NOTHING
+    schema = None if task.definition is None else parse_canonical(task.definition)
+    differences: list[Difference] = []
+    kept = said.reading
+    if kept is None and task.kept is not None:
+        kept = read_recipe(task.kept)
+    if kept is not None:
+        found, differences = read_again(task.sample, kept, said, whole=task.whole)
+    else:
+        texts = (
+            [name for name, spec in schema.fields.items() if spec.kind == "string"]
+            if schema
+            else ()
+        )
+        found = detect_as(task.sample, said, whole=task.whole, texts=texts)
+    if schema is not None and all(one.taken for one in differences):
+        check_fields(found.recipe, list(schema.fields), sorted(schema.required))
+    definition, fields = propose(found, tight=task.tight)
     return msgspec.json.encode(
         {
             "reading": found.recipe,
             "schema": definition,
             "sampled": found.rows,
-            "whole": whole,
+            "whole": task.whole,
             "fields": fields,
             "above": found.above,
             "below": found.below,
@@ -49,6 +70,8 @@ def reading_of(sample: bytes, said: bytes, *, whole: bool, tight: bool) -> bytes
             "guessed": found.guessed,
             "words": found.words,
             "renamed": found.changed,
+            "kept": kept is not None,
+            "differences": differences,
         }
     )
 

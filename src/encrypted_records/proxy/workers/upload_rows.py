@@ -11,8 +11,10 @@ from encrypted_records.ingest.blocks import RecordBlock, RecordStart, Table
 from encrypted_records.ingest.charsets import settle
 from encrypted_records.ingest.check import SchemaLookup, gather
 from encrypted_records.ingest.layouts import Layout, parser_for, recognize
+from encrypted_records.ingest.reading.parser import ReadingParser, Tally
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.ingest.tables import Columns
+from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.spool.spool import Spool
@@ -62,8 +64,11 @@ class UploadReader:
             start, source.kind, final=final, charset=source.charset, reading=self.reading
         )
 
-    def blocks(self, start: RecordStart | None = None) -> Iterator[Sequence[RecordBlock | Table]]:
-        """All blocks from ``start`` on, or from the first record."""
+    def blocks(
+        self, start: RecordStart | None = None, tally: Tally | None = None
+    ) -> Iterator[Sequence[RecordBlock | Table]]:
+        """All blocks from ``start`` on, or from the first record; ``tally`` counts what becomes of
+        the cells of an upload with a reading."""
         begin = start or self._first
         parser = parser_for(
             self.layout,
@@ -72,9 +77,16 @@ class UploadReader:
             charset=self._charset,
             reading=self.reading,
         )
+        if isinstance(parser, ReadingParser):
+            parser.tally = tally
         for piece in _pieces(self._source, begin.offset):
             yield parser.feed(piece)
         yield parser.finish()
+
+    def as_read(self, definition: SchemaDefinition) -> SchemaDefinition:
+        """A definition that the rows of this upload have to fit."""
+        rounds = self.reading is not None and self.reading.round
+        return definition.as_rounding() if rounds else definition
 
 
 def gather_chunk(
@@ -83,17 +95,18 @@ def gather_chunk(
     schemas: Sequence[messages.SchemaKeyBytes],
 ) -> dict[bytes, Columns]:
     """The chunk's good rows by schema, each with the definition that its schema has here."""
-    definitions = {schema.schema: parse_canonical(schema.definition) for schema in schemas}
+    reader = UploadReader(source)
+    definitions = {
+        schema.schema: reader.as_read(parse_canonical(schema.definition)) for schema in schemas
+    }
     # As in the check: a reference that it took and this one does not would lose its record.
     lookup = SchemaLookup(definitions.__getitem__, named=source.named, own_hosts=source.own_hosts)
-    return gather(lookup, _blocks_of(source, chunk), text=source.kind is Format.CSV)
+    return gather(lookup, _blocks_of(reader, chunk), text=source.kind is Format.CSV)
 
 
-def _blocks_of(
-    source: messages.UploadSource, chunk: messages.ChunkAt
-) -> Iterator[RecordBlock | Table]:
+def _blocks_of(reader: UploadReader, chunk: messages.ChunkAt) -> Iterator[RecordBlock | Table]:
     """Exactly the chunk's rows."""
-    for blocks in UploadReader(source).blocks(RecordStart(chunk.offset, chunk.row)):
+    for blocks in reader.blocks(RecordStart(chunk.offset, chunk.row)):
         for block in blocks:
             if block.start.row > chunk.last:
                 return

@@ -1,0 +1,291 @@
+"""A reading that is kept, and the next file: the file is read as the one before, or each difference
+is named.
+
+A difference that changes no value is taken: title lines, the order of columns, UTF-8 where a
+charset was guessed. Any other is left to the sender, with what has to be said to take it. A file
+whose cells fit the kept reading, and which by itself speaks for another one, differs as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from encrypted_records.ingest.reading.charset import find_charset, refused
+from encrypted_records.ingest.reading.columns import Decided
+from encrypted_records.ingest.reading.detect import Found, Wanted, detect, dialect_of, text_of
+from encrypted_records.ingest.reading.dialect import rows_of
+from encrypted_records.ingest.reading.recipe import Column, Recipe, read_recipe, reader_of
+from encrypted_records.ingest.reading.said import NOTHING_OF_COLUMN, Said, follow
+
+#: Names stand in one of so many rows, within so many characters.
+_HEAD_ROWS = 1000
+_HEAD_CHARACTERS = 1 << 20
+#: So many different cells that do not read may be words for nothing.
+_FEW_WORDS = 3
+_SHOWN = 40
+_UNICODE = ("utf-8", "utf-16-le", "utf-16-be")
+_NAMED = {",": "commas", ".": "points"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``taken`` is one that changes no value. ``say`` is what has to be said of the reading, as
+    :class:`Said` has it, to take one that does; None where only a new reading helps."""
+
+    kind: str
+    detail: str
+    taken: bool = False
+    column: str | None = None
+    say: dict[str, Any] | None = None
+
+
+def read_again(
+    sample: bytes, kept: Recipe, said: Said, *, whole: bool
+) -> tuple[Found, list[Difference]]:
+    """How a file is read by a kept reading, and what is said of it; and how it differs.
+
+    Args:
+        sample: the file's first bytes; all of it if ``whole``.
+
+    Raises:
+        InvalidRecords: ``reading``; the file cannot be read.
+        TooLarge: a quote does not close.
+    """
+    differences: list[Difference] = []
+    encoding = said.encoding or _encoding(sample, kept, differences, whole=whole)
+    text = text_of(sample, Wanted(encoding=encoding), whole=whole)
+    delimiter, row = _names(text, kept, said, differences)
+    header = row if said.header_row is None else said.header_row
+    wanted = Wanted(encoding, delimiter, header, said.below)
+    found = detect(sample, whole=whole, wanted=wanted)
+    if kept.header_row == 0 and found.recipe.header_row and said.header_row is None:
+        detail = f"row {found.recipe.header_row} looks like names, and the file before had none"
+        differences.append(Difference("names", detail, say={"header_row": 0}))
+        found = detect(sample, whole=whole, wanted=replace(wanted, header_row=0))
+    columns = list(_columns(found, kept, said, differences))
+    below = _below(found, kept, said, differences, whole=whole)
+    if found.short and not kept.short_rows:
+        detail = f"{_rows(found.short)} without the last cells, where there was none"
+        differences.append(Difference("short_rows", detail))
+    if found.recipe.above != kept.above:
+        detail = f"{_rows(found.recipe.above)} above the table, before {_rows(kept.above)}"
+        differences.append(Difference("above", detail, taken=True))
+    recipe = msgspec.structs.replace(
+        kept,
+        encoding=encoding,
+        delimiter=found.recipe.delimiter,
+        quote=found.recipe.quote if found.recipe.delimiter != kept.delimiter else kept.quote,
+        header_row=found.recipe.header_row,
+        above=found.recipe.above,
+        below=below,
+        time_zone=said.time_zone or kept.time_zone,
+        round=said.round or kept.round,
+        columns=columns,
+    )
+    decided = [
+        follow(Decided(column), said, one.column.name or "", list(cells))
+        for column, one, cells in zip(columns, found.decided, found.cells, strict=True)
+    ]
+    recipe = msgspec.structs.replace(recipe, columns=[one.column for one in decided])
+    recipe = read_recipe(msgspec.json.encode(recipe))
+    for column, one, cells in zip(recipe.columns, found.decided, found.cells, strict=True):
+        difference = _differs(column, one, recipe, list(cells))
+        differences += [difference] if difference else []
+    return replace(found, recipe=recipe, decided=decided, guessed=()), differences
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"
+
+
+def _encoding(sample: bytes, kept: Recipe, differences: list[Difference], *, whole: bool) -> str:
+    found = find_charset(sample, whole=whole)
+    if found.name == kept.encoding:
+        return found.name
+    if found.name == "utf-8" and sample.isascii() and kept.encoding not in _UNICODE:
+        return kept.encoding  # a later part of the file may need it
+    if not found.guessed:
+        detail = f"the charset is {found.name}, where it was {kept.encoding}"
+        differences.append(Difference("encoding", detail, taken=True))
+        return found.name
+    if kept.encoding not in _UNICODE:
+        try:
+            sample[: len(sample) if whole else -4].decode(kept.encoding)
+        except UnicodeDecodeError:
+            pass
+        else:
+            return kept.encoding
+    words = f": {', '.join(found.words)}" if found.words else ""
+    detail = f"the file is not {kept.encoding}, as the file before; it may be {found.name}{words}"
+    differences.append(Difference("encoding", detail, say={"encoding": found.name}))
+    return found.name
+
+
+def _names(
+    text: str, kept: Recipe, said: Said, differences: list[Difference]
+) -> tuple[str, int | None]:
+    """The delimiter, and the number of the row that has the names of the kept reading."""
+    if said.delimiter is not None:
+        return said.delimiter, _names_row(text, said.delimiter, kept)
+    row = _names_row(text, kept.delimiter, kept)
+    _, free, _ = dialect_of(text, Wanted())
+    if free == kept.delimiter or row:
+        return kept.delimiter, row
+    if kept.header_row == 0 and _width(text, kept.delimiter, kept) == len(kept.columns):
+        return kept.delimiter, row
+    detail = f"cells are divided by {free!r}, where it was {kept.delimiter!r}"
+    differences.append(Difference("delimiter", detail, say={"delimiter": free}))
+    return free, _names_row(text, free, kept)
+
+
+def _names_row(text: str, delimiter: str, kept: Recipe) -> int | None:
+    """The first row with most of the names; 0 where the kept reading has none, and nothing stands
+    above its table; None where they are not found."""
+    if kept.header_row == 0:
+        return None
+    wanted = Counter(column.source for column in kept.columns if column.source)
+    least = max(1, (sum(wanted.values()) + 1) // 2)
+    rows = rows_of(text[:_HEAD_CHARACTERS], delimiter, kept.quote, final=True)
+    for number, row in zip(range(1, _HEAD_ROWS + 1), rows, strict=False):
+        if (Counter(row.cells) & wanted).total() >= least:
+            return number
+    return None
+
+
+def _width(text: str, delimiter: str, kept: Recipe) -> int:
+    widths = [
+        len(row.cells)
+        for _, row in zip(
+            range(_HEAD_ROWS),
+            rows_of(text[:_HEAD_CHARACTERS], delimiter, kept.quote, final=True),
+            strict=False,
+        )
+    ]
+    return max(set(widths), key=widths.count, default=0)
+
+
+def _columns(
+    found: Found, kept: Recipe, said: Said, differences: list[Difference]
+) -> Iterator[Column]:
+    """Of each column of the file the one of the kept reading."""
+    left = list(kept.columns)
+    new: list[tuple[int, str]] = []
+    order: list[Column] = []
+    for at, one in enumerate(found.decided):
+        column = one.column
+        own = said.columns.get(column.name or "", NOTHING_OF_COLUMN)
+        known = next((other for other in left if other.source == column.source), None)
+        if known is None and own.name is not None:
+            known = next((other for other in left if other.name == own.name), None)
+        if known is not None:
+            left.remove(known)
+            order.append(known)
+            yield msgspec.structs.replace(known, source=column.source)
+        elif own.name is not None:
+            yield column
+        else:
+            if not own.leave_out:
+                new.append((at, column.name or ""))
+            yield msgspec.structs.replace(column, name=None)
+    if not order:
+        raise refused("the file has none of the columns of the file before")
+    missing = {column.source: column for column in left if column.name is not None}
+    renamed: dict[str, dict[str, Any]] = {}
+    for at, name in new:
+        before = kept.columns[at] if at < len(kept.columns) else None
+        if before is not None and before in left and before.source in missing:
+            say: dict[str, Any] = {"columns": {name: {"name": before.name}}}
+            renamed[before.source] = say
+            detail = f"the column {name!r} is new: is it {before.source!r}?"
+        else:
+            say = {"columns": {name: {"leave_out": True}}}
+            detail = f"the column {name!r} is new"
+        differences.append(Difference("new", detail, column=name, say=say))
+    for source, column in missing.items():
+        detail = f"the column {source!r} is missing"
+        say_so = renamed.get(source)
+        differences.append(Difference("missing", detail, column=column.name, say=say_so))
+    if order != [column for column in kept.columns if column in order]:
+        differences.append(Difference("order", "the columns come in another order", taken=True))
+
+
+def _below(
+    found: Found, kept: Recipe, said: Said, differences: list[Difference], *, whole: bool
+) -> int:
+    count = found.recipe.below
+    if said.below is not None:
+        return said.below
+    if not whole:
+        if kept.below:
+            detail = "whether rows stand below the table is not seen from the file's first bytes"
+            differences.append(Difference("below", detail, say={"below": kept.below}))
+        return kept.below
+    if count != kept.below:
+        detail = f"{_rows(count)} below the table, before {_rows(kept.below)}"
+        taken = bool(kept.below)
+        differences.append(Difference("below", detail, taken, say={"below": count}))
+    return count
+
+
+def _differs(
+    column: Column, one: Decided, recipe: Recipe, cells: Sequence[str]
+) -> Difference | None:
+    """How a column's cells do not fit the reading, or speak for another one."""
+    read = None if column.name is None else reader_of(column, recipe)
+    if read is None:
+        return None
+    name, free = one.column.name or "", one.column
+    filled = [cell for cell in cells if cell not in column.null and cell.strip()]
+    odd = [cell for cell in filled if read(cell) is None]
+    other = _other_form(column, free) if one.ask is None else None
+    if other is not None:
+        kind, detail, said = other
+        if not odd:
+            own = reader_of(free, recipe)
+            same = own is None or all(own(cell) in (None, read(cell)) for cell in filled)
+            if same:
+                return None
+            detail += "; its cells fit both"
+        say = {"columns": {name: said}}
+        return Difference(kind, f"{name} has {detail}", column=name, say=say)
+    if not odd:
+        return None
+    shown = ", ".join(repr(cell[:_SHOWN]) for cell in odd[:_FEW_WORDS])
+    detail = f"{name}: {shown} does not read as {column.type}"
+    if len(odd) <= _FEW_WORDS and len(odd) < len(filled):
+        null = {"columns": {name: {"null": odd}}}
+        return Difference("null", detail, column=name, say=null)
+    says: dict[str, dict[str, Any]] = {
+        "number": {"decimal": free.decimal},
+        "boolean": {"true": free.true, "false": free.false},
+    }
+    retyped = says.get(column.type, {"format": free.format})
+    same_type = {"columns": {name: retyped}} if free.type == column.type else None
+    return Difference("value", detail, column=name, say=same_type)
+
+
+def _other_form(column: Column, free: Column) -> tuple[str, str, dict[str, Any]] | None:
+    """The form that the file by itself speaks for, where it is another one of the same type."""
+    match column.type, free.type:
+        case "number", "number" if free.decimal != column.decimal:
+            detail = (
+                f"decimal {_NAMED[free.decimal]}, the kept reading has {_NAMED[column.decimal]}"
+            )
+            return "decimal", detail, {"decimal": free.decimal}
+        case ("date", "date") | ("local" | "date-time", "local" | "date-time") if (
+            free.format != column.format
+        ):
+            detail = f"days as {free.format}, the kept reading has {column.format}"
+            return "date_format", detail, {"format": free.format}
+        case "boolean", "boolean" if {free.true, free.false} != {column.true, column.false}:
+            detail = (
+                f"{free.true} and {free.false}, the kept reading has {column.true} and"
+                f" {column.false}"
+            )
+            return "boolean", detail, {"true": free.true, "false": free.false}
+    return None

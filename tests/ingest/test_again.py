@@ -1,0 +1,197 @@
+"""The next file is read by the reading of the one before, or each difference is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from encrypted_records.errors import ErsError
+from encrypted_records.ingest.reading.again import Difference, read_again
+from encrypted_records.ingest.reading.detect import Found, detect
+from encrypted_records.ingest.reading.recipe import Recipe
+from encrypted_records.ingest.reading.said import NOTHING, Said, detect_as
+from tests.ingest.test_reading import EXPECTED, TABLES, content, records
+
+ROWS = [
+    "1;Müller;1.234,50;03.11.2024;ja",
+    "2;Grün;12,25;21.12.2024;nein",
+    "3;Öztürk;2.500,00;13.01.2025;ja",
+]
+HEAD = "id;Name;Umsatz;Tag;Aktiv"
+JANUARY = "\n".join([HEAD, *ROWS]) + "\n"
+
+POINTS = f"{HEAD}\n1;Müller;1234.50;13.11.2024;ja\n2;Grün;12.25;21.12.2024;nein\n"
+
+
+def kept(text: str | bytes = JANUARY) -> Recipe:
+    body = text if isinstance(text, bytes) else text.encode()
+    return detect(body, whole=True).recipe
+
+
+def again(
+    text: str | bytes, recipe: Recipe | None = None, **said: Any
+) -> tuple[Found, list[Difference]]:
+    body = text if isinstance(text, bytes) else text.encode()
+    told = msgspec.convert(said, Said) if said else NOTHING
+    return read_again(body, recipe or kept(), told, whole=True)
+
+
+def kinds(differences: list[Difference], *, taken: bool) -> list[str]:
+    return [one.kind for one in differences if one.taken is taken]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_file_has_no_difference_from_itself_and_is_read_in_the_same_way(name: str) -> None:
+    body = content(name)
+    recipe = detect(body, whole=True).recipe
+    found, differences = read_again(body, recipe, NOTHING, whole=True)
+    assert differences == []
+    assert found.recipe == recipe
+    assert len(EXPECTED[name]["rows"]) == len(records(found.recipe, body))
+
+
+def lines(*rows: str, head: str = HEAD) -> str:
+    return "\n".join([head, *rows]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (JANUARY.encode("utf-8-sig"), None),
+        ("Umsätze im Februar\n\n" + JANUARY, "above"),
+        (lines("Grün;2;nein;12,25;21.12.2024", head="Name;id;Aktiv;Umsatz;Tag"), "order"),
+        (JANUARY.encode("utf-16"), "encoding"),
+    ],
+)
+def test_a_difference_that_changes_no_value_is_taken_and_said(
+    text: str | bytes, kind: str | None
+) -> None:
+    found, differences = again(text)
+    assert kinds(differences, taken=False) == []
+    assert kinds(differences, taken=True) == ([kind] if kind else [])
+    body = text if isinstance(text, bytes) else text.encode()
+    rows = records(found.recipe, body)
+    assert {
+        "id": "2",
+        "Name": "Grün",
+        "Umsatz": "12.25",
+        "Tag": "2024-12-21",
+        "Aktiv": "false",
+    } in rows
+
+
+def test_utf_8_is_taken_where_the_charset_was_a_guess_and_the_other_way_is_asked() -> None:
+    guessed = kept(JANUARY.encode("cp1252"))
+    assert guessed.encoding == "cp1252"
+    found, differences = again(JANUARY, guessed)
+    assert (kinds(differences, taken=True), found.recipe.encoding) == (["encoding"], "utf-8")
+    found, differences = again(lines("4;Meier;1,00;01.02.2025;ja"), guessed)
+    assert (differences, found.recipe.encoding) == ([], "cp1252")
+    _, differences = again(JANUARY.encode("cp1252"))
+    assert kinds(differences, taken=False) == ["encoding"]
+    found, differences = again(JANUARY.encode("cp1252"), encoding="cp1252")
+    assert (differences, found.recipe.encoding) == ([], "cp1252")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "column"),
+    [
+        (POINTS.replace(";", ","), "decimal", "Umsatz"),
+        (POINTS, "decimal", "Umsatz"),
+        (JANUARY.replace(".11.2024", "/11/2024").replace(".12.2024", "/12/2024")
+         .replace(".01.2025", "/01/2025"), "date_format", "Tag"),
+        (JANUARY.replace("ja", "yes").replace("nein", "no"), "boolean", "Aktiv"),
+        (lines(*ROWS, "4;Groß;k.A.;01.02.2025;ja"), "null", "Umsatz"),
+        (lines(*ROWS, "4;Groß;12,5 $;01.02.2025;ja"), "null", "Umsatz"),
+        (JANUARY.replace("\n", "\n").replace("Umsatz", "Netto"), "new", "Netto"),
+        (lines("1;Müller;ja", head="id;Name;Aktiv"), "missing", "Umsatz"),
+        (lines(*[f"{row};x" for row in ROWS], head=f"{HEAD};Notiz"), "new", "Notiz"),
+        (lines(*ROWS, "Alle Angaben ohne Gewähr und Garantie"), "below", None),
+        (lines(*ROWS, "4;Groß;1,00"), "short_rows", None),
+        (JANUARY.replace(";", "|"), "delimiter", None),
+    ],
+)  # fmt: skip
+def test_a_difference_that_may_change_values_is_named_with_what_takes_it(
+    text: str, kind: str, column: str | None
+) -> None:
+    found, differences = again(text)
+    named = [one for one in differences if not one.taken and one.kind == kind]
+    assert [(one.column) for one in named][:1] == [column], differences
+    if not all(one.say for one in differences if not one.taken):
+        return
+    said: dict[str, Any] = {}
+    for one in differences:
+        for member, value in (one.say or {}).items():
+            if member == "columns":
+                for name, own in value.items():
+                    said.setdefault("columns", {}).setdefault(name, {}).update(own)
+            else:
+                said[member] = value
+    found, left = again(text, **said)
+    assert kinds(left, taken=False) == []
+    assert records(found.recipe, text.encode())
+
+
+def test_cells_that_fit_both_ways_are_refused_where_the_file_speaks_for_the_other() -> None:
+    recipe = kept("id;Preis;Rabatt\n1;1.234,50;1,5\n2;2.000,25;2,75\n")
+    _, differences = again("id;Preis;Rabatt\n1;1.234;1.5\n2;2.000;2.75\n", recipe)
+    assert [(one.kind, one.column) for one in differences if not one.taken] == [
+        ("decimal", "Preis"),
+        ("decimal", "Rabatt"),
+    ]
+    assert "fit both" in differences[0].detail
+    found, differences = again("id;Preis;Rabatt\n1;1.234;1,5\n2;2.000;2,75\n", recipe)
+    assert differences == []
+    assert records(found.recipe, b"id;Preis;Rabatt\n1;1.234;1,5\n2;2.000;2,75\n")[0] == {
+        "id": "1",
+        "Preis": "1234",
+        "Rabatt": "1.5",
+    }
+
+
+def test_a_date_that_may_be_either_is_read_as_in_the_file_before() -> None:
+    recipe = kept("id,day\n1,25/12/2024\n2,13/01/2025\n")
+    found, differences = again("id,day\n1,01/02/2025\n2,03/04/2025\n", recipe)
+    assert differences == []
+    assert records(found.recipe, b"id,day\n1,01/02/2025\n")[0]["day"] == "2025-02-01"
+    _, differences = again("id,day\n1,01/22/2025\n2,03/04/2025\n", recipe)
+    assert kinds(differences, taken=False) == ["date_format"]
+
+
+def test_a_file_without_names_is_read_by_the_number_of_its_columns() -> None:
+    recipe = kept("1;2,5\n2;3,5\n3;4,5\n")
+    assert recipe.header_row == 0
+    assert again("4;5,5\n5;6,5\n", recipe)[1] == []
+    assert kinds(again("4;5,5;a\n5;6,5;b\n", recipe)[1], taken=False) == ["new"]
+    assert "names" in kinds(again("id;n\n4;5,5\n5;6,5\n", recipe)[1], taken=False)
+
+
+def test_what_stood_below_the_table_is_counted_anew_and_never_cuts_a_row_off() -> None:
+    recipe = kept(lines(*ROWS, "Alle Angaben ohne Gewähr und Garantie"))
+    assert recipe.below == 1
+    found, differences = again(JANUARY, recipe)
+    assert (found.recipe.below, kinds(differences, taken=True)) == (0, ["below"])
+    assert len(records(found.recipe, JANUARY.encode())) == 3
+    _, differences = read_again(JANUARY.encode(), recipe, NOTHING, whole=False)
+    assert kinds(differences, taken=False) == ["below"]
+
+
+def test_what_is_said_goes_before_what_is_kept_and_the_rest_stays() -> None:
+    recipe = detect_as(
+        JANUARY.encode(),
+        msgspec.convert({"columns": {"Umsatz": {"name": "revenue"}}}, Said),
+        whole=True,
+    ).recipe
+    text = JANUARY.replace("Umsatz", "Netto").replace("1.234,50", "1,234.50")
+    text = text.replace("12,25", "12.25").replace("2.500,00", "2,500.00")
+    found, differences = again(text, recipe, columns={"Netto": {"name": "revenue", "decimal": "."}})
+    assert kinds(differences, taken=False) == []
+    assert records(found.recipe, text.encode())[0]["revenue"] == "1234.50"
+
+
+@pytest.mark.parametrize("body", [b"%PDF-1.7", b"<html><body>log in</body></html>", b""])
+def test_another_kind_of_file_is_refused_by_name(body: bytes) -> None:
+    with pytest.raises(ErsError):
+        read_again(body, kept(), NOTHING, whole=True)

@@ -1,0 +1,149 @@
+"""Readings of files over HTTP: kept for a schema, used for the next file, told of by its job."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from encrypted_records.model import device_secret
+from tests.support.jobs import completed, ended, started
+from tests.support.service import Answer, Service, call
+from tests.support.store import Store, new_store
+
+DEFINITION = {
+    "type": "object",
+    "rounding": "refuse",
+    "properties": {
+        "Nr": {"type": "string"},
+        "Umsatz": {"type": "number", "minimum": 0, "maximum": 1000000, "precision": 2},
+    },
+}
+JANUARY = b"Nr;Umsatz\n0001;1.234,50\n0002;12,25\n0003;vertraulich-xyz\n0004;\n"
+
+
+@pytest.fixture
+def store(service: Service) -> Store:
+    return new_store(service, DEFINITION)
+
+
+def detect(store: Store, body: bytes, said: Any = None, query: str = "") -> Answer:
+    headers = {
+        device_secret.DEVICE_HEADER: store.device.text,
+        "Content-Type": "application/octet-stream",
+    }
+    if said is not None:
+        headers["X-Reading"] = base64.b64encode(json.dumps(said).encode()).decode()
+    url = f"{store.service.proxy_url}/api/readings/detect/{query}"
+    return call("POST", url, body, auth=store.account.auth, headers=headers)
+
+
+def sent(store: Store, body: bytes, reading: Any, **headers: Any) -> str:
+    told = base64.b64encode(json.dumps(reading).encode()).decode()
+    return started(
+        *(store, body, "text/csv"),
+        query=f"?schema={store.schema_id}",
+        Upload_Metadata=f"reading {told}",
+        **headers,
+    )
+
+
+def test_a_reading_is_kept_sealed_for_its_owner_and_reads_the_next_file(store: Store) -> None:
+    path, query = f"{store.schema}reading/", f"?schema={store.schema_id}"
+    assert store.proxy("GET", path).status == 404
+    said = {"columns": {"Umsatz": {"null": ["vertraulich-xyz"]}}}
+    answer = detect(store, JANUARY, said, query)
+    assert (answer.status, answer.json()["kept"]) == (200, False)
+    reading = answer.json()["reading"]
+    assert [one.get("type", "text") for one in reading["columns"]] == ["text", "number"]
+    assert store.proxy("PUT", path, reading).status == 204
+    assert store.proxy("GET", path).json() == reading
+    files = [one for one in store.service.data_dir.rglob("*") if one.is_file()]
+    assert [one for one in files if b"vertraulich-xyz" in one.read_bytes()] == []
+
+    february = b"Umsatz;Nr\n1.500;0005\n"
+    found = detect(store, february, query=query).json()
+    assert (found["kept"], [one["kind"] for one in found["differences"]]) == (True, ["order"])
+    completed(store, sent(store, february, found["reading"]))
+    march = b"Nr;Umsatz\n0006;1,500.25\n"
+    (difference,) = detect(store, march, query=query).json()["differences"]
+    assert (difference["taken"], difference["say"]) == (
+        False,
+        {"columns": {"Umsatz": {"decimal": "."}}},
+    )
+    found = detect(store, march, difference["say"], query).json()
+    assert found["differences"] == []
+    completed(store, sent(store, march, found["reading"]))
+
+    other = Store(store.service, store.service.new_account(), store.schema)
+    assert other.proxy("GET", path).status == 404
+    assert other.proxy("PUT", path, reading).status == 404
+    assert store.proxy("DELETE", path).status == 204
+    assert store.proxy("GET", path).status == 404
+
+
+def test_a_reading_that_does_not_fit_the_schema_is_not_kept(store: Store) -> None:
+    path = f"{store.schema}reading/"
+    refused: tuple[Any, ...] = (
+        {"columns": [{"source": "a", "name": "a"}]},
+        {"columns": []},
+        {"columns": [{"source": "Nr", "name": "Nr"}], "more": 1},
+        [],
+    )
+    for wrong in refused:
+        answer = store.proxy("PUT", path, wrong)
+        assert (answer.status, answer.json()["code"]) == (400, "reading"), wrong
+    assert store.proxy("GET", path).status == 404
+
+
+def test_a_job_tells_what_became_of_the_cells_of_its_file(store: Store) -> None:
+    body = b"above\nNr;Umsatz\n" + JANUARY.partition(b"\n")[2] + b"0005;A17\n0006;1;2\n"
+    reading = {
+        "columns": [
+            {"source": "Nr", "name": "Nr"},
+            {
+                "source": "Umsatz",
+                "name": "Umsatz",
+                "type": "number",
+                "decimal": ",",
+                "thousands": ".",
+                "null": ["vertraulich-xyz"],
+            },
+        ],
+        "delimiter": ";",
+        "header_row": 2,
+        "above": 1,
+    }
+    path = sent(store, body, reading, X_On_Invalid="skip")
+    completed(store, path)
+    report = store.proxy("GET", f"{path}reading/").json()
+    assert report["reading"]["header_row"] == 2
+    assert {
+        name: report[name] for name in ("rows", "bad_rows", "short_rows", "above", "below")
+    } == {
+        "rows": 6,
+        "bad_rows": 2,
+        "short_rows": 0,
+        "above": 1,
+        "below": 0,
+    }
+    assert report["rewritten"] == {"Umsatz": 2}
+    assert report["absent"] == {"Umsatz": {"vertraulich-xyz": 1, "": 1}}
+    assert [(one["row"], one["field"]) for one in report["unread"]] == [(5, "Umsatz"), (6, None)]
+    assert "A17" not in json.dumps(report["unread"])
+
+    plain = started(*(store, b"Nr,Umsatz\n1,1\n", "text/csv"), query=f"?schema={store.schema_id}")
+    completed(store, plain)
+    assert store.proxy("GET", f"{plain}reading/").status == 404
+
+
+def test_decimals_are_rounded_only_if_the_reading_says_so(store: Store) -> None:
+    body = b"Nr,Umsatz\n1,1.125\n"
+    for rounds, state in ((False, "failed"), (True, "completed")):
+        found = detect(store, body, {"round": rounds}, f"?schema={store.schema_id}").json()
+        path = sent(store, body, found["reading"])
+        assert ended(store, path)["status"] == state
+        report = store.proxy("GET", f"{path}reading/").json()
+        assert report["rounded"] == ({"Umsatz": 1} if rounds else {})
