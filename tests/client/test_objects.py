@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -263,3 +264,25 @@ def test_what_the_package_does_not_have_it_says() -> None:
     assert encrypted_records.Client is Client
     with pytest.raises(AttributeError):
         _ = encrypted_records.nothing
+
+
+def test_clients_that_nobody_closes_end_by_themselves_and_say_nothing(
+    running: Service, account: Account
+) -> None:
+    """As in a notebook: one is garbage, the other is there until the program ends."""
+    program = """
+import gc, sys, threading
+from encrypted_records import Client
+
+first, second = (Client(sys.argv[1], email=sys.argv[2], password=sys.argv[3]) for _ in "ab")
+assert first.user().email == second.user().email == sys.argv[2]
+assert threading.active_count() == 3
+del first
+gc.collect()
+assert threading.active_count() == 2
+"""
+    given = (running.proxy_url, account.email, account.password)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *given], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

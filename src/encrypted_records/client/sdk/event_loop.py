@@ -10,6 +10,7 @@ import asyncio
 import functools
 import inspect
 import threading
+import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -98,13 +99,16 @@ class AsyncLink:
 
 
 class Link(AsyncLink):
-    """The same, for those who wait for each answer."""
+    """The same, for those who wait for each answer.
+
+    If nobody closes it, as in a notebook, it ends when it is garbage, or with the program.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None  # noqa: TID251 - a loop of its own
+        self._end: weakref.finalize[..., Link] | None = None
 
     def run(self, asked: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result; Ctrl-C cancels it.
@@ -117,10 +121,11 @@ class Link(AsyncLink):
             raise ClientClosed("this client is closed")
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(  # noqa: TID251
+            thread = threading.Thread(  # noqa: TID251 - a loop of its own
                 target=self._loop.run_forever, daemon=True
             )
-            self._thread.start()
+            thread.start()
+            self._end = weakref.finalize(self, _end, self.proxy, self._loop, thread)
         future: Future[T] = asyncio.run_coroutine_threadsafe(asked, self._loop)
         try:
             return future.result()
@@ -165,15 +170,29 @@ class Link(AsyncLink):
             yield thing[0]
 
     def close(self) -> None:  # type: ignore[override] # as everything here, it is waited for
-        if self._loop is None or self._thread is None:
-            self._closed = True
-            return
-        self.run(super().close())
         self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-        self._loop = self._thread = None
+        if self._end is not None:
+            self._end()
+
+
+def _end(
+    proxy: ProxyClient,
+    loop: asyncio.AbstractEventLoop,
+    thread: threading.Thread,  # noqa: TID251 - the loop's own
+) -> None:
+    """Close the connections, and end the loop and its thread."""
+
+    async def closing() -> None:
+        try:
+            await proxy.close()
+        finally:
+            loop.stop()
+
+    asyncio.run_coroutine_threadsafe(closing(), loop)
+    # Garbage is collected in any thread, and a loop cannot wait for itself.
+    if threading.current_thread() is not thread:
+        thread.join()
+        loop.close()
 
 
 def _show(url: str) -> str:
