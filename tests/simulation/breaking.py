@@ -141,10 +141,7 @@ PLANTED = (
     Planted(
         "a_commit_is_not_one_transaction",
         "server.records.commits",
-        (
-            "    with pipelined() if is_small else transaction.atomic():\n",
-            "    with nullcontext():\n",
-        ),
+        ("    with transaction.atomic():\n", "    if True:\n"),
         "records",
     ),
     Planted(

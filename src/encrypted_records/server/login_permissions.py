@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.expressions import RawSQL
-from django.db.models.functions import Now
 
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import logins
@@ -60,23 +58,6 @@ _written_by_login = Pair(
     logins.by_id,
     lambda: _membership_of_login(writes=True),
 )
-_USER = f"{permissions.MEMBERS}__user"
-#: Of a schema and a login that may be used, whose user may store into it, both; the schema's row is
-#: locked, and where one of these does not hold, none is. For PostgreSQL, which keeps its plan.
-_locked_by_login = Prepared(
-    lambda: Schema.objects.filter(
-        permissions.shared(writes=True),
-        **{f"{_USER}__is_active": True, f"{_USER}__logins__expires__gt": Now()},
-    ).values_list(
-        *rows.COLUMNS,
-        *(f"{_USER}__logins__{name}" for name in logins.COLUMNS),
-        *(f"{_USER}__{name}" for name in logins.USER_COLUMNS),
-    ),
-    "datasets_schema.id",
-    "accounts_login.id",
-    "accounts_login.digest",
-    locks="datasets_schema",
-)
 
 
 def data_of_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User, Schema] | None:
@@ -105,23 +86,3 @@ def written_by_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User,
         return None
     login = logins.login_of(found[1], shown)
     return None if login is None else (login.user, rows.schema_of(found[0]))
-
-
-def lock_by_login(
-    login_id: str, shown: bytes, schema_id: str
-) -> Callable[[], tuple[User, Schema] | None]:
-    """Ask for the same as :func:`written_by_login` in a transaction, and lock the schema's row.
-
-    Returns:
-        What waits for the answer. Where that is None, no row is locked, and none was waited for.
-    """
-    asked = _locked_by_login.ask(as_stored(schema_id), as_stored(login_id), shown)
-
-    def take() -> tuple[User, Schema] | None:
-        for row in asked.rows():
-            end = len(rows.COLUMNS)
-            login = logins.login_of(row[end:], shown)
-            return None if login is None else (login.user, rows.schema_of(row[:end]))
-        return None
-
-    return take

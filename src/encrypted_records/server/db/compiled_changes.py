@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -19,49 +17,6 @@ from encrypted_records.server.db.compiled_queries import (
     field_of,
 )
 
-#: What waits for the end of :func:`gathered`: SQL with Django's marks, and its values.
-_waiting: ContextVar[list[tuple[str, Sequence[Any]]] | None] = ContextVar("waiting", default=None)
-
-
-@contextmanager
-def gathered() -> Iterator[None]:
-    """Say all that is stored and changed in this block with one statement when it ends, where the
-    database can: on PostgreSQL each statement costs more than what it does.
-
-    No part of it sees what another one does, and no two may change one row. A row that gets its
-    number from the database is stored at once.
-
-    Raises:
-        django.db.DatabaseError: as :func:`executed`, of any of them.
-    """
-    if connection.vendor != "postgresql":
-        yield
-        return
-    waiting: list[tuple[str, Sequence[Any]]] = []
-    token = _waiting.set(waiting)
-    try:
-        yield
-    finally:
-        _waiting.reset(token)
-    if waiting:
-        sql = _as_one(tuple(sql for sql, _ in waiting))
-        execute(sql, [value for _, values in waiting for value in values])
-
-
-@cache
-def _as_one(statements: tuple[str, ...]) -> str:
-    *first, last = statements
-    parts = ", ".join(f"part_{number} AS ({sql})" for number, sql in enumerate(first))
-    return as_driver_has_it(f"WITH {parts} {last}" if parts else last)
-
-
-def _execute(sql: str, values: Sequence[Any]) -> None:
-    waiting = _waiting.get()
-    if waiting is None:
-        execute(as_driver_has_it(sql), values)
-    else:
-        waiting.append((sql, values))
-
 
 def insert(row: Model) -> None:
     """Store a new row; no signal is sent. One without a number gets it from the database, and has
@@ -73,7 +28,7 @@ def insert(row: Model) -> None:
         with executed(sql, values) as cursor:
             [row.pk] = cursor.fetchone()
     else:
-        _execute(sql, values)
+        execute(as_driver_has_it(sql), values)
     row._state.adding, row._state.db = False, connection.alias
 
 
@@ -102,7 +57,7 @@ def update(model: type[Model], where: Mapping[str, Any], **values: Any) -> None:
     sql, fields = _updating(model, tuple(values), tuple(where))
     every = [*values.values(), *where.values()]
     pairs = zip(fields, every, strict=True)
-    _execute(sql, [_prepare(one, value) for one, value in pairs])
+    execute(as_driver_has_it(sql), [_prepare(one, value) for one, value in pairs])
 
 
 @cache

@@ -33,33 +33,11 @@ class Compiled:
 
     def rows(self, values: Sequence[Any]) -> list[list[Any]]:
         """The rows of the statement with all its values, as fields have them."""
-        return self.ask(values).rows()
-
-    def ask(self, values: Sequence[Any]) -> Asked:
-        """The same, to be had later."""
-        return Asked(self, begin(self.sql, values))
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A statement that was sent. In a pipeline (:mod:`.pipelines`) its answer is waited for when
-    it is wanted, with those of all that were sent before."""
-
-    compiled: Compiled
-    cursor: Any
-
-    def rows(self) -> list[list[Any]]:
-        """As :meth:`Compiled.rows`; once.
-
-        Raises:
-            django.db.DatabaseError: as :func:`executed`, also of a statement sent before.
-        """
         own = connections[DEFAULT_DB_ALIAS]
-        with _errors_of_driver(own):
-            rows = [list(row) for row in self.cursor.fetchall()]
-            self.cursor.close()
+        with executed(self.sql, values) as cursor:
+            rows = [list(row) for row in cursor.fetchall()]
         if rows:
-            for at, functions, expression in self.compiled.converters:
+            for at, functions, expression in self.converters:
                 for row in rows:
                     for convert in functions:
                         row[at] = convert(row[at], expression, own)
@@ -86,15 +64,11 @@ class Prepared:
 
     def rows(self, *wanted: Any) -> list[list[Any]]:
         """The rows in which the columns, in their order, have these values."""
-        return self.ask(*wanted).rows()
-
-    def ask(self, *wanted: Any) -> Asked:
-        """The same, to be had later."""
         compiled = self._compiled
         if compiled is None:
             made = self.compile()
             compiled = self._compiled = replace(made, sql=as_driver_has_it(made.sql))
-        return compiled.ask((*compiled.constants, *wanted))
+        return compiled.rows((*compiled.constants, *wanted))
 
     def compile(self) -> Compiled:
         """The statement, with Django's marks for values."""
@@ -168,20 +142,16 @@ class Together:
     Args:
         rows: of each of these the first row is wanted.
         exist: of each of these, whether there is a row; also SQL of ours, with marks for values.
-        counted: tables whose next numbers are drawn, where the database has sequences.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[Prepared],
-        exist: Sequence[Prepared | str],
-        counted: Sequence[str] = (),
-    ) -> None:
-        self._rows, self._exist, self._counted = rows, exist, counted
+    def __init__(self, rows: Sequence[Prepared], exist: Sequence[Prepared | str]) -> None:
+        self._rows, self._exist = rows, exist
         self._compiled: tuple[list[Compiled], Compiled] | None = None
 
-    def ask(self, rows: Sequence[Sequence[Any]], exist: Sequence[Sequence[Any]]) -> Answers:
-        """Put all questions.
+    def answers(
+        self, rows: Sequence[Sequence[Any]], exist: Sequence[Sequence[Any]]
+    ) -> tuple[list[bool], list[list[Any] | None]]:
+        """Whether there is a row, and the first rows.
 
         Args:
             rows, exist: the values of each of the questions.
@@ -193,8 +163,13 @@ class Together:
         for part, own in zip(parts, [*exist, *rows], strict=True):
             values += part.constants
             values += own
-        widths = [part.width for part in parts[len(exist) :]]
-        return Answers(whole.ask(values), len(exist), whole.width, widths)
+        (row,) = whole.rows(values)
+        found: list[list[Any] | None] = []
+        at = len(exist)
+        for part in parts[len(exist) :]:
+            found.append(row[at + 1 : at + 1 + part.width] if row[at] else None)
+            at += 1 + part.width
+        return [bool(one) for one in row[: len(exist)]], found
 
     def _compile(self) -> tuple[list[Compiled], Compiled]:
         """Of each part, those that say whether first, and the statement."""
@@ -204,8 +179,6 @@ class Together:
         ]
         rows = [one.compile() for one in self._rows]
         columns = [f"EXISTS({one.sql})" for one in exist]
-        if connection.vendor == "postgresql":
-            columns += [f"nextval(pg_get_serial_sequence('{one}', 'id'))" for one in self._counted]
         converters = []
         width = at = len(columns)
         tables = "(SELECT 1 AS one) AS always"
@@ -222,23 +195,6 @@ class Together:
         return [*exist, *rows], whole
 
 
-class Answers:
-    """What became of the questions of a :class:`Together`; waited for when it is looked at."""
-
-    def __init__(self, asked: Asked, exist: int, before: int, widths: Sequence[int]) -> None:
-        self._asked, self._exist, self._before, self._widths = asked, exist, before, widths
-
-    def take(self) -> tuple[list[bool], list[int], list[list[Any] | None]]:
-        """Whether there is a row, the numbers that were drawn, and the first rows."""
-        (row,) = self._asked.rows()
-        found: list[list[Any] | None] = []
-        at = self._before
-        for width in self._widths:
-            found.append(row[at + 1 : at + 1 + width] if row[at] else None)
-            at += 1 + width
-        return [bool(one) for one in row[: self._exist]], row[self._exist : self._before], found
-
-
 @cache
 def as_driver_has_it(sql: str) -> str:
     """SQL of ours with the marks for values that the driver knows."""
@@ -248,16 +204,17 @@ def as_driver_has_it(sql: str) -> str:
     return re.sub("%s", lambda _: f"${next(numbers)}", sql)
 
 
-def begin(sql: str, values: Sequence[Any]) -> Any:
-    """A cursor that has the outcome of a statement of :func:`as_driver_has_it`, or will have it
-    where a pipeline is open. The caller closes it.
+@contextmanager
+def executed(sql: str, values: Sequence[Any]) -> Iterator[Any]:
+    """A cursor that has the outcome of a statement of :func:`as_driver_has_it`.
 
     The driver is asked itself: Django looks for the marks in a statement each time, and writes the
     values into it for PostgreSQL, which takes longer than to look a row up. PostgreSQL keeps such a
     statement with its plan, where it can (:mod:`.postgres.base`).
 
     Raises:
-        django.db.DatabaseError: as :func:`executed`.
+        django.db.DatabaseError: the database refuses, or fails. ``OperationalError`` where the
+            server lost a statement that it had kept: none is kept after that.
     """
     own = connections[DEFAULT_DB_ALIAS]
     # As Django does for a cursor: the server may have ended the connection since.
@@ -269,26 +226,9 @@ def begin(sql: str, values: Sequence[Any]) -> Any:
         cursor = psycopg.RawCursor(own.connection) if is_raw else own.connection.cursor()
         try:
             cursor.execute(sql, values)
-        except BaseException:
-            cursor.close()
-            raise
-    return cursor
-
-
-@contextmanager
-def executed(sql: str, values: Sequence[Any]) -> Iterator[Any]:
-    """As :func:`begin`, closed when the block ends.
-
-    Raises:
-        django.db.DatabaseError: the database refuses, or fails. ``OperationalError`` where the
-            server lost a statement that it had kept: none is kept after that.
-    """
-    cursor = begin(sql, values)
-    try:
-        with _errors_of_driver(connections[DEFAULT_DB_ALIAS]):
             yield cursor
-    finally:
-        cursor.close()
+        finally:
+            cursor.close()
 
 
 @contextmanager
@@ -305,7 +245,8 @@ def _errors_of_driver(own: Any) -> Iterator[None]:
 
 def execute(sql: str, values: Sequence[Any]) -> None:
     """As :func:`executed`, of what has no outcome."""
-    begin(sql, values).close()
+    with executed(sql, values):
+        pass
 
 
 def field_of(model: type[Model], name: str) -> Field[Any, Any]:

@@ -14,7 +14,6 @@ locked in the order of their ids, so two requests never wait for each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,10 +33,9 @@ from encrypted_records.server import permissions
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets import rows
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.db.compiled_changes import gathered, insert, update
+from encrypted_records.server.db.compiled_changes import insert, update
 from encrypted_records.server.db.compiled_queries import Prepared
 from encrypted_records.server.db.fields import as_stored
-from encrypted_records.server.db.pipelines import pipelined
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.records import (
@@ -103,7 +101,8 @@ def apply_reached(
     # Shapes are checked before any lock is taken: that is the slow part.
     for schema, commit in reached:
         try:
-            require_shapes(schema, commit)
+            definitions.require_current(schema, commit.body)
+            checks.check_sealed(commit, definitions.definitions_of(schema, commit.body))
         except ErsError:
             # One that is in the log was right when it came. It is looked for now, and not before:
             # nearly every commit is new.
@@ -111,16 +110,6 @@ def apply_reached(
                 raise
     commits = [commit for _, commit in reached]
     return _apply_all(user, commits, by_retention=by_retention)
-
-
-def require_shapes(schema: Schema, commit: Checked) -> None:
-    """Check what a commit brings against the schema's definitions.
-
-    Raises:
-        StaleDefinition, BadInput: as :func:`apply`.
-    """
-    definitions.require_current(schema, commit.body)
-    checks.check_sealed(commit, definitions.definitions_of(schema, commit.body))
 
 
 def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> CommitOutcome:
@@ -176,53 +165,37 @@ def _apply_all(
 ) -> CommitOutcome:
     """Apply commits in one transaction; ``ready`` is called under the lock of the schema's row."""
     schema_ids = [ids.to_text(commit.body.schema) for commit in commits]
-    is_small = len(commits) == 1 and facts.is_small(commits[0])
-    with pipelined() if is_small else transaction.atomic():
-        locks = [_locked.ask(stored) for stored in sorted(map(as_stored, schema_ids))]
-        # Sent behind the locks, so that they see what was committed before these were had.
-        member = as_stored(user.pk)
-        asked = [facts.ask(member, commit, is_small=is_small) for commit in commits]
-        every = [rows.schema_of(row) for lock in locks for row in lock.rows()]
-        locked = {schema.pk: schema for schema in every}
+    with transaction.atomic():
+        locked: dict[str, Schema] = {}
+        for stored in sorted(map(as_stored, schema_ids)):
+            for row in _locked.rows(stored):
+                schema = rows.schema_of(row)
+                locked[schema.pk] = schema
         outcomes = []
-        for schema_id, commit, own in zip(schema_ids, commits, asked, strict=True):
+        for schema_id, commit in zip(schema_ids, commits, strict=True):
             if schema_id not in locked:
                 raise NotFound("there is no such schema, or none that you can reach")
-            schema, known = locked[schema_id], own.take()
             outcomes.append(
-                apply_locked(user, schema, commit, known, ready, by_retention=by_retention)
+                _apply_locked(user, locked[schema_id], commit, ready, by_retention=by_retention)
             )
     return CommitOutcome([receipt for receipt, _ in outcomes], any(new for _, new in outcomes))
 
 
-def apply_locked(
+def _apply_locked(
     user: User,
     schema: Schema,
     commit: Checked,
-    found: Facts,
-    ready: Callable[[Schema, Checked], Checked] = _as_sent,
+    ready: Callable[[Schema, Checked], Checked],
     *,
-    by_retention: bool = False,
+    by_retention: bool,
 ) -> tuple[Receipt, bool]:
-    """Apply a commit whose schema's row is locked.
-
-    Args:
-        found: what was read under the lock.
-        ready: as :func:`_apply_all` has it.
-
-    Returns:
-        Its receipt, and whether it is new.
-
-    Raises:
-        NotFound, NotAllowed, BadInput, StaleDefinition, MergeFirst, Conflict: as :func:`apply`.
-    """
+    """As :func:`_apply_all`, one commit: its receipt, and whether it is new."""
+    found = facts.find(as_stored(user.pk), commit)
     # Who lost the right since this request began stores nothing any more.
     permissions.require_written(schema, found.is_written)
-    # Where the numbers are known, nothing has to be looked at in between.
-    with nullcontext() if found.group_number is None else gathered():
-        receipt, is_new = _apply_one(user, schema, commit, found, ready)
-        if is_new:
-            _note(user, schema, commit, by_retention=by_retention)
+    receipt, is_new = _apply_one(user, schema, commit, found, ready)
+    if is_new:
+        _note(user, schema, commit, by_retention=by_retention)
     return receipt, is_new
 
 

@@ -13,14 +13,12 @@ from typing import Any
 
 from encrypted_records.server import permissions
 from encrypted_records.server.db.compiled_queries import (
-    Answers,
-    Asked,
     Compiled,
     Prepared,
     Together,
     as_driver_has_it,
 )
-from encrypted_records.server.records import signing, store
+from encrypted_records.server.records import signing
 from encrypted_records.server.records.checks import Checked
 from encrypted_records.server.records.models import (
     CommitLog,
@@ -80,7 +78,6 @@ _EXIST = (
     _exists("row_part", "last_id", "first_id"),
 )
 _questions = Together(_ROWS, _EXIST)
-_questions_and_numbers = Together(_ROWS, _EXIST, ("index_segment", "record_group"))
 _BETWEEN = _first("record_row", "record_id", "record_id")
 #: No id lies between these.
 _NOWHERE = b"\xff" * 17, b""
@@ -94,8 +91,7 @@ class Facts:
     :data:`.signing.roster_head` and :data:`.signing.signer`; ``head`` is number and digest of the
     writer's last commit. ``has_segment`` and ``has_group`` say whether the uid of the commit's
     first one is taken, ``has_ids_between`` whether a row may have an id from the least to the
-    greatest of the new records'. Numbers are those that the only segment and the only group get;
-    None where the database gives them later.
+    greatest of the new records'.
     """
 
     logged: Sequence[Any] | None
@@ -106,67 +102,21 @@ class Facts:
     has_segment: bool
     has_group: bool
     has_ids_between: bool
-    segment_number: int | None
-    group_number: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class AskedFacts:
-    """Questions that were sent."""
-
-    answers: Answers
-    between: Asked
-
-    def take(self) -> Facts:
-        """What was found, waited for now; once."""
-        is_between = bool(self.between.rows())
-        exist, numbers, (logged, roster_head, signer, head) = self.answers.take()
-        is_written, has_segment, has_group, *have_ids = exist
-        segment, group = numbers or (None, None)
-        assert roster_head is not None, "the schema is locked"
-        return Facts(
-            logged=logged,
-            roster_head=roster_head,
-            signer=signer,
-            head=None if head is None else (head[0], bytes(head[1])),
-            is_written=is_written,
-            has_segment=has_segment,
-            has_group=has_group,
-            has_ids_between=is_between or any(have_ids),
-            segment_number=segment,
-            group_number=group,
-        )
-
-
-def is_small(commit: Checked) -> bool:
-    """Whether a commit adds a few rows, and does nothing else: then all that is stored of it is
-    said in statements whose outcome nobody has to look at before the next one."""
-    body, rows = commit.body, sum(len(one.rows) for one in commit.batches)
-    does_more = body.killed or body.ended or body.replaced or body.definition_text
-    return (
-        not does_more
-        and len(body.groups) == len(body.segments) == len(commit.batches) == 1
-        and 0 < rows <= store.FEW
-        and body.segments[0].pages <= store.FEW
-        and len(body.requests) <= store.FEW
-    )
-
-
-def ask(member: bytes, commit: Checked, *, is_small: bool) -> AskedFacts:
-    """Ask for all of it, behind the lock of the schema's row.
+def find(member: bytes, commit: Checked) -> Facts:
+    """All of it, behind the lock of the schema's row.
 
     Args:
         member: the id of the user whose right is asked for.
-        is_small: as :func:`is_small` says.
     """
     body = commit.body
     schema = body.schema
     ids = [row.record_id for row in commit.new_rows() if row.version == 1]
     span = (min(ids), max(ids)) if ids else _NOWHERE
-    questions = _questions_and_numbers if is_small else _questions
     # First: rows move to objects, and never back, so none is missed by both questions.
-    between = _are_between().ask(span)
-    answers = questions.ask(
+    is_between = bool(_are_between().rows(span))
+    exist, (logged, roster_head, signer, head) = _questions.answers(
         ((schema, body.id), (schema,), (schema, body.member), (schema, body.writer)),
         (
             (schema, member),
@@ -176,7 +126,18 @@ def ask(member: bytes, commit: Checked, *, is_small: bool) -> AskedFacts:
             span,
         ),
     )
-    return AskedFacts(answers, between)
+    is_written, has_segment, has_group, *have_ids = exist
+    assert roster_head is not None, "the schema is locked"
+    return Facts(
+        logged=logged,
+        roster_head=roster_head,
+        signer=signer,
+        head=None if head is None else (head[0], bytes(head[1])),
+        is_written=is_written,
+        has_segment=has_segment,
+        has_group=has_group,
+        has_ids_between=is_between or any(have_ids),
+    )
 
 
 @cache

@@ -19,13 +19,13 @@ from django.http import HttpRequest, HttpResponseBase
 from django.urls import ResolverMatch, resolve
 
 from encrypted_records.errors import Conflict, Malformed, StoreUnavailable
-from encrypted_records.model import wire
+from encrypted_records.model import ids, wire
 from encrypted_records.server import login_permissions
 from encrypted_records.server.accounts.authentication import claims_of
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.gateway.admission import SENDER
 from encrypted_records.server.http import problems
-from encrypted_records.server.records import reads, small_commits, writes
+from encrypted_records.server.records import checks, commits, reads, writes
 
 _PATH = re.compile(r"/api/schemas/([^/]+)/(manifest|pages|rows)/")
 _COMMITS = "/api/commits/"
@@ -113,11 +113,15 @@ def _apply(request: HttpRequest) -> HttpResponseBase | None:
     uploads = wire.decode_uploads(request.body)
     if len(uploads) != 1:
         return None
-    found = small_commits.apply_by_login(*claims, uploads[0])
+    commit = checks.check(uploads[0])
+    found = login_permissions.written_by_login(*claims, ids.to_text(commit.body.schema))
     if found is None:
         return None
-    user, outcome = found
-    answer = problems.answer(outcome) if isinstance(outcome, Conflict) else writes.answer(outcome)
+    user, schema = found
+    try:
+        answer = writes.answer(commits.apply_reached(user, [(schema, commit)]))
+    except Conflict as lost:
+        answer = problems.answer(lost)
     return _complete(request, answer, user, "POST, OPTIONS", "commits")
 
 

@@ -60,7 +60,6 @@ def _store_segments(
     numbers = {}
     for s in segments:
         stored = IndexSegment(
-            pk=facts.segment_number,
             schema=schema,
             uid=s.uid,
             form=s.form,
@@ -115,7 +114,6 @@ def add_groups(
         new = [row.record_id for row in commit.new_rows() if row.version == 1]
         require_new(new, are_apart=not facts.has_ids_between)
     for row in rows.values():
-        row.pk = facts.group_number
         insert(row)
     numbers = {uid: row.pk for uid, row in rows.items()}
     store.add_runs((numbers[one.group], one.first, one.runs) for one in commit.batches)

@@ -35,22 +35,11 @@ LOST = (
 class DatabaseWrapper(base.DatabaseWrapper):
     #: whether statements are kept by servers, as far as this process knows
     prepares = True
-    #: whether this connection leads to one process of the server, with no pool in between
-    is_direct = False
-    #: whether the next transaction says itself that it begins (:mod:`..pipelines`)
-    begins_itself = False
 
     def init_connection_state(self) -> None:
         super().init_connection_state()
-        self.is_direct = _leads_to_one_process(self.connection)
-        if self.prepares and self.is_direct:
+        if self.prepares and _leads_to_one_process(self.connection):
             self.connection.prepare_threshold = _ASKED_BEFORE
-
-    def _start_transaction_under_autocommit(self) -> None:
-        """What Django has a connection do where a transaction begins."""
-        if not self.begins_itself:
-            with self.wrap_database_errors:
-                self.connection.autocommit = False
 
     def stop_preparing(self) -> None:
         """Have no server keep statements from now on: one was lost."""
