@@ -20,7 +20,7 @@ from django.urls import ResolverMatch, resolve
 
 from encrypted_records.errors import Conflict, Malformed, StoreUnavailable
 from encrypted_records.model import ids, wire
-from encrypted_records.server import login_permissions
+from encrypted_records.server import permissions
 from encrypted_records.server.accounts.authentication import claims_of
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.gateway.admission import SENDER
@@ -83,7 +83,7 @@ def _answer(request: HttpRequest, schema_id: str, what: str) -> HttpResponseBase
             return None
         since = int(asked[1])
     claims = claims_of(meta.get("HTTP_AUTHORIZATION", ""))
-    found = None if claims is None else login_permissions.data_of_login(*claims, schema_id)
+    found = None if claims is None else permissions.data_of_login(*claims, schema_id)
     if found is None:
         return None
     user, schema = found
@@ -114,7 +114,7 @@ def _apply(request: HttpRequest) -> HttpResponseBase | None:
     if len(uploads) != 1:
         return None
     commit = checks.check(uploads[0])
-    found = login_permissions.written_by_login(*claims, ids.to_text(commit.body.schema))
+    found = permissions.written_by_login(*claims, ids.to_text(commit.body.schema))
     if found is None:
         return None
     user, schema = found
