@@ -10,6 +10,7 @@ import pytest
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import CommitUpload, PageRef, RowRef
 from tests.server.api import Account, Answer, Api
+from tests.server.test_session_store import python
 from tests.server.writer import FRAMES, Writer, body_of, person
 
 #: A parameter that no view reads, and that the short way does not know.
@@ -203,3 +204,36 @@ def test_a_login_that_is_over_reads_on_neither_way(api: Api) -> None:
     mine = f"user_id = {user_of(account)}"
     api.execute(f"UPDATE accounts_login SET expires = '2020-01-01 00:00:00' WHERE {mine}")
     assert [account.call("GET", path + query).status for query in ("", f"?{LONG}")] == [401, 401]
+
+
+#: Asks the short way alone, in the API's own code, for something at which it makes a mistake.
+_MISTAKEN = """
+import django
+django.setup()
+from django.test import RequestFactory
+from encrypted_records.server import permissions
+from encrypted_records.errors import NotAuthenticated
+from encrypted_records.server.records import short_way
+
+def way(request):
+    print("long way")
+
+def ask(error):
+    def data_of_login(*_):
+        raise error
+    short_way.claims_of = lambda header: ("login", b"secret")
+    permissions.data_of_login = data_of_login
+    try:
+        short_way.ShortWay(way)(RequestFactory().get("/api/schemas/any/manifest/"))
+    except TypeError:
+        print("mistake")
+
+ask(NotAuthenticated("no"))
+ask(TypeError("a mistake of ours"))
+"""
+
+
+def test_a_mistake_on_the_short_way_is_not_hidden_by_the_long_one(filled: Filled) -> None:
+    api = filled.account.api
+    said = python(api.data_dir, api.database_url, "-c", _MISTAKEN)
+    assert said.splitlines() == ["long way", "mistake"]

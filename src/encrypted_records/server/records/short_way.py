@@ -15,10 +15,12 @@ from collections.abc import Callable
 from functools import cache
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponseBase
+from django.core.exceptions import SuspiciousOperation
+from django.db import DatabaseError
+from django.http import HttpRequest, HttpResponseBase, UnreadablePostError
 from django.urls import ResolverMatch, resolve
 
-from encrypted_records.errors import Conflict, Malformed, StoreUnavailable
+from encrypted_records.errors import Conflict, ErsError, Malformed, StoreUnavailable
 from encrypted_records.model import ids, wire
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts.authentication import claims_of
@@ -36,6 +38,9 @@ _READS = {
     "pages": ("POST", reads.answer_pages, "POST, OPTIONS"),
     "rows": ("POST", reads.answer_rows, "POST, OPTIONS"),
 }
+#: What a request is refused for, and a database that fails. Anything else is a mistake of ours,
+#: which the other way would hide: it leaves as one.
+_REFUSED = (ErsError, DatabaseError, SuspiciousOperation, UnreadablePostError)
 #: What the middleware that is passed over puts into every answer.
 _HEADERS = {
     "X-Frame-Options": "DENY",
@@ -59,7 +64,7 @@ class ShortWay:
                 answer = _answer(request, match[1], match[2])
             else:
                 answer = _apply(request) if path == _COMMITS else None
-        except Exception:  # whatever it is, it happens on the long way again, and is said there
+        except _REFUSED:  # it happens on the long way again, and is said there
             answer = None
         return self.get_response(request) if answer is None else answer
 
@@ -68,7 +73,7 @@ def _answer(request: HttpRequest, schema_id: str, what: str) -> HttpResponseBase
     """The answer; None of a request that goes the long way.
 
     Raises:
-        Exception: as that request will on the long way.
+        ErsError: as that request will on the long way; and whatever else is of :data:`_REFUSED`.
     """
     method, read, allowed = _READS[what]
     if request.method != method:
