@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from encrypted_records.index.query.records import BATCH
 from encrypted_records.ingest.blocks import RawRecord, RecordStart
 from encrypted_records.ingest.parse_csv import CsvParser, read_header, read_numbers
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import from_text
-from encrypted_records.proxy.search.match import BATCH
 from encrypted_records.proxy.search.row_fetcher import LEAST_WINDOW
 from tests.e2e.database import database_of
 from tests.support.jobs import completed, started

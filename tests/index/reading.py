@@ -6,9 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.sums import ColumnSums
-from encrypted_records.index.query.asking import Asking, Grown, Need, Step, Together, Work
+from encrypted_records.index.query.asking import (
+    Asking,
+    Columns,
+    Grown,
+    Need,
+    Open,
+    Rows,
+    Step,
+    Together,
+    Work,
+)
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import (
     STANDARD,
@@ -27,13 +38,14 @@ IN_WINDOWS = ReadingLimits(window=2, few=0)
 Sealed = Callable[[PagedSegment, int], bytes]
 
 
-def read(segment: PagedSegment, reading: Reading[T], sealed: Sealed) -> T:
+def read(segment: PagedSegment, reading: Reading[T], sealed: Sealed, kept: Kept | None = None) -> T:
     """Run what reads one segment; nothing of what it lacked may stay."""
+    kept = kept or Kept()
     before = set(segment.blocks)
     try:
         while True:
             for number in next(reading):
-                segment.put(number, sealed(segment, number))
+                kept.put(segment, number, sealed)
     except StopIteration as end:
         assert set(segment.blocks) == before
         found: T = end.value
@@ -47,6 +59,17 @@ class Kept:
     stay: bool = True
     sums: dict[tuple[bytes, str], ColumnSums] = field(default_factory=dict)
     columns: dict[tuple[bytes, str], ByRow] = field(default_factory=dict)
+    #: opened pages, by view and number: to open each time takes longer than all else
+    blocks: dict[tuple[bytes, int], EntryBlock] = field(default_factory=dict)
+
+    def put(self, segment: PagedSegment, number: int, sealed: Sealed) -> None:
+        at = segment.view, number
+        if at in self.blocks:
+            segment.blocks[number] = self.blocks[at]
+            return
+        segment.put(number, sealed(segment, number))
+        if number in segment.blocks:
+            self.blocks[at] = segment.blocks[number]
 
 
 def needs_of(step: Need | Together) -> tuple[Need, ...]:
@@ -59,19 +82,26 @@ def answer(
     limits: ReadingLimits = STANDARD,
     kept: Kept | None = None,
     steps: list[Step] | None = None,
+    fetch: Callable[[Open | Rows | Columns], object] | None = None,
 ) -> T:
     """Run what asks several segments.
 
     Args:
         steps: takes in all that was asked for.
+        fetch: what is sent back for what is not of one segment.
     """
     kept = kept or Kept()
+    found: object = None
     try:
         while True:
-            step = next(asking)
+            step = asking.send(found)
+            found = None
             if steps is not None:
                 steps.append(step)
-            if isinstance(step, Grown):
+            if isinstance(step, Open | Rows | Columns):
+                assert fetch is not None
+                found = fetch(step)
+            elif isinstance(step, Grown):
                 if kept.stay:
                     at = step.segment.segment.uid, step.field
                     kept.columns[at] = step.segment.columns[step.field]
@@ -79,8 +109,8 @@ def answer(
                 for need in needs_of(step):
                     _bring(need, sealed, limits, kept)
     except StopIteration as end:
-        found: T = end.value
-        return found
+        value: T = end.value
+        return value
 
 
 def _bring(need: Need, sealed: Sealed, limits: ReadingLimits, kept: Kept) -> None:
@@ -88,18 +118,19 @@ def _bring(need: Need, sealed: Sealed, limits: ReadingLimits, kept: Kept) -> Non
     uid = segment.segment.uid
     directories = segment.missing_directories([*need.directories, *need.by_row])
     # Directories first, as they say what pages hold.
-    for number in [*directories, *need.pages]:
-        segment.put(number, sealed(segment, number))
+    pages = segment.directories.without_own(need.pages - segment.blocks.keys())
+    for number in [*directories, *(pages - directories)]:
+        kept.put(segment, number, sealed)
     for name in need.kept:
         if (uid, name) in kept.columns:
             segment.columns[name] = kept.columns[uid, name]
     for name in need.by_row:
-        segment.columns[name] = read(segment, turn_round(segment, name, limits), sealed)
+        segment.columns[name] = read(segment, turn_round(segment, name, limits), sealed, kept)
         if kept.stay:
             kept.columns[uid, name] = segment.columns[name]
     if need.sums is not None:
         at = uid, need.sums
         if at not in kept.sums or not kept.sums[at].has(need.rows):
             summing = sum_column(segment, need.sums, need.rows, limits)
-            kept.sums[at] = read(segment, summing, sealed)
+            kept.sums[at] = read(segment, summing, sealed, kept)
         segment.sums[need.sums] = kept.sums[at]

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.errors import NotFound
-from encrypted_records.index.query.asking import Asking, Grown, Need, Step
+from encrypted_records.index.query.asking import Asking, Grown, Need, Step, Stopped
 from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.matching import Matching
 from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.workspace import Sizes
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.paged import PagedSegment
@@ -27,6 +28,7 @@ from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
 from encrypted_records.model.predicates import Everything
 from encrypted_records.model.queries import parse_query
 from tests import oracle
+from tests.index.executor import Executor
 from tests.index.reading import IN_WINDOWS, NARROW, Kept, answer
 from tests.index.strategies import EVERY_FORM, Case, cases
 from tests.index.world import Row, World
@@ -54,7 +56,8 @@ class Asked:
 
     @property
     def work(self) -> Matching:
-        return Matching(self.plan, self.limits, self.by_row)
+        space = Executor(self.world, Sizes(reading=self.limits), self.kept, self.by_row).space
+        return Matching(space, self.plan)
 
     def run(self, asking: Asking[Any]) -> Any:
         found = answer(asking, self.world.sealed, self.limits, self.kept, self.steps)
@@ -69,7 +72,7 @@ class Asked:
     def find(self) -> list[Matches]:
         if self.plan.tests:
             self.run(self.work.test(self.segments))
-        found: list[Matches] = self.run(self.work.find(self.segments))
+        found: list[Matches] = self.run(self.work.match_each(self.segments))
         pairs = zip(self.segments, found, strict=True)
         return [own.without(self.snapshot.dead_rows(one.segment)) for one, own in pairs]
 
@@ -78,7 +81,7 @@ class Asked:
         pairs = zip(self.segments, found, strict=True)
         unsure = {one: own.possible - own.certain for one, own in pairs}
         unsure = {one: rows for one, rows in unsure.items() if rows}
-        self.run(self.work.want_texts(unsure, self.snapshot))
+        self.run(self.work.want_texts(unsure))
         known = self.plan.known
         for (name, key), position in list(known.wanted.items()):
             spec = self.world.definition.fields[name]
@@ -256,7 +259,7 @@ def test_wherever_a_fetch_fails_nothing_stays(where: Any) -> None:
                     asked.steps,
                 )
             answer(
-                failing(asked.work.find(asked.segments)),
+                failing(asked.work.match_each(asked.segments)),
                 world.sealed,
                 asked.limits,
                 asked.kept,
@@ -277,14 +280,9 @@ def test_everything_matches_without_a_page() -> None:
 
 
 def test_who_is_not_awaited_any_more_stops_between_windows() -> None:
-    class Stopped(Exception):
-        pass
-
-    def stop() -> None:
-        raise Stopped
-
     asked = ask(large_world(), PART, NARROW)
-    work = replace(asked.work, go_on=stop)
+    work = asked.work
+    work.space.stop()
     with pytest.raises(Stopped):
         answer(work.test(asked.segments), asked.world.sealed, asked.limits, asked.kept)
     asked.hold_nothing()

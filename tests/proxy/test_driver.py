@@ -9,10 +9,16 @@ from typing import Any, cast
 import pytest
 
 from encrypted_records.errors import NotFound
-from encrypted_records.index.query.asking import Asking, Need, Together, Work
+from encrypted_records.index.query.asking import (
+    FEW_ENTRIES,
+    MANY_ENTRIES,
+    Asking,
+    Need,
+    Together,
+    Work,
+)
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.paged import PagedSegment, scope
-from encrypted_records.proxy.search import driver
 from encrypted_records.proxy.search.driver import drive
 from encrypted_records.proxy.search.stats import QueryStats
 from tests.index.world import World
@@ -138,7 +144,7 @@ def test_work_is_done_where_its_size_says() -> None:
 
     def asking() -> Asking[None]:
         places.append(threading.current_thread().name)
-        for entries in (driver.FEW_ENTRIES, driver.MANY_ENTRIES, driver.MANY_ENTRIES + 1, 0):
+        for entries in (FEW_ENTRIES, MANY_ENTRIES, MANY_ENTRIES + 1, 0):
             yield Work("scan", entries)
             places.append(threading.current_thread().name)
             # It stays there behind what is fetched.
@@ -187,7 +193,7 @@ def test_a_question_that_nobody_waits_for_is_closed_once_a_thread_lets_go_of_it(
 
     def asking() -> Asking[None]:
         try:
-            yield Work("scan", driver.FEW_ENTRIES + 1)
+            yield Work("scan", FEW_ENTRIES + 1)
             entered.set()
             leave.wait()
             yield Need(pages.segments[0], directories=("n",))

@@ -17,10 +17,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from encrypted_records.index.query import records as opening
 from encrypted_records.model import wire
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.search import export as exporting
-from encrypted_records.proxy.search import match, row_fetcher
+from encrypted_records.proxy.search import row_fetcher
 from encrypted_records.proxy.search.row_cover import MOST_HIDDEN, RANKED_SIZES, SIZES
 from encrypted_records.proxy.search.row_fetcher import LEAST_WINDOW
 from tests.proxy.test_watching import Watched, order_of
@@ -106,7 +107,7 @@ def test_a_sorted_export_asks_for_rows_as_they_were_stored(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, order_by: str
 ) -> None:
     monkeypatch.setattr(row_fetcher, "MOST_OPENED", LEAST_WINDOW)
-    monkeypatch.setattr(match, "BATCH", LEAST_WINDOW)
+    monkeypatch.setattr(opening, "BATCH", LEAST_WINDOW)
     answer = watched.post("export", order_by=[order_by])
     assert_as_stored(requests(watched))
     assert numbers_of(answer.body) == sorted(range(COUNT), reverse=order_by == "-n")

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.index.query.workspace import Sizes
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.fetcher import Fetcher
-from encrypted_records.proxy.search.upstream import Sizes
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings
 from tests.support.service import Answer, Service
@@ -96,14 +95,14 @@ def asked() -> Iterator[tuple[str, dict[str, Any]]]:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[PagedSegment]:
     """The large segments that questions of proxies in this process open."""
     found: list[PagedSegment] = []
-    own_open = QueryContext.open
+    own_open = Fetcher.open
 
-    async def noting(context: QueryContext, *among: Any) -> Any:
-        segments = await own_open(context, *among)
+    async def noting(fetcher: Fetcher, *arguments: Any) -> Any:
+        segments = await own_open(fetcher, *arguments)
         found.extend(one for one in segments if isinstance(one, PagedSegment))
         return segments
 
-    monkeypatch.setattr(QueryContext, "open", noting)
+    monkeypatch.setattr(Fetcher, "open", noting)
     return found
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.index.query.workspace import Sizes
 from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.search.upstream import Sizes
 from tests.support.front import Asked, running_front
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings

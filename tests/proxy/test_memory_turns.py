@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encrypted_records.index.query.workspace import Sizes
 from encrypted_records.index.segments.reading import ReadingLimits, working_bytes
 from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.search import fetcher
 from encrypted_records.proxy.search.fetcher import Fetcher
-from encrypted_records.proxy.search.upstream import Sizes
 from tests.support.eventually import eventually
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings

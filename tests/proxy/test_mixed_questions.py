@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.index.query.workspace import Sizes
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.search.upstream import Sizes
 from tests import oracle
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings

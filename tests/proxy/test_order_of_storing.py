@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.index.log.snapshot import GroupState, Snapshot
+from encrypted_records.index.query import matching
 from encrypted_records.index.query.first_rows import match_first
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS
 from encrypted_records.model.records import Group, RowRef, Segment
 from encrypted_records.proxy.search import explain as explaining
-from encrypted_records.proxy.search import match
 from encrypted_records.proxy.search.search import Search
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
@@ -139,8 +139,8 @@ def test_pages_are_whole_and_in_order_however_little_is_looked_into(
     store: Store, folder: Path, window: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if window is not None:  # as where half a million rows match
-        monkeypatch.setattr(match, "FEW_ENTRIES", 0)
-        monkeypatch.setattr(match, "match_first", partial(match_first, window=window))
+        monkeypatch.setattr(matching, "FEW_ENTRIES", 0)
+        monkeypatch.setattr(matching, "match_first", partial(match_first, window=window))
     rows = [
         [{"name": f"{ingest} {number}", "even": number % 2} for number in range(size)]
         for ingest, size in enumerate(SIZES)

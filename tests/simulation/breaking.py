@@ -109,8 +109,8 @@ PLANTED = (
     ),
     Planted(
         "dead_rows_are_found",
-        "proxy.search.match",
-        ("live = plan.match(segment).without(dead)", "live = plan.match(segment)"),
+        "index.query.matching",
+        ("live = self.plan.match(segment).without(dead)", "live = self.plan.match(segment)"),
         "records",
     ),
     Planted(

@@ -77,13 +77,7 @@ class Proxy:
         asked = parse_query({"where": where}, self.state.definition).where
         upstream = Upstream(self.services.api, self.caller, self.state, confirmed=True)
         context = QueryContext(upstream, self.services.fetcher)
-        plan = await context.plan(asked)
-        segments = await context.open()
-        await context.fill(segments, plan.missing)
-        found = [
-            plan.match(one).certain - context.snapshot.dead_rows(one.segment) for one in segments
-        ]
-        return sum(map(len, found))
+        return sum(map(len, await context.match_rows(asked)))
 
     def merger(
         self,

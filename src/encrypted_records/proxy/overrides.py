@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from encrypted_records import runtime
 from encrypted_records.client.transport import Transport
 from encrypted_records.index.query.long_strings import MAX_OPENED
+from encrypted_records.index.query.workspace import Sizes
 from encrypted_records.index.segments import crowds
 from encrypted_records.index.segments.merge import MOST_DEAD, TIERS, Tier
 from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
@@ -19,7 +20,6 @@ from encrypted_records.proxy.schemas.checkpoint_writer import CHECKPOINTS, Check
 from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy
 from encrypted_records.proxy.search.context import MOST_PAGES, QUESTION_BYTES, SIZES
 from encrypted_records.proxy.search.salvage import ANSWER_BYTES, MOST_TEMPORARY_PAGES
-from encrypted_records.proxy.search.upstream import Sizes
 from encrypted_records.proxy.sharing.attending import EVERY_SECONDS
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.erasure import WAIT_SECONDS

@@ -1,28 +1,69 @@
-"""Work on several segments that says, step by step, what it lacks of which, and how long it takes.
+"""Questions that say, step by step, what they lack, and how long their work takes.
 
-It is a generator, so that fetching and deciding stay apart: a driver fetches what it yields, and
-resumes it. An error of a fetch is raised where it was yielded. Each step of needs is one
-request at most, but for columns by row and sums, which take one for each window of their pages.
+Each is a generator, so that fetching and deciding stay apart: a driver fetches what it yields, and
+resumes it with that. An error of a fetch is raised where it was yielded. Each step is one
+request at most, but for columns by row and sums, which take one for each window of their pages, and
+for rows and segments that are more than a request takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyroaring import BitMap
 
 from encrypted_records.index.columns.sums import ColumnSums
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.index.segments.reading import Reading
+from encrypted_records.model.records import RowRef, Segment
 
 T = TypeVar("T")
+#: So many entries of columns are worked on sooner than a thread has begun, and more than so many
+#: for so long that they wait in line.
+FEW_ENTRIES, MANY_ENTRIES = 1 << 14, 1 << 20
+#: Work of which little is known, but that it may take longer than a thread takes to begin.
+SOME_ENTRIES = FEW_ENTRIES + 1
+
+
+class Stopped(Exception):
+    """Nobody waits for the answer any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Segments of a snapshot. They are sent back, opened and in this order: minis as a whole, and
+    large ones without a page."""
+
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows, at least one. Their records are sent back, in this order.
+
+    ``alone`` if they would take the place of all rows that other questions use; ``ranked`` if which
+    they are tells of an order by values (:meth:`RowFetcher.open_rows`).
+    """
+
+    refs: tuple[RowRef, ...]
+    alone: bool = False
+    ranked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Whole columns with their keys, of several segments, to bring with one request. Those that a
+    segment lacks need not be named otherwise."""
+
+    segments: tuple[PagedSegment, ...]
+    fields: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Of a segment, data ``pages`` to put in; fields whose ``directories`` are needed, or whose
+    """Of a segment, ``pages`` to put in; fields whose ``directories`` are needed, or whose
     columns are, ``by_row``, or are where they are ``kept``; or ``sums`` of one field, whose
     directory is here, with the keys of ``rows``. Pages in ``passing`` are looked at once, and taken
     out again. A ``light`` need takes little memory, and waits for no turn at it."""
@@ -40,7 +81,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Data pages of several segments, to bring with one request. There is one need of each segment,
+    """Pages of several segments, to bring with one request. There is one need of each segment,
     and all are ``light``: they are in memory at once."""
 
     needs: tuple[Need, ...]
@@ -49,11 +90,12 @@ class Together:
 @dataclass(frozen=True, slots=True)
 class Work:
     """About how many entries of columns are worked on until the next step of this kind, and the
-    stage under which that counts in statistics. The number says where it is done: what takes long
-    must not keep others waiting."""
+    stage under which that counts in statistics, if it does. The number says where it is done: what
+    takes long must not keep others waiting. ``long`` where it takes long whatever the number."""
 
-    stage: str
-    entries: int
+    stage: str | None
+    entries: int = 0
+    long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +110,9 @@ class Grown:
 #: To put so many rows in order takes as long as to work on so many entries of each.
 ENTRIES_A_ROW = 8
 
-Step = Need | Together | Work | Grown
-Asking = Generator[Step, None, T]
+Step = Open | Rows | Columns | Need | Together | Work | Grown
+#: What is sent back is of the type that the step says.
+Asking = Generator[Step, Any, T]
 
 
 def ask_for(
@@ -102,6 +145,42 @@ def bring_pages(
     while numbers := missing(segment):
         assert isinstance(segment, PagedSegment)
         yield Need(segment, pages=frozenset(numbers))
+
+
+def bring_together(
+    segments: Iterable[OpenedSegment], missing: Callable[[OpenedSegment], set[int]]
+) -> Asking[None]:
+    """Have all pages of several segments that ``missing`` names, until there are none: directories
+    first. They are in memory at once."""
+    left = list(segments)
+    while True:
+        lacking = [(one, numbers) for one in left if (numbers := missing(one))]
+        if not lacking:
+            return
+        left = [one for one, _ in lacking]
+        needs: list[Need] = []
+        for one, numbers in lacking:
+            assert isinstance(one, PagedSegment)
+            needs.append(Need(one, pages=frozenset(numbers), light=True))
+        yield Together(tuple(needs))
+
+
+def bring_columns(segments: Iterable[object], fields: Iterable[str]) -> Asking[None]:
+    """Have whole columns with their keys, to sort or measure rows by them.
+
+    Args:
+        segments: of either form; minis have all of their columns.
+    """
+    large = tuple(one for one in segments if isinstance(one, PagedSegment))
+    if large:
+        yield Columns(large, tuple(fields))
+
+
+def open_columns(segment: Segment, fields: Iterable[str]) -> Asking[OpenedSegment]:
+    """A segment with whole columns."""
+    opened: list[OpenedSegment] = yield Open((segment,))
+    yield from bring_columns(opened, fields)
+    return opened[0]
 
 
 def bring_by_row(segment: OpenedSegment, fields: Sequence[str]) -> Asking[None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,10 +14,64 @@ from encrypted_records.index.query.asking import Asking, Work, ask_for, bring_by
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.field_rows import dictionary_of
 from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.members import are_long
+from encrypted_records.index.query.matching import Matching
+from encrypted_records.index.query.members import are_long, join_keys
+from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.reading_tests import WindowEntries
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.query.records import keep_matching, learn_texts
+from encrypted_records.index.query.workspace import Workspace
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_column
+from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.joins import refuse_join
+
+#: Bytes of the values of one semi-join.
+MOST_BYTES = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The distinct values of a field in ``rows`` rows: sorted keys, and long strings as texts."""
+
+    keys: Keys
+    long: frozenset[str]
+    rows: int
+
+
+def collect_values(
+    space: Workspace, plan: Plan, spec: FieldSpec, pointer: str, *, stored: int
+) -> Asking[Values]:
+    """The values of a field in the records that match, among the first ``stored`` rows.
+
+    Args:
+        pointer: leads to the semi-join in the question.
+
+    Raises:
+        InvalidQuery: ``too_many_long``; or the values take too much memory.
+        DoesNotOpen: a page, a column or a row does not open.
+    """
+    texts = space.texts()
+    parts: list[Keys] = []
+    wanted: set[bytes] = set()
+    rows = size = 0
+    for one in (yield from Matching(space, plan).find()):
+        answer = one.within(space.snapshot, stored)
+        part = Candidates.of(answer.segment, answer.matches, space.snapshot)
+        part = yield from keep_matching(space, plan.predicate, part)
+        # One segment's column at a time is in memory beyond the cache.
+        with scope(answer.segment):
+            keys, long = yield from list_values(part, spec.name, texts, space.sizes.reading)
+        rows += len(part)
+        size += sum(some.nbytes for some in keys)
+        if size > MOST_BYTES:
+            detail = f"the values take more than {MOST_BYTES >> 20} MiB: narrow the condition"
+            raise refuse_join("too_many_values", detail, pointer)
+        parts += keys
+        wanted |= long
+    yield from learn_texts(space, texts)
+    known = (texts.get(spec.name, key) for key in wanted)
+    yield Work(None, long=True)
+    return Values(join_keys(parts, spec), frozenset(text for text in known if text), rows)
 
 
 def list_values(

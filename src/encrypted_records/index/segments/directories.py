@@ -109,6 +109,14 @@ class SegmentDirectories:
                 if number not in self._parts
             }
 
+    def without_own(self, numbers: Iterable[int]) -> set[int]:
+        """Those of some page numbers that are of no directory page which is here."""
+        return {number for number in numbers if not self._has(number)}
+
+    def _has(self, number: int) -> bool:
+        own = self.opened.directory_page(number)
+        return own is not None and (own.field in self._complete or number in self._parts)
+
     def put(self, number: int, content: bytes) -> None:
         """Keep an opened directory page.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.ordinals import ordinals
+from encrypted_records.index.query.asking import open_columns
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.segments.paged import OpenedSegment
@@ -55,8 +56,7 @@ class Matching:
         for segment in snapshot.segments:
             if snapshot.places(segment).highest < self._stored:
                 continue
-            (opened,) = await context.open([segment])
-            await context.columns([opened], names)
+            opened = await context.run(open_columns(segment, names))
             await aside(self._take, opened, snapshot, compared)
         self._stored = snapshot.stored
 

@@ -28,7 +28,6 @@ from encrypted_records.proxy.retention.ages import Ages
 from encrypted_records.proxy.retention.clocks import WatchedClock, require_right
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
-from encrypted_records.proxy.search.match import match_rows
 from encrypted_records.proxy.write.update import Updater
 
 #: Logs whose rows' ages are kept.
@@ -200,7 +199,7 @@ class Retainer:
             return await aside(ages.find_before, day, context.snapshot)
         spec = context.snapshot.definition.fields[rule.field]
         body = {"where": rule.where(now, moments=spec.format == "date-time")}
-        parts = await match_rows(context, Conditions(context.definition).read(body))
+        parts = await context.match_rows(Conditions(context.definition).read(body))
         return [number for part in parts for number in part.positions.tolist()]
 
     def _ages_of(self, context: QueryContext) -> Ages:

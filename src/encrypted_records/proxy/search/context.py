@@ -9,9 +9,10 @@ state, which was current while the query ran.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from functools import cached_property
+from typing import TypeVar
 
 import msgspec
 
@@ -28,23 +29,26 @@ from encrypted_records.errors import (
 )
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.asking import Asking
-from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
+from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.long_strings import MAX_OPENED
+from encrypted_records.index.query.matching import match_rows
 from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.index.query.workspace import Sizes, Workspace
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Predicate, values_of
-from encrypted_records.model.records import PlainRecord, RowRef, SealedRow, Segment
+from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import Run, aside
+from encrypted_records.proxy.process.offload import Run, aside, here
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.confirmations import Confirmations
 from encrypted_records.proxy.search.dataset_schemas import DatasetSchemas
 from encrypted_records.proxy.search.driver import drive
 from encrypted_records.proxy.search.fetcher import Fetcher
-from encrypted_records.proxy.search.page_fetcher import Missing
+from encrypted_records.proxy.search.row_cover import MOST_HIDDEN
+from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
 from encrypted_records.proxy.search.stats import QueryStats
-from encrypted_records.proxy.search.upstream import RowsGone, Sizes, Upstream
+from encrypted_records.proxy.search.upstream import RowsGone, Upstream
 
 _ATTEMPTS = 3
 
@@ -64,7 +68,6 @@ MANY_VALUES = 100
 #: The same bytes in every process: sets in order, and of values of another schema that there are.
 _encoder = msgspec.json.Encoder(order="deterministic", enc_hook=lambda one: type(one).__name__)
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -119,67 +122,51 @@ class QueryContext:
 
     async def plan(self, where: Predicate) -> Plan:
         """The predicate with its key ranges under the present keys."""
-        run: Run = aside if values_of(where) > MANY_VALUES else _here
+        run: Run = aside if values_of(where) > MANY_VALUES else here
         self.upstream.question = await run(_name_of, where)
-        return await run(Plan.of, where, self.tails, self.definition, self.texts())
+        return await run(Plan.of, where, self.tails, self.definition, self.space.texts())
 
-    def texts(self) -> Texts:
-        """For long strings that are to be opened."""
-        return Texts(self.most_opened)
-
-    @property
-    def sizes(self) -> Sizes:
-        return self.upstream.sizes
-
-    @property
-    def most_opened(self) -> int:
-        return self.upstream.most_opened
-
-    async def open(self, among: Sequence[Segment] | None = None) -> list[OpenedSegment]:
-        """Live segments, large ones without a page.
-
-        Args:
-            among: some of the live ones; all if None.
-
-        Raises:
-            Moved, DoesNotOpen, NotFound: as :meth:`Fetcher.open`.
-        """
-        wanted = self.snapshot.segments if among is None else among
-        return await self.fetcher.open(self.upstream, wanted)
-
-    async def fill(
-        self,
-        segments: Sequence[OpenedSegment],
-        missing: Missing,
-        *,
-        many: bool = False,
-        passing: bool = False,
-    ) -> None:
-        """As :meth:`Fetcher.fill`."""
-        await self.fetcher.fill(self.upstream, segments, missing, many=many, passing=passing)
-
-    async def columns(self, segments: Sequence[OpenedSegment], fields: Collection[str]) -> None:
-        """Bring whole columns into segments that :meth:`open` gave."""
-        await self.fetcher.columns(self.upstream, segments, fields)
+    @cached_property
+    def space(self) -> Workspace:
+        """What the question has of its schema."""
+        return Workspace(
+            self.snapshot,
+            self.definition,
+            self.tails,
+            self.upstream.most_opened,
+            MOST_OPENED,
+            MOST_HIDDEN,
+            self.fetcher.keeps_columns,
+            self.fetcher.keeps_column,
+            self.upstream.sizes,
+            self.fetcher.is_cold,
+            self.stats,
+        )
 
     async def run(self, asking: Asking[T]) -> T:
         """As :func:`drive`."""
-        return await drive(self.fetcher, self.upstream, asking)
+        return await drive(self.fetcher, self.upstream, asking, self.space.stop)
 
-    async def rows(
-        self, wanted: Sequence[RowRef], *, alone: bool = False, ranked: bool = False
-    ) -> list[PlainRecord]:
+    async def match_rows(self, where: Predicate) -> list[Candidates]:
+        """As :func:`.match_rows`.
+
+        Raises:
+            Moved, NotFound: as :func:`drive`.
+        """
+        return await self.run(match_rows(self.space, await self.plan(where)))
+
+    async def rows(self, wanted: Sequence[RowRef], *, alone: bool = False) -> list[PlainRecord]:
         """The rows, opened, in the order asked for.
 
         Args:
-            alone, ranked: as :meth:`RowFetcher.open_rows`.
+            alone: as :meth:`RowFetcher.open_rows`.
 
         Raises:
             Moved, DoesNotOpen, LogBroken: as :meth:`RowFetcher.open_rows`.
         """
         if not wanted:
             return []
-        return await self.fetcher.rows(self.upstream, wanted, alone=alone, ranked=ranked)
+        return await self.fetcher.rows(self.upstream, wanted, alone=alone)
 
     async def prove_rows(
         self, wanted: Sequence[RowRef], *, alone: bool = False
@@ -206,10 +193,6 @@ def _name_of(where: Predicate) -> bytes:
     """32 bytes that name a condition, however it was written (docs/SPEC.md, section 17). Conditions
     that share a name are drawn others for alike, and answered each for itself."""
     return hashlib.sha256(_encoder.encode([type(where).__name__, where])).digest()
-
-
-async def _here(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-    return function(*arguments, **named)
 
 
 class QueryRunner:

@@ -6,52 +6,48 @@ A generator does no I/O, and knows no clock and no thread. The driver fetches, a
 from __future__ import annotations
 
 import inspect
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
 from encrypted_records import runtime
-from encrypted_records.index.query.asking import Asking, Grown, Need, Step, Together, Work
+from encrypted_records.index.query.asking import (
+    FEW_ENTRIES,
+    MANY_ENTRIES,
+    Asking,
+    Columns,
+    Grown,
+    Need,
+    Open,
+    Rows,
+    Step,
+    Together,
+    Work,
+)
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.proxy.process.offload import Run, aside, here
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.upstream import Upstream
 
 T = TypeVar("T")
-#: So many entries of columns are worked on sooner than a thread has begun, and more than so many
-#: for so long that they wait in line (:func:`.aside`).
-FEW_ENTRIES, MANY_ENTRIES = 1 << 14, 1 << 20
 
 
-class Stopped(Exception):
-    """Nobody waits for the answer any more."""
-
-
-@contextmanager
-def while_awaited() -> Iterator[Callable[[], None]]:
-    """A function for a thread to call from time to time: it raises :class:`Stopped`, which ends the
-    work, once nobody waits for that."""
-    stop = threading.Event()
-
-    def go_on() -> None:
-        if stop.is_set():
-            raise Stopped
-
-    try:
-        yield go_on
-    finally:
-        stop.set()
-
-
-async def drive(fetcher: Fetcher, upstream: Upstream, asking: Asking[T]) -> T:
+async def drive(
+    fetcher: Fetcher,
+    upstream: Upstream,
+    asking: Asking[T],
+    stop: Callable[[], None] = lambda: None,
+) -> T:
     """The answer of ``asking``. It has a turn at memory for the segment of its last need that is
-    not light, and for no two at once.
+    not light, and for no two at once, until it needs several segments together or others, or rows.
 
     Errors of fetches are raised in it, where it yielded. It is closed when this ends, or, if a
     thread is in it then, once that lets go of it.
+
+    Args:
+        stop: called where a thread is in it at the end: nobody waits for that any more.
 
     Raises:
         Moved, DoesNotOpen, NotFound: as :meth:`Fetcher.fill`.
@@ -60,21 +56,29 @@ async def drive(fetcher: Fetcher, upstream: Upstream, asking: Asking[T]) -> T:
     work: Work | None = None
     worked_on: PagedSegment | None = None
     error: Exception | None = None
+    found: object = None
     try:
         async with AsyncExitStack() as turn:
             while True:
-                with upstream.stats.stage(work.stage) if work else nullcontext():
-                    step = await run(_resume, asking, error)
-                error = None
+                stage = work.stage if work else None
+                with upstream.stats.stage(stage) if stage else nullcontext():
+                    step = await run(_resume, asking, found, error)
+                found = error = None
                 if isinstance(step, _Answer):
                     return step.value
                 if isinstance(step, Work):
-                    work, run = step, _place_for(step.entries)
+                    work, run = step, _place_for(step)
                     continue
                 if isinstance(step, Grown):
                     await fetcher.keep(upstream, step.segment, step.field)
                     continue
                 try:
+                    if not isinstance(step, Need):
+                        await turn.aclose()
+                        worked_on = None
+                    if not isinstance(step, Need | Together):
+                        found = await _fetch(fetcher, upstream, step)
+                        continue
                     needs = _without_kept_sums(fetcher, step)
                     heavy = next((one.segment for one in needs if not one.light), None)
                     if heavy is not None and heavy is not worked_on:
@@ -86,7 +90,9 @@ async def drive(fetcher: Fetcher, upstream: Upstream, asking: Asking[T]) -> T:
                 except Exception as failed:  # the work says what it means
                     error = failed
     finally:
-        if inspect.getgeneratorstate(asking) != inspect.GEN_RUNNING:
+        if inspect.getgeneratorstate(asking) == inspect.GEN_RUNNING:
+            stop()
+        else:
             asking.close()
 
 
@@ -97,17 +103,28 @@ class _Answer(Generic[T]):
     value: T
 
 
-def _resume(asking: Asking[T], error: Exception | None) -> Step | _Answer[T]:
+def _resume(asking: Asking[T], found: object, error: Exception | None) -> Step | _Answer[T]:
     try:
-        return next(asking) if error is None else asking.throw(error)
+        return asking.send(found) if error is None else asking.throw(error)
     except StopIteration as end:
         return _Answer(end.value)
 
 
-def _place_for(entries: int) -> Run:
-    if entries <= FEW_ENTRIES:
-        return here
-    return runtime.in_thread if entries <= MANY_ENTRIES else aside
+def _place_for(work: Work) -> Run:
+    if work.long or work.entries > MANY_ENTRIES:
+        return aside
+    return here if work.entries <= FEW_ENTRIES else runtime.in_thread
+
+
+async def _fetch(fetcher: Fetcher, upstream: Upstream, step: Open | Rows | Columns) -> object:
+    """What is sent back."""
+    if isinstance(step, Rows):
+        return await fetcher.rows(upstream, step.refs, alone=step.alone, ranked=step.ranked)
+    with upstream.stats.stage("fetch_pages"):
+        if isinstance(step, Open):
+            return await fetcher.open(upstream, step.segments)
+        await fetcher.columns(upstream, step.segments, step.fields)
+    return None
 
 
 def _without_kept_sums(fetcher: Fetcher, step: Need | Together) -> list[Need]:
@@ -123,7 +140,8 @@ async def _bring(fetcher: Fetcher, upstream: Upstream, needs: Sequence[Need]) ->
     with upstream.stats.stage("fetch_pages"):
         segments = [one.segment for one in needs]
         passing = all(one.passing for one in needs)
-        await fetcher.fill(upstream, segments, partial(_lacking, needs), passing=passing)
+        by_uid = {one.segment.segment.uid: one for one in needs}
+        await fetcher.fill(upstream, segments, partial(_lacking, by_uid), passing=passing)
         for need in needs:
             for name in need.kept:
                 fetcher.use_cached(need.segment, name)
@@ -133,8 +151,10 @@ async def _bring(fetcher: Fetcher, upstream: Upstream, needs: Sequence[Need]) ->
                 await fetcher.sums(upstream, need.segment, need.sums, need.rows)
 
 
-def _lacking(needs: Sequence[Need], segment: OpenedSegment) -> set[int]:
+def _lacking(needs: Mapping[bytes, Need], segment: OpenedSegment) -> set[int]:
     assert isinstance(segment, PagedSegment)
-    need = next(one for one in needs if one.segment is segment)
+    need = needs[segment.segment.uid]
     pages = need.pages - segment.blocks.keys()
+    if pages:
+        pages = frozenset(segment.directories.without_own(pages))
     return {*segment.missing_directories([*need.directories, *need.by_row]), *pages}

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from encrypted_records.index.query.pages import FIRST_ROWS
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.predicates import Predicate, fields_of, tested_fields
 from encrypted_records.model.queries import parse_query
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.search.aggregate import measure
+from encrypted_records.proxy.search.aggregate import measured
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.joins import parse_body
-from encrypted_records.proxy.search.search import FIRST_ROWS, answer
+from encrypted_records.proxy.search.search import answer
 
 _OF_AGGREGATES = frozenset({"measures", "group_by"})
 
@@ -50,7 +51,7 @@ async def explain(
         if _OF_AGGREGATES & set(body):
             with context.stats.stage("plan"):
                 aggregation = await parse_body(parse_aggregation, body, context)
-            await measure(context, aggregation)
+            await measured(context, aggregation)
             return Explanation(
                 "aggregate",
                 tuple(sorted(fields_of(aggregation.where) | aggregation.fields)),

@@ -24,6 +24,16 @@ from numpy.typing import NDArray
 from encrypted_records import runtime
 from encrypted_records.errors import Conflict
 from encrypted_records.index.log.snapshot import Positions
+from encrypted_records.index.query.matching import Matching
+from encrypted_records.index.query.pages import (
+    Candidate,
+    Found,
+    check_candidates,
+    scan_stored,
+    take_candidates,
+)
+from encrypted_records.index.query.records import BATCH
+from encrypted_records.index.query.top_k import take_first
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.queries import Query, parse_query
 from encrypted_records.model.records import PlainRecord
@@ -33,14 +43,7 @@ from encrypted_records.proxy.search import row_opening
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.holding import VersionHold, holding
 from encrypted_records.proxy.search.joins import parse_body
-from encrypted_records.proxy.search.match import BATCH, open_rows, resolve
 from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
-from encrypted_records.proxy.search.search import (
-    Candidate,
-    check_candidates,
-    scan_stored,
-    sort,
-)
 from encrypted_records.proxy.search.upstream import RowsGone
 from encrypted_records.proxy.spool.spool import Spool
 
@@ -80,13 +83,15 @@ async def export(
     async def question(context: QueryContext) -> Export:
         query = await parse_body(parse_query, body, context)
         plan = await context.plan(query.where)
-        answers = await resolve(context, plan)
+        answers = await context.run(Matching(context.space, plan).find())
         every = sum(len(one.matches.possible) for one in answers)
         # All rows of a large export would evict the rows that searches use.
         alone = every > MOST_OPENED
         if query.order:
-            texts = context.texts()
-            rows = await sort(context, query, plan, answers, texts, want=every)
+            texts = context.space.texts()
+            rows = await context.run(
+                take_first(context.space, query, plan, answers, texts, want=every)
+            )
             ranking = _Ranking(rows.positions, rows.certain)
             batches = _in_order(context, query, ranking, spool, alone=alone)
         else:
@@ -140,21 +145,15 @@ async def _as_stored(
 ) -> Batches:
     """The records of ``candidates`` that match."""
     while some := list(islice(candidates, context.fetcher.window(context.state))):
-        records = await open_rows(context, [one.ref for one in some], alone=alone)
-        for batch in await _match(context, query, some, records):
+        rows = take_candidates(context.space, query.where, some, alone=alone)
+        for batch in _in_batches(await context.run(rows)):
             yield batch
 
 
-async def _match(
-    context: QueryContext,
-    query: Query,
-    candidates: Sequence[Candidate],
-    records: Sequence[PlainRecord],
-) -> list[list[PlainRecord]]:
-    """The records that match, in batches."""
-    rows = await check_candidates(context, query.where, candidates, records)
+def _in_batches(rows: Found) -> Iterator[list[PlainRecord]]:
     found = [record for _, record in rows]
-    return [found[start : start + BATCH] for start in range(0, len(found), BATCH)]
+    for start in range(0, len(found), BATCH):
+        yield found[start : start + BATCH]
 
 
 # --- in the order of fields -----------------------------------------------------------------------
@@ -192,11 +191,12 @@ async def _in_order(
         while start < every:
             end = min(every, start + context.fetcher.window(context.state))
             some = ranking.candidates(context, slice(start, end))
-            rows = await runtime.in_thread(kept.read, start, end)
-            sealed = {one.ref: row for one, row in zip(some, rows, strict=True)}
+            stored_rows = await runtime.in_thread(kept.read, start, end)
+            sealed = {one.ref: row for one, row in zip(some, stored_rows, strict=True)}
             records = await row_opening.open_rows(context.state, context.snapshot, sealed)
             in_order = [records[one.ref] for one in some]
-            for batch in await _match(context, query, some, in_order):
+            rows = check_candidates(context.space, query.where, some, in_order)
+            for batch in _in_batches(await context.run(rows)):
                 yield batch
             start = end
 

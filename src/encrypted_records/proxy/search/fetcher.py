@@ -312,7 +312,8 @@ class Fetcher:
         """As :meth:`RowFetcher.open_rows`."""
         upstream.stats.rows += len(wanted)
         upstream.stats.requests += -(-len(wanted) // MAX_ROWS)
-        return await self._rows.open_rows(upstream, wanted, alone=alone, ranked=ranked)
+        with upstream.stats.stage("fetch_rows"):
+            return await self._rows.open_rows(upstream, wanted, alone=alone, ranked=ranked)
 
     async def prove_rows(
         self, upstream: Upstream, wanted: Sequence[RowRef], *, alone: bool = False

@@ -12,31 +12,20 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from encrypted_records.errors import BadInput, NotAllowed, NotFound
-from encrypted_records.index.columns.column import Keys
-from encrypted_records.index.query.candidates import Candidates
-from encrypted_records.index.query.join_values import list_values
-from encrypted_records.index.query.members import are_alike, compare_with, join_keys
-from encrypted_records.index.segments.paged import scope
+from encrypted_records.index.query.cursor import joined_of
+from encrypted_records.index.query.join_values import collect_values
+from encrypted_records.index.query.members import are_alike, compare_with
 from encrypted_records.model.condition_parser import Conditions
-from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import from_reference
 from encrypted_records.model.joined_ranges import join_ranges
 from encrypted_records.model.joins import MAX_JOIN_DEPTH, MAX_JOINS, Join, Joins, refuse_join
 from encrypted_records.model.predicates import Everything, Predicate
 from encrypted_records.proxy.process.offload import aside, is_long
 from encrypted_records.proxy.search.context import Joined, QueryContext
-from encrypted_records.proxy.search.cursor import joined_of
-from encrypted_records.proxy.search.match import (
-    keep_matching,
-    learn_texts,
-    resolve,
-)
 from encrypted_records.proxy.search.stats import QueryStats
 
 T = TypeVar("T")
-
-#: Bytes of the values of one semi-join.
-MOST_BYTES = 512 << 20
 
 Read = Callable[[Mapping[str, Any], SchemaDefinition, Joins], T]
 
@@ -164,7 +153,8 @@ async def _ask(other: QueryContext, join: Join, scope: _Scope) -> _Found:
     if len(done) >= MAX_JOINS:
         raise refuse_join("too_many", f"more than {MAX_JOINS} schemas are asked", at)
     pinned = scope.stored[len(done)] if len(done) < len(scope.stored) else other.snapshot.stored
-    values = await _collect(other, where, spec, at, stored=pinned)
+    plan = await other.plan(where)
+    values = await other.run(collect_values(other.space, plan, spec, at, stored=pinned))
     answer = await aside(compare_with, join.own, spec, values.keys, values.long)
     count = len(values.keys) + len(values.long)
     version = other.snapshot.version
@@ -177,48 +167,3 @@ def _read_where(join: Join, definition: SchemaDefinition, joins: Joins) -> Predi
         return Everything()
     where = Conditions(definition, joins).predicate(join.where, f"{join.pointer}/of/where", 1)
     return join_ranges(where)
-
-
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """The distinct values of a field in ``rows`` rows: sorted keys, and long strings as texts."""
-
-    keys: Keys
-    long: frozenset[str]
-    rows: int
-
-
-async def _collect(
-    context: QueryContext, where: Predicate, spec: FieldSpec, pointer: str, *, stored: int
-) -> _Values:
-    """The values of a field in the records that match, among the first ``stored`` rows.
-
-    Raises:
-        InvalidQuery: ``too_many_long``; or the values take too much memory.
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
-    """
-    texts = context.texts()
-    parts: list[Keys] = []
-    wanted: set[bytes] = set()
-    rows = size = 0
-    for one in await resolve(context, await context.plan(where)):
-        answer = one.within(context.snapshot, stored)
-        part = Candidates.of(answer.segment, answer.matches, context.snapshot)
-        part = await keep_matching(context, where, part)
-        # One segment's column at a time is in memory beyond the cache.
-        with scope(answer.segment):
-            keys, long = await context.run(
-                list_values(part, spec.name, texts, context.sizes.reading)
-            )
-        rows += len(part)
-        size += sum(some.nbytes for some in keys)
-        if size > MOST_BYTES:
-            detail = f"the values take more than {MOST_BYTES >> 20} MiB: narrow the condition"
-            raise refuse_join("too_many_values", detail, pointer)
-        parts += keys
-        wanted |= long
-    await learn_texts(context, texts)
-    known = (texts.get(spec.name, key) for key in wanted)
-    return _Values(
-        await aside(join_keys, parts, spec), frozenset(text for text in known if text), rows
-    )

@@ -7,28 +7,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from encrypted_records import runtime
+from encrypted_records.index.query.workspace import Counted
 
 
 @dataclass
-class QueryStats:
+class QueryStats(Counted):
     """Rows, pages and requests of one query.
 
-    ``certain`` and ``unsure`` are rows as the index alone answered, ``pages`` the index pages that
-    were needed, from cache or API, ``rows`` the sealed rows that were opened; ``scanned`` the
-    fields whose distinct values were tested one by one.
+    ``pages`` are the index pages that were needed, from cache or API.
 
     ``requests`` is how many requests a proxy with empty caches would make for those pages and rows;
     ``asked`` how many this one made. ``seconds`` are by stage, wall-clock: queries that run at the
     same time count the same seconds.
     """
 
-    certain: int = 0
-    unsure: int = 0
     pages: int = 0
-    rows: int = 0
     requests: int = 0
     asked: int = 0
-    scanned: set[str] = field(default_factory=set)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: QueryStats) -> None:

@@ -14,10 +14,8 @@ from encrypted_records.client.api import Api
 from encrypted_records.client.known import Known, Moved
 from encrypted_records.errors import LogBroken, TooLarge
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.query import sorted_scan
 from encrypted_records.index.query.long_strings import MAX_OPENED
-from encrypted_records.index.query.sorted_scan import ScanLimits
-from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
+from encrypted_records.index.query.workspace import Sizes
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import Page, PageRef, RowRef, Segment, StoredRow
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -28,32 +26,6 @@ from encrypted_records.proxy.search.stats import QueryStats
 
 #: So many times as many pages may be read a window at a time as may stay.
 PASSING = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """From which sizes on a question is answered segment by segment.
-
-    Of segments with more than ``few_to_sort`` rows in all, a sorted search looks up whether the
-    rows that come next match. Of segments with more than ``few_rows`` rows in all, pages are
-    counted before they are brought in; with more than ``many_pages``, or ``many_entries`` in them,
-    one segment's are in memory at a time. Up to ``few_values`` values, all columns that are
-    measured are brought in one request. Of ``few_entries`` entries of a column, a set of rows is
-    made in a millisecond. What tells of some rows whether they match may take ``held`` bytes at
-    once. Work on a segment of more than ``alone_rows`` rows waits for its turn at the memory of
-    questions.
-    """
-
-    few_rows: int = 1 << 21
-    few_to_sort: int = 1 << 18
-    many_pages: int = 1024
-    many_entries: int = 1 << 22
-    few_values: int = 1 << 22
-    few_entries: int = 1 << 16
-    held: int = 32 << 20
-    alone_rows: int = 1 << 18
-    reading: ReadingLimits = STANDARD
-    scan: ScanLimits = sorted_scan.STANDARD
 
 
 class RowsGone(LogBroken):
@@ -85,7 +57,7 @@ class Upstream:
     most_pages: int | None = None
     #: records that the query may open to decide texts that the index does not hold as a whole
     most_opened: int = MAX_OPENED
-    sizes: Sizes = Sizes()
+    sizes: Sizes = field(default_factory=Sizes)
     #: names the condition; empty where nobody asked one
     question: bytes = b""
     snapshot: Snapshot = field(init=False)

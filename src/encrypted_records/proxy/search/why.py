@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from encrypted_records.index.query.counting import count_all
 from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.joins import Joins
@@ -13,9 +14,7 @@ from encrypted_records.model.predicates import Not, NumberRange, Predicate, Text
 from encrypted_records.model.text_conditions import FOLDING
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
-from encrypted_records.proxy.search.counts import count_matches
 from encrypted_records.proxy.search.joins import parse_body
-from encrypted_records.proxy.search.match import match_rows
 
 #: Comparisons that are looked at.
 MOST = 32
@@ -139,7 +138,4 @@ def _never(where: Predicate, definition: SchemaDefinition) -> str | None:
 
 
 async def _count(context: QueryContext, where: Predicate) -> int:
-    counted = await count_matches(context, await context.plan(where))
-    if counted is not None:
-        return counted
-    return sum(map(len, await match_rows(context, where)))
+    return await context.run(count_all(context.space, await context.plan(where)))

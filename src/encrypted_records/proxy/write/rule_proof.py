@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.crypto import values
+from encrypted_records.index.query.asking import bring_columns
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.global_dictionary import (
     GlobalDictionary,
     build_global_dictionary,
 )
+from encrypted_records.index.query.records import BATCH
 from encrypted_records.model.conversion import convert
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
 from encrypted_records.model.definition_changes import Change, Cost, find_added_sets
@@ -27,7 +29,6 @@ from encrypted_records.model.predicates import Everything
 from encrypted_records.model.rules import ValueRefused
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search.context import QueryContext
-from encrypted_records.proxy.search.match import BATCH, fill_columns, match_rows, open_rows
 from encrypted_records.proxy.write.unique_proof import find_doubles
 
 #: So many values that do not fit are named by the search that finds their records.
@@ -58,7 +59,7 @@ async def find_obstacles(
         dropped: names of fields whose values may be lost.
 
     Raises:
-        ErsError: as :func:`match_rows`.
+        ErsError: as :meth:`QueryContext.match_rows`.
     """
     demands = [one for one in changes if one.cost is Cost.PROOF or one.code == "binding_changed"]
     lost = [one for one in changes if one.code == "field_removed" and one.field not in dropped]
@@ -71,8 +72,8 @@ async def find_obstacles(
         if spec.id in present.by_id
     }
     wanted = {*names.values(), *(one.field for one in lost)}
-    parts = await match_rows(context, Everything()) if demands or lost else []
-    await fill_columns(context, [part.segment for part in parts], sorted(wanted))
+    parts = await context.match_rows(Everything()) if demands or lost else []
+    await context.run(bring_columns([part.segment for part in parts], sorted(wanted)))
     stored = sum(map(len, parts))
     obstacles: list[Obstacle] = []
     if not stored:
@@ -141,7 +142,7 @@ async def _find_refused(
     positions = np.sort(column.positions[rows]).tolist()
     for at in range(0, len(positions), BATCH):
         refs = [context.snapshot.ref(position) for position in positions[at : at + BATCH]]
-        for record in await open_rows(context, refs, alone=True):
+        for record in await context.rows(refs, alone=True):
             value = record.data[name]
             if not takes(value):
                 records += 1

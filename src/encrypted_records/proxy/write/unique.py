@@ -21,7 +21,6 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.fetcher import Fetcher
-from encrypted_records.proxy.search.match import match_rows
 from encrypted_records.proxy.search.upstream import Upstream
 
 #: The code of a commit that came behind others which added records.
@@ -71,7 +70,7 @@ class UniqueKeys:
         upstream = Upstream(self._api, caller, state, confirmed=True)
         context = QueryContext(upstream, self._fetcher)
         try:
-            parts = await match_rows(context, where)
+            parts = await context.match_rows(where)
             positions = [place for part in parts for place in part.positions.tolist()]
             refs = [context.snapshot.ref(position) for position in positions]
             records = await context.rows(refs)

@@ -19,7 +19,6 @@ from encrypted_records.model.condition_parser import MAX_COMPARISONS
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search.context import QueryContext
-from encrypted_records.proxy.search.match import open_rows
 
 
 async def find_doubles(
@@ -32,11 +31,11 @@ async def find_doubles(
         parts: candidates whose columns of ``names`` are here.
 
     Raises:
-        ErsError: as :func:`open_rows`.
+        ErsError: as :meth:`QueryContext.rows`.
     """
     count, examples = await aside(_find, parts, names, min(most, MAX_COMPARISONS // len(names)))
     refs = [context.snapshot.ref(position) for position in examples]
-    records = await open_rows(context, refs, alone=True) if refs else []
+    records = await context.rows(refs, alone=True)
     return count, _condition(names, records)
 
 

@@ -43,7 +43,6 @@ from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.lookup import CurrentRecord, look_up, require_unaltered
-from encrypted_records.proxy.search.match import match_rows
 from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer, keeps_moving
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.unique import UniqueKeys, claim, not_unique, owners_of
@@ -371,7 +370,7 @@ async def _match(
     body: Mapping[str, Any], context: QueryContext
 ) -> tuple[QueryContext, list[Candidates]]:
     where = await parse_body(_condition, body, context)
-    return context, await match_rows(context, where)
+    return context, await context.match_rows(where)
 
 
 def _refs(parts: Sequence[Candidates], snapshot: Snapshot) -> list[RowRef]:

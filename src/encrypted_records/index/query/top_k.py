@@ -1,4 +1,4 @@
-"""Fetch what it takes to sort the first rows of an answer: a few pages where these suffice."""
+"""What it takes to sort the first rows of an answer: a few pages where these suffice."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from pyroaring import BitMap
 
 from encrypted_records.index.columns.dictionary import Dictionary
 from encrypted_records.index.ordinals import bitmap, ordinals
+from encrypted_records.index.query.asking import (
+    ENTRIES_A_ROW,
+    Asking,
+    Work,
+    bring_columns,
+    bring_together,
+)
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.matching import Matching, SegmentMatches
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
 from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.query.sort import SortPosition
-from encrypted_records.index.query.sorted_scan import Result, ScanRequest, SortedScan, Start
-from encrypted_records.index.query.thresholds import Best, Threshold
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
-from encrypted_records.model.queries import Query
-from encrypted_records.proxy.search.context import QueryContext
-from encrypted_records.proxy.search.match import SegmentMatches, fill_columns, resolve
-from encrypted_records.proxy.search.segment_filters import (
+from encrypted_records.index.query.records import learn_texts
+from encrypted_records.index.query.segment_filters import (
     FilterPlan,
     SegmentFilter,
     UnreadSegment,
@@ -29,25 +32,58 @@ from encrypted_records.proxy.search.segment_filters import (
     open_filters,
     ranked_fields,
 )
+from encrypted_records.index.query.sort import SortedRows, SortPosition, first
+from encrypted_records.index.query.sorted_scan import Result, ScanRequest, SortedScan, Start
+from encrypted_records.index.query.thresholds import Best, Threshold
+from encrypted_records.index.query.workspace import Workspace
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
+from encrypted_records.model.queries import Query
 
 
-async def scan_sorted(
-    context: QueryContext,
+def take_first(
+    space: Workspace,
+    query: Query,
+    plan: Plan,
+    answers: Sequence[SegmentMatches | UnreadSegment],
+    texts: Texts,
+    *,
+    want: int,
+    after: SortPosition | None = None,
+    ranked: bool = False,
+) -> Asking[SortedRows]:
+    """The first ``want`` candidates after ``after``, in the order of the query.
+
+    Args:
+        ranked: as for :class:`Rows`, of long strings that are opened.
+
+    Raises:
+        InvalidQuery: ``too_many_long``.
+        DoesNotOpen: a page or a column does not open.
+    """
+    with scope(*(one.segment for one in answers)):
+        parts = yield from _scan_sorted(space, query, plan, answers, want=want, after=after)
+        while True:
+            yield Work("order", sum(map(len, parts)) * ENTRIES_A_ROW)
+            page = first(parts, query.order, texts, want=want, after=after)
+            if page is not None:
+                return page
+            yield from learn_texts(space, texts, ranked=ranked)
+
+
+def _scan_sorted(
+    space: Workspace,
     query: Query,
     plan: Plan,
     answers: Sequence[SegmentMatches | UnreadSegment],
     *,
     want: int,
     after: SortPosition | None,
-) -> list[Candidates]:
+) -> Asking[list[Candidates]]:
     """All rows that can be among the first ``want`` after ``after``, with the fields to sort by. Of
     few rows, columns come into their segments that tell these.
-
-    Raises:
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
     """
-    first = _First(
-        context,
+    sought = _First(
+        space,
         query,
         plan,
         FilterPlan.of(plan, query.order[0].field),
@@ -56,10 +92,10 @@ async def scan_sorted(
         Threshold(query.order, want),
     )
     unread = [one for one in answers if isinstance(one, UnreadSegment)]
-    parts = await first.of_unread(unread)
+    parts = yield from sought.of_unread(unread)
     whole = [one for one in answers if isinstance(one, SegmentMatches) and one.matches.possible]
-    large = bool(unread) or sum(one.segment.count for one in whole) > context.sizes.few_rows
-    return parts + await first.of_matches(whole, large=large)
+    large = bool(unread) or sum(one.segment.count for one in whole) > space.sizes.few_rows
+    return parts + (yield from sought.of_matches(whole, large=large))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +103,7 @@ class _First:
     """The first rows of segments: of each large one the few that can be among them, with the fields
     to sort by, so that no segment's columns stay."""
 
-    context: QueryContext
+    space: Workspace
     query: Query
     plan: Plan
     filters: FilterPlan
@@ -75,28 +111,31 @@ class _First:
     after: SortPosition | None
     threshold: Threshold
 
-    async def of_matches(
+    def of_matches(
         self, answers: Sequence[SegmentMatches], *, large: bool
-    ) -> list[Candidates]:
+    ) -> Asking[list[Candidates]]:
         scans = {
             one.uid: self._scan(
                 one.segment, one.matches.possible.__and__, len(one.matches.possible)
             )
             for one in answers
         }
-        context, segments = self.context, [one.segment for one in answers]
+        segments = [one.segment for one in answers]
         if large:
             with scope(*segments):
-                await self._fill(segments, scans)
-                return [await self._of_segment(one, scans[one.uid]) for one in answers]
-        await self._fill(segments, scans)
+                yield from self._fill(segments, scans)
+                parts: list[Candidates] = []
+                for one in answers:
+                    parts.append((yield from self._of_segment(one, scans[one.uid])))
+                return parts
+        yield from self._fill(segments, scans)
         outermost, *others = self.query.order
-        await fill_columns(context, segments, [one.field for one in others])
+        yield from bring_columns(segments, [one.field for one in others])
         whole = [one.segment for one in answers if scans[one.uid].result() is None]
-        await fill_columns(context, whole, [outermost.field])
-        return [_candidates(context, one, outermost.field, scans[one.uid]) for one in answers]
+        yield from bring_columns(whole, [outermost.field])
+        return [_candidates(self.space, one, outermost.field, scans[one.uid]) for one in answers]
 
-    async def of_unread(self, unread: Sequence[UnreadSegment]) -> list[Candidates]:
+    def of_unread(self, unread: Sequence[UnreadSegment]) -> Asking[list[Candidates]]:
         """Segments by their best values: first one, then twice as many each time. The first ones
         may have all rows that are wanted, and those that are ruled out meanwhile are left out."""
         best = {one.uid: self._best(one.segment) for one in unread}
@@ -107,43 +146,44 @@ class _First:
             some, left = left[:most], left[most:]
             rows += sum(one.segment.covered for one in some)
             most *= 2
-            stays = self.context.fetcher.keeps_columns(rows, len(self.plan.columns))
-            parts += await self._of_some(some, stays=stays)
+            stays = self.space.keeps_columns(rows, len(self.plan.columns))
+            parts += yield from self._of_some(some, stays=stays)
             left = [one for one in left if not self.threshold.excludes(best[one.uid])]
         return parts
 
-    async def _of_some(self, unread: Sequence[UnreadSegment], *, stays: bool) -> list[Candidates]:
+    def _of_some(self, unread: Sequence[UnreadSegment], *, stays: bool) -> Asking[list[Candidates]]:
         """
         Args:
             stays: as for :meth:`FilterPlan.filter`.
         """
+        yield Work("fetch_pages")
         filters: list[SegmentFilter] = []
         others: list[UnreadSegment] = []
         for one in unread:
-            found = self.filters.filter(self.context, one, stays=stays)
+            found = self.filters.filter(self.space, one, stays=stays)
             if found is None:
                 others.append(one)
             else:
                 filters.append(found)
         parts: list[Candidates] = []
-        for some in in_batches(filters, self.context.sizes.held):
-            own, left = await self._of_filters(some)
+        for some in in_batches(filters, self.space.sizes.held):
+            own, left = yield from self._of_filters(some)
             parts += own
             others += left
         if others:
             later = {one.uid: one.later for one in others}
             among = [one.segment.segment for one in others]
-            answers = await resolve(self.context, self.plan, among)
+            answers = yield from Matching(self.space, self.plan).find(among)
             found_in = [one.without(later[one.uid]) for one in answers]
             possible = [one for one in found_in if one.matches.possible]
-            parts += await self.of_matches(possible, large=True)
+            parts += yield from self.of_matches(possible, large=True)
         return parts
 
-    async def _of_filters(
+    def _of_filters(
         self, filters: Sequence[SegmentFilter]
-    ) -> tuple[list[Candidates], list[UnreadSegment]]:
+    ) -> Asking[tuple[list[Candidates], list[UnreadSegment]]]:
         """The first rows, and the segments of which a scan does not find them soon."""
-        opened = await open_filters(self.context, filters)
+        opened = yield from open_filters(self.space, filters)
         scans = {
             uid: self._scan(one.segment, opened[uid].of, opened[uid].estimate(one.segment.count))
             for uid, one in ((one.uid, one) for one in filters)
@@ -152,16 +192,16 @@ class _First:
         left: list[UnreadSegment] = []
         segments = [one.segment for one in filters]
         with scope(*segments):
-            await self._fill(segments, scans)
+            yield from self._fill(segments, scans)
             for one in filters:
                 segment, result = one.segment, scans[one.uid].result()
                 if result is None:
                     left.append(UnreadSegment(segment, one.later))
                     continue
-                self.context.stats.certain += len(result.rows)
+                self.space.counted.certain += len(result.rows)
                 rows = self.threshold.left(result.rows, result.dictionary, self._best(segment))
                 if rows:
-                    parts.append(await self._take(segment, rows, result))
+                    parts.append((yield from self._take(segment, rows, result)))
         return parts, left
 
     def _best(self, segment: PagedSegment) -> Best:
@@ -171,14 +211,14 @@ class _First:
             [held[name] if segment.has_column(name) else None for name in names]
         )
 
-    async def _take(self, segment: PagedSegment, rows: BitMap, result: Result) -> Candidates:
+    def _take(self, segment: PagedSegment, rows: BitMap, result: Result) -> Asking[Candidates]:
         """Those of some rows that can be among the first."""
         names = [one.field for one in self.query.order]
         if len(names) > 1:
-            part = await self._narrow(segment, Matches.exactly(rows), result)
+            part = yield from self._narrow(segment, Matches.exactly(rows), result)
         else:
             known = {names[0]: result.dictionary}
-            part = Candidates.of(segment, Matches.exactly(rows), self.context.snapshot, known)
+            part = Candidates.of(segment, Matches.exactly(rows), self.space.snapshot, known)
         self._learn(part)
         return part
 
@@ -208,45 +248,45 @@ class _First:
             start=Start(after.keys[0], after.position) if after else None,
             key_range=self.plan.sort_range(outermost.field),
             alone=not others,
-            places=self.context.snapshot.places(segment.segment),
+            places=self.space.snapshot.places(segment.segment),
         )
-        return SortedScan(segment, request, self.context.sizes.scan)
+        return SortedScan(segment, request, self.space.sizes.scan)
 
-    async def _fill(
+    def _fill(
         self, segments: Sequence[OpenedSegment], scans: Mapping[bytes, SortedScan]
-    ) -> None:
-        with self.context.stats.stage("fetch_pages"):
-            await self.context.fill(
-                segments, lambda segment: scans[segment.segment.uid].missing_pages()
-            )
+    ) -> Asking[None]:
+        yield Work("fetch_pages")
+        yield from bring_together(
+            segments, lambda segment: scans[segment.segment.uid].missing_pages()
+        )
 
-    async def _of_segment(self, answer: SegmentMatches, scan: SortedScan) -> Candidates:
+    def _of_segment(self, answer: SegmentMatches, scan: SortedScan) -> Asking[Candidates]:
         segment, result = answer.segment, scan.result()
         outermost, *others = self.query.order
         if not isinstance(segment, PagedSegment):
-            return _candidates(self.context, answer, outermost.field, scan)
+            return _candidates(self.space, answer, outermost.field, scan)
         if result is not None and not others:
-            part = _candidates(self.context, answer, outermost.field, scan)
+            part = _candidates(self.space, answer, outermost.field, scan)
         else:
-            part = await self._narrow(segment, answer.matches, result)
+            part = yield from self._narrow(segment, answer.matches, result)
         self._learn(part)
         return part
 
-    async def _narrow(
+    def _narrow(
         self, segment: PagedSegment, matches: Matches, result: Result | None
-    ) -> Candidates:
+    ) -> Asking[Candidates]:
         request = NarrowRequest(
             order=self.query.order,
             among=matches.possible if result is None else matches.possible & result.rows,
             want=self.want,
             after=self.after,
-            places=self.context.snapshot.places(segment.segment),
+            places=self.space.snapshot.places(segment.segment),
             dictionaries={self.query.order[0].field: result.dictionary} if result else {},
         )
         with scope(segment):
-            found = await self.context.run(narrow(segment, request, self.context.sizes.reading))
+            found = yield from narrow(segment, request, self.space.sizes.reading)
         left = Matches(matches.certain & found.rows, found.rows)
-        return Candidates.of(segment, left, self.context.snapshot, found.dictionaries)
+        return Candidates.of(segment, left, self.space.snapshot, found.dictionaries)
 
 
 def _unlike(rows: BitMap, field: Dictionary, key: int | bytes | None) -> BitMap:
@@ -260,10 +300,10 @@ def _unlike(rows: BitMap, field: Dictionary, key: int | bytes | None) -> BitMap:
 
 
 def _candidates(
-    context: QueryContext, answer: SegmentMatches, field: str, scan: SortedScan
+    space: Workspace, answer: SegmentMatches, field: str, scan: SortedScan
 ) -> Candidates:
     result = scan.result()
     if result is None:
-        return Candidates.of(answer.segment, answer.matches, context.snapshot)
+        return Candidates.of(answer.segment, answer.matches, space.snapshot)
     first = Matches(answer.matches.certain & result.rows, result.rows)
-    return Candidates.of(answer.segment, first, context.snapshot, {field: result.dictionary})
+    return Candidates.of(answer.segment, first, space.snapshot, {field: result.dictionary})

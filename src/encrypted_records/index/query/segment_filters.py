@@ -15,9 +15,16 @@ from pyroaring import BitMap
 
 from encrypted_records.index.columns.dictionary import code_type
 from encrypted_records.index.columns.key_range import KeyRange
-from encrypted_records.index.query.asking import ask_for
+from encrypted_records.index.query.asking import (
+    Asking,
+    Need,
+    Open,
+    Work,
+    ask_for,
+    bring_together,
+)
 from encrypted_records.index.query.bounds import take_range
-from encrypted_records.index.query.matching import MOST_OF_COLUMN
+from encrypted_records.index.query.matching import MOST_OF_COLUMN, Matching, SegmentMatches
 from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.reading_tests import count_compared, list_wide
 from encrypted_records.index.query.row_filters import (
@@ -25,11 +32,10 @@ from encrypted_records.index.query.row_filters import (
     ConditionFilter,
     filter_column,
 )
+from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
 from encrypted_records.model.predicates import Absent, Everything, Leaf, leaves_of
 from encrypted_records.model.queries import SortKey
-from encrypted_records.proxy.search.context import QueryContext
-from encrypted_records.proxy.search.match import SegmentMatches, resolve
 
 #: The same share of a column of few values, which takes a byte or two of each row: of one that
 #: stays, the next question needs no set.
@@ -78,9 +84,9 @@ class UnreadSegment:
         return self.segment.segment.uid
 
 
-async def resolve_sorted(
-    context: QueryContext, plan: Plan, order: Sequence[SortKey], stored: int
-) -> list[SegmentMatches | UnreadSegment]:
+def find_sorted(
+    space: Workspace, plan: Plan, order: Sequence[SortKey], stored: int
+) -> Asking[list[SegmentMatches | UnreadSegment]]:
     """The live segments, for a search that wants the first rows of an order: of small ones the
     matches, and so of all where rows are few or keys do not decide the condition.
 
@@ -88,12 +94,12 @@ async def resolve_sorted(
         stored: rows of the schema, of which alone matches are wanted.
 
     Raises:
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
+        DoesNotOpen: a page or a column does not open.
     """
-    snapshot = context.snapshot
+    snapshot = space.snapshot
     unread: list[UnreadSegment] = []
     left = list(snapshot.segments)
-    if _is_worth_it(context, plan):
+    if _is_worth_it(space, plan):
         names = ranked_fields(order)
 
         def missing(segment: OpenedSegment) -> set[int]:
@@ -101,9 +107,9 @@ async def resolve_sorted(
                 return set()
             return segment.missing_directories({*plan.columns, *names})
 
-        with context.stats.stage("fetch_pages"):
-            segments = await context.open()
-            await context.fill(segments, missing)
+        segments: list[OpenedSegment] = yield Open(snapshot.segments)
+        yield Work("fetch_pages")
+        yield from bring_together(segments, missing)
         left = [one.segment for one in segments if not isinstance(one, PagedSegment)]
         for segment in segments:
             if isinstance(segment, PagedSegment) and not plan.excludes(segment):
@@ -111,7 +117,7 @@ async def resolve_sorted(
                 if stored < snapshot.stored:
                     later = snapshot.places(segment.segment).later(stored)
                 unread.append(UnreadSegment(segment, later))
-    answers = await resolve(context, plan, left) if left else []
+    answers = (yield from Matching(space, plan).find(left)) if left else []
     return [*(one.within(snapshot, stored) for one in answers), *unread]
 
 
@@ -120,10 +126,10 @@ def ranked_fields(order: Sequence[SortKey]) -> list[str]:
     return [one.field for one in order[:2]]
 
 
-def _is_worth_it(context: QueryContext, plan: Plan) -> bool:
+def _is_worth_it(space: Workspace, plan: Plan) -> bool:
     """Whether rows are many and keys decide the condition."""
-    every = sum(segment.count for segment in context.snapshot.segments)
-    if every <= context.sizes.few_to_sort or isinstance(plan.predicate, Everything):
+    every = sum(segment.count for segment in space.snapshot.segments)
+    if every <= space.sizes.few_to_sort or isinstance(plan.predicate, Everything):
         return False
     leaves = leaves_of(plan.predicate)
     return all(isinstance(leaf, Absent) or plan.is_exact(leaf) for leaf in leaves)
@@ -143,27 +149,25 @@ class FilterPlan:
         key_range, predicate = take_range(plan.predicate, plan.ranges, field)
         return cls(field, key_range, replace(plan, predicate=predicate))
 
-    def filter(
-        self, context: QueryContext, one: UnreadSegment, *, stays: bool
-    ) -> SegmentFilter | None:
+    def filter(self, space: Workspace, one: UnreadSegment, *, stays: bool) -> SegmentFilter | None:
         """What tells the rows of a segment that match; None where a set of them is made as soon.
         Directories are here.
 
         Args:
             stays: whether there is room in memory for the columns by row that are brought.
         """
-        wide = self._list_wide(context, one.segment, stays=stays)
+        wide = self._list_wide(space, one.segment, stays=stays)
         return None if wide is None else SegmentFilter(one.segment, self.rest, wide, one.later)
 
     def _list_wide(
-        self, context: QueryContext, segment: PagedSegment, *, stays: bool
+        self, space: Workspace, segment: PagedSegment, *, stays: bool
     ) -> tuple[Leaf, ...] | None:
         """The comparisons that columns by row are to tell."""
         found: list[Leaf] = []
         for leaf in leaves_of(self.rest.predicate):
-            if comes_by_row(context, self.rest, segment, leaf, stays=stays):
+            if comes_by_row(space, self.rest, segment, leaf, stays=stays):
                 found.append(leaf)
-            elif count_compared(self.rest, segment, leaf)[1] > context.sizes.few_entries:
+            elif count_compared(self.rest, segment, leaf)[1] > space.sizes.few_entries:
                 return None
         if found or self.key_range is None:
             return tuple(found) or None
@@ -173,11 +177,11 @@ class FilterPlan:
         directory = segment.directories[self.field]
         pages_of = directory.pages(self.key_range)
         entries = directory.start(pages_of.stop) - directory.start(pages_of.start)
-        return () if entries > context.sizes.few_entries else None
+        return () if entries > space.sizes.few_entries else None
 
 
 def comes_by_row(
-    context: QueryContext, plan: Plan, segment: PagedSegment, leaf: Leaf, *, stays: bool = False
+    space: Workspace, plan: Plan, segment: PagedSegment, leaf: Leaf, *, stays: bool = False
 ) -> bool:
     """Whether a column by row is the way to tell what a comparison of many entries selects: it is
     kept, or such a share of its pages is needed that it is worth to bring it; of one with many
@@ -187,33 +191,32 @@ def comes_by_row(
         stays: whether it is brought for questions that follow, too, if it has few values.
     """
     pages, entries = count_compared(plan, segment, leaf)
-    if entries <= context.sizes.few_entries or isinstance(leaf, Absent):
+    if entries <= space.sizes.few_entries or isinstance(leaf, Absent):
         return False
-    if context.fetcher.keeps_column(segment, leaf.field):
+    if space.keeps_column(segment, leaf.field):
         return True
     directory = segment.directories[leaf.field]
     share = MOST_OF_LISTED if stays and directory.listed else MOST_OF_COLUMN
     if pages <= len(directory.ends) * share:
         return False
-    return directory.listed or leaf in list_wide(plan, segment, context.sizes.reading)
+    return directory.listed or leaf in list_wide(plan, segment, space.sizes.reading)
 
 
-async def open_column(
-    context: QueryContext, plan: Plan, segment: PagedSegment, leaf: Leaf
-) -> ColumnFilter:
+def open_column(
+    space: Workspace, plan: Plan, segment: PagedSegment, leaf: Leaf
+) -> Asking[ColumnFilter]:
     """The filter that tells the rows of a comparison; the column is fetched by row.
 
     Raises:
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
+        DoesNotOpen: a page or a column does not open.
     """
-    field, limits = leaf.field, context.sizes.reading
+    field, limits = leaf.field, space.sizes.reading
     with scope(segment):
-        if not context.fetcher.use_cached(segment, field):
-            async with context.fetcher.turn(context.upstream, segment):
-                with context.stats.stage("fetch_pages"):
-                    await context.fetcher.by_row(context.upstream, segment, field)
+        yield Need(segment, kept=(field,), light=True)
+        if field not in segment.columns:
+            yield Need(segment, by_row=(field,))
         reading = filter_column(segment, field, [plan.ranges[id(leaf)].possible], limits)
-        (found,) = await context.run(ask_for(segment, reading, passing=False, light=True))
+        (found,) = yield from ask_for(segment, reading, passing=False, light=True)
     return found
 
 
@@ -231,32 +234,34 @@ def in_batches(filters: Sequence[SegmentFilter], most: int) -> Iterator[list[Seg
         yield batch
 
 
-async def open_filters(
-    context: QueryContext, batch: Sequence[SegmentFilter]
-) -> dict[bytes, ConditionFilter]:
+def open_filters(
+    space: Workspace, batch: Sequence[SegmentFilter]
+) -> Asking[dict[bytes, ConditionFilter]]:
     """By the segment's uid, what tells the rows that match; columns by row are brought.
 
     Raises:
-        Moved, DoesNotOpen, NotFound: as :meth:`QueryContext.fill`.
+        DoesNotOpen: a page or a column does not open.
     """
     by_uid = {one.uid: one for one in batch}
     segments = [one.segment for one in batch]
     with scope(*segments):
-        with context.stats.stage("fetch_pages"):
-            await context.fill(
-                segments, lambda segment: by_uid[segment.segment.uid].missing(segment)
-            )
-        return {uid: await _open(context, one) for uid, one in by_uid.items()}
+        yield from bring_together(
+            segments, lambda segment: by_uid[segment.segment.uid].missing(segment)
+        )
+        opened: dict[bytes, ConditionFilter] = {}
+        for uid, one in by_uid.items():
+            opened[uid] = yield from _open(space, one)
+        return opened
 
 
-async def _open(context: QueryContext, one: SegmentFilter) -> ConditionFilter:
+def _open(space: Workspace, one: SegmentFilter) -> Asking[ConditionFilter]:
     filters: dict[int, ColumnFilter] = {}
     sets: dict[int, BitMap] = {}
     for leaf in leaves_of(one.rest.predicate):
         if leaf in one.wide:
-            filters[id(leaf)] = await open_column(context, one.rest, one.segment, leaf)
+            filters[id(leaf)] = yield from open_column(space, one.rest, one.segment, leaf)
         else:
             alone = replace(one.rest, predicate=leaf)
             sets[id(leaf)] = alone.match(one.segment).certain
-    dead = context.snapshot.dead_rows(one.segment.segment) | one.later
+    dead = space.snapshot.dead_rows(one.segment.segment) | one.later
     return ConditionFilter(one.rest.predicate, filters, sets, dead)

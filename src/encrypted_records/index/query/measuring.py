@@ -1,0 +1,69 @@
+"""The answer to an aggregate: match -> bring what is measured -> measure, as a question."""
+
+from __future__ import annotations
+
+from encrypted_records.index.query.aggregate import Aggregated, Bucket, aggregate
+from encrypted_records.index.query.asking import Asking, Work, bring_columns, bring_together
+from encrypted_records.index.query.counting import count_matches
+from encrypted_records.index.query.matching import match_rows
+from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.records import learn_texts
+from encrypted_records.index.query.workspace import Workspace
+from encrypted_records.index.segments.paged import PagedSegment, scope
+from encrypted_records.model.aggregations import (
+    Aggregation,
+    Count,
+    Extreme,
+    Histogram,
+    Percentile,
+)
+from encrypted_records.model.predicates import Everything
+
+
+def measure(space: Workspace, plan: Plan, aggregation: Aggregation) -> Asking[Aggregated]:
+    """The measures.
+
+    Args:
+        plan: of the aggregation's condition.
+
+    Raises:
+        InvalidQuery: it would take too many records or groups.
+        DoesNotOpen: a page, a column or a row does not open.
+    """
+    if not aggregation.group_by and all(one == Count() for one in aggregation.measures):
+        count = None if plan.tests else (yield from count_matches(space, plan))
+        if count is not None:
+            return Aggregated([Bucket((), (count,) * len(aggregation.measures))], 1)
+    # Of a large schema, one column of one segment at a time is brought.
+    few = space.snapshot.count * len(aggregation.fields) <= space.sizes.few_values
+    parts = yield from match_rows(space, plan)
+    segments = [one.segment for one in parts if isinstance(one.segment, PagedSegment)]
+    with scope(*segments):
+        yield Work("fetch_pages")
+        if few and _needs_columns(space, aggregation):
+            yield from bring_columns(segments, aggregation.fields)
+        yield from bring_together(segments, lambda one: one.missing_directories(aggregation.fields))
+        texts = space.texts()
+        by_row = space.keeps_columns(space.snapshot.count, len(aggregation.fields))
+        while True:
+            groups = yield from aggregate(
+                aggregation,
+                space.definition,
+                parts,
+                texts,
+                reading=space.sizes.reading,
+                by_row=by_row,
+            )
+            if groups is not None:
+                return groups
+            yield from learn_texts(space, texts)
+
+
+def _needs_columns(space: Workspace, aggregation: Aggregation) -> bool:
+    """Whether more than directories and a few pages is needed of the fields that are measured."""
+    ranked = (Count, Extreme, Percentile, Histogram)
+    if aggregation.group_by or not isinstance(aggregation.where, Everything):
+        return True
+    if not all(isinstance(one, ranked) for one in aggregation.measures):
+        return True
+    return any(space.definition.fields[name].is_of_texts for name in aggregation.fields)

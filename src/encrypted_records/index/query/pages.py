@@ -1,0 +1,329 @@
+"""One page of a search: match -> sort -> rows -> check, as a question that says what it lacks.
+
+Rows come in the order that the query names, or else in the order in which they were stored. A
+cursor names the last row returned and the newest group of the first page's snapshot, so that later
+pages neither repeat nor skip rows while other writers store more. It holds no value: where its row
+stands in a sorted order is read from the row itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, NotFound
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.asking import Asking, Work
+from encrypted_records.index.query.counting import count_matches, count_rows
+from encrypted_records.index.query.cursor import Cursor
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.matching import Matching, SegmentMatches
+from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.records import check_records, open_rows
+from encrypted_records.index.query.segment_filters import UnreadSegment, find_sorted
+from encrypted_records.index.query.sort import SortedRows, SortPosition, locate_record
+from encrypted_records.index.query.top_k import take_first
+from encrypted_records.index.query.workspace import Workspace
+from encrypted_records.model.predicates import Predicate
+from encrypted_records.model.queries import Query
+from encrypted_records.model.records import PlainRecord, RowRef, Segment
+
+#: Rows of the segments that are searched first, where the oldest rows that match are enough.
+FIRST_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One row that may match; ``certain`` if it surely does."""
+
+    position: int
+    ref: RowRef
+    certain: bool
+
+
+#: Candidates that match, each with its record.
+Found = list[tuple[Candidate, PlainRecord]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """One page of a query: after ``start``, of the first ``stored`` rows of the schema."""
+
+    space: Workspace
+    query: Query
+    plan: Plan
+    start: Cursor | None
+    stored: int
+
+    @property
+    def wanted(self) -> int:
+        """One row more than the page has: it shows whether there is a next page."""
+        return self.query.limit + 1 if self.query.limit else 0
+
+    def find(
+        self,
+        among: Sequence[Segment] | None = None,
+        *,
+        decide: bool = True,
+        first: int | None = None,
+    ) -> Asking[list[SegmentMatches]]:
+        """As :meth:`Matching.find`."""
+        matching = Matching(self.space, self.plan)
+        answers = yield from matching.find(among, decide=decide, first=first)
+        yield Work(None)
+        return [one.within(self.space.snapshot, self.stored) for one in answers]
+
+
+def find_page(
+    request: PageRequest, first_rows: int = FIRST_ROWS
+) -> Asking[tuple[int | None, Found]]:
+    """The count, if it is asked for, and the rows of a page: one more where there is a next page.
+
+    Args:
+        first_rows: rows of the segments that are searched first, where the oldest rows that match
+            are enough.
+
+    Raises:
+        InvalidQuery: ``too_many_long``, or ``cursor_gone``.
+        DoesNotOpen: a page, a column or a row does not open.
+    """
+    query = request.query
+    count = yield from _count_from_directories(request)
+    if query.order:
+        return (yield from _find_sorted(request, count))
+    if query.count and count is None:
+        return (yield from _find_counted(request))
+    if query.limit or not query.count:
+        return count, (yield from _find_oldest(request, first_rows))
+    return count, []
+
+
+# --- one function for each way to find them -----------------------------------------------------
+
+
+def _count_from_directories(request: PageRequest) -> Asking[int | None]:
+    """The count that is asked for, where directories give it sooner than all rows that match do;
+    else None."""
+    query, space = request.query, request.space
+    if not query.count or request.stored < space.snapshot.stored:
+        return None
+    if query.limit:
+        # The rows of a small schema are there with the first request. Tests are not made twice.
+        every = sum(segment.count for segment in space.snapshot.segments)
+        if every <= space.sizes.few_rows or request.plan.tests:
+            return None
+    return (yield from count_matches(space, request.plan))
+
+
+def _find_sorted(request: PageRequest, count: int | None) -> Asking[tuple[int | None, Found]]:
+    """In the order of fields; all segments are needed."""
+    query, space = request.query, request.space
+    if query.count and count is None:
+        answers = yield from request.find()
+        count = yield from count_rows(space, query.where, answers)
+        return count, (yield from _take_sorted(request, answers))
+    if query.count and not query.limit:
+        return count, []
+    found = yield from find_sorted(space, request.plan, query.order, request.stored)
+    return count, (yield from _take_sorted(request, found))
+
+
+def _find_counted(request: PageRequest) -> Asking[tuple[int | None, Found]]:
+    """In the order of storing, with a count, which needs all segments."""
+    answers = yield from request.find()
+    count = yield from count_rows(request.space, request.query.where, answers)
+    candidates = scan_stored(answers, request.space.snapshot, request.start)
+    yield from _leave_out(request, candidates, request.query.offset, None)
+    rows = yield from _take(request, candidates, request.wanted, None)
+    assert rows is not None
+    return count, rows
+
+
+def _find_oldest(request: PageRequest, first_rows: int) -> Asking[Found]:
+    """In the order of storing, without the segments that are not needed: where the segments
+    before them have enough rows."""
+    if request.plan.tests or request.plan.words:
+        # Where a test of long strings passes often, the first ones are enough.
+        rows = yield from _take_oldest(request, first_rows, decide=False)
+        if rows is not None:
+            return rows
+        request = replace(request, plan=request.plan.with_texts())
+    rows = yield from _take_oldest(request, first_rows, decide=True)
+    assert rows is not None
+    return rows
+
+
+def _take_oldest(request: PageRequest, first_rows: int, *, decide: bool) -> Asking[Found | None]:
+    """The rows; None where ``decide`` is false, and too many records would have to be opened that
+    then do not match."""
+    space, start = request.space, request.start
+    rows: Found = []
+    left = request.query.offset
+    limit = None if decide else space.counted.rows + space.most_opened
+    for segments in space.snapshot.by_age(after=start.position if start else 0, rows=first_rows):
+        if len(rows) == request.wanted:
+            break
+        # After a cursor the first rows are others; and what is explained counts all.
+        enough = left + request.wanted - len(rows)
+        some = enough if start is None and not space.is_explained else None
+        answers = yield from request.find(segments, decide=decide, first=some)
+        candidates = scan_stored(answers, space.snapshot, start)
+        gone = yield from _leave_out(request, candidates, left, limit)
+        if gone is None:
+            return None
+        left -= gone
+        taken = yield from _take(request, candidates, request.wanted - len(rows), limit)
+        if taken is None:
+            return None
+        rows += taken
+    return rows
+
+
+# --- in the order in which rows were stored -----------------------------------------------------
+
+
+def scan_stored(
+    answers: Sequence[SegmentMatches], snapshot: Snapshot, after: Cursor | None
+) -> Iterator[Candidate]:
+    """Candidates in the order in which they were stored, after the cursor's row."""
+    last = after.position if after else -1
+    every = (_scan_segment(one, snapshot, last) for one in answers)
+    return heapq.merge(*every, key=lambda one: one.position)
+
+
+def _scan_segment(answer: SegmentMatches, snapshot: Snapshot, last: int) -> Iterator[Candidate]:
+    places = snapshot.places(answer.segment.segment)
+    for position, row in places.in_order(answer.matches.possible, after=last):
+        yield Candidate(position, snapshot.ref(position), row in answer.matches.certain)
+
+
+def _take(
+    request: PageRequest, candidates: Iterator[Candidate], wanted: int, limit: int | None
+) -> Asking[Found | None]:
+    """The first ``wanted`` candidates that match, opened and checked; None once the query has
+    opened ``limit`` records and that was not enough."""
+    rows: Found = []
+    while batch := list(islice(candidates, wanted - len(rows))):
+        if limit is not None and request.space.counted.rows >= limit:
+            return None
+        rows += yield from take_candidates(request.space, request.plan.predicate, batch)
+    return rows
+
+
+def _leave_out(
+    request: PageRequest,
+    candidates: Iterator[Candidate],
+    count: int,
+    limit: int | None,
+    *,
+    ranked: bool = False,
+) -> Asking[int | None]:
+    """Take so many candidates that match from the beginning, or as many as there are; how many that
+    were. Those that surely match are not opened. None and ``limit`` as for :func:`_take`."""
+    left = count
+    while left and request.wanted and (batch := list(islice(candidates, left))):
+        if limit is not None and request.space.counted.rows >= limit:
+            return None
+        unsure = [one for one in batch if not one.certain]
+        records = yield from open_rows([one.ref for one in unsure], ranked=ranked)
+        fits = yield from check_records(request.space, request.plan.predicate, records)
+        left -= len(batch) - len(unsure) + sum(fits)
+    return count - left
+
+
+def take_candidates(
+    space: Workspace,
+    where: Predicate,
+    candidates: Sequence[Candidate],
+    *,
+    alone: bool = False,
+    ranked: bool = False,
+) -> Asking[Found]:
+    """The candidates that match, with their records; the rest as for :class:`Rows`.
+
+    Raises:
+        DoesNotOpen: as :func:`check_candidates`.
+    """
+    refs = [one.ref for one in candidates]
+    records = yield from open_rows(refs, alone=alone, ranked=ranked)
+    return (yield from check_candidates(space, where, candidates, records))
+
+
+def check_candidates(
+    space: Workspace,
+    where: Predicate,
+    candidates: Sequence[Candidate],
+    records: Sequence[PlainRecord],
+) -> Asking[Found]:
+    """The candidates that match, with their records.
+
+    Raises:
+        DoesNotOpen: a candidate that surely matches does not.
+    """
+    rows: Found = []
+    fits = yield from check_records(space, where, records)
+    for candidate, record, fit in zip(candidates, records, fits, strict=True):
+        if fit:
+            rows.append((candidate, record))
+        elif candidate.certain:
+            raise DoesNotOpen("the index and a record contradict each other")
+    return rows
+
+
+# --- in the order of fields ---------------------------------------------------------------------
+
+
+def _take_sorted(
+    request: PageRequest, answers: Sequence[SegmentMatches | UnreadSegment]
+) -> Asking[Found]:
+    space, query, start = request.space, request.query, request.start
+    texts = space.texts()
+    after: SortPosition | None = None
+    if start and request.wanted:
+        after = yield from _locate_start(request, start, texts)
+    rows: Found = []
+    left = query.offset
+    # The first rows alone are fetched as those of any search. Those of one page after the other
+    # would tell the order.
+    ranked = start is not None or left > 0
+    while len(rows) < request.wanted:
+        want = left + request.wanted - len(rows)
+        page = yield from take_first(
+            space, query, request.plan, answers, texts, want=want, after=after, ranked=ranked
+        )
+        yield Work(None)
+        candidates = list_candidates(space.snapshot, page)
+        left -= (yield from _leave_out(request, candidates, left, None, ranked=ranked)) or 0
+        batch = list(candidates)
+        many = ranked or len(batch) > space.most_hidden
+        rows += yield from take_candidates(space, query.where, batch, ranked=many)
+        if len(page) < want:
+            break
+        after, ranked = page.sort_position(-1), True
+    return rows
+
+
+def list_candidates(snapshot: Snapshot, rows: SortedRows) -> Iterator[Candidate]:
+    for position, certain in zip(rows.positions.tolist(), rows.certain.tolist(), strict=True):
+        yield Candidate(position, snapshot.ref(position), certain)
+
+
+def _locate_start(request: PageRequest, start: Cursor, texts: Texts) -> Asking[SortPosition]:
+    space = request.space
+    try:
+        (record,) = yield from open_rows([space.snapshot.ref(start.position)], ranked=True)
+    except NotFound as error:
+        if error.reason != "row_gone":
+            raise
+        detail = "the last row of the page before was deleted since, and is gone"
+        raise InvalidQuery(
+            detail,
+            code="cursor_gone",
+            hint="begin with the first page again",
+            flaws=(Flaw("cursor_gone", detail, "/cursor"),),
+        ) from None
+    return locate_record(
+        record, start.position, request.query.order, space.tails, space.definition, texts
+    )

@@ -1,0 +1,188 @@
+"""Counts and the first rows of an order that no set of all rows is made for are the oracle's."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+import pytest
+
+from encrypted_records.index.query import counting, segment_filters
+from encrypted_records.index.query.measuring import measure
+from encrypted_records.index.query.sorted_scan import ScanLimits
+from encrypted_records.index.query.workspace import Sizes
+from encrypted_records.index.segments.builder import STANDARD as MINIS
+from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.reading import ReadingLimits
+from encrypted_records.model.aggregations import parse_aggregation
+from tests import oracle
+from tests.index.executor import Executor
+from tests.index.reading import Kept
+from tests.index.world import World
+
+FIELDS: dict[str, Any] = {
+    "name": {"type": "string"},
+    "state": {"type": "string"},
+    "amount": {"type": "number", "minimum": 0, "maximum": 1000, "precision": 1},
+    "number": {"type": "integer", "minimum": 0, "maximum": 100_000},
+}
+#: Rows of a segment, in pages of some forty.
+MANY = 420
+LONG = "a long string that goes on beyond what an index key holds of it: "
+WITH_KEYS = ReadingLimits(window=2, few=1)
+WITHOUT = ReadingLimits(window=2, by_row=0, few=1)
+#: Scans always pay.
+EAGER = ScanLimits(step=32, spare=-(2**60), share=1.0)
+
+
+def person(number: int) -> dict[str, Any]:
+    chance = random.Random(number)
+    found: dict[str, Any] = {"number": number, "name": f"n{chance.randrange(500):03}"}
+    if number % 400 == 7:
+        found["name"] = LONG + found["name"]
+    if number % 11:
+        found["state"] = f"s{chance.randrange(4)}"
+    if number % 13:
+        found["amount"] = Decimal(chance.randrange(0, 1000, 5))
+    return found
+
+
+@cache
+def made() -> tuple[World, dict[int, dict[str, Any]]]:
+    """Three large segments and small ones; of two of the large ones some records have died. With
+    what lives, by position."""
+    world = World(json.dumps({"type": "object", "properties": FIELDS}), limits=MINIS)
+    world.ingest([person(0)])
+    world.limits = Limits(mini=0, entries=40)
+    for first in range(1, 3 * MANY, MANY):
+        world.ingest([person(number) for number in range(first, first + MANY)])
+    records = dict(enumerate(map(person, range(3 * MANY + 1))))
+    old = [at for at in records if at <= 2 * MANY]
+    for order_by in (["-amount", "number"], ["state", "-number"], ["-number"]):
+        order = oracle.in_order(order_by, [records[at] for at in old], FIELDS)[:3]
+        dead = [old[at] for at in order]
+        world.kill([world.row_at(at) for at in dead])
+        for at in dead:
+            del records[at]
+        old = [at for at in old if at not in dead]
+    order = oracle.in_order(["amount", "-number"], [records[at] for at in old], FIELDS)[:2]
+    world.limits = MINIS
+    changed = [records.pop(old[at]) | {"state": "s9", "amount": Decimal("0.5")} for at in order]
+    world.kill([world.row_at(old[at]) for at in order])
+    world.ingest(changed)
+    records |= dict(enumerate(changed, 3 * MANY + 1))
+    return world, records
+
+
+def comparisons() -> Iterator[dict[str, Any]]:
+    for field, op, value in (
+        ("amount", "ge", 250),
+        ("amount", "between", [Decimal("100.04"), Decimal("800.06")]),
+        ("amount", "in", [0, 5, Decimal("5.04"), 500]),
+        ("state", "eq", "s2"),
+        ("state", "in", ["s0", "s9", "nowhere"]),
+        ("state", "ge", "s1"),
+        ("number", "between", [500, 3 * MANY - 500]),
+        ("number", "lt", 6000),
+        ("number", "ge", 2 * MANY + 9),
+        ("name", "eq", "n007"),
+        ("name", "ge", LONG + "n2"),
+        ("name", "lt", "n3"),
+        ("amount", "is_null", True),
+        ("state", "is_null", False),
+    ):
+        yield {"field": field, "op": op, "value": value}
+
+
+def conditions() -> Iterator[Any]:
+    every = list(comparisons())
+    yield None
+    yield from every
+    yield from ({"not": one} for one in every)
+    amount, between, _, state, states, above, range_of, *_ = every
+    yield {"and": [state, range_of]}
+    yield {"and": [amount, between]}
+    yield {"and": [range_of, between, states]}
+    yield {"and": [range_of, {"field": "number", "op": "ge", "value": 2 * MANY - 1}]}
+    yield {"and": [{"field": "number", "op": "ge", "value": 0}, state]}
+    yield {"and": [{"field": "number", "op": "lt", "value": 0}, state]}
+    yield {"and": [{"or": [state, between]}, {"not": states}, range_of]}
+    yield {"and": [above, {"field": "amount", "op": "is_null", "value": False}]}
+
+
+ORDERS = (["number"], ["-number"], ["amount", "-number"], ["-amount", "state", "name"], ["state"])
+
+
+@dataclass
+class Asked:
+    executor: Executor
+    records: dict[int, dict[str, Any]]
+
+    def expected(self, where: Any, order_by: list[str]) -> list[int]:
+        own = [at for at, one in self.records.items() if oracle.holds(where, one, FIELDS)]
+        order = oracle.in_order(order_by, [self.records[at] for at in own], FIELDS)
+        return [own[at] for at in order]
+
+    def check_count(self, where: Any) -> None:
+        true = self.expected(where, [])
+        executor = self.executor
+        measures = [{"op": "count"}, {"op": "count"}]
+        body = {"where": where, "measures": measures}
+        aggregation = parse_aggregation(body, executor.space.definition)
+        plan = executor.plan(aggregation.where)
+        (told,) = executor.run(measure(executor.space, plan, aggregation)).groups
+        assert told.results == (len(true), len(true)), where
+        for limit in (0, 3):
+            found = executor.pages({"where": where, "count": True, "limit": limit}, most=1)
+            assert found == (len(true), [true[:limit]]), (where, limit)
+
+    def check_order(self, where: Any, order_by: list[str], **more: Any) -> None:
+        expected = self.expected(where, order_by)
+        body = {"where": where, "order_by": order_by, "limit": 25, **more}
+        _, pages = self.executor.pages(body, most=2)
+        found = [at for page in pages for at in page]
+        assert found == expected[:50], (where, order_by)
+
+
+@pytest.mark.parametrize(
+    ("limits", "stays"),
+    [(WITH_KEYS, True), (WITHOUT, True), (WITHOUT, False)],
+    ids=["keys", "no keys", "columns that do not stay"],
+)
+def test_they_are_the_oracles_with_dead_rows_and_without(
+    limits: ReadingLimits, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Any] = []
+    own_open = segment_filters.open_column
+
+    def open_column(*arguments: Any) -> Any:
+        opened.append(arguments)
+        return (yield from own_open(*arguments))
+
+    for module in (segment_filters, counting):
+        monkeypatch.setattr(module, "open_column", open_column)
+    sizes = Sizes(
+        few_rows=0,
+        few_to_sort=0,
+        many_pages=0,
+        few_values=0,
+        few_entries=1,
+        held=1,
+        reading=limits,
+        scan=EAGER,
+    )
+    world, records = made()
+    asked = Asked(Executor(world, sizes, Kept(stay=stays), by_row=stays), records)
+    for where in conditions():
+        asked.check_count(where)
+    assert opened
+    opened.clear()
+    for number, where in enumerate(conditions()):
+        asked.check_order(where, ORDERS[number % len(ORDERS)])
+        asked.check_order(where, ORDERS[(number + 2) % len(ORDERS)], count=number % 2 == 0)
+    assert opened
