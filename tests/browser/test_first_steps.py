@@ -22,6 +22,7 @@ def register(visitor: Visitor) -> str:
     visitor.type("Password again", PASSWORD)
     visitor.press("Register")
     visitor.expect_heading("Look into your mail")
+    expect(visitor.page.locator("main")).to_contain_text("No mail server is set up")
     return email
 
 

@@ -166,7 +166,7 @@ async def register(visit: Visit) -> Response:
     if not visit.sends:
         return visit.render("register.html", values=sent)
     try:
-        await visit.ask("POST", "/api/accounts/register/", sent)
+        answer = await visit.ask("POST", "/api/accounts/register/", sent)
     except ErsError as error:
         return visit.problem(error, "register.html", values=sent)
     return visit.render(
@@ -174,6 +174,7 @@ async def register(visit: Visit) -> Response:
         title="Look into your mail",
         lines=[
             f"A message is on its way to {sent['email']}.",
+            *_where_mail_lies(answer),
             "The link in it confirms the address; then you can log in. It works for seven days.",
             "No message came, or the address is wrong? Register again: a new message is sent.",
         ],
@@ -181,10 +182,20 @@ async def register(visit: Visit) -> Response:
     )
 
 
+def _where_mail_lies(answer: Any) -> list[str]:
+    """What a page says where the server has no mail server."""
+    if not isinstance(answer, dict) or answer.get("mail") != "folder":
+        return []
+    return [
+        "No mail server is set up, so the message is a file: in the folder mail of the server's"
+        " data. The terminal in which the server was started shows its link.",
+    ]
+
+
 async def ask_for_link(visit: Visit) -> Response:
     if not visit.sends:
         return visit.render("forgot.html")
-    await visit.ask(
+    answer = await visit.ask(
         "POST", "/api/accounts/send-reset-password-link/", {"email": visit.text("email")}
     )
     return visit.render(
@@ -192,6 +203,7 @@ async def ask_for_link(visit: Visit) -> Response:
         title="Look into your mail",
         lines=[
             "If the address has an account, a message with a link is on its way.",
+            *_where_mail_lies(answer),
             "The link works for an hour.",
         ],
         link=None,

@@ -32,6 +32,8 @@ from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
 
 T = TypeVar("T")
+#: :class:`FolderBackend`, as the settings name it.
+FOLDER_BACKEND = "encrypted_records.server.accounts.mail.FolderBackend"
 #: A message in the folder goes after this; no link works for longer.
 KEPT = timedelta(days=7)
 _log = logging.getLogger(__name__)

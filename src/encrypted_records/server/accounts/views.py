@@ -24,6 +24,7 @@ from encrypted_records.server.accounts import (
     credentials,
     limits,
     logins,
+    mail,
     registration,
     sessions,
     tokens,
@@ -47,6 +48,11 @@ from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 
 DETAIL = inline_serializer("Detail", {"detail": serializers.CharField()})
+#: ``mail`` is ``folder`` where no mail server is set up: a message is a file of the data folder.
+MESSAGE = inline_serializer(
+    "Message",
+    {"detail": serializers.CharField(), "mail": serializers.ChoiceField(["sent", "folder"])},
+)
 ACCESS = inline_serializer("Access", {"access": serializers.CharField()})
 PAIR = inline_serializer(
     "Pair", {"access": serializers.CharField(), "refresh": serializers.CharField()}
@@ -96,15 +102,18 @@ class Csrf(Open):
 
 
 class Register(Open):
-    @extend_schema(auth=[], request=RegisterSerializer, responses={201: DETAIL})
+    @extend_schema(auth=[], request=RegisterSerializer, responses={201: MESSAGE})
     def post(self, request: Request) -> Response:
         limits.throttle("register")
         data = _valid(RegisterSerializer, request)
         registration.register(data["email"], data["password"], data["organization_name"])
-        return Response(
-            {"detail": "A message with a link to confirm the address is on its way."},
-            status=status.HTTP_201_CREATED,
-        )
+        said = "A message with a link to confirm the address is on its way."
+        return Response({"detail": said, "mail": _way_of_mail()}, status=status.HTTP_201_CREATED)
+
+
+def _way_of_mail() -> str:
+    """The same for every address, as all of the answer is."""
+    return "folder" if settings.EMAIL_BACKEND == mail.FOLDER_BACKEND else "sent"
 
 
 class VerifyRegistration(Open):
@@ -175,11 +184,12 @@ class ChangePassword(APIView):
 
 
 class SendResetPasswordLink(Open):
-    @extend_schema(auth=[], request=EmailSerializer, responses=DETAIL)
+    @extend_schema(auth=[], request=EmailSerializer, responses=MESSAGE)
     def post(self, request: Request) -> Response:
         limits.throttle("reset")
         registration.send_reset_link(_valid(EmailSerializer, request)["email"])
-        return Response({"detail": "If the address has an account, a message is on its way."})
+        said = "If the address has an account, a message is on its way."
+        return Response({"detail": said, "mail": _way_of_mail()})
 
 
 class ResetPassword(Open):
