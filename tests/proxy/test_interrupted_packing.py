@@ -1,4 +1,5 @@
-"""What comes between a job and its packing: whole or absent in the end, and nothing is left."""
+"""What comes between a job and its packing: whole or absent in the end, and nothing is left. Kills,
+lost workers and lost answers are simulated (``tests/simulation/scenarios/packing.py``)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,6 @@ from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
 from tests.support.eventually import eventually
-from tests.support.front import Asked, Front, Reply
 from tests.support.older import make_older
 from tests.support.packed import (
     DEFINITION,
@@ -81,49 +81,6 @@ def test_a_job_that_is_cancelled_while_it_is_packed_leaves_nothing(
     assert numbers(store) == []
     assert list((tmp_path / "own" / "proxy" / "spool").iterdir()) == []
     nothing_is_staged(store.service, path)
-
-
-def test_a_worker_that_is_killed_while_it_packs_is_replaced(store: Store, proxy: Proxy) -> None:
-    killed: list[int] = []
-    stage = proxy.services.api.stage
-
-    async def killing(
-        schema: bytes, body: bytes | memoryview, auth: str, *, attempt: int = 0
-    ) -> None:
-        if not killed and proxy.services.jobs.runner._packing.turns.locked():
-            victims = [one for one in packers if one.returncode is None]
-            for one in victims:
-                one.kill()
-                killed.append(one.pid)
-        await stage(schema, body, auth, attempt=attempt)
-
-    packers = watched_packers(proxy)
-    proxy.services.api.stage = killing  # type: ignore[method-assign]
-    jobs.completed(store, send(store, long_rows()))
-    assert killed
-    assert numbers(store) == list(range(FEW))
-
-
-def watched_packers(proxy: Proxy) -> list[asyncio.subprocess.Process]:
-    """The processes that pack from now on."""
-    found: list[asyncio.subprocess.Process] = []
-    workers = proxy.services.workers
-    run, take = workers.run, workers._take
-
-    async def running(task: messages.Task, *rest: Any, **options: Any) -> messages.Result:
-        if isinstance(task, messages.PackTask):
-            fresh = WorkerPool(count=1)
-
-            async def noting() -> asyncio.subprocess.Process:
-                found.append(await take())
-                return found[-1]
-
-            fresh._take = noting  # type: ignore[method-assign]
-            return await fresh.run(task, *rest, **options)
-        return await run(task, *rest, **options)
-
-    workers.run = running  # type: ignore[method-assign]
-    return found
 
 
 @pytest.mark.parametrize(
@@ -192,21 +149,3 @@ def test_an_upload_that_is_damaged_before_it_is_packed_fails_the_job_and_nothing
     assert failed["error"].endswith("(not_found)" if harm == "gone" else "(spool_damaged)")
     assert numbers(store) == []
     nothing_is_staged(store.service, path)
-
-
-def test_an_api_that_loses_a_part_gets_it_anew_and_no_record_twice(
-    store: Store, proxy: Proxy, front: Front
-) -> None:
-    """The answer to one part of each packed segment is lost."""
-    lost: list[str] = []
-
-    def lie(asked: Asked, reply: Reply) -> Reply | None:
-        if asked.path.endswith("/staging/") and len(asked.body) < (1 << 20) and len(lost) < 2:
-            lost.append(asked.path)
-            return None
-        return reply
-
-    with front.telling(lie):
-        jobs.completed(store, send(store, long_rows()))
-    assert len(lost) == 2
-    assert numbers(store) == list(range(FEW))

@@ -172,6 +172,7 @@ PLANTED = (
             " attempt=attempt)\n",
         ),
         "jobs",
+        behind="a job of which the API has not all seals it again (staging_gone)",
     ),
     Planted(
         "a_part_has_no_attempt",
@@ -241,6 +242,18 @@ PLANTED = (
         "proxy.spool.spool",
         ("_PART.pack(*part) for part in parts)", "_PART.pack(*part) for part in reversed(parts))"),
         "uploads",
+    ),
+    Planted(
+        "what_was_packed_is_packed_no_more_behind_a_kill",
+        "proxy.jobs.packing",
+        ("- self._done | stale.keys()))", "- self._done - stale.keys()))"),
+        "packing",
+    ),
+    Planted(
+        "what_was_erased_stays_in_the_files",
+        "server.db.configuration",
+        ("PRAGMA secure_delete=ON;", "PRAGMA secure_delete=OFF;"),
+        "erasure",
     ),
     Planted(
         "a_writer_changes_without_the_lock",

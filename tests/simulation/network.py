@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from yarl import URL
 from encrypted_records.client.messages import Request, Response
 from encrypted_records.client.transport import Transport
 from tests.simulation.api import BASE_URL, ApiServer, PowerCut, Reply
+from tests.simulation.loop import owner
 from tests.simulation.world import World
 
 #: What may become of a request, and how often of those in trouble.
@@ -37,12 +38,28 @@ _WAY = (0.0002, 0.02)
 
 
 @dataclass
+class Ending:
+    """A life that ends with one of its requests: before the API has it, or once it is done.
+
+    Attributes:
+        left: how many requests it sends before.
+        done: whether the API has done the last.
+        kill: ends the life.
+    """
+
+    left: int
+    done: bool
+    kill: Callable[[], None]
+
+
+@dataclass
 class Network:
     """
     Attributes:
         trouble: percent of the requests whose fate is drawn from :data:`FATES`.
         away: whether the API answers nobody.
         counts: how often each fate was drawn.
+        ends: by life, what ends it at one of its requests; see :class:`Ending`.
     """
 
     world: World
@@ -52,6 +69,7 @@ class Network:
 
     def __post_init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.ends: dict[str, Ending] = {}
         self._people = contextvars.Context()
 
     async def exchange(
@@ -72,6 +90,10 @@ class Network:
         self.counts[fate] += 1
         sent = dict(headers)
         there, back = chance.uniform(*_WAY), chance.uniform(*_WAY)
+        ending = self._ending()
+        if ending is not None and not ending.done:
+            loop.call_later(there, ending.kill, context=self._people.copy())
+            return await answer
         if fate == "slow":
             there, back = chance.choice(
                 [(chance.uniform(0, 15), back), (there, chance.uniform(0, 15))]
@@ -83,6 +105,8 @@ class Network:
             except PowerCut:
                 _later(loop, back, answer, ConnectionResetError("the API has ended"))
                 return
+            if ending is not None:
+                ending.kill()
             if heard:
                 _later(loop, back, answer, reply)
             else:
@@ -115,6 +139,16 @@ class Network:
             case _:
                 call(there)
         return await answer
+
+    def _ending(self) -> Ending | None:
+        """That of the life which sends, if this is its last request."""
+        ending = self.ends.get(owner.get())
+        if ending is None:
+            return None
+        ending.left -= 1
+        if ending.left >= 0:
+            return None
+        return self.ends.pop(owner.get())
 
 
 def _later(

@@ -21,7 +21,7 @@ from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.settings import ProxySettings
 from tests.simulation.api import BASE_URL
 from tests.simulation.loop import owner
-from tests.simulation.network import Network, SimulatedTransport
+from tests.simulation.network import Ending, Network, SimulatedTransport
 from tests.simulation.workers import SimulatedWorkers
 from tests.simulation.world import Fuse, World
 
@@ -164,6 +164,7 @@ class Proxy:
         self.kills += 1
         self.world.loop.kill(self.life)
         self.world.lives.pop(self.life, None)
+        self.network.ends.pop(self.life, None)
         self._app = None
         left = self.folder
         self._number += 1
@@ -184,6 +185,11 @@ class Proxy:
             self.world.loop.leave()
 
         self.world.lives[self.life] = Fuse(points, burn).pass_point
+
+    def kill_sending(self, requests: int, *, done: bool) -> None:
+        """End it with one of its requests, after so many: before the API has it, or once the API
+        has done it."""
+        self.network.ends[self.life] = Ending(requests, done, self.kill)
 
     async def stop(self) -> None:
         """End it as a signal does; or a kill is first."""

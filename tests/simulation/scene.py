@@ -123,10 +123,13 @@ class Scene:
     async def kill_during(self, one: Proxy, times: int) -> None:
         """Kill a proxy in the middle of what it does now, and start it again, so many times."""
         for _ in range(times):
-            if one.runs:
+            if one.runs and self.chance.randrange(2):
                 one.kill_at(self.chance.randrange(80))
                 await self.pause(2)
-                one.kill()
+            elif one.runs:
+                one.kill_sending(self.chance.randrange(30), done=self.chance.randrange(2) == 0)
+                await self.pause(4)
+            one.kill()
             await self.pause(1)
             await one.revive()
 
@@ -161,6 +164,7 @@ class Scene:
         self.network.trouble = 0
         self.network.away = False
         self.world.lives.clear()
+        self.network.ends.clear()
         self.world.full.clear()
         for one in self.proxies:
             one.lost = 0

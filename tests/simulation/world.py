@@ -33,7 +33,7 @@ _real_connect = sqlite3.connect
 #: Calls of the system before which a process may end.
 _POINTS = ("fsync", "replace", "rename", "link")
 #: Packages whose modules may have a name of their own for the class that knows the time.
-_WITH_CLOCKS = ("django", "jwt", "rest_framework", "rest_framework_simplejwt", "encrypted_records")
+_WITH_CLOCKS = ("django", "jwt", "rest_framework", "rest_framework_simplejwt")
 
 
 class Fuse:

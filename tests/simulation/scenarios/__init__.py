@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 from tests.simulation.scenarios import (
     counters,
+    erasure,
     jobs,
+    packing,
     records,
     removal,
     reseals,
@@ -30,7 +32,9 @@ class Scenario(Protocol):
 
 SCENARIOS: Mapping[str, Scenario] = {
     "counters": counters.run,
+    "erasure": erasure.run,
     "jobs": jobs.run,
+    "packing": packing.run,
     "records": records.run,
     "removal": removal.run,
     "reseals": reseals.run,

@@ -1,0 +1,54 @@
+"""Packing: the jobs of :mod:`.jobs`, whose index is packed, over a log of which checkpoints are
+written every few commits; proxies are killed while they pack, and lose workers.
+
+As there; and nothing is left in the end: no staged part at the API, no file of an upload.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import Any
+
+from encrypted_records.proxy.jobs.packing import PackingPolicy
+from encrypted_records.proxy.schemas.checkpoint_writer import CheckpointPolicy
+from tests.simulation.expected import Fault
+from tests.simulation.scenarios import jobs
+from tests.simulation.scene import Scene
+
+#: Every job is packed, one or two chunks together, and sent page by page.
+POLICY = PackingPolicy(least=1, rows=80, pages=1, keep_free=0)
+OPTIONS: dict[str, Any] = {
+    "packing": POLICY,
+    "checkpointing": CheckpointPolicy(least=4, part=16, most=8),
+}
+#: What a job has at the API until it is published.
+_STAGED = ("staging", "staged_part")
+_ORPHANS = "SELECT COUNT(*) FROM index_page WHERE segment_id NOT IN (SELECT id FROM index_segment)"
+
+
+async def run(scene: Scene) -> None:
+    await jobs.run(scene, overrides=OPTIONS)
+    judge_left(scene)
+
+
+def judge_left(scene: Scene) -> None:
+    """
+    Raises:
+        Fault: something of a job is left that has ended.
+    """
+    with closing(sqlite3.connect(scene.api.file)) as database:
+        counts = [f"SELECT COUNT(*) FROM {table}" for table in _STAGED] + [_ORPHANS]
+        left = [database.execute(one).fetchone()[0] for one in counts]
+        (checkpoints,) = database.execute("SELECT COUNT(*) FROM log_checkpoint").fetchone()
+    if any(left):
+        raise Fault(f"staged parts and pages are left: {left}")
+    if not checkpoints:
+        raise Fault("no checkpoint was written")
+    files = [
+        path.name
+        for proxy in scene.proxies
+        for path in (proxy.folder / "proxy" / "spool").glob("*")
+    ]
+    if files:
+        raise Fault(f"files of uploads are left: {files}")
