@@ -18,6 +18,7 @@ from encrypted_records.errors import ErsError, InvalidRecords
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.parse_csv import read_numbers
 from encrypted_records.ingest.reading import columns
+from encrypted_records.ingest.reading import detect as detecting
 from encrypted_records.ingest.reading.detect import Found, detect
 from encrypted_records.ingest.reading.parser import Head, ReadingParser, read_head
 from encrypted_records.ingest.reading.proposal import propose
@@ -352,3 +353,15 @@ def test_whatever_is_written_comes_back_or_is_refused(rows: list[list[str]]) -> 
     except ErsError:
         return
     parse_definition(json.dumps(propose(found)[0]))
+
+
+@pytest.mark.parametrize("row", [b";\n", b"1,2\n", b",".join([b"7"] * 512) + b"\n"])
+def test_of_a_file_of_many_rows_the_first_are_looked_at_and_all_are_read(row: bytes) -> None:
+    cells = row.count(b",") + row.count(b";") + 1
+    count = 120_000 if cells < 3 else 1200
+    found = detect(row * count, whole=True)
+    assert found.rows <= detecting.MAX_ROWS
+    assert found.rows * cells <= detecting.MAX_CELLS + cells
+    assert not found.whole
+    if row != b";\n":  # its rows hold nothing
+        assert len(rows_by(found.recipe, row * count)) == count

@@ -68,7 +68,7 @@ def read_again(
         differences.append(Difference("names", detail, say={"header_row": 0}))
         found = detect(sample, whole=whole, wanted=replace(wanted, header_row=0))
     columns = list(_columns(found, kept, said, differences))
-    below = _below(found, kept, said, differences, whole=whole)
+    below = _below(found, kept, said, differences)
     if found.short and not kept.short_rows:
         detail = f"{_rows(found.short)} without the last cells, where there was none"
         differences.append(Difference("short_rows", detail))
@@ -214,13 +214,11 @@ def _columns(
         differences.append(Difference("order", "the columns come in another order", taken=True))
 
 
-def _below(
-    found: Found, kept: Recipe, said: Said, differences: list[Difference], *, whole: bool
-) -> int:
+def _below(found: Found, kept: Recipe, said: Said, differences: list[Difference]) -> int:
     count = found.recipe.below
     if said.below is not None:
         return said.below
-    if not whole:
+    if not found.whole:
         if kept.below:
             detail = "whether rows stand below the table is not seen from the file's first bytes"
             differences.append(Difference("below", detail, say={"below": kept.below}))

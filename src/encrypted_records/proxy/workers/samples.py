@@ -62,7 +62,7 @@ def reading_of(task: DetectTask) -> bytes:
             "reading": found.recipe,
             "schema": definition,
             "sampled": found.rows,
-            "whole": task.whole,
+            "whole": found.whole,
             "fields": fields,
             "above": found.above,
             "below": found.below,
