@@ -120,6 +120,20 @@ def test_few_rows_are_stored_searched_counted_and_measured(schema: Schema) -> No
     assert dict(schema.aggregate("max(age)", "count")) == {"max(age)": 85, "count": 3}
 
 
+def test_the_first_record_and_one_by_its_id_are_found(client: Client, schema: Schema) -> None:
+    schema.ingest(PEOPLE)
+    oldest = schema.search(order_by=["-age"]).first()
+    assert oldest is not None
+    assert oldest["name"] == "Grace"
+    assert schema.search("age > 100").first() is None
+    assert schema.search(limit=0).first() is None
+    assert schema.get(oldest.id) == client.record(oldest.id) == oldest
+    other = client.create_dataset("Other").create_schema("Other", DEFINITION)
+    for place, name in ((other, oldest.id), (schema, other.id)):
+        with pytest.raises(NotFound):
+            place.get(name)
+
+
 def test_a_record_is_changed_and_deleted(client: Client, schema: Schema) -> None:
     schema.ingest(PEOPLE)
     (ada,) = schema.search("name = 'Ada'")

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from encrypted_records.client.proxy.client import Found
 from encrypted_records.client.proxy.jobs import OnConflict
 from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.client.sdk import condition_language, rows
@@ -29,7 +30,7 @@ from encrypted_records.client.sdk.file_readings import (
 )
 from encrypted_records.client.sdk.measures import read_answer
 from encrypted_records.client.sdk.rows import AsyncRows, async_pieces, warn_of_rounding
-from encrypted_records.errors import InvalidQuery, ReadingRefused
+from encrypted_records.errors import InvalidQuery, NotFound, ReadingRefused
 from encrypted_records.model.queries import MAX_LIMIT
 
 
@@ -268,6 +269,17 @@ class AsyncSchema(AsyncCare):
             raise InvalidQuery("the limit is below 0", hint="None is all records")
         return AsyncSearch(self, where, order_by, fields, limit)
 
+    async def get(self, id: str) -> AsyncRecord:  # noqa: A002
+        """The record with this id.
+
+        Raises:
+            NotFound: this schema has no such record.
+        """
+        record = await self._link.proxy.record(id)
+        if record["schema"] != self.url:
+            raise NotFound("there is no such record in this schema")
+        return AsyncRecord(self._link, record["id"], record["schema"], record["data"])
+
     async def count(self, where: Where = None) -> int:
         """How many records fit. None is opened."""
         answer = await self._link.proxy.search(self.url, where=condition(where), limit=0)
@@ -352,15 +364,7 @@ class AsyncSearch:
     async def __aiter__(self) -> AsyncIterator[AsyncRecord]:
         cursor, left = None, self._limit
         while left != 0:
-            page = await self._link.proxy.search(
-                self._schema.url,
-                where=self._where,
-                order_by=self._order_by,
-                fields=self._fields,
-                limit=MAX_LIMIT if left is None else min(left, MAX_LIMIT),
-                cursor=cursor,
-                count=False,
-            )
+            page = await self._page(MAX_LIMIT if left is None else min(left, MAX_LIMIT), cursor)
             for one in page.results:
                 yield AsyncRecord(self._link, one.id, one.schema, one.data)
             cursor = page.next_cursor
@@ -368,11 +372,31 @@ class AsyncSearch:
             if cursor is None:
                 return
 
+    async def _page(self, limit: int, cursor: str | None = None) -> Found:
+        return await self._link.proxy.search(
+            self._schema.url,
+            where=self._where,
+            order_by=self._order_by,
+            fields=self._fields,
+            limit=limit,
+            cursor=cursor,
+            count=False,
+        )
+
     def __repr__(self) -> str:
         # Without values: what is searched for may be somebody's diagnosis.
         by = f" by {asked}" if (asked := list_fields(self._where)) else ""
         most = "" if self._limit is None else f", {self._limit} at most"
         return f"<{type(self).__name__} of {self._schema.slug}{by}{most}>"
+
+    async def first(self) -> AsyncRecord | None:
+        """The first record, or None if there is none. No other record is opened."""
+        if self._limit == 0:
+            return None
+        found = (await self._page(1)).results
+        return (
+            AsyncRecord(self._link, found[0].id, found[0].schema, found[0].data) if found else None
+        )
 
     async def count_all(self) -> int:
         """How many records it gives. They are counted now, and none is opened."""

@@ -3,6 +3,8 @@
 Made of ``async_schemas.py`` by ``python -m scripts.synchronous_client``; change it there.
 """
 
+# ruff: noqa: A002
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from encrypted_records.client.proxy.client import Found
 from encrypted_records.client.proxy.jobs import OnConflict
 from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.client.sdk import condition_language, rows
@@ -32,7 +35,7 @@ from encrypted_records.client.sdk.rows import Rows, pieces, warn_of_rounding
 from encrypted_records.client.sdk.sync_care import Care
 from encrypted_records.client.sdk.sync_jobs import Job
 from encrypted_records.client.sdk.sync_records import Record
-from encrypted_records.errors import InvalidQuery, ReadingRefused
+from encrypted_records.errors import InvalidQuery, NotFound, ReadingRefused
 from encrypted_records.model.queries import MAX_LIMIT
 
 
@@ -278,6 +281,17 @@ class Schema(Care):
             raise InvalidQuery("the limit is below 0", hint="None is all records")
         return Search(self, where, order_by, fields, limit)
 
+    def get(self, id: str) -> Record:
+        """The record with this id.
+
+        Raises:
+            NotFound: this schema has no such record.
+        """
+        record = self._link.run(self._link.proxy.record(id))
+        if record["schema"] != self.url:
+            raise NotFound("there is no such record in this schema")
+        return Record(self._link, record["id"], record["schema"], record["data"])
+
     def count(self, where: Where = None) -> int:
         """How many records fit. None is opened."""
         answer = self._link.run(self._link.proxy.search(self.url, where=condition(where), limit=0))
@@ -362,17 +376,7 @@ class Search:
     def __iter__(self) -> Iterator[Record]:
         cursor, left = (None, self._limit)
         while left != 0:
-            page = self._link.run(
-                self._link.proxy.search(
-                    self._schema.url,
-                    where=self._where,
-                    order_by=self._order_by,
-                    fields=self._fields,
-                    limit=MAX_LIMIT if left is None else min(left, MAX_LIMIT),
-                    cursor=cursor,
-                    count=False,
-                )
-            )
+            page = self._page(MAX_LIMIT if left is None else min(left, MAX_LIMIT), cursor)
             for one in page.results:
                 yield Record(self._link, one.id, one.schema, one.data)
             cursor = page.next_cursor
@@ -380,10 +384,30 @@ class Search:
             if cursor is None:
                 return
 
+    def _page(self, limit: int, cursor: str | None = None) -> Found:
+        return self._link.run(
+            self._link.proxy.search(
+                self._schema.url,
+                where=self._where,
+                order_by=self._order_by,
+                fields=self._fields,
+                limit=limit,
+                cursor=cursor,
+                count=False,
+            )
+        )
+
     def __repr__(self) -> str:
         by = f" by {asked}" if (asked := list_fields(self._where)) else ""
         most = "" if self._limit is None else f", {self._limit} at most"
         return f"<{type(self).__name__} of {self._schema.slug}{by}{most}>"
+
+    def first(self) -> Record | None:
+        """The first record, or None if there is none. No other record is opened."""
+        if self._limit == 0:
+            return None
+        found = self._page(1).results
+        return Record(self._link, found[0].id, found[0].schema, found[0].data) if found else None
 
     def __len__(self) -> int:
         """How many records it gives. They are counted now, and none is opened."""
