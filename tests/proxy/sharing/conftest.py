@@ -15,8 +15,8 @@ from tests.support.service import Service
 
 
 @pytest.fixture(scope="module")
-def api(services: Callable[[str], Service]) -> Service:
-    return services("sqlite")
+def api(request: pytest.FixtureRequest, services: Callable[[str], Service]) -> Service:
+    return services(getattr(request, "param", "sqlite"))
 
 
 @pytest.fixture
