@@ -24,5 +24,6 @@ def test_a_seed_gives_the_same_run_in_every_process(template: Path) -> None:
 
 def test_another_seed_gives_another_run(template: Path) -> None:
     said = simulate("records", "--template", str(template), "--seeds", "1,2")
+    assert said.returncode == 0, said.stdout + said.stderr
     one, two = (line.split(" trace ")[1][:8] for line in said.stdout.splitlines())
     assert one != two
