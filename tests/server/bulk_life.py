@@ -230,8 +230,9 @@ def age() -> None:
 
 
 def sweep_all() -> None:
-    from encrypted_records.server.records import store, sweeping
-    from encrypted_records.server.records.bulk import objects
+    from encrypted_records.server.erasure import sweeping
+    from encrypted_records.server.objects import objects
+    from encrypted_records.server.records import store
 
     age()
     while sweeping.sweep() | sweeping.sweep_rows():
@@ -245,7 +246,7 @@ def erase_all() -> None:
     """As if all that died had been dead for long."""
     from django.db import connection
 
-    from encrypted_records.server.records import erasing
+    from encrypted_records.server.erasure import erasing
 
     with connection.cursor() as cursor:
         cursor.execute("UPDATE commit_log SET created = %s", [_OLD])
@@ -256,8 +257,8 @@ def erase_all() -> None:
 
 def left(folder: Path) -> dict[str, int]:
     """How many objects are in each state, once each was found in the store and in one part."""
-    from encrypted_records.server.records.bulk import choice, objects
-    from encrypted_records.server.records.bulk.files import DRAFT
+    from encrypted_records.server.objects import choice, objects
+    from encrypted_records.server.objects.files import DRAFT
     from encrypted_records.server.records.bulk_tables import BulkObject, PagePart, RowPart
 
     assert objects.strangers() == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from encrypted_records.server.records.bulk.files import Files
-from encrypted_records.server.records.bulk.protocol import Range
+from encrypted_records.server.objects.files import Files
+from encrypted_records.server.objects.protocol import Range
 
 
 class Known:

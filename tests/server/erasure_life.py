@@ -50,7 +50,7 @@ class Meetings(Scenes):
         schema, group = self._dead(5)
 
         def meet() -> None:
-            from encrypted_records.server.records import erasing
+            from encrypted_records.server.erasure import erasing
 
             due(group)
             original = erasing._rewrite_one
@@ -73,7 +73,7 @@ class Meetings(Scenes):
         schema, group = self._dead(*range(MANY // 2))
 
         def meet() -> None:
-            from encrypted_records.server.records import erasing, sweeping
+            from encrypted_records.server.erasure import erasing, sweeping
             from encrypted_records.server.records.bulk_tables import BulkObject
             from encrypted_records.server.records.models import AskedErasure
 
@@ -106,7 +106,7 @@ class Meetings(Scenes):
         other, gone = self._dead(*range(MANY))
 
         def meet() -> None:
-            from encrypted_records.server.records import sweeping
+            from encrypted_records.server.erasure import sweeping
 
             ask(other)
             own = object_of(gone)
@@ -134,8 +134,8 @@ class Meetings(Scenes):
         def meet() -> None:
             from django.conf import settings
 
-            from encrypted_records.server.records import moving
-            from encrypted_records.server.records.bulk import choice, objects
+            from encrypted_records.server.inventory import moving
+            from encrypted_records.server.objects import choice, objects
             from encrypted_records.server.records.bulk_tables import BulkObject
 
             settings.BULK_BEFORE = settings.BULK_URL
@@ -183,8 +183,9 @@ class Meetings(Scenes):
 
             from encrypted_records.server.datasets.models import Schema
             from encrypted_records.server.datasets.views import erase
-            from encrypted_records.server.records import erasing, store
-            from encrypted_records.server.records.bulk import objects
+            from encrypted_records.server.erasure import erasing
+            from encrypted_records.server.objects import objects
+            from encrypted_records.server.records import store
 
             own = object_of(group)
             ask(schema)
@@ -233,7 +234,7 @@ class Meetings(Scenes):
         busy, schema = str(much.schema["id"]), str(little.schema["id"])
 
         def meet() -> None:
-            from encrypted_records.server.records import erasing
+            from encrypted_records.server.erasure import erasing
 
             until_quiet()
             ask(busy)
@@ -300,7 +301,8 @@ class Meetings(Scenes):
         def meet() -> None:
             from django.db import connection
 
-            from encrypted_records.server.records import moving, sweeping, verifying
+            from encrypted_records.server.erasure import sweeping
+            from encrypted_records.server.inventory import moving, verifying
 
             ask(schema)
             until_quiet()
@@ -342,7 +344,7 @@ class Meetings(Scenes):
         def meet() -> None:
             from django.db import connection
 
-            from encrypted_records.server.records import examining
+            from encrypted_records.server.inventory import examining
 
             while until_quiet():
                 pass

@@ -91,7 +91,7 @@ def ask(schema: str) -> None:
     from django.db import transaction
 
     from encrypted_records.server.datasets.models import Schema
-    from encrypted_records.server.records import erasing
+    from encrypted_records.server.erasure import erasing
 
     with transaction.atomic():
         erasing.ask(Schema.objects.select_for_update().get(pk=schema))
@@ -99,7 +99,7 @@ def ask(schema: str) -> None:
 
 def left(schema: str) -> Any:
     from encrypted_records.server.datasets.models import Schema
-    from encrypted_records.server.records import erasing
+    from encrypted_records.server.erasure import erasing
 
     one = Schema.objects.get(pk=schema)
     return erasing.left_of(one, one.version)
@@ -107,7 +107,7 @@ def left(schema: str) -> Any:
 
 def until_quiet() -> int:
     """Sweep until nothing is due; how many pieces that took."""
-    from encrypted_records.server.records import erasing
+    from encrypted_records.server.erasure import erasing
 
     for pieces in range(100):
         if not erasing.sweep():
@@ -117,7 +117,7 @@ def until_quiet() -> int:
 
 def due(group: bytes) -> None:
     """The group is to be looked at now, before any other."""
-    from encrypted_records.server.records import turns
+    from encrypted_records.server.erasure import turns
     from encrypted_records.server.records.models import RecordGroup
 
     own = RecordGroup.objects.get(uid=group).schema_id
@@ -146,7 +146,8 @@ def long_dead(schema: str) -> None:
 
 def rewrite(group: bytes) -> None:
     """Have another row of the group die and go, as one that died long ago."""
-    from encrypted_records.server.records import erasing, store
+    from encrypted_records.server.erasure import erasing
+    from encrypted_records.server.records import store
     from encrypted_records.server.records.models import RecordGroup
 
     number = RecordGroup.objects.get(uid=group).pk
@@ -169,13 +170,13 @@ def names(folder: Path) -> set[str]:
 
 
 def flaws() -> list[Any]:
-    from encrypted_records.server.records import verifying
+    from encrypted_records.server.inventory import verifying
 
     return list(verifying.Walk().flaws())
 
 
 def states(little: int = 0) -> dict[str, str]:
-    from encrypted_records.server.records import examining
+    from encrypted_records.server.inventory import examining
 
     return {one.check: one.state for one in examining.looks(little)}
 

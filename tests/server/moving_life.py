@@ -39,7 +39,7 @@ def stored(forks: Forks, writer: Writer, url: str) -> tuple[Job, list[SealedRow]
     """A job's rows and the pages of a merge, in the store of this URL."""
     from django.conf import settings
 
-    from encrypted_records.server.records.bulk import choice
+    from encrypted_records.server.objects import choice
 
     settings.BULK_URL, settings.BULK_BEFORE = url, ""
     choice.chosen.cache_clear()
@@ -64,7 +64,7 @@ def stored(forks: Forks, writer: Writer, url: str) -> tuple[Job, list[SealedRow]
 
 
 def move() -> None:
-    from encrypted_records.server.records import moving
+    from encrypted_records.server.inventory import moving
 
     one = moving.Move()
     one.run()
@@ -72,7 +72,7 @@ def move() -> None:
 
 
 def flaws() -> list[Any]:
-    from encrypted_records.server.records import verifying
+    from encrypted_records.server.inventory import verifying
 
     walk = verifying.Walk()
     found = list(walk.flaws())
@@ -94,8 +94,8 @@ class Moves(Forks):
 def live(account: Account, forks: Moves, data: Path, url: str) -> dict[str, Any]:
     from django.conf import settings
 
-    from encrypted_records.server.records.bulk import choice
-    from encrypted_records.server.records.bulk.objects import strangers
+    from encrypted_records.server.objects import choice
+    from encrypted_records.server.objects.objects import strangers
 
     old, new = (f"file://{forks.objects}/{name}?least=0" for name in ("old", "new"))
     new = url or new
@@ -144,8 +144,8 @@ def live(account: Account, forks: Moves, data: Path, url: str) -> dict[str, Any]
 
 def read(group: bytes, rows: list[SealedRow], segment: bytes, pages: list[Page]) -> None:
     """Everything is there, by place and by id, as requests are answered."""
-    from encrypted_records.server.records import contents
     from encrypted_records.server.records.models import IndexSegment, RecordGroup
+    from encrypted_records.server.rows import contents
 
     one = RecordGroup.objects.get(uid=group)
     found = contents.live_rows(one, offset=0, limit=MANY)
@@ -205,7 +205,9 @@ def main(data_dir: str, url: str, credentials: str) -> None:
     # So that no child has to load it.
     from django.test import Client
 
-    from encrypted_records.server.records import contents, moving, sweeping, verifying  # noqa: F401
+    from encrypted_records.server.erasure import sweeping  # noqa: F401
+    from encrypted_records.server.inventory import moving, verifying  # noqa: F401
+    from encrypted_records.server.rows import contents  # noqa: F401
 
     assert Client(SERVER_NAME="127.0.0.1").get("/api/status/").status_code == 200
     connections.close_all()

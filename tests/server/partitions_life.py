@@ -201,8 +201,8 @@ def _named(upload: Any) -> tuple[Any, Any]:
 def _look_and_move(data: Path) -> None:
     from django.conf import settings
 
-    from encrypted_records.server.records import moving, verifying
-    from encrypted_records.server.records.bulk import choice
+    from encrypted_records.server.inventory import moving, verifying
+    from encrypted_records.server.objects import choice
 
     assert list(verifying.Walk().flaws()) == []
     settings.BULK_URL = f"file://{data}/moved?least=0"

@@ -44,7 +44,7 @@ def new_model(account: Account) -> Model:
 
 
 def swept_pages(model: Model) -> dict[str, str]:
-    from encrypted_records.server.records import sweeping
+    from encrypted_records.server.erasure import sweeping
     from encrypted_records.server.records.models import IndexSegment
 
     old = PageRef(model.segments[0].uid, 0)
@@ -56,7 +56,7 @@ def swept_pages(model: Model) -> dict[str, str]:
 
 
 def swept_rows(model: Model) -> dict[str, str]:
-    from encrypted_records.server.records import sweeping
+    from encrypted_records.server.erasure import sweeping
     from encrypted_records.server.records.models import RecordGroup
 
     merge(model)
@@ -97,26 +97,27 @@ def lost(model: Model) -> dict[str, str]:
 
 
 def pages(model: Model, ref: PageRef) -> Iterator[Any]:
-    from encrypted_records.server.records import queries
+    from encrypted_records.server.rows import queries
 
     return queries.pages(schema(model), [ref])
 
 
 def rows(model: Model, ref: RowRef) -> Iterator[Any]:
-    from encrypted_records.server.records import queries
+    from encrypted_records.server.rows import queries
 
     return queries.rows(schema(model), [ref])
 
 
 def digests(model: Model, ref: PageRef | RowRef) -> Iterator[Any]:
-    from encrypted_records.server.records import queries
+    from encrypted_records.server.rows import queries
 
     return queries.digests(schema(model), [ref])
 
 
 def names(model: Model, ref: RowRef) -> Iterator[Any]:
-    from encrypted_records.server.records import naming, store
+    from encrypted_records.server.records import store
     from encrypted_records.server.records.models import RecordGroup
+    from encrypted_records.server.rows import naming
 
     field, *_ = store.fields_of(RecordGroup.objects.get(uid=ref.group).fields)
     return naming.names(schema(model), [BlockRef(ref.group, 0, field)])

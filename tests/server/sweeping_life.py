@@ -51,7 +51,7 @@ def age() -> None:
 
 
 def sweep() -> bool:
-    from encrypted_records.server.records import sweeping
+    from encrypted_records.server.erasure import sweeping
 
     sweeping.MOST_ROWS, sweeping.MOST_GROUPS = MOST_ROWS, MOST_GROUPS
     return sweeping.sweep_rows()

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import ObjectLost
-from encrypted_records.server.records.bulk import block_cache
-from encrypted_records.server.records.bulk.block_cache import (
+from encrypted_records.server.objects import block_cache
+from encrypted_records.server.objects.block_cache import (
     MOST_AT_ONCE,
     TRUSTED_SECONDS,
     BlockCache,
 )
-from encrypted_records.server.records.bulk.files import Files
-from encrypted_records.server.records.bulk.protocol import Range
+from encrypted_records.server.objects.files import Files
+from encrypted_records.server.objects.protocol import Range
 from tests.server.cache_parts import Counted, Known, Slow
 
 

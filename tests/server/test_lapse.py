@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.server.records.bulk import block_cache
-from encrypted_records.server.records.bulk.block_cache import TRUSTED_SECONDS, BlockCache
-from encrypted_records.server.records.bulk.files import Files
-from encrypted_records.server.records.bulk.protocol import Range
+from encrypted_records.server.objects import block_cache
+from encrypted_records.server.objects.block_cache import TRUSTED_SECONDS, BlockCache
+from encrypted_records.server.objects.files import Files
+from encrypted_records.server.objects.protocol import Range
 from tests.listening.conftest import PATIENCE
 from tests.server.cache_parts import Counted, Known
 from tests.support.eventually import eventually

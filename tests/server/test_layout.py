@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from encrypted_records.errors import ObjectAltered
 from encrypted_records.model import digests
 from encrypted_records.model.digests import DIGEST, HOLE, RUN
-from encrypted_records.server.records.bulk import layout
-from encrypted_records.server.records.bulk.layout import Row
+from encrypted_records.server.objects import layout
+from encrypted_records.server.objects.layout import Row
 
 GROUP, SALT = bytes(range(16)), bytes(32)
 ROWS = st.tuples(

@@ -35,7 +35,7 @@ _EXPLAINING = """
 import django
 django.setup()
 from django.db import connection
-from encrypted_records.server.records import facts
+from encrypted_records.server.commits import facts
 
 for compiled in (facts._are_between(), facts._questions._compile()[1]):
     marks = ", ".join(["NULL"] * compiled.sql.count("$"))

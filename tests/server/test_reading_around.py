@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import ObjectLost
-from encrypted_records.server.records.bulk import layout
-from encrypted_records.server.records.bulk.block_cache import MOST_AT_ONCE, MOST_OF_ONE, BlockCache
-from encrypted_records.server.records.bulk.layout import Entry
-from encrypted_records.server.records.bulk.protocol import (
+from encrypted_records.server.objects import layout
+from encrypted_records.server.objects.block_cache import MOST_AT_ONCE, MOST_OF_ONE, BlockCache
+from encrypted_records.server.objects.layout import Entry
+from encrypted_records.server.objects.protocol import (
     JOINED_BYTES,
     READ_OVER_BYTES,
     Range,

@@ -213,7 +213,7 @@ django.setup()
 from django.test import RequestFactory
 from encrypted_records.server import permissions
 from encrypted_records.errors import NotAuthenticated
-from encrypted_records.server.records import short_way
+from encrypted_records.server.data_plane import short_way
 
 def way(request):
     print("long way")

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.errors import StoreUnavailable
-from encrypted_records.server.records.bulk import block_cache, reads
-from encrypted_records.server.records.bulk.block_cache import MOST_OF_ONE, BlockCache
-from encrypted_records.server.records.bulk.files import Files
-from encrypted_records.server.records.bulk.protocol import Range
+from encrypted_records.server.objects import block_cache, reads
+from encrypted_records.server.objects.block_cache import MOST_OF_ONE, BlockCache
+from encrypted_records.server.objects.files import Files
+from encrypted_records.server.objects.protocol import Range
 from tests.server.cache_parts import Known
 
 NAME = "a" * 32

@@ -117,8 +117,8 @@ class ApiServer:
         from django.core.cache import cache
         from django.db import connections
 
-        from encrypted_records.server.records import erasing, sweeping
-        from encrypted_records.server.records.bulk import block_cache, choice
+        from encrypted_records.server.erasure import erasing, sweeping
+        from encrypted_records.server.objects import block_cache, choice
 
         own = connections["default"]
         with suppress(Exception):
@@ -201,7 +201,7 @@ class ApiServer:
         """Have everything go whose time is over, as its own thread does."""
 
         def look() -> None:
-            from encrypted_records.server.records import sweeping
+            from encrypted_records.server.erasure import sweeping
 
             sweeping.look()
 

@@ -140,19 +140,19 @@ PLANTED = (
     ),
     Planted(
         "a_commit_is_not_one_transaction",
-        "server.records.commits",
+        "server.commits.commits",
         ("    with transaction.atomic():\n", "    if True:\n"),
         "records",
     ),
     Planted(
         "a_commit_that_is_in_the_log_is_applied_again",
-        "server.records.commits",
+        "server.commits.commits",
         ("    if logged is None:\n        return None\n", "    return None\n"),
         "records",
     ),
     Planted(
         "a_row_is_ended_twice",
-        "server.records.ending",
+        "server.commits.ending",
         ("if len(ended) + without != len(keys) or store.dead_among(keys):", "if False:"),
         "counters",
     ),
@@ -199,13 +199,13 @@ PLANTED = (
     ),
     Planted(
         "segments_of_before_a_reseal_are_taken",
-        "server.records.preconditions",
+        "server.commits.preconditions",
         ("    if body.segments and body.seen < schema.resealed_at:\n", "    if False:\n"),
         "reseals",
     ),
     Planted(
         "records_that_a_writer_has_not_seen_do_not_count",
-        "server.records.preconditions",
+        "server.commits.preconditions",
         ("    if body.exact and body.seen < schema.added_at:\n", "    if False:\n"),
         "unique",
     ),

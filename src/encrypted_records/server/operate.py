@@ -39,8 +39,8 @@ def verify(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
         StoreUnavailable: the bulk store is away or fails.
     """
     with at_database(settings):
-        from encrypted_records.server.records import verifying  # noqa: PLC0415
-        from encrypted_records.server.records.bulk import objects  # noqa: PLC0415
+        from encrypted_records.server.inventory import verifying  # noqa: PLC0415
+        from encrypted_records.server.objects import objects  # noqa: PLC0415
 
         walk = verifying.Walk()
         count = 0
@@ -65,7 +65,7 @@ def reconcile(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
         StoreFull, StoreUnavailable: the bulk store has no room, is away or fails.
     """
     with at_database(settings):
-        from encrypted_records.server.records import reconciling  # noqa: PLC0415
+        from encrypted_records.server.inventory import reconciling  # noqa: PLC0415
 
         one = reconciling.Reconciliation()
         one.run()
@@ -92,7 +92,7 @@ def examine(settings: serve.ApiSettings, little_space: int) -> list[tuple[str, s
         Startup: as :func:`at_database`.
     """
     with at_database(settings):
-        from encrypted_records.server.records import examining  # noqa: PLC0415
+        from encrypted_records.server.inventory import examining  # noqa: PLC0415
 
         found = examining.looks(little_space)
         return [(one.check, one.state, one.message, one.hint) for one in found]
@@ -106,7 +106,7 @@ def move(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
         StoreFull, StoreUnavailable: a bulk store has no room, is away or fails.
     """
     with at_database(settings):
-        from encrypted_records.server.records import moving  # noqa: PLC0415
+        from encrypted_records.server.inventory import moving  # noqa: PLC0415
 
         one = moving.Move()
         one.run()

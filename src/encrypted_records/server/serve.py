@@ -178,11 +178,11 @@ def prepare_operator(settings: ApiSettings) -> None:
 
 def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) -> None:
     from encrypted_records.server import metrics as api_metrics  # noqa: PLC0415 - as all that needs Django
+    from encrypted_records.server.erasure import sweeping  # noqa: PLC0415
     from encrypted_records.server.gateway.admission import Places  # noqa: PLC0415
     from encrypted_records.server.gateway.gateway import Gateway  # noqa: PLC0415
     from encrypted_records.server.gateway.held_bodies import Room  # noqa: PLC0415
-    from encrypted_records.server.records import sweeping  # noqa: PLC0415
-    from encrypted_records.server.records.bulk import block_cache, cache_files, choice  # noqa: PLC0415
+    from encrypted_records.server.objects import block_cache, cache_files, choice  # noqa: PLC0415
     from encrypted_records.server.urls import urlpatterns  # noqa: F401, PLC0415 - before settle()
     from encrypted_records.server.wsgi import application  # noqa: PLC0415
 
@@ -259,7 +259,7 @@ def _prepare_database(served: Served) -> None:
 
     served.begin()
     django.setup()
-    from encrypted_records.server.records.bulk import choice  # noqa: PLC0415 - as all that needs it
+    from encrypted_records.server.objects import choice  # noqa: PLC0415 - as all that needs it
 
     choice.chosen()  # a URL that names no store is said before anything is served
     name = str(connection.settings_dict["NAME"])
@@ -321,8 +321,8 @@ def _drop_expired() -> None:
         mail,
         registration,
     )
+    from encrypted_records.server.erasure import unstaging  # noqa: PLC0415
     from encrypted_records.server.organizations import audit  # noqa: PLC0415
-    from encrypted_records.server.records import unstaging  # noqa: PLC0415
 
     logins.drop_expired()
     links.drop_expired()

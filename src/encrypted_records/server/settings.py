@@ -94,7 +94,7 @@ MIDDLEWARE = [
     "encrypted_records.server.http.middleware.RequestLog",
     "encrypted_records.server.http.client_address.ClientAddress",
     "encrypted_records.server.http.middleware.RequestGate",
-    "encrypted_records.server.records.short_way.ShortWay",
+    "encrypted_records.server.data_plane.short_way.ShortWay",
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     # Sets the cookie; that a session's changes carry the token is for accounts.authentication.
@@ -124,7 +124,7 @@ DATABASES = configure(
     env.str("ERS_REPLICA_URL", default=""),
     DATA_DIR / "api",
 )
-#: Where large parts of groups and segments go (records.bulk.choice).
+#: Where large parts of groups and segments go (objects.choice).
 BULK_URL: str = (
     env.str("ERS_BULK_URL", default="") or (DATA_DIR.absolute() / "api" / "objects").as_uri()
 )

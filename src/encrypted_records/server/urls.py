@@ -25,7 +25,7 @@ router.register("schemas", Schemas, basename="schema")
 urlpatterns = [
     path("api/", include("encrypted_records.server.accounts.urls")),
     path("api/", include("encrypted_records.server.organizations.urls")),
-    path("api/", include("encrypted_records.server.records.urls")),
+    path("api/", include("encrypted_records.server.data_plane.urls")),
     path("api/organizations/<str:organization_id>/dataset/<str:slug>/", DatasetBySlug.as_view()),
     path("api/datasets/<str:dataset_id>/schema/<str:slug>/", SchemaBySlug.as_view()),
     path("api/", include(router.urls)),

@@ -19,11 +19,12 @@ from encrypted_records.model import checkpoints, ids
 from encrypted_records.model.checkpoints import Checkpoint, CheckpointBody
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.commits import signing
+from encrypted_records.server.commits.signing import Signed
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.organizations.roster_tables import DatasetKey, Shared, Standing
-from encrypted_records.server.records import queries, signing
 from encrypted_records.server.records.models import CommitLog, LogCheckpoint
-from encrypted_records.server.records.signing import Signed
+from encrypted_records.server.rows import queries
 
 #: How many of a schema stay.
 KEPT = 3

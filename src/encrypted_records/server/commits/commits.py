@@ -31,14 +31,7 @@ from encrypted_records.model.records import (
 )
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.datasets import rows
-from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.db.compiled_changes import insert, update
-from encrypted_records.server.db.compiled_queries import Prepared
-from encrypted_records.server.db.fields import as_stored
-from encrypted_records.server.organizations import audit
-from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.records import (
+from encrypted_records.server.commits import (
     checks,
     compacting,
     definitions,
@@ -47,11 +40,20 @@ from encrypted_records.server.records import (
     preconditions,
     signing,
     staging,
-    store,
     storing,
 )
-from encrypted_records.server.records.checks import Checked
-from encrypted_records.server.records.facts import Facts
+from encrypted_records.server.commits.checks import Checked
+from encrypted_records.server.commits.facts import Facts
+from encrypted_records.server.commits.schema_state import key_state
+from encrypted_records.server.commits.standing import Standing, place_at_the_end
+from encrypted_records.server.datasets import rows
+from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.db.compiled_changes import insert, update
+from encrypted_records.server.db.compiled_queries import Prepared
+from encrypted_records.server.db.fields import as_stored
+from encrypted_records.server.organizations import audit
+from encrypted_records.server.organizations.audit import Action
+from encrypted_records.server.records import store
 from encrypted_records.server.records.models import (
     CommitLog,
     CommitRequest,
@@ -59,8 +61,6 @@ from encrypted_records.server.records.models import (
     RecordGroup,
     WriterHead,
 )
-from encrypted_records.server.records.schema_state import key_state
-from encrypted_records.server.records.standing import Standing, place_at_the_end
 
 #: The schema of an id, its row locked.
 _locked = Prepared(

@@ -9,11 +9,11 @@ from collections.abc import Container
 
 from encrypted_records.model import wire
 from encrypted_records.model.records import Commit, CommitBody
+from encrypted_records.server.commits.checks import require
+from encrypted_records.server.commits.standing import Standing, not_live
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.records import store
-from encrypted_records.server.records.checks import require
 from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
-from encrypted_records.server.records.standing import Standing, not_live
 
 
 def find_standing(schema: Schema, body: CommitBody) -> Standing:

@@ -16,8 +16,8 @@ from encrypted_records.model.definition_changes import list_changes, refuse_chan
 from encrypted_records.model.definition_history import DefinitionHistory, NotFollowing
 from encrypted_records.model.definition_parser import parse_canonical, show_canonical
 from encrypted_records.model.records import CommitBody
+from encrypted_records.server.commits.checks import require
 from encrypted_records.server.datasets.models import LogDefinition, Schema
-from encrypted_records.server.records.checks import require
 
 
 def history_of(schema: Schema) -> DefinitionHistory:

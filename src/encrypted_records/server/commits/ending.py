@@ -10,12 +10,14 @@ from django.utils import timezone
 from encrypted_records.errors import Conflict, ObjectLost
 from encrypted_records.model.records import CommitBody
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.records import contents, damage, erasing, store
-from encrypted_records.server.records.bulk import objects
+from encrypted_records.server.erasure import damage, erasing
+from encrypted_records.server.objects import objects
+from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk_tables import PagePart
-from encrypted_records.server.records.identities import Identity
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
 from encrypted_records.server.records.store import Key
+from encrypted_records.server.rows import contents
+from encrypted_records.server.rows.identities import Identity
 
 
 def free_groups(schema: Schema, body: CommitBody, version: int) -> list[RecordGroup]:

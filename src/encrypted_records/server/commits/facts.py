@@ -12,14 +12,14 @@ from functools import cache
 from typing import Any
 
 from encrypted_records.server import permissions
+from encrypted_records.server.commits import signing
+from encrypted_records.server.commits.checks import Checked
 from encrypted_records.server.db.compiled_queries import (
     Compiled,
     Prepared,
     Together,
     as_driver_has_it,
 )
-from encrypted_records.server.records import signing
-from encrypted_records.server.records.checks import Checked
 from encrypted_records.server.records.models import (
     CommitLog,
     IndexSegment,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from encrypted_records.errors import Conflict
 from encrypted_records.model.records import MAX_BEHIND, CommitBody
+from encrypted_records.server.commits.checks import Checked
 from encrypted_records.server.datasets.models import EMPTY_LOG_DIGEST, Schema
-from encrypted_records.server.records.checks import Checked
 from encrypted_records.server.records.models import CommitLog
 
 

@@ -18,11 +18,11 @@ from encrypted_records.model.checkpoints import CheckpointBody
 from encrypted_records.model.records import CommitBody
 from encrypted_records.server import signatures
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.commits.checks import Checked
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.compiled_queries import Prepared
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.organizations.roster_tables import DatasetKey, Place
-from encrypted_records.server.records.checks import Checked
 
 _NOBODY, _NOTHING = bytes(16), bytes(32)
 _ORGANIZATION = "dataset__organization"

@@ -26,25 +26,19 @@ from encrypted_records.model.records import (
 )
 from encrypted_records.server.accounts import job_tokens
 from encrypted_records.server.accounts.models import JobGrant, User
+from encrypted_records.server.commits import checks, definitions
+from encrypted_records.server.commits.storing import require_new
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.records import (
-    checks,
-    contents,
-    definitions,
-    identities,
-    remains,
-    removing,
-    store,
-    unstaging,
-)
+from encrypted_records.server.erasure import remains, removing, unstaging
+from encrypted_records.server.objects import drafts, objects
+from encrypted_records.server.objects.drafts import Draft
+from encrypted_records.server.records import store
 from encrypted_records.server.records.bindings import (
     BoundPart,
     bind_part,
     require_pages,
     require_rows,
 )
-from encrypted_records.server.records.bulk import drafts, objects
-from encrypted_records.server.records.bulk.drafts import Draft
 from encrypted_records.server.records.bulk_tables import PagePart, RowPart
 from encrypted_records.server.records.models import (
     IndexSegment,
@@ -52,7 +46,7 @@ from encrypted_records.server.records.models import (
     StagedPart,
     Staging,
 )
-from encrypted_records.server.records.storing import require_new
+from encrypted_records.server.rows import contents, identities
 
 _numbers = msgspec.json.Decoder(list[tuple[int, ...]])
 

@@ -1,7 +1,7 @@
 """Groups that a commit ends, and where those lie that it adds (docs/SPEC.md, section 7.7).
 
 Under the schema's lock. What is stored of the old groups stays a little for readers of an earlier
-version; :mod:`.sweeping` deletes it.
+version; :mod:`..erasure.sweeping` deletes it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from django.utils import timezone
 
 from encrypted_records.errors import Conflict
 from encrypted_records.model.records import CommitBody, Group, KilledRows
+from encrypted_records.server.commits.checks import Size, require
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.records import identities, store
-from encrypted_records.server.records.bulk import objects
+from encrypted_records.server.objects import objects
+from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk_tables import RowPart
-from encrypted_records.server.records.checks import Size, require
 from encrypted_records.server.records.models import RecordGroup
+from encrypted_records.server.rows import identities
 
 Run = tuple[int, int]
 #: Ordinal, record id and version.

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from encrypted_records.errors import Conflict
 from encrypted_records.model.records import Group
+from encrypted_records.server.commits import checks, compacting
+from encrypted_records.server.commits.checks import Checked
+from encrypted_records.server.commits.facts import Facts, group_of_uid, segment_of_uid
+from encrypted_records.server.commits.standing import Place
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.compiled_changes import insert
 from encrypted_records.server.db.fields import as_stored
-from encrypted_records.server.records import checks, compacting, identities, store
-from encrypted_records.server.records.checks import Checked
-from encrypted_records.server.records.facts import Facts, group_of_uid, segment_of_uid
+from encrypted_records.server.records import store
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
-from encrypted_records.server.records.standing import Place
+from encrypted_records.server.rows import identities
 
 
 def add_segments(

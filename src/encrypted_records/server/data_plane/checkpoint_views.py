@@ -17,9 +17,9 @@ from encrypted_records.server import permissions
 from encrypted_records.server.accounts.api_tokens import Use
 from encrypted_records.server.accounts.job_tokens import WITH_JOBS
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.commits import checkpoints
 from encrypted_records.server.http.frames import FRAMES_BODY, body_of
 from encrypted_records.server.http.parsers import FramesParser
-from encrypted_records.server.records import checkpoints
 
 _LISTED = inline_serializer(
     "ListedCheckpoint",

@@ -18,9 +18,9 @@ from encrypted_records.server.accounts.api_tokens import Use
 from encrypted_records.server.accounts.job_tokens import WITH_JOBS
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.erasure import damage, erasing, holds, sweeping, unstaging
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.records import damage, erasing, holds, sweeping, unstaging
 from encrypted_records.server.records.models import AskedErasure
 
 _HELD = inline_serializer(

@@ -17,7 +17,7 @@ from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.http.frames import stream
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.records import queries
+from encrypted_records.server.rows import queries
 
 #: Gives the body of a request, which is not read before somebody may ask.
 Body = Callable[[], bytes]

@@ -25,9 +25,10 @@ from encrypted_records.model import ids, wire
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts.authentication import claims_of
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.commits import checks, commits
+from encrypted_records.server.data_plane import reads, writes
 from encrypted_records.server.gateway.admission import SENDER
 from encrypted_records.server.http import problems
-from encrypted_records.server.records import checks, commits, reads, writes
 
 _PATH = re.compile(r"/api/schemas/([^/]+)/(manifest|pages|rows)/")
 _COMMITS = "/api/commits/"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from encrypted_records.server.records import checkpoint_views, erasure_views, views
+from encrypted_records.server.data_plane import checkpoint_views, erasure_views, views
 
 urlpatterns = [
     path("commits/", views.Commits.as_view()),

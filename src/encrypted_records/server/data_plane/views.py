@@ -22,24 +22,18 @@ from encrypted_records.server.accounts import job_tokens
 from encrypted_records.server.accounts.api_tokens import READS, READS_BY_BODY, WRITES
 from encrypted_records.server.accounts.job_tokens import WITH_JOBS
 from encrypted_records.server.accounts.models import JobGrant, User
+from encrypted_records.server.commits import checkpoints, commits, staging
+from encrypted_records.server.data_plane import reads, writes
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.fields import identifier
+from encrypted_records.server.erasure import unstaging
 from encrypted_records.server.http.frames import FRAMES, FRAMES_BODY, body_of, stream
 from encrypted_records.server.http.members import KnownMembers
 from encrypted_records.server.http.pagination import Paging
 from encrypted_records.server.http.parsers import FramesParser
-from encrypted_records.server.records import (
-    checkpoints,
-    commits,
-    contents,
-    naming,
-    reads,
-    staging,
-    unstaging,
-    writes,
-)
-from encrypted_records.server.records import queries as reading
 from encrypted_records.server.records.models import RecordGroup
+from encrypted_records.server.rows import contents, naming
+from encrypted_records.server.rows import queries as reading
 
 SINCE = OpenApiParameter("since", int)
 KNOWN = OpenApiParameter("checkpoint", int)

@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from encrypted_records.model import wire
 from encrypted_records.model.records import CommitUpload
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.records import commits
+from encrypted_records.server.commits import commits
 
 
 def answer_commits(

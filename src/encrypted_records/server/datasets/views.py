@@ -30,11 +30,11 @@ from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.datasets.serializers import DatasetSerializer, SchemaSerializer
 from encrypted_records.server.db.fields import identifier
 from encrypted_records.server.db.slugs import free_slug, random_slug
+from encrypted_records.server.erasure import removing
 from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
 from encrypted_records.server.http.parsers import RawDefinitionParser
 from encrypted_records.server.organizations import audit, placing
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.records import removing
 
 M = TypeVar("M", bound=Model)
 _SLUG_ATTEMPTS = 5

@@ -11,8 +11,8 @@ from django.db.models import Exists, F, OuterRef, QuerySet
 from encrypted_records.errors import ObjectLost
 from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.records import erased, store
-from encrypted_records.server.records.bulk import objects
+from encrypted_records.server.objects import objects
+from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk_tables import (
     BulkObject,
     ChangedRow,
@@ -21,6 +21,7 @@ from encrypted_records.server.records.bulk_tables import (
 )
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
 from encrypted_records.server.records.store import Key
+from encrypted_records.server.rows import erased
 
 
 def of(schema: Schema) -> dict[str, Any]:

@@ -27,8 +27,10 @@ from encrypted_records.errors import ObjectAltered, ObjectLost, Unavailable
 from encrypted_records.model import digests
 from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.records import damage, erased, store, turns
-from encrypted_records.server.records.bulk import cache_files, objects, parts
+from encrypted_records.server.erasure import damage, turns
+from encrypted_records.server.erasure.rewriting import rewritten
+from encrypted_records.server.objects import cache_files, objects, parts
+from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk_tables import ChangedRow, RowPart
 from encrypted_records.server.records.models import (
     AskedErasure,
@@ -37,7 +39,7 @@ from encrypted_records.server.records.models import (
     IndexSegment,
     RecordGroup,
 )
-from encrypted_records.server.records.rewriting import rewritten
+from encrypted_records.server.rows import erased
 
 #: A longer grace time than this is there for restored databases, and no object goes before it.
 USUAL_GRACE = timedelta(minutes=15)

@@ -1,5 +1,5 @@
 """Delete rows and pages, and all else that is known of them, in SQL. Callers decide and hold the
-transaction, as of :mod:`.store`."""
+transaction, as of :mod:`..records.store`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from django.db import connection
 
 from encrypted_records.model import ids
+from encrypted_records.server.objects import objects
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk import objects
 from encrypted_records.server.records.bulk_tables import ChangedRow, PagePart, RowPart
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
 

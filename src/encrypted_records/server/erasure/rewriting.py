@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
-from encrypted_records.server.records.bulk import layout, objects
-from encrypted_records.server.records.bulk.layout import Row
+from encrypted_records.server.objects import layout, objects
+from encrypted_records.server.objects.layout import Row
 from encrypted_records.server.records.bulk_tables import RowPart
 from encrypted_records.server.records.models import RecordGroup
 

@@ -21,8 +21,9 @@ from django.utils import timezone
 
 from encrypted_records.errors import Unavailable
 from encrypted_records.server.db import files
-from encrypted_records.server.records import erasing, removing, store, unstaging
-from encrypted_records.server.records.bulk import block_cache, cache_files, objects
+from encrypted_records.server.erasure import erasing, removing, unstaging
+from encrypted_records.server.objects import block_cache, cache_files, objects
+from encrypted_records.server.records import store
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
 
 #: Seconds between two looks, and between two pieces, at least.

@@ -12,7 +12,7 @@ from encrypted_records.server import permissions
 from encrypted_records.server.accounts import job_tokens
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.records import removing
+from encrypted_records.server.erasure import removing
 from encrypted_records.server.records.models import (
     IndexSegment,
     RecordGroup,

@@ -19,9 +19,10 @@ from django.utils import timezone
 
 from encrypted_records.errors import ErsError, ObjectLost, StoreUnavailable
 from encrypted_records.server.db.configuration import REPLICA
-from encrypted_records.server.records import erasing, store
-from encrypted_records.server.records.bulk import choice, files, objects
-from encrypted_records.server.records.bulk.protocol import BulkStore, Range
+from encrypted_records.server.erasure import erasing
+from encrypted_records.server.objects import choice, files, objects
+from encrypted_records.server.objects.protocol import BulkStore, Range
+from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk_tables import BulkObject
 from encrypted_records.server.records.models import AskedErasure, IndexSegment, RecordGroup
 

@@ -7,8 +7,9 @@ looked through. What is found has to have the very digests that the database has
 for rows that were erased since, whose digests lie at its end. It is written again, under a name
 that the database draws, without what is erased by either of the two.
 
-What is not found is lost. It is marked, so that a proxy can be told (:mod:`.damage`): it builds an
-index again from rows, and deletes records of which there is nothing left, when somebody says so.
+What is not found is lost. It is marked, so that a proxy can be told (:mod:`..erasure.damage`): it
+builds an index again from rows, and deletes records of which there is nothing left, when somebody
+says so.
 
 What the store has again of groups and segments that the database has ended, or has elsewhere, goes:
 somebody may have been told that it is erased. What belongs to nothing that the database knows stays
@@ -25,10 +26,13 @@ from django.db.models import F
 from encrypted_records.errors import InvalidSetting, ObjectAltered, ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.model.digests import HOLE
-from encrypted_records.server.records import erased, erasing, store, verifying
-from encrypted_records.server.records.bulk import choice, layout, objects
-from encrypted_records.server.records.bulk.layout import HEAD_BYTES, Contents, Head
-from encrypted_records.server.records.bulk.protocol import BulkStore, Range
+from encrypted_records.server.erasure import erasing
+from encrypted_records.server.erasure.rewriting import rewritten
+from encrypted_records.server.inventory import verifying
+from encrypted_records.server.objects import choice, layout, objects
+from encrypted_records.server.objects.layout import HEAD_BYTES, Contents, Head
+from encrypted_records.server.objects.protocol import BulkStore, Range
+from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk_tables import (
     BulkObject,
     ChangedRow,
@@ -36,7 +40,7 @@ from encrypted_records.server.records.bulk_tables import (
     RowPart,
 )
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
-from encrypted_records.server.records.rewriting import rewritten
+from encrypted_records.server.rows import erased
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,13 @@ from encrypted_records.errors import Malformed, ObjectAltered, ObjectLost, Unsup
 from encrypted_records.model import digests, wire
 from encrypted_records.model.digests import DIGEST, HOLE, RUN
 from encrypted_records.model.records import Commit
-from encrypted_records.server.records import erased, store
-from encrypted_records.server.records.bulk import choice, layout, objects
-from encrypted_records.server.records.bulk.layout import HEAD_BYTES, LINE_BYTES
-from encrypted_records.server.records.bulk.protocol import BulkStore, Range, lost
+from encrypted_records.server.objects import choice, layout, objects
+from encrypted_records.server.objects.layout import HEAD_BYTES, LINE_BYTES
+from encrypted_records.server.objects.protocol import BulkStore, Range, lost
+from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk_tables import BulkObject, PagePart, RowPart
 from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
+from encrypted_records.server.rows import erased
 
 #: Of an object, or of rows of the database, at once.
 _BYTES_AT_ONCE = 4 << 20

@@ -33,11 +33,11 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO, Literal, NamedTuple
 
-from encrypted_records.server.records.bulk.copying import Ahead, Counts, Registry, Spare, Uncounted
-from encrypted_records.server.records.bulk.files import free_below
-from encrypted_records.server.records.bulk.protocol import BulkStore, Range, find_reach
-from encrypted_records.server.records.bulk.reads import Reads, wait_for
-from encrypted_records.server.records.bulk.signs import find_dead, locked, sign_of
+from encrypted_records.server.objects.copying import Ahead, Counts, Registry, Spare, Uncounted
+from encrypted_records.server.objects.files import free_below
+from encrypted_records.server.objects.protocol import BulkStore, Range, find_reach
+from encrypted_records.server.objects.reads import Reads, wait_for
+from encrypted_records.server.objects.signs import find_dead, locked, sign_of
 
 #: Seconds between two looks for objects that are gone.
 LOOK_SECONDS = 10.0

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from encrypted_records.errors import ObjectLost
-from encrypted_records.server.records.bulk.protocol import BulkStore, Range
+from encrypted_records.server.objects.protocol import BulkStore, Range
 
 
 class Both:

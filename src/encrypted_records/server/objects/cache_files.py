@@ -12,7 +12,7 @@ from datetime import timedelta
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
-from encrypted_records.server.records.bulk.objects import known_among
+from encrypted_records.server.objects.objects import known_among
 from encrypted_records.server.records.bulk_tables import CacheFile
 
 #: Nobody waits any more for a file of which nothing was heard for so long: its process was killed,

@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from django.conf import settings
 
 from encrypted_records.errors import InvalidSetting
-from encrypted_records.server.records.bulk.both import Both
-from encrypted_records.server.records.bulk.files import Files
-from encrypted_records.server.records.bulk.protocol import BulkStore
+from encrypted_records.server.objects.both import Both
+from encrypted_records.server.objects.files import Files
+from encrypted_records.server.objects.protocol import BulkStore
 
 #: A part of fewer bytes stays in the database, unless the URL says otherwise (``least``).
 LEAST_BYTES = 128 << 10
@@ -73,7 +73,7 @@ def choose(url: str) -> Chosen:
             return Chosen(Files(Path(unquote(parts.path))), int(least))
         case "s3" if parts.netloc:
             # An extra.
-            from encrypted_records.server.records.bulk.s3 import connect  # noqa: PLC0415
+            from encrypted_records.server.objects.s3 import connect  # noqa: PLC0415
 
             store = connect(parts.netloc, parts.path.strip("/"), options)
             return Chosen(store, int(least), int(cache) << 20)

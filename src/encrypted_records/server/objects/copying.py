@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal, Protocol
 
-from encrypted_records.server.records.bulk.protocol import Range
+from encrypted_records.server.objects.protocol import Range
 
 #: Ranges, of which some may be kept as well.
 Spare = Callable[[], Sequence[Range]]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from encrypted_records.model.records import Page
+from encrypted_records.server.objects import choice, layout, objects
+from encrypted_records.server.objects.layout import RowObject
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bindings import BoundPart, PackedBatch
-from encrypted_records.server.records.bulk import choice, layout, objects
-from encrypted_records.server.records.bulk.layout import RowObject
 from encrypted_records.server.records.bulk_tables import PagePart, RowPart
 
 _CHANGED = store.Table(

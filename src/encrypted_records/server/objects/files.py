@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from encrypted_records.errors import StoreFull, StoreUnavailable
-from encrypted_records.server.records.bulk.protocol import (
+from encrypted_records.server.objects.protocol import (
     Range,
     cut_joined,
     join_neighbours,

@@ -23,7 +23,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from encrypted_records.errors import StoreUnavailable
-from encrypted_records.server.records.bulk import block_cache, choice
+from encrypted_records.server.objects import block_cache, choice
 from encrypted_records.server.records.bulk_tables import BulkObject, PagePart, RowPart
 from encrypted_records.server.records.store import cut
 

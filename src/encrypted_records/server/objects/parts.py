@@ -1,4 +1,4 @@
-"""What lies in objects, for readers; rows and pages are named as in :mod:`..store`, by
+"""What lies in objects, for readers; rows and pages are named as in :mod:`..records.store`, by
 (group, ordinal) and (segment, number)."""
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from encrypted_records.errors import ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.model.digests import DIGEST, RUN
 from encrypted_records.server.db.compiled_queries import as_driver_has_it, executed
+from encrypted_records.server.objects import block_cache, choice, layout
+from encrypted_records.server.objects.copying import Ahead, Spare
+from encrypted_records.server.objects.layout import LINE_BYTES, Entry, Line
+from encrypted_records.server.objects.protocol import Range, find_reach
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk import block_cache, choice, layout
-from encrypted_records.server.records.bulk.copying import Ahead, Spare
-from encrypted_records.server.records.bulk.layout import LINE_BYTES, Entry, Line
-from encrypted_records.server.records.bulk.protocol import Range, find_reach
 from encrypted_records.server.records.bulk_tables import RowPart
 from encrypted_records.server.records.store import Key, StoredSealedRow
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from encrypted_records.server.records.bulk.protocol import Range
+from encrypted_records.server.objects.protocol import Range
 
 #: Nobody waits longer for what others read. It is far more than a read takes as a rule; and who
 #: then finds a store that fails has time left to try it, before the proxy gives this API up.

@@ -13,10 +13,10 @@ from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody
 from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.erasure import remains, unstaging
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.roster_change import Change, invalid, require
 from encrypted_records.server.organizations.roster_tables import DatasetKey, StoredGrant
-from encrypted_records.server.records import remains, unstaging
 from encrypted_records.server.records.models import CommitLog
 
 

@@ -1,1 +1,4 @@
-"""Sealed records: commits in, rows and pages out; nothing here can read one."""
+"""The tables of sealed records, and the SQL of the bulky ones; nothing here can read a record.
+
+May import: no other folder of records.
+"""

@@ -9,7 +9,7 @@ from django.db import models
 
 
 class CacheFile(models.Model):
-    """What an API keeps of objects on its disk (:mod:`.bulk.cache_files`)."""
+    """What an API keeps of objects on its disk (:mod:`..objects.cache_files`)."""
 
     id = models.CharField(max_length=32, primary_key=True)
     begun = models.BigIntegerField(default=0)
@@ -22,7 +22,7 @@ class CacheFile(models.Model):
 
 class BulkObject(models.Model):
     """An object of the bulk store, from before its first byte to after its last
-    (:mod:`.bulk.objects`)."""
+    (:mod:`..objects.objects`)."""
 
     name = models.CharField(max_length=32, unique=True)
     state = models.CharField(max_length=8)
@@ -46,7 +46,7 @@ class RowPart(models.Model):
     first = models.BigIntegerField()
     count = models.BigIntegerField()
     object_id = models.BigIntegerField(db_index=True)
-    #: an entry for each block (:mod:`.bulk.layout`)
+    #: an entry for each block (:mod:`..objects.layout`)
     blocks = models.BinaryField()
     #: the span of the ids of its new records; none where it has none
     first_id = models.BinaryField(max_length=16, null=True)

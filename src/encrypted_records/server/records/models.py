@@ -184,7 +184,8 @@ class RecordRow(models.Model):
 
     class Meta:
         db_table = "record_row"
-        # Not unique: a row that stands for another has its id and version (:mod:`.identities`).
+        # Not unique: a row that stands for another has its id and version
+        # (:mod:`..rows.identities`).
         indexes = [models.Index("record_id", "version", name="record_row_id")]
 
 
@@ -226,7 +227,8 @@ class ErasedRow(models.Model):
 
 
 class AskedErasure(models.Model):
-    """What ended in a schema up to a version of its log is to go at once (:mod:`.erasing`)."""
+    """What ended in a schema up to a version of its log is to go at once
+    (:mod:`..erasure.erasing`)."""
 
     schema = models.OneToOneField(
         Schema, on_delete=models.CASCADE, primary_key=True, related_name="asked_erasure"

@@ -1,0 +1,4 @@
+"""What is read: the log, rows and pages, wherever they lie.
+
+May import: ``server.objects``, ``server.records``.
+"""

@@ -1,7 +1,7 @@
 """Rows and pages, whether they lie in the database or in objects.
 
-Small parts are in the tables (:mod:`.store`), larger ones in objects (:mod:`.bulk.parts`); one
-group or segment may have both.
+Small parts are in the tables (:mod:`..records.store`), larger ones in objects
+(:mod:`..objects.parts`); one group or segment may have both.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from encrypted_records.model.digests import DIGEST
-from encrypted_records.server.records import row_ranges, store
-from encrypted_records.server.records.bulk import parts
+from encrypted_records.server.objects import parts
+from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk_tables import ChangedRow
 from encrypted_records.server.records.models import RecordGroup
-from encrypted_records.server.records.row_ranges import Range
 from encrypted_records.server.records.store import Key, StoredSealedRow
+from encrypted_records.server.rows import row_ranges
+from encrypted_records.server.rows.row_ranges import Range
 
 
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:

@@ -12,9 +12,10 @@ from collections.abc import Collection, Sequence, Set
 from django.db import connection
 
 from encrypted_records.server.db.compiled_queries import as_driver_has_it, executed
-from encrypted_records.server.records import contents, store
-from encrypted_records.server.records.bulk import parts
-from encrypted_records.server.records.row_ranges import Range
+from encrypted_records.server.objects import parts
+from encrypted_records.server.records import store
+from encrypted_records.server.rows import contents
+from encrypted_records.server.rows.row_ranges import Range
 
 #: (record id, version)
 Identity = tuple[bytes, int]

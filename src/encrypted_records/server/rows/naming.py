@@ -13,8 +13,9 @@ from encrypted_records.errors import BadInput, NotFound, TooLarge
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import BlockNames, BlockRef, RowName
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.records import contents, store
+from encrypted_records.server.records import store
 from encrypted_records.server.records.models import RecordGroup
+from encrypted_records.server.rows import contents
 
 MAX_BLOCKS = 64
 _BLOCKS_AT_ONCE = 7

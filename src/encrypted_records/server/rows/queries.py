@@ -34,9 +34,10 @@ from encrypted_records.model.records import (
     StoredRow,
 )
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.records import contents, erased, replica, store
+from encrypted_records.server.records import store
 from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
-from encrypted_records.server.records.row_ranges import Range
+from encrypted_records.server.rows import contents, erased, replica
+from encrypted_records.server.rows.row_ranges import Range
 
 MAX_PAGE_REFS = 4096
 MAX_ROW_REFS = 1000

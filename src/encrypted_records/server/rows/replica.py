@@ -20,9 +20,9 @@ from django.db import DEFAULT_DB_ALIAS, Error, connections
 
 from encrypted_records.errors import ObjectAltered, ObjectLost
 from encrypted_records.server.db.configuration import REPLICA
-from encrypted_records.server.records import contents
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
 from encrypted_records.server.records.store import Key, StoredSealedRow
+from encrypted_records.server.rows import contents
 
 T = TypeVar("T")
 
