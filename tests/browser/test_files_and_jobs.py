@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, WebSocketRoute, expect
 from tests.browser.census import Census
 from tests.browser.conftest import visiting
 from tests.browser.visitor import Visitor
+from tests.support.jobs import completed, started
 from tests.support.service import Service, call
 from tests.support.store import Store, new_schema
 
@@ -71,6 +72,20 @@ def test_the_same_file_is_stored_again_only_after_a_question(
     again.click()
     expect(row).to_contain_text("completed, 2 of 2 records")
     assert count(people) == 4
+
+
+def test_a_file_that_a_program_has_stored_is_stored_again_only_after_a_question(
+    visitor: Visitor, people: Store, tmp_path: Path
+) -> None:
+    file = written(tmp_path, "Ada,36", "Grace,85")
+    completed(
+        people, started(people, file.read_bytes(), "text/csv", query=f"?schema={people.schema_id}")
+    )
+    opened(visitor, people)
+    visitor.upload(file)
+    row = visitor.page.locator(".file")
+    expect(row.get_by_role("button", name="Store again people.csv", exact=True)).to_be_visible()
+    assert count(people) == 2
 
 
 def test_a_locked_keyring_is_said_in_place_and_unlocking_it_is_all_that_is_missing(
