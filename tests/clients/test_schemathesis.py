@@ -89,6 +89,10 @@ ACCEPTED = (
         *(REFUSED, "POST /api/readings/detect/", 400, "reading"),
         "Bytes that are not a table in text, which the detection of a reading refuses by name.",
     ),
+    Accepted(
+        *(REFUSED, r"PUT /api/schemas/\{id\}/reading/", 400, "reading"),
+        "A reading has rules that hold between its members, and between them and a schema.",
+    ),
     Accepted(REFUSED, r"POST /api/accounts/[\w-]+/", 400, "invalid: password_.*", _LINKS),
     Accepted(REFUSED, r"POST /api/accounts/[\w-]+/", 400, "invalid_link", _LINKS),
     Accepted(
