@@ -91,14 +91,15 @@ def test_a_column_that_is_left_out_is_neither_field_nor_stored(
     assert {name: str(value) for name, value in first.items()} == row
 
 
-def test_a_column_without_a_name_is_left_out_by_itself(visitor: Visitor, tmp_path: Path) -> None:
+def test_a_column_without_a_name_is_given_one(visitor: Visitor, tmp_path: Path) -> None:
     """As spreadsheets and data frames write their row numbers."""
     file = tmp_path / "frame.csv"
     file.write_text(",name,age\n0,Ada,36\n1,Grace,85\n")
     visitor.log_in(visitor.site.new_account())
     visitor.go("/import/")
     chosen(visitor, file)
-    expect(visitor.page.locator("#plan")).to_contain_text("1 column has no name and is left out")
+    expect(visitor.page.locator("#field-0")).to_have_value("column_1")
+    expect(visitor.page.locator(".read-as").first).to_contain_text("In the file: no name.")
     visitor.press("Encrypt and store")
     expect(visitor.page.locator(".file")).to_contain_text(
         "completed, 2 of 2 records", timeout=60_000

@@ -123,18 +123,26 @@ def test_of_a_long_file_only_the_head_is_read(importer: Visitor, tmp_path: Path)
 
 
 def test_what_is_no_table_is_told_in_place(importer: Visitor, tmp_path: Path) -> None:
-    file = tmp_path / "odd.csv"
-    file.write_text('a,a\n1,"2\n')
-    importer.page.locator("[data-uploads] input[type=file]").set_input_files(file)
-    expect(importer.page.locator("#plan").get_by_role("alert")).to_contain_text(
-        "A name stands twice in the header."
-    )
-    other = tmp_path / "letter.txt"
-    other.write_text("Dear all")
-    importer.page.locator("[data-uploads] input[type=file]").set_input_files(other)
-    row = importer.page.locator(".file")
-    expect(row).to_have_count(1)
-    expect(row.get_by_role("alert")).to_have_text("Not one of .csv, .json, .ndjson and .jsonl.")
+    alert = importer.page.locator("#plan").get_by_role("alert")
+    for name, content, said in (
+        ("odd.csv", b'a,b\n1,"2\n', "row 2: a quote does not close"),
+        ("report.csv", b"%PDF-1.7 ...", "the file is a PDF document. Export the data as CSV."),
+        (
+            "people.csv",
+            b"<!doctype html><title>Log in</title>",
+            "web page or XML. Was the download",
+        ),
+        ("book.csv", b"PK\x03\x04 ...", "Save it as CSV."),
+        ("rows.csv", b'[{"data": {"a": 1}}]', "give its name the ending .json"),
+        ("empty.csv", b"", "There are no rows to look at"),
+    ):
+        file = tmp_path / name
+        file.write_bytes(content)
+        importer.page.locator("[data-uploads] input[type=file]").set_input_files(file)
+        expect(alert).to_contain_text(re.compile(re.escape(said), re.IGNORECASE))
+        expect(importer.page.locator(".file")).to_have_count(1)
+        expect(importer.page.locator("#make")).to_have_count(0)
+        assert "--" not in alert.inner_text()
 
 
 def test_without_scripts_the_same_steps_are_plain_forms(

@@ -59,10 +59,11 @@ export class FileRow {
 
   /**
    * `element` is a copy of the page's template for a row; `changed` is called when the row begins
-   * or ends something.
+   * or ends something; `any`: whether files of all names are taken, and found out about.
    */
-  constructor(element, file, changed) {
+  constructor(element, file, changed, any = false) {
     this.element = element;
+    this.any = any;
     this.file = file;
     this.state = "ready";
     this.changed = changed;
@@ -79,7 +80,7 @@ export class FileRow {
       button.setAttribute("aria-label", `${button.textContent.trim()} ${file.name}`);
       button.addEventListener("click", act);
     }
-    if (typeOf(file.name)) this.#show("ready");
+    if (any || typeOf(file.name)) this.#show("ready");
     else this.#refuse("not one of .csv, .json, .ndjson and .jsonl");
   }
 
@@ -89,23 +90,25 @@ export class FileRow {
 
   /**
    * `order`: the schema's path, and whether to skip bad rows; `again`: store twice;
-   * `header`: the one to send, where it is not the file's, and `like`: the file that it is for.
+   * `header`: the one to send, where it is not the file's, and `like`: the file that it is for;
+   * `reading`: how the file is read.
    */
   async start(order) {
     this.order = order;
     this.#speed = new Speed();
     this.#show("sending");
     this.#say("sending");
-    const { header, like } = order;
+    const { header, like, reading } = order;
     const file = header ? await underHeader(this.file, header, like) : this.file;
     const metadata = {
       filename: file.name,
-      filetype: typeOf(file.name),
+      filetype: reading ? TYPES.csv : typeOf(file.name),
       schema: order.schema,
       changed: String(file.lastModified),
       ends: await digestOfEnds(file),
       on_repeat: order.again ? "allow" : "refuse",
     };
+    if (reading) metadata.reading = reading;
     let sent = "";
     const upload = new tus.Upload(file, {
       endpoint: `${at}/api/files/`,
@@ -244,7 +247,7 @@ export class FileRow {
   #refuse(text, remedy) {
     this.#say("failed");
     this.#explain(text, remedy);
-    this.#show(typeOf(this.file.name) ? "refused" : "wrong");
+    this.#show(this.any || typeOf(this.file.name) ? "refused" : "wrong");
   }
 
   #failed(error) {

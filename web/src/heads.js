@@ -40,6 +40,17 @@ export async function firstRows(file) {
   return text.slice(0, begin === "{" ? text.lastIndexOf("\n") + 1 : endOfCsv(text));
 }
 
+/** The first bytes of a file in base64 for addresses; of JSON, as far as records are whole. */
+export async function firstBytes(file) {
+  const isJson = /\.(json|ndjson|jsonl)$/i.test(file.name);
+  const bytes = isJson
+    ? new TextEncoder().encode(await firstRows(file))
+    : new Uint8Array(await file.slice(0, HEAD_BYTES).arrayBuffer());
+  let text = "";
+  for (const byte of bytes) text += String.fromCharCode(byte);
+  return btoa(text).replaceAll("+", "-").replaceAll("/", "_");
+}
+
 /** The first line of CSV, and its length in bytes; null where it does not end in the file's head. */
 async function headerOf(file) {
   const head = new Uint8Array(await file.slice(0, HEAD_BYTES).arrayBuffer());

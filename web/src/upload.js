@@ -5,7 +5,7 @@
 // sent: the form that data-preview names asks for that.
 
 import { FileRow, typeOf } from "./file_row.js";
-import { firstRows } from "./heads.js";
+import { firstBytes, firstRows } from "./heads.js";
 import { counted } from "./words.js";
 
 /** How often it is looked whether an answer has come. */
@@ -85,11 +85,11 @@ class Uploads {
     for (const file of chosen) {
       const element = this.template.content.firstElementChild.cloneNode(true);
       this.list.append(element);
-      this.#rows.add(new FileRow(element, file, (row) => this.#refresh(row)));
+      this.#rows.add(new FileRow(element, file, (row) => this.#refresh(row), this.single));
     }
     this.chooser.value = "";
     this.#refresh();
-    const readable = chosen.find(({ name }) => typeOf(name));
+    const readable = chosen.find(({ name }) => this.single || typeOf(name));
     if (readable) this.#reading = this.#preview(readable);
   }
 
@@ -115,8 +115,9 @@ class Uploads {
     // What was chosen for another file's columns is not wanted.
     document.querySelector("#preview")?.replaceChildren();
     const form = document.getElementById(this.place.dataset.preview);
-    const { sample, file: name, size } = form.elements;
-    sample.value = await firstRows(file);
+    const { sample, head, file: name, size } = form.elements;
+    if (head) head.value = await firstBytes(file);
+    else sample.value = await firstRows(file);
     name.value = file.name;
     size.value = file.size;
     // What was typed of another file's fields is not wanted.
@@ -149,7 +150,8 @@ class Uploads {
     const order = {
       schema,
       skip: made ? "skip" in made : Boolean(this.place.querySelector("#skip")?.checked),
-      header: (made ?? document.querySelector("#preview #columns")?.dataset)?.header,
+      header: document.querySelector("#preview #columns")?.dataset.header,
+      reading: made?.reading,
       like: this.previewed,
     };
     for (const row of [...this.#rows]) if (row.state === "ready") row.start(order);

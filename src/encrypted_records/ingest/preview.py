@@ -6,15 +6,20 @@ upload does not keep. A sample is the head of a file, cut where a row ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+import msgspec
+
 from encrypted_records.errors import Flaw, Malformed
-from encrypted_records.ingest.blocks import BadRow, RawRecord
+from encrypted_records.ingest.blocks import BadRow, Parser, RawRecord, RecordStart
 from encrypted_records.ingest.check import text_of_cell
-from encrypted_records.ingest.layouts import parser_for, recognize
+from encrypted_records.ingest.layouts import Layout, parser_for, recognize
 from encrypted_records.ingest.parse_csv import Header, check_columns, read_numbers
+from encrypted_records.ingest.reading.parser import BLOCK_BYTES, Head, check_fields
+from encrypted_records.ingest.reading.recipe import Column, Recipe
 from encrypted_records.ingest.spread import Seen, Spread
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model.definition import SchemaDefinition
@@ -28,10 +33,12 @@ MAX_ERRORS = 100
 
 @dataclass(frozen=True, slots=True)
 class PreviewRow:
-    """``cells`` in the order of the preview's columns, None where a row has no value."""
+    """``cells`` in the order of the preview's columns, None where a row has no value; ``texts`` as
+    they are in a file that is read by a recipe."""
 
     row: int
     cells: list[str | None]
+    texts: list[str | None] = field(default_factory=list)
 
 
 @dataclass
@@ -47,30 +54,45 @@ class Preview:
     errors: list[Flaw] = field(default_factory=list)
 
 
-def preview(definition: SchemaDefinition, sample: bytes, kind: Format, *, shown: int) -> Preview:
+def preview(
+    definition: SchemaDefinition,
+    sample: bytes,
+    kind: Format,
+    *,
+    shown: int,
+    reading: Recipe | None = None,
+    whole: bool = True,
+) -> Preview:
     """What an upload of ``sample`` would do to records of ``definition``.
 
     Args:
         shown: how many rows are shown.
+        reading: how the file is read, where it is not read as its format demands.
+        whole: whether the sample is all of the file; else it may be cut anywhere.
 
     Raises:
         InvalidRecords: ``csv_header``: the header has other names than the definition.
+            ``reading``: columns of the reading are no fields.
         Malformed, TooLarge: nothing can be read.
     """
-    recognized = recognize(sample, kind, final=True)
+    recognized = recognize(sample, kind, final=True, reading=reading)
     if recognized is None:
         raise Malformed("there is no row in it")
     layout, start = recognized
-    is_csv = isinstance(layout, Header)
+    is_text = isinstance(layout, Header | Head)
     if isinstance(layout, Header):
         check_columns(layout.names, definition)
-    if isinstance(layout, Header):
+    if reading is not None:
+        check_fields(reading, list(definition.fields), [])
+        found = Preview([one.name for one in reading.columns if one.name is not None])
+    elif isinstance(layout, Header):
         found = Preview([name for name in layout.fields if name is not None])
     else:
         found = Preview(list(definition.fields))
     seen = {name: Seen() for name in found.columns}
-    parser = parser_for(layout, start, schema_named=True)
-    for record in _records(parser.feed(sample[start.offset :]), parser.finish()):
+    texts = {} if reading is None else _texts(layout, start, sample, reading, shown)
+    parser = parser_for(layout, start, schema_named=True, reading=reading)
+    for record in _records(_parts(parser, sample[start.offset :], whole=whole)):
         if found.checked == MAX_CHECKED:
             break
         found.checked += 1
@@ -80,7 +102,7 @@ def preview(definition: SchemaDefinition, sample: bytes, kind: Format, *, shown:
             errors = (record.error,)
         else:
             data = record.data
-            raw = read_numbers(definition, data) if is_csv else data
+            raw = read_numbers(definition, data) if is_text else data
             errors = validate(definition, raw, row=record.row, pointer="")[1]
         for name, one in seen.items():
             one.add(data.get(name))
@@ -88,14 +110,37 @@ def preview(definition: SchemaDefinition, sample: bytes, kind: Format, *, shown:
             found.bad_rows += 1
             found.errors += errors[: MAX_ERRORS - len(found.errors)]
         if len(found.rows) < shown:
-            found.rows.append(PreviewRow(record.row, [_text(data.get(n)) for n in found.columns]))
+            cells = [_text(data.get(name)) for name in found.columns]
+            written = texts.get(record.row, {})
+            row = PreviewRow(record.row, cells)
+            if reading is not None:
+                row.texts.extend(_text(written.get(name)) for name in found.columns)
+            found.rows.append(row)
     found.fields = [
         one.spread(name, numeric=name in definition.numeric) for name, one in seen.items()
     ]
     return found
 
 
-def _records(*parts: Any) -> Iterator[RawRecord | BadRow]:
+def _parts(parser: Parser, data: bytes, *, whole: bool) -> Iterator[Sequence[Any]]:
+    yield parser.feed(data)
+    # What is cut in its middle is no row. Of a short sample all rows are in the parser still.
+    if whole or len(data) < BLOCK_BYTES:
+        yield parser.finish()
+
+
+def _texts(
+    layout: Layout, start: RecordStart, sample: bytes, reading: Recipe, shown: int
+) -> dict[int, dict[str, Any]]:
+    """The cells of the first rows as they are written, by row and field."""
+    columns = [Column(one.source, one.name) for one in reading.columns]
+    plain = msgspec.structs.replace(reading, columns=columns)
+    parser = parser_for(layout, start, schema_named=True, reading=plain)
+    records = _records(_parts(parser, sample[start.offset :][: 4 * BLOCK_BYTES], whole=False))
+    return {one.row: one.data for one in islice(records, shown) if isinstance(one, RawRecord)}
+
+
+def _records(parts: Iterable[Sequence[Any]]) -> Iterator[RawRecord | BadRow]:
     for blocks in parts:
         for block in blocks:
             yield from block.records

@@ -5,6 +5,7 @@ Samples hold real rows, so the first three are answered here and store and forwa
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Annotated
 
 import msgspec
@@ -108,6 +109,9 @@ class _PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
     sample: str
     format: Format
     rows: Annotated[int, Meta(ge=0, le=100)] = 20
+    #: ``sample`` is the first bytes of a file then, in base64
+    reading: msgspec.Raw = msgspec.Raw()
+    whole: bool = True
 
 
 @endpoint(
@@ -118,6 +122,8 @@ class _PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
         object_of(
             {"schema": DEFINITION, "sample": TEXT, "format": one_of("csv", "json", "ndjson")},
             rows=NUMBER,
+            reading=OBJECT,
+            whole=FLAG,
         )
     ),
     answers={
@@ -141,16 +147,24 @@ async def preview_upload(request: Request) -> Response:
     try:
         body = await read_json(request)
         asked = msgspec.json.decode(body, type=_PreviewRequest)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        read = bool(asked.reading)
+        sample = b64decode(asked.sample, validate=True) if read else asked.sample.encode()
+    except (msgspec.DecodeError, UnicodeError, ValueError):
         raise InvalidQuery(
             "expected schema (a definition), sample (text), format (csv, json or ndjson), and maybe"
-            " rows (0 to 100)"
+            " rows (0 to 100); with reading and whole, sample is bytes in base64"
         ) from None
-    sample = asked.sample.encode()
-    if len(body) <= FEW_BYTES:
-        work = aside(preview_of, bytes(asked.schema), sample, asked.format, asked.rows)
+    task = messages.PreviewTask(
+        bytes(asked.schema),
+        sample,
+        asked.format,
+        asked.rows,
+        bytes(asked.reading) if read else None,
+        asked.whole,
+    )
+    if len(body) <= FEW_BYTES and not read:
+        work = aside(preview_of, *msgspec.structs.astuple(task))
         return _reply(await work)
-    task = messages.PreviewTask(bytes(asked.schema), sample, asked.format, asked.rows)
     return _reply(await _compute(request, services, task))
 
 

@@ -8,16 +8,28 @@ with scripts, only the head is sent.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
 from encrypted_records.errors import BadInput, Conflict, ErsError
 from encrypted_records.model.media_types import Format
-from encrypted_records.proxy.pages.columns import Heading, header_line, heading_of, with_header
 from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
+from encrypted_records.proxy.pages.file_reading import (
+    CHARSETS,
+    DATE_FORMATS,
+    DECIMALS,
+    DELIMITER_NAMES,
+    FileReading,
+    in_words_of_the_page,
+    reading_of,
+    said_before,
+)
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.schema_form import TYPES, Draft, draft_of
 
@@ -26,8 +38,11 @@ SHOWN_ROWS = 20
 HEAD_BYTES = 512 << 10
 #: Rows of a sample that a proposal reads.
 SAMPLED_ROWS = 10_000
-#: Of a sample that a page without scripts carries along.
+#: Of a file's head that a page without scripts carries along.
 KEPT_BYTES = 32 << 10
+#: Where a session keeps how files are read whose upload follows on another page.
+READINGS = "readings"
+_AS_IT_IS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -35,7 +50,8 @@ class Plan:
     """What the page shows of an import. ``estimate`` and ``preview`` are endpoints' answers."""
 
     draft: Draft
-    sample: str
+    #: the file's first bytes
+    head: bytes
     file: str
     size: int
     sampled: int = 0
@@ -44,42 +60,38 @@ class Plan:
     problem: ErsError | None = None
     misplaced: list[str] = field(default_factory=list)
     first_invalid: str = ""
-    #: of CSV
-    heading: Heading | None = None
-
-    @property
-    def header(self) -> str:
-        """The header that the file is sent with; empty where it is sent with its own."""
-        if self.heading is None:
-            return ""
-        kept = {row.name for row in self.draft.rows if not row.left_out}
-        fields = [name if name in kept else "" for name in self.heading.names]
-        return header_line(fields) if "" in fields else ""
-
-    @property
-    def unnamed(self) -> int:
-        """How many columns have no name, and so are left out."""
-        return 0 if self.heading is None else self.heading.names.count("")
+    #: how a file of text is read; None of JSON
+    reading: FileReading | None = None
 
     @property
     def is_whole(self) -> bool:
-        """Whether the sample is all of the file."""
-        return self.size <= len(self.sample.encode())
+        """Whether the head is all of the file."""
+        return self.size <= len(self.head)
+
+    @property
+    def recipe_json(self) -> str:
+        """How the file is read, for its upload; empty of JSON."""
+        if self.reading is None or self.reading.answer is None:
+            return ""
+        return msgspec.json.encode(self.reading.of_draft(self.draft)).decode()
 
 
 async def start(visit: Visit) -> Response:
     if not visit.sends:
         return await _show(visit, None)
-    plan = Plan(Draft(), visit.text("sample"), visit.text("file"), _number(visit.text("size")))
+    pasted = visit.text("sample").encode()
+    head = pasted or _decoded(visit.text("head"))
+    plan = Plan(Draft(), head, visit.text("file"), len(pasted) or _number(visit.text("size")))
     if visit.sent_file is not None and visit.sent_file.filename:
-        plan.sample, plan.size = await _head(visit.sent_file.file())
+        plan.head, plan.size = await _head(visit.sent_file.file())
         plan.file = visit.sent_file.filename
+        visit.form = {**visit.form, "sample": ""}
     try:
         await _work_out(visit, plan)
         if visit.text("do") == "make" and plan.problem is None:
             return await _make(visit, plan)
     except (BadInput, Conflict) as error:
-        plan.problem = error
+        plan.problem = in_words_of_the_page(error)
         plan.misplaced = place_errors(plan.draft, error.flaws)
         plan.first_invalid = first_invalid(plan.draft)
     return await _show(visit, plan)
@@ -89,22 +101,82 @@ async def _work_out(visit: Visit, plan: Plan) -> None:
     """Fill the plan: fields as proposed or as typed, the first rows, the cost.
 
     Raises:
-        BadInput: the sample, or the definition, cannot be used.
+        BadInput: the file, or the definition, cannot be used.
     """
-    if not plan.sample.strip():
+    if not plan.head.strip():
         raise BadInput("there are no rows to look at", hint="choose a file, or paste some rows")
-    kind = Format.of_file(plan.file, plan.sample.lstrip()[:1].encode())
-    sample = plan.sample
+    kind = Format.of_file(plan.file, plan.head)
+    lengths = {}
     if kind is Format.CSV:
-        plan.heading = heading_of(sample)
-        if plan.heading is not None and not all(plan.heading.names):
-            # A column without a name can be no field.
-            sample = with_header(sample, plan.heading, plan.heading.names)
+        await _read(visit, plan)
+    else:
+        lengths = await _infer(visit, plan, kind)
+    plan.draft.records = _records(plan)
+    definition = plan.draft.definition()
+    body = {"schema": definition, "records": plan.draft.records, "string_bytes": lengths}
+    body["string_bytes"] = {
+        name: size for name, size in lengths.items() if name in definition["properties"]
+    }
+    plan.estimate = await visit.ask("POST", "/api/schemas/estimate/", body)
+    read = {}
+    if plan.reading is not None:
+        read = {"reading": plan.reading.of_draft(plan.draft), "whole": plan.is_whole}
+    sample = b64encode(plan.head).decode() if read else plan.head.decode(errors="replace")
+    plan.preview = await look(visit, definition, sample, kind, read)
+    if plan.reading is not None:
+        plan.draft.see(plan.preview["spreads"])
+
+
+async def _read(visit: Visit, plan: Plan) -> None:
+    """Find out how a file of text is read, as far as nobody has said it.
+
+    Raises:
+        BadInput: it cannot be read.
+    """
+    reading = plan.reading = reading_of(visit.form)
+    typed = draft_of(visit.form) if any(name.startswith("field-") for name in visit.form) else None
+    if typed is not None:
+        typed.follow(visit.text("do"))
+        plan.draft = typed
+    try:
+        reading.answer = await _detect(visit, plan, reading.said)
+    except BadInput as error:
+        if reading.before is None or typed is None:
+            raise
+        # The table stays as it was, with what was wrong about the choice.
+        reading.said, wanted = said_before(visit.form), reading.wanted
+        reading.wanted = {}
+        reading.answer = await _detect(visit, plan, reading.said)
+        for number in wanted:
+            typed.rows[number].type = visit.text(f"kind-{number}")
+        plan.draft = reading.settle(typed)
+        plan.problem = in_words_of_the_page(error)
+        for number in wanted:
+            plan.draft.rows[number].errors["type"] = plan.problem.message
+    else:
+        plan.draft = reading.settle(typed)
+    if typed is None:
+        plan.draft.name = visit.text("name") or name_of(plan.file)
+    plan.sampled = reading.answer["sampled"]
+
+
+async def _detect(visit: Visit, plan: Plan, said: dict[str, Any]) -> dict[str, Any]:
+    headers = {"content-type": "application/octet-stream", "x-file-size": str(plan.size)}
+    if said:
+        headers["x-reading"] = b64encode(msgspec.json.encode(said)).decode()
+    answer = await visit.answer("POST", "/api/readings/detect/", plan.head, headers=headers)
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def _infer(visit: Visit, plan: Plan, kind: Format) -> dict[str, int]:
+    """Fields for records of JSON; typical lengths of their texts.
+
+    Raises:
+        BadInput: they cannot be read.
+    """
     answer = await visit.answer(
-        "POST",
-        "/api/schemas/infer/",
-        sample.encode(),
-        headers={"content-type": kind.media_type},
+        *("POST", "/api/schemas/infer/", plan.head), headers={"content-type": kind.media_type}
     )
     proposal = answer.json()
     plan.sampled = proposal["sampled"]
@@ -115,31 +187,22 @@ async def _work_out(visit: Visit, plan: Plan) -> None:
         plan.draft.take(proposal["schema"])
         plan.draft.name = visit.text("name") or name_of(plan.file)
     plan.draft.annotate(proposal["fields"])
-    plan.draft.records = _records(plan)
-    definition = plan.draft.definition()
-    body = {
-        "schema": definition,
-        "records": plan.draft.records,
-        "string_bytes": {
-            one["name"]: int(one["bytes"])
-            for one in proposal["fields"]
-            if one["bytes"] is not None and one["name"] in definition["properties"]
-        },
-    }
-    plan.estimate = await visit.ask("POST", "/api/schemas/estimate/", body)
-    if plan.header:
-        assert plan.heading is not None
-        sample = plan.header + plan.sample[plan.heading.length :]
-    plan.preview = await look(visit, definition, sample, kind)
+    return {one["name"]: int(one["bytes"]) for one in proposal["fields"] if one["bytes"]}
 
 
-async def look(visit: Visit, definition: Any, sample: str, kind: Format) -> dict[str, Any]:
+async def look(
+    visit: Visit, definition: Any, sample: str, kind: Format, read: Mapping[str, Any] = _AS_IT_IS
+) -> dict[str, Any]:
     """The first rows, and the cells of them that do not fit, by row and field.
+
+    Args:
+        read: the recipe that the sample is read by, and whether it is whole.
 
     Raises:
         BadInput: nothing can be read, or the columns are others.
     """
     body = {"schema": definition, "sample": sample, "format": kind.value, "rows": SHOWN_ROWS}
+    body |= read
     preview: dict[str, Any] = await visit.ask("POST", "/api/schemas/preview/", body)
     wrong: dict[int, dict[str | None, str]] = {}
     for flaw in preview["errors"]:
@@ -175,9 +238,12 @@ async def _make(visit: Visit, plan: Plan) -> Response:
             plan=None,
             made=schema,
             skip=visit.text("skip"),
-            header=plan.header,
+            reading=plan.recipe_json,
             kept="",
+            pasted="",
         )
+    if plan.recipe_json:
+        visit.desk.item((READINGS,), dict[str, str])[schema["id"]] = plan.recipe_json
     return visit.go(f"/schemas/{schema['id']}/upload/")
 
 
@@ -194,8 +260,13 @@ async def _show(visit: Visit, plan: Plan | None) -> Response:
         "made": None,
         "plan": plan,
         "types": TYPES,
-        # A page with scripts keeps the sample where it is.
-        "kept": "" if plan is None or "hx-request" in visit.request.headers else _kept(plan),
+        "charsets": CHARSETS,
+        "delimiters": DELIMITER_NAMES,
+        "date_formats": {one: one for one in DATE_FORMATS},
+        "decimals": DECIMALS,
+        # A page with scripts keeps the file's head where it is.
+        "kept": "" if plan is None or "hx-request" in visit.request.headers else _kept(visit, plan),
+        "pasted": visit.text("sample") if plan else "",
     }
     if plan is not None and plan.problem is not None:
         return visit.problem(plan.problem, "import.html", **shown)
@@ -207,57 +278,56 @@ def name_of(file: str) -> str:
 
     It is a proposal: the server sees a name only when it is stored.
     """
-    stem = re.sub(r"\.(csv|json|ndjson|jsonl)$", "", file, flags=re.IGNORECASE)
+    stem = re.sub(r"\.(csv|tsv|tab|txt|json|ndjson|jsonl)$", "", file, flags=re.IGNORECASE)
     name = re.sub(r"[\s_]+", " ", stem).strip()[:100]
     return name[:1].upper() + name[1:]
 
 
 def _records(plan: Plan) -> int:
-    """How many records the file has: as many as the sample, or in proportion to it."""
-    rows = plan.sampled if plan.sampled < SAMPLED_ROWS else _count_rows(plan.sample)
+    """How many records the file has: as many as its head, or in proportion to it."""
+    rows = plan.sampled
+    if plan.reading is None and rows >= SAMPLED_ROWS:
+        rows = _count_rows(plan.head.decode(errors="replace"))
     if plan.is_whole:
         return max(1, rows)
-    return max(1, round(plan.size / len(plan.sample.encode()) * rows))
+    return max(1, round(plan.size / len(plan.head) * rows))
 
 
 def _count_rows(sample: str) -> int:
     """How many rows a sample has of which only the first were read."""
-    begin = sample.lstrip()[:1]
-    if begin == "[":
+    if sample.lstrip()[:1] == "[":
         return max(SAMPLED_ROWS, sample.count('"data"'))
-    if begin == "{":
-        return sample.count("\n")
-    # A line break in quotes ends no row.
-    return sum(part.count("\n") for part in sample.split('"')[::2]) - 1
+    return sample.count("\n")
 
 
 def _number(typed: str) -> int:
     return int(typed) if typed.isascii() and typed.isdecimal() and len(typed) <= 15 else 0
 
 
-async def _head(pieces: AsyncIterator[bytes]) -> tuple[str, int]:
-    """The first rows of a file that comes in a form, and its size. The rest is not kept."""
+async def _head(pieces: AsyncIterator[bytes]) -> tuple[bytes, int]:
+    """The first bytes of a file that comes in a form, and its size. The rest is not kept."""
     head = bytearray()
     size = 0
     async for piece in pieces:
         size += len(piece)
         head += piece[: max(0, HEAD_BYTES - len(head))]
-    text = head.decode("utf-8-sig", errors="replace")
-    return text if size <= HEAD_BYTES else _whole_rows(text), size
+    return bytes(head), size
 
 
-def _whole_rows(text: str) -> str:
-    """Up to the last line break that is in no quotes."""
-    end = text.rfind("\n")
-    while end > 0 and text.count('"', 0, end) % 2:
-        end = text.rfind("\n", 0, end)
-    return text[: end + 1]
+def _kept(visit: Visit, plan: Plan) -> str:
+    """For the hidden member of a page without scripts, which has no other place for it."""
+    kept = plan.head[:KEPT_BYTES]
+    if plan.reading is None and len(kept) < len(plan.head):
+        kept = kept[: kept.rfind(b"\n") + 1]  # records of JSON are whole
+    return "" if visit.text("sample") else urlsafe_b64encode(kept).decode()
 
 
-def _kept(plan: Plan) -> str:
-    if len(plan.sample.encode()) <= KEPT_BYTES:
-        return plan.sample
-    return _whole_rows(plan.sample.encode()[:KEPT_BYTES].decode(errors="ignore"))
+def _decoded(text: str) -> bytes:
+    """A hidden member that this page or its script wrote; nothing, when somebody else did."""
+    try:
+        return urlsafe_b64decode(text.encode())
+    except (ValueError, UnicodeError):
+        return b""
 
 
 routes = [page("/import/", start, methods=("GET", "POST"), files=True)]

@@ -239,6 +239,13 @@ class Draft:
         if number != do and number.isdecimal() and int(number) < len(self.rows):
             self.rows[int(number)].take_values_out()
 
+    def see(self, spreads: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take over the least and the greatest number that rows have."""
+        for row in self.rows:
+            one = spreads.get(row.name, {})
+            if row.is_numeric and one.get("least") is not None:
+                row.seen = f"{one['least']} to {one['most']}"
+
     def annotate(self, proposed: Iterable[Mapping[str, Any]]) -> None:
         """Take over what a proposal says of its fields."""
         notes = {one["name"]: one for one in proposed}

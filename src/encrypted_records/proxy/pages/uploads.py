@@ -18,7 +18,7 @@ from encrypted_records.errors import BadInput, Conflict, ErsError, UploadedBefor
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.pages import columns
 from encrypted_records.proxy.pages.columns import Heading
-from encrypted_records.proxy.pages.imports import HEAD_BYTES, look
+from encrypted_records.proxy.pages.imports import HEAD_BYTES, READINGS, look
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.schema_form import Draft
 
@@ -119,7 +119,8 @@ async def _send(visit: Visit, definition: Any) -> Response:
     form = visit.sent_file
     if form is None or not form.filename:
         raise BadInput("no file was chosen", hint="choose one and try again")
-    kind = Format.of_name(form.filename)
+    readings = visit.desk.item((READINGS,), dict[str, str])
+    kind = Format.CSV if visit.id in readings else Format.of_name(form.filename)
     if kind is None:
         raise BadInput(
             "this file is not one of .csv, .json, .ndjson and .jsonl",
@@ -129,6 +130,8 @@ async def _send(visit: Visit, definition: Any) -> Response:
         "filename": form.filename[:400],
         "on_repeat": "allow" if visit.text("again") else "refuse",
     }
+    if visit.id in readings:
+        said["reading"] = readings[visit.id]  # which the import has found out
     headers = {
         "content-type": kind.media_type,
         "x-on-invalid": "skip" if visit.text("skip") else "fail",
@@ -137,7 +140,7 @@ async def _send(visit: Visit, definition: Any) -> Response:
         ),
     }
     body = form.file()
-    if kind is Format.CSV:
+    if kind is Format.CSV and visit.id not in readings:
         body = await _under_its_header(visit, body, definition)
     answer = await visit.send(
         "/api/jobs/upload/", body, params={"schema": visit.id}, headers=headers

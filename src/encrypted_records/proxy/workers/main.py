@@ -116,8 +116,8 @@ def _answer(task: messages.SampleTask) -> bytes:
             return proposal_of(sample, kind, wishes)
         case messages.DetectTask():
             return reading_of(task)
-        case messages.PreviewTask(definition, sample, kind, shown):
-            return preview_of(definition, sample, kind, shown)
+        case messages.PreviewTask(definition, sample, kind, shown, reading, whole):
+            return preview_of(definition, sample, kind, shown, reading, whole)
         case messages.EstimateTask(definition, records, string_bytes, sample, kind):
             return estimate_of(definition, records, string_bytes, sample, kind)
 

@@ -191,12 +191,15 @@ class DetectTask(Message, frozen=True):
 
 
 class PreviewTask(Message, frozen=True):
-    """Show the first rows of a sample, and check them against a definition."""
+    """Show the first rows of a sample, and check them against a definition. ``reading``: the recipe
+    that it is read by, if there is one; ``whole``: whether it is all of the file."""
 
     definition: bytes
     sample: bytes
     kind: Format
     shown: int
+    reading: bytes | None
+    whole: bool
 
 
 class EstimateTask(Message, frozen=True):

@@ -76,13 +76,23 @@ def reading_of(task: DetectTask) -> bytes:
     )
 
 
-def preview_of(definition: bytes, sample: bytes, kind: Format, shown: int) -> bytes:
+def preview_of(
+    definition: bytes,
+    sample: bytes,
+    kind: Format,
+    shown: int,
+    reading: bytes | None,
+    whole: bool,
+) -> bytes:
     """
     Raises:
         InvalidDefinition: with all errors.
         Malformed, InvalidRecords, TooLarge: as :func:`preview`.
     """
-    return msgspec.json.encode(preview(parse_definition(definition), sample, kind, shown=shown))
+    recipe = None if reading is None else read_recipe(reading)
+    parsed = parse_definition(definition)
+    found = preview(parsed, sample, kind, shown=shown, reading=recipe, whole=whole)
+    return msgspec.json.encode(found)
 
 
 def estimate_of(

@@ -1,0 +1,253 @@
+"""How a file is read, as the page of an import shows it and lets it be changed. Pure.
+
+The proxy finds a reading; each control says one thing of it that goes before what was found. All
+that was said so far travels with the form, so that a choice stays when another one is made.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from encrypted_records.errors import ErsError, ReadingRefused
+from encrypted_records.proxy.pages.schema_form import Draft, Row
+
+CHARSETS = {
+    "utf-8": "UTF-8",
+    "utf-16-le": "UTF-16",
+    "utf-16-be": "UTF-16, big-endian",
+    "cp1252": "Windows-1252, Western Europe",
+    "cp1250": "Windows-1250, Central Europe",
+    "cp1254": "Windows-1254, Turkish",
+    "mac_roman": "Mac Roman",
+    "cp1251": "Windows-1251, Cyrillic",
+    "koi8_r": "KOI8-R, Cyrillic",
+    "cp1253": "Windows-1253, Greek",
+    "cp1255": "Windows-1255, Hebrew",
+    "cp1256": "Windows-1256, Arabic",
+    "cp932": "Shift JIS, Japanese",
+    "gb18030": "GB 18030, Chinese",
+    "cp949": "Windows-949, Korean",
+    "big5": "Big5, Chinese",
+}
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+DELIMITER_NAMES = {"comma": "commas", "semicolon": "semicolons", "tab": "tabs", "pipe": "pipes |"}
+DECIMALS = {".": "a point: 1234.5", ",": "a comma: 1234,5"}
+DATE_FORMATS = (
+    *("yyyy-mm-dd", "yyyy/mm/dd", "yyyy.mm.dd", "yyyymmdd"),
+    *("dd.mm.yyyy", "dd/mm/yyyy", "dd-mm-yyyy", "mm/dd/yyyy", "mm-dd-yyyy", "mm.dd.yyyy"),
+    *("dd-mon-yyyy", "dd mon yyyy", "ddmonyyyy"),
+    *("dd.mm.yy", "dd/mm/yy", "mm/dd/yy", "dd-mm-yy", "mm-dd-yy", "yy-mm-dd", "dd-mon-yy"),
+)
+#: The type of a reading's column, by that of the field which it goes into.
+_TYPES = {"integer": "number", "number": "number", "date": "date", "time": "time"}
+_TYPES |= {"date-time": "date-time", "boolean": "boolean"}
+#: Members of a column that a recipe leaves out.
+_PLAIN = {"type": "text", "format": "", "decimal": ".", "true": "", "false": ""}
+#: Of whole files; a change of them makes other columns.
+_OF_COLUMNS = ("encoding", "delimiter", "header_row")
+#: What an option is called on this page.
+_CONTROLS = {
+    "--delimiter": "“Cells are divided by”, above",
+    "--encoding": "“Letters”, above:",
+    "--null": "“Also empty” below it,",
+}
+_FLAG = re.compile("|".join(_CONTROLS))
+
+
+@dataclass
+class FileReading:
+    """``said`` is what somebody has chosen; ``answer`` what the proxy has found with that, None
+    where it could not. ``wanted`` are types that were just chosen, by the number of their row."""
+
+    said: dict[str, Any] = field(default_factory=dict)
+    answer: dict[str, Any] | None = None
+    before: dict[str, Any] | None = None
+    wanted: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        return {} if self.answer is None else self.answer["reading"]
+
+    @property
+    def said_json(self) -> str:
+        return msgspec.json.encode(self.said).decode()
+
+    @property
+    def recipe_json(self) -> str:
+        return msgspec.json.encode(self.recipe).decode() if self.answer else ""
+
+    @property
+    def delimiter(self) -> str:
+        mark = self.recipe.get("delimiter", self.said.get("delimiter", ""))
+        return next((name for name, one in DELIMITERS.items() if one == mark), "")
+
+    @property
+    def encoding(self) -> str:
+        return str(self.recipe.get("encoding", self.said.get("encoding", "")))
+
+    @property
+    def header_row(self) -> str:
+        return str(self.recipe.get("header_row", self.said.get("header_row", "")))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether there are times of which nobody says the zone, or somebody has."""
+        columns = self.recipe.get("columns", [])
+        return "time_zone" in self.said or any(one.get("type") == "local" for one in columns)
+
+    def columns(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Each column of the recipe, with members that it leaves out, and what was found of it."""
+        if self.answer is None:
+            return []
+        columns = [{**_PLAIN, **one} for one in self.recipe["columns"]]
+        return list(zip(columns, self.answer["fields"], strict=True))
+
+    def of_draft(self, draft: Draft) -> dict[str, Any]:
+        """The recipe under the names that the fields have by now; what is left out has none."""
+        columns = [
+            {**column, "name": None if row.left_out else row.name or None}
+            for column, row in zip(self.recipe["columns"], draft.rows, strict=True)
+        ]
+        return {**self.recipe, "columns": columns}
+
+    def settle(self, typed: Draft | None) -> Draft:
+        """The fields for what was found: those that were typed, where their columns are read as
+        before."""
+        assert self.answer is not None
+        made = Draft()
+        made.take(self.answer["schema"])
+        made.annotate(self.answer["fields"])
+        now = self.recipe["columns"]
+        old = [] if self.before is None else self.before["columns"]
+        if typed is None or len(typed.rows) != len(now) or _sources(old) != _sources(now):
+            return made
+        for number, (row, proposed) in enumerate(zip(typed.rows, made.rows, strict=True)):
+            wanted = self.wanted.get(number)
+            if old[number] != now[number]:
+                _replace(row, proposed)
+                if wanted in ("integer", "number") and row.type in ("integer", "number"):
+                    _become(row, wanted)
+            elif wanted is not None:
+                _become(row, wanted)
+            row.note = proposed.note
+        typed.rest = made.rest | typed.rest
+        return typed
+
+
+def _become(row: Row, kind: str) -> None:
+    if row.type != kind or not row.minimum:
+        row.type, row.minimum, row.maximum, row.precision = kind, "", "", ""
+    row.settle()
+
+
+def _replace(row: Row, by: Row) -> None:
+    """All of a field but what somebody has chosen beside its type."""
+    row.type, row.minimum, row.maximum, row.precision = (
+        by.type,
+        by.minimum,
+        by.maximum,
+        by.precision,
+    )
+    row.more, row.seen, row.errors = by.more, by.seen, {}
+
+
+def _sources(columns: list[dict[str, Any]]) -> list[str]:
+    return [one["source"] for one in columns]
+
+
+def reading_of(form: Mapping[str, str]) -> FileReading:
+    """What the form says; what was said before holds until it says something else."""
+    before = _object(form.get("reading", ""))
+    said = _object(form.get("said", "")) or {}
+    reading = FileReading(copy.deepcopy(said), None, before)
+    known = before or {}
+    new = dict(_of_file(form, known))
+    others = any(name in new and new[name] != known.get(name) for name in _OF_COLUMNS)
+    if others:
+        reading.said.pop("columns", None)
+    for name, value in new.items():
+        if value is None:
+            reading.said.pop(name, None)
+        elif value != known.get(name):
+            reading.said[name] = value
+    for number, column in enumerate([] if others else known.get("columns", [])):
+        own = dict(_of_column(form, number, column, reading))
+        if own:
+            columns = reading.said.setdefault("columns", {})
+            columns[column["name"]] = {**_kept(columns.get(column["name"], {}), own), **own}
+    return reading
+
+
+def said_before(form: Mapping[str, str]) -> dict[str, Any]:
+    """What was said before this form was."""
+    return _object(form.get("said", "")) or {}
+
+
+def _kept(before: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """What was said of a column before; of another type nothing of it holds."""
+    return {} if "type" in own and own["type"] != before.get("type") else before
+
+
+def _of_file(form: Mapping[str, str], known: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    said: list[tuple[str, Any]] = []
+    if form.get("encoding") in CHARSETS:
+        said.append(("encoding", form["encoding"]))
+    if form.get("delimiter") in DELIMITERS:
+        said.append(("delimiter", DELIMITERS[form["delimiter"]]))
+    for name in ("header_row", "below"):
+        typed = form.get(name, "").strip()
+        if typed.isascii() and typed.isdecimal() and len(typed) < 5:
+            said.append((name, int(typed)))
+    if "time_zone" in form:
+        said.append(("time_zone", form["time_zone"].strip() or None))
+    return said
+
+
+def _of_column(
+    form: Mapping[str, str], number: int, column: Mapping[str, Any], reading: FileReading
+) -> list[tuple[str, Any]]:
+    said: list[tuple[str, Any]] = []
+    kind = form.get(f"type-{number}", "").strip()
+    is_new = kind != form.get(f"kind-{number}", kind)
+    if is_new:
+        reading.wanted[number] = kind
+        said.append(("type", _TYPES.get(kind, "text")))
+        if kind == "boolean":
+            words = [one for one in form.get(f"two-{number}", "").split("\n") if one]
+            if len(words) == 2:
+                said += [("false", words[0]), ("true", words[1])]
+    for name in ("format", "decimal", "true", "false"):
+        typed = form.get(f"{name}-{number}", "").strip()
+        if typed and typed != column.get(name, "." if name == "decimal" else "") and not is_new:
+            said.append((name, typed))
+    if said and said[0][0] in ("true", "false"):
+        # Of two words both are meant, also where only one was changed.
+        said = [(name, form.get(f"{name}-{number}", "").strip()) for name in ("true", "false")]
+    if word := form.get(f"null-{number}", "").strip():
+        said.append(("null", [*column.get("null", []), word]))
+    return said
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """A hidden member that this page wrote; None, when somebody else did."""
+    try:
+        value = msgspec.json.decode(text.encode() or b"null")
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def in_words_of_the_page(error: ErsError) -> ErsError:
+    """What keeps a file from being read, with the control that changes it."""
+    if error.reason != "reading":
+        return error
+    hint = _FLAG.sub(lambda flag: _CONTROLS[flag[0]], error.hint)
+    if "ers " in hint or "--" in hint:
+        hint = "if it is JSON, give its name the ending .json" if "JSON" in error.message else ""
+    return ReadingRefused(error.message, hint=hint, flaws=error.flaws)
