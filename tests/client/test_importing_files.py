@@ -160,7 +160,7 @@ def test_refusals_speak_of_what_a_program_gives(dataset: Dataset, tmp_path: Path
     path = written(tmp_path, "a;b\n1;2\nx;3\n")
     with pytest.raises(ReadingRefused) as caught:
         dataset.import_file(path, reading={"columns": {"a": {"type": "number"}}})
-    assert 'reading={"null": ...}' in caught.value.hint
+    assert 'reading={"columns": ...}' in caught.value.hint
     assert "--" not in caught.value.hint
     with pytest.raises(InvalidRecords, match="no column c"):
         dataset.import_file(path, reading={"columns": {"c": {"type": "number"}}})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,6 @@ _ASKED = {
     "null": ("several words may stand for nothing", '"null": ["..."]'),
 }
 _OTHER = ("reads in several ways", '"type": "text"')
-_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 
 
 class FieldReading(msgspec.Struct, frozen=True):
@@ -117,6 +115,7 @@ def _require_sure(found: FileReading) -> None:
 
 def in_words_of_python(error: ReadingRefused) -> ReadingRefused:
     """What keeps a file from being read, with what a program gives instead of an option."""
-    hint = _FLAG.sub(lambda flag: f'reading={{"{flag[1].replace("-", "_")}": ...}}', error.hint)
-    hint = "" if "ers " in hint else hint
+    members = [(flaw.pointer or "").strip("/") for flaw in error.flaws]
+    said = [f'reading={{"{member}": ...}}' for member in members if member]
+    hint = "; ".join([*filter(None, [error.hint]), *said])
     return explain(ReadingRefused(error.message, flaws=error.flaws, hint=hint))

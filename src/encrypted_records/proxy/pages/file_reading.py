@@ -7,7 +7,6 @@ that was said so far travels with the form, so that a choice stays when another 
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,13 +50,13 @@ _TYPES |= {"date-time": "date-time", "boolean": "boolean"}
 _PLAIN = {"type": "text", "format": "", "decimal": ".", "true": "", "false": ""}
 #: Of whole files; a change of them makes other columns.
 _OF_COLUMNS = ("encoding", "delimiter", "header_row")
-#: What an option is called on this page.
+#: Where this page lets members of what can be said be said.
 _CONTROLS = {
-    "--delimiter": "“Cells are divided by”, above",
-    "--encoding": "“Letters”, above:",
-    "--null": "“Also empty” below it,",
+    "delimiter": "choose above how cells are divided",
+    "encoding": "choose the letters above",
+    "header_row": "say above in which row the names are",
+    "columns": "say which word stands for nothing, or leave the column as it is",
 }
-_FLAG = re.compile("|".join(_CONTROLS))
 
 
 @dataclass
@@ -247,7 +246,8 @@ def in_words_of_the_page(error: ErsError) -> ErsError:
     """What keeps a file from being read, with the control that changes it."""
     if error.reason != "reading":
         return error
-    hint = _FLAG.sub(lambda flag: _CONTROLS[flag[0]], error.hint)
-    if "ers " in hint or "--" in hint:
-        hint = "if it is JSON, give its name the ending .json" if "JSON" in error.message else ""
-    return ReadingRefused(error.message, hint=hint, flaws=error.flaws)
+    members = [(flaw.pointer or "").strip("/") for flaw in error.flaws]
+    hints = [_CONTROLS[one] for one in members if one in _CONTROLS] or [error.hint]
+    if "JSON" in error.message:
+        hints = ["give its name the ending .json"]
+    return ReadingRefused(error.message, hint="; ".join(hints))
