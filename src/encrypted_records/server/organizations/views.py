@@ -7,7 +7,7 @@ may leave.
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from typing import Any, cast
 
 from django.db import transaction
@@ -198,7 +198,7 @@ class AuditLog(generics.ListAPIView[AuditEntry]):
         parameters=[
             OpenApiParameter("action", str, enum=list(Action)),
             OpenApiParameter("without", str, enum=list(Action)),
-            OpenApiParameter("user", str),
+            OpenApiParameter("user", {"type": "string", "pattern": f"^{ids.PATTERN}$"}),
             OpenApiParameter("until", OpenApiTypes.DATE),
         ]
     )
@@ -218,7 +218,7 @@ class AuditLog(generics.ListAPIView[AuditEntry]):
         if "user" in query:
             entries = entries.filter(user=_identifier(query["user"]))
         if "until" in query:
-            entries = entries.filter(created__lt=_end_of_day(query["until"]))
+            entries = entries.filter(created__lte=_end_of_day(query["until"]))
         return entries
 
 
@@ -236,10 +236,10 @@ def _identifier(text: str) -> str:
 
 
 def _end_of_day(text: str) -> datetime:
-    """When the day is over, in UTC."""
+    """The last moment of the day, in UTC."""
     try:
-        return datetime.combine(date.fromisoformat(text), time(), UTC) + timedelta(days=1)
-    except (ValueError, OverflowError):
+        return datetime.combine(date.fromisoformat(text), time.max, UTC)
+    except ValueError:
         raise _invalid("until", "expected a day, such as 2026-01-31") from None
 
 
