@@ -6,7 +6,6 @@ may leave.
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, date, datetime, time
 from typing import Any, cast
 
@@ -20,7 +19,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from encrypted_records.errors import BadInput, Flaw
+from encrypted_records.errors import BadInput, Flaw, Malformed
 from encrypted_records.model import ids
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import limits
@@ -230,8 +229,10 @@ def _known(name: str, action: str) -> Action:
 
 
 def _identifier(text: str) -> str:
-    if not re.fullmatch(ids.PATTERN, text):
-        raise _invalid("user", "expected an identifier of a user")
+    try:
+        ids.from_text(text)
+    except Malformed:
+        raise _invalid("user", "expected an identifier of a user") from None
     return text
 
 
