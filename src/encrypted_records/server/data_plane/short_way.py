@@ -39,8 +39,8 @@ _READS = {
     "pages": ("POST", reads.answer_pages, "POST, OPTIONS"),
     "rows": ("POST", reads.answer_rows, "POST, OPTIONS"),
 }
-#: What a request is refused for, and a database that fails. Anything else is a mistake of ours,
-#: which the other way would hide: it leaves as one.
+#: Reasons to refuse a request, and a database that fails. Anything else is a mistake of ours, which
+#: the other way would hide: it leaves as one.
 _REFUSED = (ErsError, DatabaseError, SuspiciousOperation, UnreadablePostError)
 #: What the middleware that is passed over puts into every answer.
 _HEADERS = {

@@ -78,7 +78,7 @@ class Schema(models.Model):
     created = models.DateTimeField(default=timezone.now, editable=False)
     modified = models.DateTimeField(auto_now=True)
 
-    # The state of its data; only records.commits changes these.
+    # The state of its data; only commits.commits changes these.
     version = models.BigIntegerField(default=0)
     key_id = models.BinaryField(max_length=8, null=True)
     key_version = models.BigIntegerField(null=True)
