@@ -183,12 +183,12 @@ async def register(visit: Visit) -> Response:
 
 
 def _where_mail_lies(answer: Any) -> list[str]:
-    """What a page says where the server has no mail server."""
+    """Words of a page for where the server has no mail server."""
     if not isinstance(answer, dict) or answer.get("mail") != "folder":
         return []
     return [
         "No mail server is set up, so the message is a file: in the folder mail of the server's"
-        " data. The terminal in which the server was started shows its link.",
+        " data. Where the server was started in a terminal, that shows the link as well.",
     ]
 
 
