@@ -191,6 +191,24 @@ def test_what_is_said_goes_before_what_is_kept_and_the_rest_stays() -> None:
     assert records(found.recipe, text.encode())[0]["revenue"] == "1234.50"
 
 
+def test_a_form_that_is_said_of_all_columns_goes_before_that_of_the_kept_reading() -> None:
+    numbers, days = "id;Preis\n1;1.234\n2;2.500\n", "id,day\n1,01/02/2025\n2,03/04/2025\n"
+    commas = kept("id;Preis\n1;1.234,50\n2;2.000,25\n")
+    for columns in ({}, {"Preis": {"null": ["k.A."]}}):
+        found, differences = again(numbers, commas, decimal=".", columns=columns)
+        assert differences == []
+        assert records(found.recipe, numbers.encode())[0]["Preis"] == "1.234"
+    european = kept("id,day\n1,25/12/2024\n2,13/01/2025\n")
+    found, differences = again(days, european, format="mm/dd/yyyy")
+    assert differences == []
+    assert records(found.recipe, days.encode())[0]["day"] == "2025-01-02"
+
+
+def test_a_column_that_the_file_does_not_have_is_refused_where_something_is_said_of_it() -> None:
+    with pytest.raises(ErsError, match="no column Nmae"):
+        again(JANUARY, columns={"Nmae": {"leave_out": True}})
+
+
 @pytest.mark.parametrize("body", [b"%PDF-1.7", b"<html><body>log in</body></html>", b""])
 def test_another_kind_of_file_is_refused_by_name(body: bytes) -> None:
     with pytest.raises(ErsError):

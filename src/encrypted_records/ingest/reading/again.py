@@ -20,7 +20,13 @@ from encrypted_records.ingest.reading.columns import Decided
 from encrypted_records.ingest.reading.detect import Found, Wanted, detect, dialect_of, text_of
 from encrypted_records.ingest.reading.dialect import rows_of
 from encrypted_records.ingest.reading.recipe import Column, Recipe, read_recipe, reader_of
-from encrypted_records.ingest.reading.said import NOTHING_OF_COLUMN, Said, follow
+from encrypted_records.ingest.reading.said import (
+    NOTHING_OF_COLUMN,
+    Said,
+    SaidOfColumn,
+    follow,
+    require_columns,
+)
 
 #: Names stand in one of so many rows, within so many characters.
 _HEAD_ROWS = 1000
@@ -53,7 +59,8 @@ def read_again(
         sample: the file's first bytes; all of it if ``whole``.
 
     Raises:
-        InvalidRecords: ``reading``; the file cannot be read.
+        InvalidRecords: ``reading``; the file cannot be read, or has no column of which something is
+            said.
         TooLarge: a quote does not close.
     """
     differences: list[Difference] = []
@@ -67,6 +74,7 @@ def read_again(
         detail = f"row {found.recipe.header_row} looks like names, and the file before had none"
         differences.append(Difference("names", detail, say={"header_row": 0}))
         found = detect(sample, whole=whole, wanted=replace(wanted, header_row=0))
+    require_columns(found, said)
     columns = list(_columns(found, kept, said, differences))
     below = _below(found, kept, said, differences)
     if found.short and not kept.short_rows:
@@ -87,9 +95,12 @@ def read_again(
         round=said.round or kept.round,
         columns=columns,
     )
+    names = [one.column.name or "" for one in found.decided]
+    own = {name: _said_of(column, name, said) for column, name in zip(columns, names, strict=True)}
+    told = msgspec.structs.replace(said, columns=own)
     decided = [
-        follow(Decided(column), said, one.column.name or "", list(cells))
-        for column, one, cells in zip(columns, found.decided, found.cells, strict=True)
+        follow(Decided(column), told, name, list(cells))
+        for column, name, cells in zip(columns, names, found.cells, strict=True)
     ]
     recipe = msgspec.structs.replace(recipe, columns=[one.column for one in decided])
     recipe = read_recipe(msgspec.json.encode(recipe))
@@ -97,6 +108,19 @@ def read_again(
         difference = _differs(column, one, recipe, list(cells))
         differences += [difference] if difference else []
     return replace(found, recipe=recipe, decided=decided, guessed=()), differences
+
+
+def _said_of(column: Column, name: str, said: Said) -> SaidOfColumn:
+    """What is said of a column of the kept reading; of numbers and days of which no form is said,
+    that of all columns goes before the kept one."""
+    own = said.columns.get(name, NOTHING_OF_COLUMN)
+    if own.type or own.format or own.decimal or own.true or own.false:
+        return own
+    if column.type == "number" and said.decimal not in (None, column.decimal):
+        return msgspec.structs.replace(own, decimal=said.decimal)
+    if column.type in ("date", "date-time", "local") and said.format not in (None, column.format):
+        return msgspec.structs.replace(own, format=said.format)
+    return own
 
 
 def _rows(count: int) -> str:

@@ -85,10 +85,7 @@ def detect_as(sample: bytes, said: Said, *, whole: bool, texts: Collection[str] 
     """
     wanted = Wanted(said.encoding, said.delimiter, said.header_row, said.below)
     found = detect(sample, whole=whole, wanted=wanted)
-    names = [column.name or "" for column in found.recipe.columns]
-    for name in said.columns:
-        if name not in names:
-            raise refused(f"the file has no column {name}", f"it has: {', '.join(names[:20])}")
+    require_columns(found, said)
     recipe = msgspec.structs.replace(found.recipe, time_zone=said.time_zone, round=said.round)
     columns = [
         Decided(Column(one.column.source, one.column.name)) if one.column.name in texts else one
@@ -103,6 +100,17 @@ def detect_as(sample: bytes, said: Said, *, whole: bool, texts: Collection[str] 
     for one, cells in zip(decided, found.cells, strict=True):
         _require_all(one.column, recipe, list(cells))
     return replace(found, recipe=recipe, decided=decided)
+
+
+def require_columns(found: Found, said: Said) -> None:
+    """
+    Raises:
+        InvalidRecords: ``reading``; something is said of a column that the file does not have.
+    """
+    names = [column.name or "" for column in found.recipe.columns]
+    for name in said.columns:
+        if name not in names:
+            raise refused(f"the file has no column {name}", f"it has: {', '.join(names[:20])}")
 
 
 def follow(one: Decided, said: Said, name: str, cells: Sequence[str]) -> Decided:
