@@ -209,6 +209,15 @@ def test_a_column_that_the_file_does_not_have_is_refused_where_something_is_said
         again(JANUARY, columns={"Nmae": {"leave_out": True}})
 
 
+def test_letters_that_speak_for_another_charset_are_asked_about() -> None:
+    guessed = kept(JANUARY.encode("cp1252"))
+    _, differences = again(JANUARY.encode("mac_roman"), guessed)
+    assert [(one.kind, one.say) for one in differences] == [("encoding", {"encoding": "mac_roman"})]
+    # A bullet is no letter of its languages, and of no other one's either.
+    found, differences = again(JANUARY.replace("Grün", "Grün •").encode("cp1252"), guessed)
+    assert (differences, found.recipe.encoding) == ([], "cp1252")
+
+
 @pytest.mark.parametrize("body", [b"%PDF-1.7", b"<html><body>log in</body></html>", b""])
 def test_another_kind_of_file_is_refused_by_name(body: bytes) -> None:
     with pytest.raises(ErsError):

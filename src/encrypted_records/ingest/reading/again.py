@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from encrypted_records.ingest.reading.charset import find_charset, refused
+from encrypted_records.ingest.reading.charset import find_charset, is_likely, refused
 from encrypted_records.ingest.reading.columns import Decided
 from encrypted_records.ingest.reading.detect import Found, Wanted, detect, dialect_of, text_of
 from encrypted_records.ingest.reading.dialect import rows_of
@@ -137,7 +137,7 @@ def _encoding(sample: bytes, kept: Recipe, differences: list[Difference], *, who
         detail = f"the charset is {found.name}, where it was {kept.encoding}"
         differences.append(Difference("encoding", detail, taken=True))
         return found.name
-    if kept.encoding not in _UNICODE:
+    if kept.encoding not in _UNICODE and is_likely(kept.encoding, sample, found.name):
         try:
             sample[: len(sample) if whole else -4].decode(kept.encoding)
         except UnicodeDecodeError:

@@ -115,6 +115,12 @@ def _legacy(sample: bytes, line: int) -> Charset:
     return Charset(best, guessed=True, words=words)
 
 
+def is_likely(name: str, sample: bytes, guess: str) -> bool:
+    """Whether letters beyond ASCII are as a legacy charset's languages have them, or no worse than
+    in the charset that was guessed."""
+    return _score(name, sample) >= min(_score(guess, sample), _GOOD)
+
+
 def _score(name: str, sample: bytes) -> float:
     """From 0 to 1: how many of the letters beyond ASCII are as that charset's languages have
     them; less than 0 where a byte stands for nothing."""
