@@ -174,6 +174,11 @@ def test_what_stood_below_the_table_is_counted_anew_and_never_cuts_a_row_off() -
     found, differences = again(JANUARY, recipe)
     assert (found.recipe.below, kinds(differences, taken=True)) == (0, ["below"])
     assert len(records(found.recipe, JANUARY.encode())) == 3
+    more = lines(*ROWS, "Alle Angaben ohne Gewähr und Garantie", "Stand: Februar")
+    _, differences = again(more, recipe)
+    assert [(one.kind, one.taken, one.say) for one in differences] == [
+        ("below", False, {"below": 2})
+    ]
     _, differences = read_again(JANUARY.encode(), recipe, NOTHING, whole=False)
     assert kinds(differences, taken=False) == ["below"]
 

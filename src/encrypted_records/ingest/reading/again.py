@@ -249,7 +249,7 @@ def _below(found: Found, kept: Recipe, said: Said, differences: list[Difference]
         return kept.below
     if count != kept.below:
         detail = f"{_rows(count)} below the table, before {_rows(kept.below)}"
-        taken = bool(kept.below)
+        taken = count < kept.below
         differences.append(Difference("below", detail, taken, say={"below": count}))
     return count
 
