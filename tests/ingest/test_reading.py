@@ -280,11 +280,14 @@ def test_a_cell_that_does_not_read_is_named_by_row_and_field_and_not_repeated() 
     assert "secret" not in repr(flaws)
 
 
-def test_columns_in_another_order_are_taken_and_others_are_refused_by_name() -> None:
+def test_columns_in_another_order_are_taken_and_others_are_refused_by_number() -> None:
+    """A job keeps why it failed, and a row that is taken for names has cells of a record."""
     recipe = csv("1,5", "2,5").recipe
     assert records(recipe, b"y;x\n1;7,25\n") == [{"y": "1", "x": "7.25"}]
-    with pytest.raises(InvalidRecords, match="missing: 'x'; new: 'z'"):
-        read_head(b"z;y\n1;2\n", recipe, final=True)
+    with pytest.raises(InvalidRecords) as failed:
+        read_head(b"secret;y\n1;2\n", recipe, final=True)
+    assert "missing of the reading: 1; new in the file: 1" in failed.value.message
+    assert "secret" not in failed.value.message
 
 
 def test_a_recipe_is_a_value_that_holds_nothing_else() -> None:

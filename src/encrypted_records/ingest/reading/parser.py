@@ -148,18 +148,19 @@ def _match(names: Sequence[str], recipe: Recipe) -> tuple[int, ...]:
     for at, column in enumerate(recipe.columns):
         places.setdefault(column.source, []).append(at)
     order: list[int] = []
-    new: list[str] = []
+    new: list[int] = []
     padded = [*names, *[""] * (len(recipe.columns) - len(names))]
-    for name in padded:
+    for number, name in enumerate(padded, 1):
         if places.get(name):
             order.append(places[name].pop(0))
         else:
-            new.append(name)
-    missing = [name for name, left in places.items() for _ in left]
+            new.append(number)
+    missing = sorted(at + 1 for left in places.values() for at in left)
     if new or missing:
+        # By number: names may be cells, and a job keeps why it failed.
         said = [
-            f"{what}: {', '.join(repr(one) for one in those[:20])}"
-            for what, those in (("missing", missing), ("new", new))
+            f"{what}: {', '.join(map(str, those[:20]))}"
+            for what, those in (("missing of the reading", missing), ("new in the file", new))
             if those
         ]
         raise refused(
