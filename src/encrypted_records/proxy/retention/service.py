@@ -157,7 +157,14 @@ class Retainer:
 
     async def _run(self, caller: Holder, schema: bytes, *, clock_is_right: bool) -> Due:
         state = await self._schemas.refresh(caller, schema)
-        rule = None if state.ledger.definition is None else state.ledger.definition.retention
+        if state.ledger.definition is None:
+            raise Conflict(
+                "nothing was ever stored in this schema: the retention of its definition holds from"
+                " the first record on",
+                code="no_retention",
+                hint="store a record first",
+            )
+        rule = state.ledger.definition.retention
         if rule is None:
             raise no_retention()
         async with state.lock:
