@@ -36,13 +36,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", help="of tests/simulation: the seeds to run, such as 1234 or 0-99")
 
 
-#: Bytes of memory that one more process with its services and a browser may take.
+#: Bytes of memory that one more process with its services and a browser may take: an estimate.
 WORKER_BYTES = 3 << 30
+#: Where a container shows what its own limit is (cgroup v2).
+CGROUP = Path("/sys/fs/cgroup")
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
-    """One more than there are processors, where memory allows: tests wait for services and pages
-    for a third of their time. None leaves it to xdist, as a number in its own variable does."""
+    """One more than there are processors, where memory allows: tests wait for services and pages,
+    by an estimate for a third of their time. None leaves it to xdist, as a number in its own
+    variable does."""
     processors = os.cpu_count()
     if processors is None or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
@@ -50,14 +53,24 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 def _available() -> int:
-    """Bytes of memory that can be had: what the system keeps of files meanwhile is counted, which
-    is most of it once the environment is made. 0 where nothing tells."""
+    """Bytes of memory that can be had, of the machine and within a container's limit. Memory that
+    files are kept in meanwhile is counted: making the environment fills it. 0 where nothing tells.
+    """
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return 0
-    told = dict(line.split(":") for line in lines)
-    return int(told["MemAvailable"].split()[0]) << 10
+    free = int(dict(line.split(":") for line in lines)["MemAvailable"].split()[0]) << 10
+    try:
+        limit, used = ((CGROUP / f"memory.{name}").read_text() for name in ("max", "current"))
+        lines = (CGROUP / "memory.stat").read_text().splitlines()
+    except OSError:
+        return free
+    if limit.strip() == "max":
+        return free
+    kept = dict(line.split() for line in lines)
+    of_files = int(kept["active_file"]) + int(kept["inactive_file"])
+    return min(free, int(limit) - int(used) + of_files)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
