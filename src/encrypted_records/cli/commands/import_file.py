@@ -24,6 +24,7 @@ from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import confirm, format_count, warn
 from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.resources import Resource
+from encrypted_records.client.proxy.uploads import HEAD_BYTES
 from encrypted_records.errors import (
     BadInput,
     InvalidSetting,
@@ -33,8 +34,6 @@ from encrypted_records.errors import (
 from encrypted_records.model import json_text
 from encrypted_records.model.media_types import Format
 
-#: What is sent of a file to find out how it is read.
-HEAD_BYTES = 8 << 20
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 _DELIMITERS |= {mark: mark for mark in ",;\t|"}
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
