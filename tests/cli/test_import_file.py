@@ -60,7 +60,10 @@ def test_a_file_of_a_spreadsheet_is_shown_and_stored_with_every_value(
 
 @pytest.mark.parametrize(
     "options",
-    [["people.parquet", "--tight"], ["a.arrow", "--decimal", ","], ["a.csv", "--key", "a"]],
+    [
+        *(["people.parquet", "--tight"], ["a.arrow", "--decimal", ","], ["a.csv", "--key", "a"]),
+        *(["a.arrow", "--reading", "none"], ["people.parquet", "--schema", "people"]),
+    ],
 )
 def test_options_of_another_kind_of_source_are_refused(ers: Ers, options: list[str]) -> None:
     assert ers("import", *options).code == 2
@@ -307,6 +310,19 @@ def test_the_next_file_is_read_as_the_one_before_and_another_form_is_refused_wit
     said = ers("import", march, "--schema", schema)
     assert (said.code, "stored this file" in said.err) == (4, True), said.err
     assert len(stored(ers, schema)) == 6
+
+
+def test_the_reading_of_a_file_is_kept_where_some_of_its_rows_do_not_fit(
+    ers: Ers, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_file, "HEAD_BYTES", 4096)
+    path = tmp_path / "late.csv"
+    rows = [f"{at},5;{'x' * 80}" for at in range(100)]
+    path.write_text("\n".join(["n;text", *rows, "A17;y"]) + "\n")
+    said = ers("import", path, "--dataset", dataset, "--yes", "--skip-invalid")
+    assert (said.code, len(stored(ers, f"{dataset}/late"))) == (6, 100)
+    kept = json.loads(ers.done("schema", "get", f"{dataset}/late", "--reading").out)
+    assert kept["columns"][0]["decimal"] == ","
 
 
 def test_a_reading_can_be_given_as_a_file_and_left_aside(

@@ -107,7 +107,9 @@ async def import_(
             yes=yes,
             skip_invalid=skip_invalid,
         )
-    if reading.as_json() or schema or reading.keep or asked.tight or asked.enum:
+    if schema or reading.keep or not reading.uses_kept:
+        raise InvalidSetting("--schema, --reading and --keep are for files of CSV")
+    if reading.as_json() or asked.tight or asked.enum:
         raise InvalidSetting(
             "columns of PostgreSQL, Parquet and Arrow have types of their own",
             hint="--unique and --required can be added",

@@ -288,7 +288,7 @@ async def import_file(
         job = error.job_id
     code = await finish(session, job, output)
     await tell_reading(session, job)
-    if not code:
+    if await _is_stored(session, job):
         await session.client.keep_reading(made["id"], found["reading"])
         path = await session.names.path_of_schema(made)
         warn(f"The reading is kept; the next file: ers import FILE --schema {shlex.quote(path)}")
@@ -332,10 +332,16 @@ async def _import_again(
         job = error.job_id
     code = await finish(session, job, output)
     await tell_reading(session, job)
-    if not code and (reading.keep or (reading.uses_kept and not found["kept"])):
+    keeps = reading.keep or (reading.uses_kept and not found["kept"])
+    if keeps and await _is_stored(session, job):
         await session.client.keep_reading(schema["id"], found["reading"])
         warn("The reading is kept for the next files.")
     return code
+
+
+async def _is_stored(session: CommandSession, job: str) -> bool:
+    """Whether the rows of a job are stored, all or all that fit."""
+    return (await session.client.job(job)).status == "completed"
 
 
 def _source(file: LocalFile) -> Source:
