@@ -95,6 +95,10 @@ def test_a_reading_that_does_not_fit_the_schema_is_not_kept(store: Store) -> Non
     for wrong in refused:
         answer = store.proxy("PUT", path, wrong)
         assert (answer.status, answer.json()["code"]) == (400, "reading"), wrong
+    headers = {device_secret.DEVICE_HEADER: store.device.text, "Content-Type": "text/plain"}
+    url = f"{store.service.proxy_url}{path}"
+    answer = call("PUT", url, b"{}", auth=store.account.auth, headers=headers)
+    assert (answer.status, answer.json()["code"]) == (415, "unsupported_media_type")
     assert store.proxy("GET", path).status == 404
 
 

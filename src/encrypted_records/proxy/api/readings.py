@@ -31,7 +31,7 @@ from encrypted_records.proxy.api.json_schema import (
     parameter,
 )
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path, only, schema_asked
-from encrypted_records.proxy.http.bodies import read_body, while_wanted
+from encrypted_records.proxy.http.bodies import read_body, read_json, while_wanted
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.saved_questions import no_reading
 from encrypted_records.proxy.services import services_of
@@ -140,7 +140,7 @@ async def keep_reading(request: Request) -> Response:
     services = services_of(request)
     holder = await services.holder(request)
     only(request, set())
-    recipe = read_recipe(await read_body(request))
+    recipe = read_recipe(await read_json(request))
     schema = id_in_path(request)
     state = await services.schemas.load(holder, schema)
     check_fields(recipe, list(state.definition.fields), sorted(state.definition.required))
