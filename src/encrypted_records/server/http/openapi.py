@@ -39,7 +39,12 @@ _TAKING_CREDENTIALS = (
 #: The least values of query parameters.
 _LEAST = {"limit": 1, "offset": 0}
 #: Query parameters that name something, and where that is.
-_NAMING = {"organization": "organizations", "dataset": "datasets", "schema": "schemas"}
+_NAMING = {
+    "organization": "organizations",
+    "dataset": "datasets",
+    "schema": "schemas",
+    "user": "users",
+}
 _METHODS = ("get", "put", "post", "delete", "patch")
 
 #: For view sets: their path parameter is an identifier.

@@ -19,12 +19,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from encrypted_records.errors import BadInput, Flaw, Malformed
-from encrypted_records.model import ids
+from encrypted_records.errors import BadInput, Flaw
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.api_tokens import READS, READS_ALL
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.db.fields import identifier
 from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
 from encrypted_records.server.organizations import answers, audit, members
 from encrypted_records.server.organizations.audit import Action
@@ -197,7 +197,7 @@ class AuditLog(generics.ListAPIView[AuditEntry]):
         parameters=[
             OpenApiParameter("action", str, enum=list(Action)),
             OpenApiParameter("without", str, enum=list(Action)),
-            OpenApiParameter("user", {"type": "string", "pattern": f"^{ids.PATTERN}$"}),
+            OpenApiParameter("user", str),
             OpenApiParameter("until", OpenApiTypes.DATE),
         ]
     )
@@ -215,7 +215,8 @@ class AuditLog(generics.ListAPIView[AuditEntry]):
         if "without" in query:
             entries = entries.exclude(action=_known("without", query["without"]))
         if "user" in query:
-            entries = entries.filter(user=_identifier(query["user"]))
+            user = identifier(self.request, query["user"], "users", parameter="user")
+            entries = entries.filter(user=user)
         if "until" in query:
             entries = entries.filter(created__lte=_end_of_day(query["until"]))
         return entries
@@ -226,14 +227,6 @@ def _known(name: str, action: str) -> Action:
         return Action(action)
     except ValueError:
         raise _invalid(name, f"expected one of {', '.join(Action)}") from None
-
-
-def _identifier(text: str) -> str:
-    try:
-        ids.from_text(text)
-    except Malformed:
-        raise _invalid("user", "expected an identifier of a user") from None
-    return text
 
 
 def _end_of_day(text: str) -> datetime:
