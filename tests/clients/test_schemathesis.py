@@ -71,7 +71,7 @@ ACCEPTED = (
     ),
     Accepted(
         *(TAKEN, "POST /api/jobs/upload/", 201, ""),
-        "What a job's body holds is checked by the job, whose `error` says what is wrong.",
+        "The job checks its body, and its `error` says what is wrong.",
     ),
     Accepted(
         *(REFUSED, "POST /api/(jobs/upload|schemas/(infer|estimate|preview))/", 400),
@@ -90,7 +90,7 @@ ACCEPTED = (
         "Bytes that are not a table in text, which the detection of a reading refuses by name.",
     ),
     Accepted(
-        *(REFUSED, r"PUT /api/schemas/\{id\}/reading/", 400, "reading"),
+        *(REFUSED, r"PUT /api/schemas/\{id\}/reading/|POST /api/schemas/preview/", 400, "reading"),
         "A reading has rules that hold between its members, and between them and a schema.",
     ),
     Accepted(REFUSED, r"POST /api/accounts/[\w-]+/", 400, "invalid: password_.*", _LINKS),
