@@ -75,6 +75,7 @@ _REFERENCES: Mapping[str, Mapping[str, str]] = {
     "/api/schemas/": _DATASET | _ORGANIZATION,
     "/api/schemas/{schema}/": _DATASET,
     "/api/records/": {"schema": "schemas"},
+    "/api/organizations/{organization}/audit-log/": {"user": "users"},
 }
 
 

@@ -6,7 +6,7 @@ import base64
 import os
 import socket
 import uuid
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
@@ -121,6 +121,18 @@ def test_parameters_are_those_of_the_path_and_written_anew(place: Place) -> None
     assert place.code("POST", "/api/datasets/?name=x", {"name": name}) == (400, "invalid_query")
     assert place.code("GET", "/api/datasets/?name=%ff") == (400, "invalid")
     assert not place.front.asked
+
+
+def test_a_parameter_may_name_something_by_an_address_of_the_proxys(place: Place) -> None:
+    [mine] = place.call("GET", "/api/organizations/").json()["results"]
+    me = place.call("GET", SELF).json()["url"]
+    for path, name, value in (
+        ("/api/datasets/", "organization", mine["url"]),
+        (f"{mine['url']}audit-log/", "user", me),
+    ):
+        answer = place.call("GET", f"{path}?{name}={place.proxy}{value}")
+        assert answer.status == 200, answer.json()
+        assert place.last.path == f"{path}?{urlencode({name: value})}"
 
 
 @pytest.mark.parametrize(
