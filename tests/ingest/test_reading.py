@@ -20,7 +20,7 @@ from encrypted_records.ingest.parse_csv import read_numbers
 from encrypted_records.ingest.reading import columns
 from encrypted_records.ingest.reading import detect as detecting
 from encrypted_records.ingest.reading.detect import Found, detect
-from encrypted_records.ingest.reading.parser import Head, ReadingParser, read_head
+from encrypted_records.ingest.reading.parser import Head, ReadingParser, Tally, read_head
 from encrypted_records.ingest.reading.proposal import propose
 from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
 from encrypted_records.ingest.reading.said import Said, SaidOfColumn, detect_as
@@ -288,6 +288,13 @@ def test_columns_in_another_order_are_taken_and_others_are_refused_by_number() -
         read_head(b"secret;y\n1;2\n", recipe, final=True)
     assert "missing of the reading: 1; new in the file: 1" in failed.value.message
     assert "secret" not in failed.value.message
+
+
+def test_cells_of_blanks_are_counted_as_one_however_long_they_are() -> None:
+    tally, blanks = Tally(), [" " * length for length in range(100)]
+    tally.add("x", [*blanks, "k.A.", "1,5", "2"], [*[None] * 101, "1.5", "2"])
+    assert tally.absent == {"x": {"": 100, "k.A.": 1}}
+    assert tally.rewritten == {"x": 1}
 
 
 def test_a_recipe_is_a_value_that_holds_nothing_else() -> None:

@@ -53,7 +53,9 @@ class Tally:
         changed = sum(map(ne, cells, values))
         if not changed:
             return
-        words = Counter(compress(cells, (value is None for value in values)))
+        absent = compress(cells, (value is None for value in values))
+        # Blanks may be of any length, and of as many lengths as there are rows.
+        words = Counter("" if cell.isspace() else cell for cell in absent)
         if words:
             self.absent.setdefault(name, Counter()).update(words)
         if changed > words.total():
