@@ -168,6 +168,15 @@ def test_a_file_without_names_is_read_by_the_number_of_its_columns() -> None:
     assert "names" in kinds(again("id;n\n4;5,5\n5;6,5\n", recipe)[1], taken=False)
 
 
+def test_a_first_row_of_few_cells_is_not_left_out_where_no_names_stand_above_it() -> None:
+    recipe, text = kept("1;2,5;3,5;4,5\n2;3,5;4,5;5,5\n3;4,5;5,5;6,5\n"), "4;;;\n5;6,5;7,5;8,5\n"
+    _, (difference,) = again(text, recipe)
+    assert (difference.kind, difference.taken) == ("above", False)
+    assert difference.say is not None
+    found, differences = again(text, recipe, **difference.say)
+    assert (differences, len(records(found.recipe, text.encode()))) == ([], 2)
+
+
 def test_what_stood_below_the_table_is_counted_anew_and_never_cuts_a_row_off() -> None:
     recipe = kept(lines(*ROWS, "Alle Angaben ohne Gewähr und Garantie"))
     assert recipe.below == 1

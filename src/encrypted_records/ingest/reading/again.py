@@ -82,7 +82,10 @@ def read_again(
         differences.append(Difference("short_rows", detail))
     if found.recipe.above != kept.above:
         detail = f"{_rows(found.recipe.above)} above the table, before {_rows(kept.above)}"
-        differences.append(Difference("above", detail, taken=True))
+        # Where no names tell the table's beginning, a row of few cells may be its first.
+        taken = kept.header_row > 0 or found.recipe.above < kept.above
+        say = None if taken else {"header_row": 0}
+        differences.append(Difference("above", detail, taken, say=say))
     recipe = msgspec.structs.replace(
         kept,
         encoding=encoding,
