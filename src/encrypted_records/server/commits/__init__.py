@@ -1,4 +1,4 @@
-"""What a commit may say, and how it is applied: in one transaction with others, or staged ahead.
+"""Commits: what they may say, and how they are applied, in one transaction or staged ahead.
 
 May import: ``server.erasure``, ``server.rows``, ``server.objects``, ``server.records``.
 """

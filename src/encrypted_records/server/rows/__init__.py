@@ -1,4 +1,4 @@
-"""What is read: the log, rows and pages, wherever they lie.
+"""Reading: the log, rows and pages, wherever they lie.
 
 May import: ``server.objects``, ``server.records``.
 """
