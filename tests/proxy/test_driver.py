@@ -14,11 +14,13 @@ from encrypted_records.index.query.asking import (
     MANY_ENTRIES,
     Asking,
     Need,
+    Rows,
     Together,
     Work,
 )
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.paged import PagedSegment, scope
+from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.search.driver import drive
 from encrypted_records.proxy.search.stats import QueryStats
 from tests.index.world import World
@@ -39,6 +41,9 @@ class Pages:
         self.error: Exception | None = None
         self.waiting = asyncio.Event()
         self.turns: list[PagedSegment] = []
+        #: how many turns there were when rows were asked for
+        self.turns_at_rows: list[int] = []
+        self.stopped = False
         self.stats = QueryStats()
 
     async def fill(self, _upstream: Any, segments: Any, missing: Any, *, passing: bool) -> None:
@@ -48,6 +53,13 @@ class Pages:
         for segment, numbers in self.asked[-1]:
             for number in numbers:
                 segment.put(number, self.world.sealed(segment, number))
+
+    async def rows(self, _upstream: Any, refs: Any, *, alone: bool, ranked: bool) -> list[Any]:
+        self.turns_at_rows.append(len(self.turns))
+        return [self.world.read(ref) for ref in refs]
+
+    def stop(self) -> None:
+        self.stopped = True
 
     def turn(self, _upstream: Any, segment: PagedSegment) -> Any:
         held = self
@@ -62,7 +74,7 @@ class Pages:
         return Turn()
 
     async def drive(self, asking: Asking[Any]) -> Any:
-        return await drive(cast("Any", self), cast("Any", self), asking)
+        return await drive(cast("Any", self), cast("Any", self), asking, self.stop)
 
     def numbers(self, segment: PagedSegment) -> frozenset[int]:
         """The data pages of the field, whose directory comes first."""
@@ -104,6 +116,25 @@ def test_there_is_a_turn_for_the_last_segment_alone_and_none_for_what_is_light()
     first, second = pages.segments
     assert seen == [[], [], [first], [second]]
     assert not pages.turns
+
+
+def test_a_turn_is_given_back_before_rows_are_asked_for_which_are_sent_back() -> None:
+    pages = Pages()
+    segment = pages.segments[0]
+
+    def asking() -> Asking[list[PlainRecord]]:
+        yield Need(segment, directories=("n",))
+        assert pages.turns == [segment]
+        refs = pages.world.ledger.snapshot().find_live(3, 5)
+        records: list[PlainRecord] = yield Rows(tuple(refs))
+        assert not pages.turns
+        yield Need(segment, pages=pages.numbers(segment))
+        assert pages.turns == [segment]
+        return records
+
+    found = asyncio.run(pages.drive(asking()))
+    assert [one.data for one in found] == [{"n": 3}, {"n": 4}]
+    assert pages.turns_at_rows == [0]
 
 
 def test_an_error_is_raised_where_the_page_was_asked_for_and_may_be_answered_there() -> None:
@@ -183,6 +214,7 @@ def test_a_question_that_nobody_waits_for_is_closed_while_it_waits_for_pages() -
             await task
         assert closed
         assert not pages.turns
+        assert not pages.stopped
 
     asyncio.run(story())
 
@@ -207,9 +239,11 @@ def test_a_question_that_nobody_waits_for_is_closed_once_a_thread_lets_go_of_it(
         with pytest.raises(asyncio.CancelledError):
             await task
         del task
-        assert not closed.is_set()
+        was_closed = closed.is_set()
         leave.set()
         await asyncio.to_thread(closed.wait)
+        assert not was_closed
+        assert pages.stopped
 
     asyncio.run(story())
     assert not pages.asked

@@ -5,7 +5,6 @@ A generator does no I/O, and knows no clock and no thread. The driver fetches, a
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
@@ -90,10 +89,10 @@ async def drive(
                 except Exception as failed:  # the work says what it means
                     error = failed
     finally:
-        if inspect.getgeneratorstate(asking) == inspect.GEN_RUNNING:
-            stop()
-        else:
+        try:
             asking.close()
+        except ValueError:  # a thread is in it; to ask first could be answered too soon
+            stop()
 
 
 @dataclass(frozen=True, slots=True)
