@@ -37,9 +37,6 @@ THREADS = 2
 LONG_BYTES = 64 << 10
 #: Of no more bytes, work is done on the event loop where nothing else makes it long.
 FEW_BYTES = 8 << 10
-#: Of more rows it takes long to sort or to measure them; of no more than few, less than a thread
-#: takes to begin.
-FEW_ROWS, MANY_ROWS = 1 << 12, 100_000
 
 #: The user for whom this context works, if there is one; :class:`Lines` sets it.
 current_user: contextvars.ContextVar[bytes] = contextvars.ContextVar("user", default=b"")
@@ -118,13 +115,6 @@ def by_size(size: int, *, few: bool = False) -> Run:
     if few and size <= FEW_BYTES:
         return here
     return aside if size > LONG_BYTES else runtime.in_thread
-
-
-def run_for(rows: int) -> Run:
-    """Where so many rows are put in order."""
-    if rows <= FEW_ROWS:
-        return here
-    return aside if rows > MANY_ROWS else runtime.in_thread
 
 
 async def aside(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:

@@ -151,19 +151,18 @@ class Fetcher:
         segments: Sequence[OpenedSegment],
         missing: Missing,
         *,
-        many: bool = False,
         passing: bool = False,
     ) -> None:
         """Bring into segments that :meth:`open` gave all that ``missing`` names of them:
         directories in one request, data in a second.
 
         Args:
-            many, passing: as for :meth:`PageFetcher.fill`.
+            passing: as for :meth:`PageFetcher.fill`.
 
         Raises:
             DoesNotOpen, Moved, NotFound, TooLarge: as :meth:`open`.
         """
-        await self._pager.fill(upstream, segments, missing, many=many, passing=passing)
+        await self._pager.fill(upstream, segments, missing, passing=passing)
         await self._forget_ended(upstream, segments)
 
     async def columns(

@@ -19,7 +19,6 @@ from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.records import PageRef, Segment
 from encrypted_records.proxy.process.fetches import Fetch, Fetches, wait_for
-from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.process.shuffling import shuffled
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.search.memory_cache import MemoryCache
@@ -64,7 +63,6 @@ class PageFetcher:
         segments: Sequence[OpenedSegment],
         missing: Missing,
         *,
-        many: bool = False,
         passing: bool = False,
     ) -> None:
         """Put pages into ``segments`` until nothing is missing.
@@ -72,7 +70,6 @@ class PageFetcher:
         Extra pages do not count in the statistics.
 
         Args:
-            many: whether ``missing`` takes long to ask.
             passing: whether data pages are looked at once: memory keeps them for nobody else.
 
         Raises:
@@ -81,12 +78,8 @@ class PageFetcher:
             NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
             TooLarge: as :meth:`Upstream.need_pages`.
         """
-        # As a rule it takes microseconds, less than a thread takes to start.
-        while unread := (
-            await aside(self._from_memory, segments, missing)
-            if many
-            else self._from_memory(segments, missing)
-        ):
+        # It takes microseconds, less than a thread takes to start.
+        while unread := self._from_memory(segments, missing):
             pages = sum(len(numbers) for _, numbers in unread)
             upstream.need_pages(pages, passing=passing)
             upstream.stats.requests += -(-pages // AT_ONCE)
