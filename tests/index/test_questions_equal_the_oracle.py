@@ -237,21 +237,25 @@ def test_a_count_takes_the_ends_of_all_segments_in_one_request(sizes: Sizes) -> 
     assert [len(one.pages) for one in ends.needs] == [2] * 4
 
 
-def test_a_sort_takes_segments_by_their_best_values_and_no_others() -> None:
-    """First one, then twice as many each time; those that the rows so far exclude are not named."""
+@pytest.mark.parametrize(
+    ("order_by", "limit", "taken"), [("-n", 3, {4}), ("n", 3, {0}), ("n", 50, {0, 2, 3})]
+)
+def test_a_sort_takes_segments_by_their_best_values_and_no_others(
+    order_by: str, limit: int, taken: set[int]
+) -> None:
+    """First the best large one, then the next two; those that the rows so far rule out are not
+    named."""
     world = large_world()
     executor = Executor(world, LARGE)
     where = {"field": "s", "op": "ge", "value": "text 3"}
-    executor.pages({"where": where, "order_by": ["-n"], "limit": 3}, most=1)
-    pages = {one.segment.uid for one in executor.opened[:5]}
-    assert len(pages) == 5
-    named: list[bytes] = []
+    executor.pages({"where": where, "order_by": [order_by], "limit": limit}, most=1)
+    named: set[bytes] = set()
     for step in executor.steps:
         needs = step.needs if isinstance(step, Together) else ()
         needs = (step,) if isinstance(step, Need) else needs
         for need in needs:
             directories = need.segment.directories
             if any(directories.field_of(number) is None for number in need.pages) or need.by_row:
-                named.append(need.segment.segment.uid)
-    assert named
-    assert {named[0]} == {executor.space.snapshot.segments[-1].uid}
+                named.add(need.segment.segment.uid)
+    numbers = [one.uid for one in executor.space.snapshot.segments]
+    assert {numbers.index(uid) for uid in named} == taken
