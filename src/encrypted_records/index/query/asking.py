@@ -54,8 +54,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Whole columns with their keys, of several segments, to bring with one request. Those that a
-    segment lacks need not be named otherwise."""
+    """Whole columns with their keys, of several segments, to bring with one request. A segment may
+    lack some of the fields."""
 
     segments: tuple[PagedSegment, ...]
     fields: tuple[str, ...]
@@ -111,7 +111,7 @@ class Grown:
 ENTRIES_A_ROW = 8
 
 Step = Open | Rows | Columns | Need | Together | Work | Grown
-#: What is sent back is of the type that the step says.
+#: The type of the value that is sent back follows from the step.
 Asking = Generator[Step, Any, T]
 
 

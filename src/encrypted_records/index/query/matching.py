@@ -1,8 +1,8 @@
 """Which rows match, with little of large segments in memory at a time.
 
-Of few rows, all pages that a condition needs are brought at once. Else columns are tested, and
-comparisons of many pages are made, one segment after the other: by a column by row that is kept or
-is worth it, or else a window of pages at a time. Only rows that pass stay.
+Where rows are few, all pages that a condition needs are brought at once. Else columns are tested,
+and comparisons of many pages are made, one segment after the other: by a column by row that is kept
+or is worth it, or else a window of pages at a time. Only rows that pass stay.
 """
 
 from __future__ import annotations

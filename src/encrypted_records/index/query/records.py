@@ -1,4 +1,4 @@
-"""What only records tell: whether they match, and the long strings that the index does not hold."""
+"""Records that are opened for what the index leaves open: whether they match, and long strings."""
 
 from __future__ import annotations
 

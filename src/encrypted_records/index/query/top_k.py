@@ -1,4 +1,4 @@
-"""What it takes to sort the first rows of an answer: a few pages where these suffice."""
+"""The first rows of a sorted answer, by a few pages where these suffice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one question has of its schema, and what it comes across: all of it is of one snapshot."""
+"""The snapshot, definition and limits of one question, and the rows that it counts on the way."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class QueryContext:
 
     @cached_property
     def space(self) -> Workspace:
-        """What the question has of its schema."""
+        """The snapshot, definition and limits that the question is asked with."""
         return Workspace(
             self.snapshot,
             self.definition,

@@ -116,7 +116,7 @@ def _place_for(work: Work) -> Run:
 
 
 async def _fetch(fetcher: Fetcher, upstream: Upstream, step: Open | Rows | Columns) -> object:
-    """What is sent back."""
+    """The segments or records to send back; None for columns, which are put into segments."""
     if isinstance(step, Rows):
         return await fetcher.rows(upstream, step.refs, alone=step.alone, ranked=step.ranked)
     with upstream.stats.stage("fetch_pages"):
