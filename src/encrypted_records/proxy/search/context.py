@@ -133,14 +133,14 @@ class QueryContext:
             self.snapshot,
             self.definition,
             self.tails,
-            self.upstream.most_opened,
-            MOST_OPENED,
-            MOST_HIDDEN,
-            self.fetcher.keeps_columns,
-            self.fetcher.keeps_column,
-            self.upstream.sizes,
-            self.fetcher.is_cold,
-            self.stats,
+            most_opened=self.upstream.most_opened,
+            most_kept=MOST_OPENED,
+            most_hidden=MOST_HIDDEN,
+            keeps_columns=self.fetcher.keeps_columns,
+            keeps_column=self.fetcher.keeps_column,
+            sizes=self.upstream.sizes,
+            is_explained=self.fetcher.is_cold,
+            counted=self.stats,
         )
 
     async def run(self, asking: Asking[T]) -> T:
