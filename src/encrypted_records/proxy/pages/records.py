@@ -44,7 +44,7 @@ async def show(visit: Visit) -> Response:
         "record.html",
         record=record,
         done=visit.desk.take(("done", visit.id), str) or "",
-        undoable=visit.desk.find(("before", visit.id), Replaced) is not None,
+        undoable=visit.desk.find(("before", visit.id), Replaced),
         rounded=visit.desk.take(("rounded", visit.id), list) or [],
         schema=schema,
         sealed=sealed.get(record["id"], {}),
@@ -135,6 +135,15 @@ class Replaced:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A record that was deleted, which can be stored again; ``once`` identifies the new one."""
+
+    id: str
+    data: dict[str, Any] = field(repr=False)
+    once: str
+
+
 async def edit(visit: Visit) -> Response:
     """Sends only the fields that were changed, for the version of the record that was shown.
 
@@ -198,9 +207,10 @@ def _stored(record: dict[str, Any]) -> dict[str, str]:
 
 
 async def undo(visit: Visit) -> Response:
-    """Write back what the last edit has replaced, if nobody has changed the record since."""
+    """Write back what the edit has replaced that the form is of, if nobody has changed the record
+    since, here or elsewhere."""
     before = visit.desk.find(("before", visit.id), Replaced)
-    if before is None:
+    if before is None or visit.text("etag") != before.etag:
         raise NotFound("there is nothing to undo here", hint="edit the record instead")
     matching = {"if-match": before.etag}
     try:
@@ -235,18 +245,21 @@ async def delete(visit: Visit) -> Response:
     await visit.ask("DELETE", _url(visit), params=how)
     visit.desk.put(("deleted", schema), visit.id)
     if how is None:
-        visit.desk.put(("gone", schema), record["data"])
+        gone = Gone(record["id"], record["data"], str(runtime.uuid7()))
+        visit.desk.put(("gone", schema), gone)
     return visit.go(f"/schemas/{schema}/search/{_query(visit)}")
 
 
 async def put_back(visit: Visit) -> Response:
-    """Store what the record had that was deleted here last, as a new one."""
-    data = visit.desk.find(("gone", visit.id), dict)
-    if data is None:
+    """Store what the record had that was deleted, as a new one; once, however often it is sent."""
+    gone = visit.desk.find(("gone", visit.id), Gone)
+    if gone is None or visit.text("record") != gone.id:
         raise NotFound("there is nothing to put back here")
-    body = [{"schema": f"/api/schemas/{visit.id}/", "data": data}]
-    (made,) = (await visit.answer("POST", "/api/records/ingest/", body)).json()
-    visit.desk.take(("gone", visit.id), dict)
+    body = [{"schema": f"/api/schemas/{visit.id}/", "data": gone.data}]
+    headers = {"idempotency-key": gone.once}
+    stored = await visit.answer("POST", "/api/records/ingest/", body, headers=headers)
+    (made,) = stored.json()
+    visit.desk.take(("gone", visit.id), Gone)
     return _go_to(visit, made["id"], made, "stored again")
 
 

@@ -19,6 +19,7 @@ from encrypted_records.proxy.pages.column_heads import (
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.question_changes import change
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
+from encrypted_records.proxy.pages.records import Gone
 from encrypted_records.proxy.pages.search_counts import SearchCounts
 from encrypted_records.proxy.pages.search_form import PAGE_RECORDS, Question
 
@@ -98,8 +99,8 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "question": question,
         "query": on.query,
         "q": on.name,
-        "deleted": visit.desk.take(("deleted", visit.id), str) is not None,
-        "gone": visit.desk.find(("gone", visit.id), dict) is not None,
+        "deleted": visit.desk.take(("deleted", visit.id), str),
+        "gone": visit.desk.find(("gone", visit.id), Gone),
         "edited": on.edited,
         "opens": not visit.sends,
         "found": answer,
