@@ -5,6 +5,10 @@ const SECRET = /^#k=[A-Za-z0-9_-]{43}$/;
 
 export function openLinks() {
   if (!SECRET.test(location.hash)) return;
+  // Requests of htmx name the address of their page, and have all of it.
+  document.addEventListener("htmx:configRequest", ({ detail }) => {
+    detail.headers["HX-Current-URL"] = location.href.split("#")[0];
+  });
   // A redirect by a script loses what stands behind "#".
   document.addEventListener("htmx:beforeOnLoad", (event) => {
     const target = event.detail.xhr.getResponseHeader("HX-Redirect");
