@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
@@ -9,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 
 from encrypted_records.proxy.pages import search, search_form
-from tests.support.front import Front, running_front
+from tests.support.front import Front, honest, running_front
 from tests.support.page_visits import Browser, logged_in
 from tests.support.proxies import running_proxy
 from tests.support.service import Answer, Service, call
@@ -104,3 +105,17 @@ def test_a_field_that_somebody_else_has_added_shows_with_its_first_value(world: 
     # And a filter by it is no filter by a field that there is not.
     found = world.search(**{"field-0": "city", "op-0": "eq", "value-0": "London"})
     assert b"1 record<" in found.body
+
+
+def test_a_link_opens_nothing_while_the_api_does_not_say_who_reaches_the_schema(
+    world: World,
+) -> None:
+    asked = {"field-0": "name", "op-0": "eq", "value-0": "Ada"}
+    made = world.browser.visit(f"/schemas/{world.store.schema_id}/link/", **asked)
+    found = re.search(r'value="https?://[^/]+(/go/[^#]+)(#k=[^"]+)"', made.body.decode())
+    assert found is not None
+    world.front.lie = lambda _asked, _reply: None
+    answer = world.browser.visit(found[1], secret=found[2])
+    assert (answer.status, b"Ada" in answer.body) == (502, False)
+    world.front.lie = honest
+    assert b"1 record<" in world.browser.visit(found[1], secret=found[2]).body

@@ -37,6 +37,8 @@ async def open_link(visit: Visit) -> Response:
     secret = visit.text("secret").strip().rpartition("#k=")[2]
     links = services_of(visit.request).question_links
     try:
+        if on.down is not None:  # the API has not said that the visitor still reaches it
+            raise on.down
         form = await links.open(from_text(visit.id), from_text(visit.part("question")), secret)
     except DoesNotOpen:
         error = BadInput(
