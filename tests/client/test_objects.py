@@ -283,9 +283,10 @@ def test_what_the_package_does_not_have_it_says() -> None:
 def test_clients_that_nobody_closes_end_by_themselves_and_say_nothing(
     running: Service, account: Account
 ) -> None:
-    """As in a notebook: one is garbage, the other is there until the program ends."""
+    """As in a notebook: one is garbage, the other is there until the program ends, and in a fork
+    of it that cannot use it."""
     program = """
-import gc, sys, threading
+import gc, os, sys, threading
 from encrypted_records import Client
 
 first, second = (Client(sys.argv[1], email=sys.argv[2], password=sys.argv[3]) for _ in "ab")
@@ -294,9 +295,12 @@ assert threading.active_count() == 3
 del first
 gc.collect()
 assert threading.active_count() == 2
+if not (child := os.fork()):
+    sys.exit()
+assert os.waitpid(child, 0)[1] == 0
+assert second.user().email == sys.argv[2]
 """
     given = (running.proxy_url, account.email, account.password)
-    done = subprocess.run(
-        [sys.executable, "-c", program, *given], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *given]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

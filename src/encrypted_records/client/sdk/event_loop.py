@@ -192,7 +192,8 @@ def _end(
     # Garbage is collected in any thread, and a loop cannot wait for itself.
     if threading.current_thread() is not thread:
         thread.join()
-        loop.close()
+        if not loop.is_running():  # as it seems to be in a fork, which has no thread for it
+            loop.close()
 
 
 def _show(url: str) -> str:
