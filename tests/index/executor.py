@@ -89,17 +89,20 @@ class Executor:
         return None
 
     def pages(
-        self, body: dict[str, Any], most: int = 1 << 20
+        self, body: dict[str, Any], most: int = 1 << 20, *, stored: int | None = None
     ) -> tuple[int | None, list[list[int]]]:
-        """The count, and the positions of the rows of each page of a search, or of the first."""
+        """The count, and the positions of the rows of each page of a search, or of the first.
+
+        Args:
+            stored: how many rows there were when the search began; all that there are if None.
+        """
+        stored = self.space.snapshot.stored if stored is None else stored
         query = parse_query(body, self.space.definition)
         start: Cursor | None = None
         count: int | None = None
         pages: list[list[int]] = []
         while True:
-            request = PageRequest(
-                self.space, query, self.plan(query.where), start, self.space.snapshot.stored
-            )
+            request = PageRequest(self.space, query, self.plan(query.where), start, stored)
             told, rows = self.run(find_page(request, FIRST_ROWS))
             count = told if start is None else count
             positions = [candidate.position for candidate, _ in rows]
@@ -107,6 +110,6 @@ class Executor:
             if len(rows) <= query.limit or not query.limit or len(pages) == most:
                 return count, pages
             # As of a client: what comes after goes on behind the last row.
-            start = Cursor(pages[-1][-1], self.space.snapshot.stored)
+            start = Cursor(pages[-1][-1], stored)
             body = {name: value for name, value in body.items() if name != "offset"}
             query = parse_query(body, self.space.definition)
