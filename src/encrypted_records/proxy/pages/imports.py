@@ -40,7 +40,7 @@ HEAD_BYTES = 512 << 10
 SAMPLED_ROWS = 10_000
 #: Of a file's head that a page without scripts carries along.
 KEPT_BYTES = 32 << 10
-#: Where a session keeps how files are read whose upload follows on another page.
+#: Where a session keeps, by schema, how a file is read whose upload follows on another page.
 READINGS = "readings"
 _AS_IT_IS: Mapping[str, Any] = MappingProxyType({})
 
@@ -243,7 +243,7 @@ async def _make(visit: Visit, plan: Plan) -> Response:
             pasted="",
         )
     if plan.recipe_json:
-        visit.desk.item((READINGS,), dict[str, str])[schema["id"]] = plan.recipe_json
+        visit.desk.put((READINGS, schema["id"]), plan.recipe_json)
     return visit.go(f"/schemas/{schema['id']}/upload/")
 
 

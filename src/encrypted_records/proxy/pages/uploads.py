@@ -119,8 +119,8 @@ async def _send(visit: Visit, definition: Any) -> Response:
     form = visit.sent_file
     if form is None or not form.filename:
         raise BadInput("no file was chosen", hint="choose one and try again")
-    readings = visit.desk.item((READINGS,), dict[str, str])
-    kind = Format.CSV if visit.id in readings else Format.of_name(form.filename)
+    reading = visit.desk.find((READINGS, visit.id), str)  # which the import has found out
+    kind = Format.CSV if reading else Format.of_name(form.filename)
     if kind is None:
         raise BadInput(
             "this file is not one of .csv, .json, .ndjson and .jsonl",
@@ -130,8 +130,8 @@ async def _send(visit: Visit, definition: Any) -> Response:
         "filename": form.filename[:400],
         "on_repeat": "allow" if visit.text("again") else "refuse",
     }
-    if visit.id in readings:
-        said["reading"] = readings[visit.id]  # which the import has found out
+    if reading:
+        said["reading"] = reading
     headers = {
         "content-type": kind.media_type,
         "x-on-invalid": "skip" if visit.text("skip") else "fail",
@@ -140,7 +140,7 @@ async def _send(visit: Visit, definition: Any) -> Response:
         ),
     }
     body = form.file()
-    if kind is Format.CSV and visit.id not in readings:
+    if kind is Format.CSV and not reading:
         body = await _under_its_header(visit, body, definition)
     answer = await visit.send(
         "/api/jobs/upload/", body, params={"schema": visit.id}, headers=headers
