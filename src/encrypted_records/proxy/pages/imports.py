@@ -40,6 +40,8 @@ HEAD_BYTES = 512 << 10
 SAMPLED_ROWS = 10_000
 #: Of a file's head that a page without scripts carries along.
 KEPT_BYTES = 32 << 10
+#: What is typed of any file; the rest of the form is of the file that was looked at.
+_OF_ANY_FILE = ("csrf", "dataset", "new_dataset", "organization", "skip")
 #: Where a session keeps, by schema, how a file is read whose upload follows on another page.
 READINGS = "readings"
 _AS_IT_IS: Mapping[str, Any] = MappingProxyType({})
@@ -85,7 +87,7 @@ async def start(visit: Visit) -> Response:
     if visit.sent_file is not None and visit.sent_file.filename:
         plan.head, plan.size = await _head(visit.sent_file.file())
         plan.file = visit.sent_file.filename
-        visit.form = {**visit.form, "sample": ""}
+        visit.form = {name: visit.text(name) for name in _OF_ANY_FILE if name in visit.form}
     try:
         await _work_out(visit, plan)
         if visit.text("do") == "make" and plan.problem is None:
