@@ -162,8 +162,8 @@ def _sources(columns: list[dict[str, Any]]) -> list[str]:
 
 def reading_of(form: Mapping[str, str]) -> FileReading:
     """What the form says; what was said before holds until it says something else."""
-    before = _object(form.get("reading", ""))
-    said = _object(form.get("said", "")) or {}
+    before = _object(form.get("reading", ""), _Recipe)
+    said = said_before(form)
     reading = FileReading(copy.deepcopy(said), None, before)
     known = before or {}
     new = dict(_of_file(form, known))
@@ -185,7 +185,7 @@ def reading_of(form: Mapping[str, str]) -> FileReading:
 
 def said_before(form: Mapping[str, str]) -> dict[str, Any]:
     """What was said before this form was."""
-    return _object(form.get("said", "")) or {}
+    return _object(form.get("said", ""), _Said) or {}
 
 
 def _kept(before: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -233,13 +233,32 @@ def _of_column(
     return said
 
 
-def _object(text: str) -> dict[str, Any] | None:
+class _Column(msgspec.Struct):
+    source: str
+    name: str
+    null: list[str] = []
+
+
+class _Recipe(msgspec.Struct):
+    """What this page relies on in a hidden recipe."""
+
+    columns: list[_Column]
+
+
+class _Said(msgspec.Struct):
+    """What this page relies on in what was said."""
+
+    columns: dict[str, dict[str, Any]] = {}
+
+
+def _object(text: str, kind: type[_Recipe | _Said]) -> dict[str, Any] | None:
     """A hidden member that this page wrote; None, when somebody else did."""
     try:
-        value = msgspec.json.decode(text.encode() or b"null")
-    except (msgspec.DecodeError, UnicodeError):
+        value: dict[str, Any] = msgspec.json.decode(text.encode() or b"null")
+        msgspec.convert(value, kind)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value
 
 
 def in_words_of_the_page(error: ErsError) -> ErsError:
