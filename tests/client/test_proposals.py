@@ -178,6 +178,20 @@ def test_a_column_that_no_field_can_have_is_refused_by_its_name(column: Any, sai
         proposal_of(pandas.DataFrame({"tags": column}))
     with pytest.raises(InvalidSetting, match="has no name"):
         proposal_of(pandas.DataFrame([[1, 2]]))
+    with pytest.raises(InvalidSetting, match="has no name"):
+        proposal_of(pyarrow.table([pyarrow.array([1])], names=[""]))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pandas.DataFrame([[1, "x"]], columns=["a", "a"]),
+        pyarrow.table([pyarrow.array([1]), pyarrow.array(["x"])], names=["a", "a"]),
+    ],
+)
+def test_two_columns_of_one_name_are_not_one_field(frame: Any) -> None:
+    with pytest.raises(InvalidSetting, match=r"^a: two columns have this name"):
+        proposal_of(frame)
 
 
 def test_tables_of_arrow_keep_what_must_not_be_missing() -> None:

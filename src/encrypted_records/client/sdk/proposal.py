@@ -81,6 +81,8 @@ def _of_frame(frame: Any) -> tuple[dict[str, Field], list[str]]:
     fields: dict[str, Field] = {}
     required: list[str] = []
     for name, declared, column, special in _columns(frame):
+        if name in fields:
+            raise _refused(name, "two columns have this name", "name each column differently")
         seen = Seen()
         for chunk in column.chunks:
             seen.add(chunk, declared)
@@ -132,7 +134,7 @@ def _columns(frame: Any) -> Iterator[tuple[str, Any, Any, Field | None]]:
             "the types of a stream are not known before it is read", hint="give a pyarrow.Table"
         )
     for declared, column in zip(table.schema, table.columns, strict=True):
-        yield declared.name, declared, column, None
+        yield _named(declared.name), declared, column, None
 
 
 def _named(name: object) -> str:
