@@ -51,6 +51,7 @@ CREATE TABLE IF NOT EXISTS reading (
     sealed BLOB NOT NULL,
     PRIMARY KEY (user, schema)
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS link_by_user ON link (user);
 """
 _VERSION = struct.Struct(">I")
 _LENGTH = struct.Struct(">I")
