@@ -136,7 +136,9 @@ def test_the_editor_saves_a_rule_that_lets_records_go_only_once_that_is_confirme
     shown = browser.visit(page, do="save", **typed).body.decode()
     assert "3 records would go at once by this retention" in shown
     assert look(store)["retention"] is None
-    browser.visit(page, do="save-and-let-go", **typed)
+    assert b"3 records would go" in browser.visit(page, do="save-and-let-go:2", **typed).body
+    assert look(store)["retention"] is None
+    browser.visit(page, do="save-and-let-go:3", **typed)
     assert look(store)["retention"] == BY_DATE
 
 
@@ -150,7 +152,11 @@ def test_the_page_of_a_rule_takes_another_one_and_says_first_what_goes(service: 
     assert look(store)["retention"] is None
     refused = browser.visit(page, do="keep", days="soon", field="seen", stay="")
     assert (refused.status, b'value="soon"' in refused.body) == (400, True)
-    browser.visit(page, do="keep-and-let-go", days="30", field="seen", stay="")
+    # A rule that lets more go than was agreed to is asked about again.
+    fewer = browser.visit(page, do="keep-and-let-go:2", days="30", field="seen", stay="")
+    assert b"keep-and-let-go:3" in fewer.body
+    assert look(store)["retention"] is None
+    browser.visit(page, do="keep-and-let-go:3", days="30", field="seen", stay="")
     assert look(store)["retention"] == BY_DATE
     browser.visit(page, do="keep", days="30", field="seen", stay="always")
     assert look(store)["retention"] is None

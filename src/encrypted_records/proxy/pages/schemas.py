@@ -16,7 +16,7 @@ from encrypted_records.proxy.pages.schema_change import show_words
 from encrypted_records.proxy.pages.schema_form import TYPES, Draft, Row, draft_of
 from encrypted_records.proxy.pages.search_form import DATED, types_of
 
-#: The button that saves although a retention lets records go at once.
+#: The buttons that save although a retention lets records go at once; ``:`` and how many follow.
 _SAVE_AND_LET_GO = "save-and-let-go"
 _KEEP_AND_LET_GO = "keep-and-let-go"
 
@@ -86,7 +86,7 @@ async def _edit(visit: Visit, shown: dict[str, Any], more: dict[str, str]) -> Re
     Args:
         more: what a new schema needs beyond what the form holds.
     """
-    do = visit.text("do")
+    do, _, agreed = visit.text("do").partition(":")
     try:
         draft = draft_of(visit.form)
     except BadInput as error:
@@ -104,9 +104,9 @@ async def _edit(visit: Visit, shown: dict[str, Any], more: dict[str, str]) -> Re
     try:
         sent = {"name": draft.name, "description": draft.description}
         definition = draft.definition()
-        if shown["schema"] is not None and do == "save" and "retention" in definition:
+        if shown["schema"] is not None and "retention" in definition:
             going = await _count_going(visit, definition)
-            if going:
+            if going > _number(agreed):
                 return await _editor(visit, draft, going=going, **shown)
         if shown["schema"] is None:
             stored = await visit.ask(
@@ -125,6 +125,11 @@ async def _count_going(visit: Visit, definition: dict[str, Any]) -> int:
     asked = {"schema": definition, "dry_run": True}
     plan = await visit.ask("POST", f"{_url(visit)}change/", asked)
     return int(plan.get("old_enough", 0))
+
+
+def _number(text: str) -> int:
+    """How many records somebody has agreed to let go."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
 
 
 async def _editor(
@@ -196,7 +201,7 @@ async def reseal(visit: Visit) -> Response:
 async def retention(visit: Visit) -> Response:
     """Says for how long records stay and how many are old enough to go, lets these go, and takes
     another rule."""
-    if visit.text("do") in ("keep", _KEEP_AND_LET_GO):
+    if visit.text("do").partition(":")[0] in ("keep", _KEEP_AND_LET_GO):
         return await _keep(visit)
     if visit.sends:
         right = {"clock_is_right": "true"} if visit.form.get("clock") == "right" else None
@@ -217,7 +222,7 @@ async def _keep(visit: Visit) -> Response:
         definition["retention"] = rule
     try:
         going = await _count_going(visit, definition)
-        if going and visit.text("do") != _KEEP_AND_LET_GO:
+        if going > _number(visit.text("do").partition(":")[2]):
             return await _show_retention(visit, going=going)
         await visit.ask("PATCH", _url(visit), {"schema": definition})
     except (BadInput, Conflict) as error:
