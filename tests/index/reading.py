@@ -59,7 +59,9 @@ class Kept:
     stay: bool = True
     sums: dict[tuple[bytes, str], ColumnSums] = field(default_factory=dict)
     columns: dict[tuple[bytes, str], ByRow] = field(default_factory=dict)
-    #: opened pages, by view and number: to open each time takes longer than all else
+    #: whether opened pages stay: to open each time takes longer than all else
+    with_pages: bool = True
+    #: opened pages, by view and number
     blocks: dict[tuple[bytes, int], EntryBlock] = field(default_factory=dict)
 
     def put(self, segment: PagedSegment, number: int, sealed: Sealed) -> None:
@@ -68,7 +70,7 @@ class Kept:
             segment.blocks[number] = self.blocks[at]
             return
         segment.put(number, sealed(segment, number))
-        if number in segment.blocks:
+        if self.with_pages and number in segment.blocks:
             self.blocks[at] = segment.blocks[number]
 
 

@@ -45,7 +45,7 @@ from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.predicates import ColumnTest
 from encrypted_records.model.queries import parse_query
-from tests.index.reading import IN_WINDOWS, NARROW, answer, read
+from tests.index.reading import IN_WINDOWS, NARROW, Kept, answer, read
 from tests.index.strategies import Case, cases
 from tests.index.test_answers_equal_the_oracle import world_of
 from tests.index.test_ordering import Sorting, expected_rows, orders, rows_of
@@ -344,17 +344,20 @@ class Large:
         """Test all texts, add all numbers up, and sort by texts and numbers."""
         where = {"field": "text", "op": "contains", "value": "abc"}
         plan = Plan.of(parse_query({"where": where}, LARGE).where, self.key, LARGE)
-        read(self.segment, test_column(plan, self.segment, plan.tests, limits=SMALL), self.sealed)
+        testing = test_column(plan, self.segment, plan.tests, limits=SMALL)
+        read(self.segment, testing, self.sealed, Kept(with_pages=False))
         assert plan.match(self.segment).certain
         body = {"measures": [{"op": "avg", "field": "number"}, {"op": "max", "field": "text"}]}
         asking = aggregate(
             parse_aggregation(body, LARGE), LARGE, [self.part], Texts(), reading=SMALL
         )
-        assert answer(asking, self.sealed, SMALL) is not None
+        assert answer(asking, self.sealed, SMALL, Kept(with_pages=False)) is not None
         order = parse_query({"order_by": ["text", "-number"]}, LARGE).order
         every = self.segment.everything
         request = NarrowRequest(order, every, 5, None, self.part.places, {})
-        assert len(answer(narrow(self.segment, request, SMALL), self.sealed, SMALL).rows) == 5
+        narrowing = narrow(self.segment, request, SMALL)
+        found = answer(narrowing, self.sealed, SMALL, Kept(with_pages=False))
+        assert len(found.rows) == 5
         self.segment.columns.clear()
 
 
