@@ -159,8 +159,8 @@ class Retainer:
         state = await self._schemas.refresh(caller, schema)
         if state.ledger.definition is None:
             raise Conflict(
-                "nothing was ever stored in this schema: the retention of its definition holds from"
-                " the first record on",
+                "nothing was ever stored in this schema, so there is no retention yet: a rule in"
+                " its definition holds from the first record on",
                 code="no_retention",
                 hint="store a record first",
             )
