@@ -40,7 +40,7 @@ Sealed = Callable[[PagedSegment, int], bytes]
 
 def read(segment: PagedSegment, reading: Reading[T], sealed: Sealed, kept: Kept | None = None) -> T:
     """Run what reads one segment; nothing of what it lacked may stay."""
-    kept = kept or Kept()
+    kept = kept or Kept(with_pages=False)
     before = set(segment.blocks)
     try:
         while True:
@@ -92,7 +92,7 @@ def answer(
         steps: takes in all that was asked for.
         fetch: what is sent back for what is not of one segment.
     """
-    kept = kept or Kept()
+    kept = kept or Kept(with_pages=False)
     found: object = None
     try:
         while True:
