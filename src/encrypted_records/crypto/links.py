@@ -1,6 +1,6 @@
 """The secret of a link to a question, and what is sealed under it (docs/SPEC.md, section 16.1).
 
-The secret stands in the link alone. Who keeps the sealed question does not have it.
+Only the link contains the secret. A proxy that keeps the sealed question does not keep it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _LinkKey(Cipher):
 
 
 class LinkSecret(Secret):
-    """What stands behind ``#`` in a link."""
+    """The part of a link behind ``#``."""
 
     @classmethod
     def generate(cls) -> LinkSecret:

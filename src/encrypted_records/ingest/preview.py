@@ -124,7 +124,7 @@ def preview(
 
 def _parts(parser: Parser, data: bytes, *, whole: bool) -> Iterator[Sequence[Any]]:
     yield parser.feed(data)
-    # What is cut in its middle is no row. Of a short sample all rows are in the parser still.
+    # A row that is cut off does not count. The parser still holds all rows of a short sample.
     if whole or len(data) < BLOCK_BYTES:
         yield parser.finish()
 

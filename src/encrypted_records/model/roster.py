@@ -78,7 +78,7 @@ class Share(_Listed, frozen=True):
 Shares = Annotated[list[Share], Meta(max_length=2 * MAX_DATASETS)]
 
 
-#: What a content has for a name: the name, :class:`.openings.Withheld` where it is not shown here,
+#: A name in a content: the name itself, :class:`.openings.Withheld` where it is not shown here,
 #: or, as it is signed, its commitment. Lengths and letters of names are those of :mod:`.openings`.
 _N = TypeVar("_N", str, bytes)
 

@@ -55,18 +55,18 @@ CREATE INDEX IF NOT EXISTS link_by_user ON link (user);
 """
 _VERSION = struct.Struct(">I")
 _LENGTH = struct.Struct(">I")
-#: Of one user and one schema.
+#: Saved questions of a user in a schema.
 MOST_QUESTIONS = 100
-#: Of one user; and how long a link works.
+#: Links of a user; and how long a link works.
 MOST_LINKS = 1000
 LINK_DAYS = 90
 #: Characters of a name, and bytes of a question with its name.
 MOST_NAME = 100
 MOST_BYTES = 64 << 10
-#: What is sealed is a multiple of this, in bytes.
+#: Sealed questions are padded to a multiple of this, in bytes.
 PAD_BYTES = 512
 
-#: What the place of a reading has behind the id of its schema, in what is authenticated.
+#: Follows the schema's id in the authenticated place of a reading.
 _READING = b"reading"
 
 #: Names and values of a form's fields.

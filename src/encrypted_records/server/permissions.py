@@ -229,8 +229,8 @@ def to_store_into(user: User, schema_id: str) -> Schema | None:
 
 
 def data_of_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User, Schema] | None:
-    """Whose login it is, and a schema as :func:`data_of` has it; None where the login may not be
-    used, or its user reaches no such thing. One question instead of two.
+    """The login's user, and a schema as :func:`data_of` has it; None where the login may not be
+    used, or its user does not reach such a schema. One query instead of two.
 
     Args:
         shown: the digest of the secret that came with the login's id.
@@ -243,8 +243,8 @@ def data_of_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User, Sc
 
 
 def written_by_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User, Schema] | None:
-    """Whose login it is, and a schema as :func:`to_store_into` has it; None where the login may not
-    be used, or its user does not reach or write such a thing.
+    """The login's user, and a schema as :func:`to_store_into` has it; None where the login may not
+    be used, or its user does not reach such a schema or may not write it.
 
     Args:
         shown: the digest of the secret that came with the login's id.

@@ -11,7 +11,7 @@ from encrypted_records.client.proxy.connection import convert
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.errors import Flaw, ReadingQuestion, ReadingRefused
 
-#: Of a column that is asked about, what nobody can know, and what says it.
+#: By the reason for a question about a column: what the file leaves open, and how to say it.
 _ASKED = {
     "date_format": ("days and months read both ways", '"format": "dd/mm/yyyy"'),
     "decimal": ("a mark is of thousands or of decimals", '"decimal": ","'),
@@ -23,8 +23,8 @@ _OTHER = ("reads in several ways", '"type": "text"')
 class FieldReading(msgspec.Struct, frozen=True):
     """A column of the file and its field. ``examples`` are cells and what is stored of them;
     ``rewritten`` counts cells that are stored in another spelling of the same value, ``absent``
-    those that hold nothing, ``words`` those of them that hold a word for nothing. Of a long file
-    all of that is of its first rows."""
+    those that hold nothing, ``words`` those of them that hold a word for nothing. All of them cover
+    only the first rows of a long file."""
 
     name: str
     type: str
@@ -114,7 +114,7 @@ def _require_sure(found: FileReading) -> None:
 
 
 def in_words_of_python(error: ReadingRefused) -> ReadingRefused:
-    """What keeps a file from being read, with what a program gives instead of an option."""
+    """The refusal of a file, with the members that a program gives instead of options."""
     members = [(flaw.pointer or "").strip("/") for flaw in error.flaws]
     said = [f'reading={{"{member}": ...}}' for member in members if member]
     hint = "; ".join([*filter(None, [error.hint]), *said])

@@ -144,7 +144,7 @@ def _named(name: object) -> str:
 
 
 def _of_pandas(column: Any, declared: Any) -> Field | None:
-    """What pandas has no type for: whole numbers some of which are missing, and days."""
+    """A field for types that pandas lacks: days, and whole numbers some of which are missing."""
     from pyarrow import types  # noqa: PLC0415 - optional, and slow to import
 
     if types.is_floating(declared.type):
@@ -214,7 +214,7 @@ def _inspected(name: str, annotation: Any) -> Any:
 
 
 def _limits(metadata: Any) -> dict[str, Any]:
-    """What Pydantic keeps beside a type."""
+    """The limits that Pydantic keeps beside a type."""
     known = ("ge", "gt", "le", "lt", "max_length", "decimal_places", "max_digits")
     return {
         key: getattr(one, key)
@@ -304,7 +304,7 @@ def _number(limits: dict[str, Any]) -> Field:
 
 
 def _choices(name: str, kind: Any) -> dict[str, Any]:
-    """Of values that are declared, which no definition publishes unasked."""
+    """The type of declared values. A proposed definition does not publish them."""
     values = list(kind.values) if isinstance(kind, inspect.LiteralType) else None
     known = [one.value for one in kind.cls] if values is None else values
     if all(isinstance(one, int) and not isinstance(one, bool) for one in known):

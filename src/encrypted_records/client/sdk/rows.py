@@ -50,7 +50,7 @@ class _Dataclass(Protocol):
 
 
 class _Model(Protocol):
-    """Of Pydantic, which gives the names and values of its fields one by one."""
+    """A Pydantic model, which yields the names and values of its fields."""
 
     def __iter__(self) -> Iterator[tuple[str, Any]]: ...
 

@@ -45,7 +45,7 @@ class Dataset(Named):
         description: str | None = None,
         get_or_create: bool = False,
     ) -> Schema:
-        """A new schema. What is worth a look of one that was proposed, its ``notes`` say.
+        """Create a schema. The ``notes`` of a proposed definition say what is worth a look.
 
         Args:
             definition: its JSON Schema, as docs/http-api.md describes it; or a frame of pandas,
@@ -97,8 +97,8 @@ class Dataset(Named):
         """A new schema of a file as people have it, of CSV in whatever form, with all its rows; as
         ``ers import`` makes one.
 
-        How the file is read is found out. What nobody can know from it is asked, by an error, and
-        nothing is made before it is answered.
+        The file's form is detected. An error asks what the file leaves open, and nothing is made
+        before that is answered.
 
         Args:
             name: of the schema; the file's if left out.

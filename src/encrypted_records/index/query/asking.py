@@ -63,7 +63,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Of a segment, ``pages`` to put in; fields whose ``directories`` are needed, or whose
+    """Parts of a segment: ``pages`` to put in; fields whose ``directories`` are needed, or whose
     columns are, ``by_row``, or are where they are ``kept``; or ``sums`` of one field, whose
     directory is here, with the keys of ``rows``. Pages in ``passing`` are looked at once, and taken
     out again. A ``light`` need takes little memory, and waits for no turn at it."""

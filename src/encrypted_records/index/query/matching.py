@@ -129,7 +129,7 @@ class Matching:
         space, plan = self.space, self.plan
         searched = tuple(space.snapshot.segments if among is None else among)
         many = plan.values * len(searched) > LOOKUPS
-        # What tests of texts need is brought in segment by segment, and so is what takes much.
+        # Pages for tests of texts are brought in segment by segment, and so are large columns.
         missing = plan.missing
         if plan.tests:
             missing = plan.missing_to_scan
@@ -213,7 +213,7 @@ class Matching:
             return answers
         yield from learn_texts(self.space, plan.known)
         for segment in unsure:
-            # Of its texts, more are known.
+            # More of its texts are known now.
             plan.forget(segment, plan.text_tests)
         decided = yield from self._match_all(list(unsure), many=True)
         return [one for one in answers if one.segment not in unsure] + decided

@@ -34,7 +34,7 @@ def measure(space: Workspace, plan: Plan, aggregation: Aggregation) -> Asking[Ag
         count = None if plan.tests else (yield from count_matches(space, plan))
         if count is not None:
             return Aggregated([Bucket((), (count,) * len(aggregation.measures))], 1)
-    # Of a large schema, one column of one segment at a time is brought.
+    # A large schema's columns are brought one at a time, segment by segment.
     few = space.snapshot.count * len(aggregation.fields) <= space.sizes.few_values
     parts = yield from match_rows(space, plan)
     segments = [one.segment for one in parts if isinstance(one.segment, PagedSegment)]

@@ -20,14 +20,14 @@ from encrypted_records.model.definition import SchemaDefinition
 class Sizes:
     """From which sizes on a question is answered segment by segment.
 
-    Of segments with more than ``few_to_sort`` rows in all, a sorted search looks up whether the
-    rows that come next match. Of segments with more than ``few_rows`` rows in all, pages are
+    Over segments with more than ``few_to_sort`` rows in all, a sorted search looks up whether the
+    rows that come next match. For segments with more than ``few_rows`` rows in all, pages are
     counted before they are brought in; with more than ``many_pages``, or ``many_entries`` in them,
     one segment's are in memory at a time. Up to ``few_values`` values, all columns that are
-    measured are brought in one request. Of ``few_entries`` entries of a column, a set of rows is
-    made in a millisecond. What tells of some rows whether they match may take ``held`` bytes at
-    once. Work on a segment of more than ``alone_rows`` rows waits for its turn at the memory of
-    questions.
+    measured are brought in one request. A set of rows is made of ``few_entries`` entries of a
+    column in a millisecond. Filters that tell for some rows whether they match may take ``held``
+    bytes at once. Work on a segment of more than ``alone_rows`` rows waits for its turn at the
+    memory of questions.
     """
 
     few_rows: int = 1 << 21

@@ -114,8 +114,8 @@ def read_again(
 
 
 def _said_of(column: Column, name: str, said: Said) -> SaidOfColumn:
-    """What is said of a column of the kept reading; of numbers and days of which no form is said,
-    that of all columns goes before the kept one."""
+    """The caller's words about a column of the kept reading. For numbers and days without a form
+    of their own, the form that is said for all columns goes before the kept form."""
     own = said.columns.get(name, NOTHING_OF_COLUMN)
     if own.type or own.format or own.decimal or own.true or own.false:
         return own
@@ -199,7 +199,7 @@ def _width(text: str, delimiter: str, kept: Recipe) -> int:
 def _columns(
     found: Found, kept: Recipe, said: Said, differences: list[Difference]
 ) -> Iterator[Column]:
-    """Of each column of the file the one of the kept reading."""
+    """For each column of the file, the column of the kept reading."""
     left = list(kept.columns)
     new: list[tuple[int, str]] = []
     order: list[Column] = []

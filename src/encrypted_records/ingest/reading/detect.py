@@ -15,8 +15,8 @@ from encrypted_records.ingest.reading.table import Layout, find_layout, is_no_ro
 from encrypted_records.ingest.reading.values import ABSENT
 from encrypted_records.model.definition import MAX_FIELDS
 
-#: Rows, and cells, that are looked at. Of 8 MiB with rows of two bytes all took 33 s and 1.6 GB;
-#: later rows are read as these, or named.
+#: Rows, and cells, that are looked at. All rows of 8 MiB, of two bytes each, took 33 s and
+#: 1.6 GB; later rows are read as these, or named.
 MAX_ROWS = 100_000
 MAX_CELLS = 500_000
 #: Longest cell, in characters.

@@ -39,7 +39,7 @@ Convert = Callable[[str], str | None]
 
 
 class Tally:
-    """What became of the rows that a parser has read. ``rewritten`` counts, by field, cells that
+    """Counts of the cells that a parser has read. ``rewritten`` counts, by field, cells that
     are stored in another spelling; ``absent`` those that stand for nothing, by what is written
     there; ``short`` rows that lack their last cells."""
 
@@ -62,7 +62,7 @@ class Tally:
             self.rewritten[name] += changed - words.total()
 
     def as_json(self, recipe: Recipe, rows: int) -> bytes:
-        """What is told of a file of so many rows, and of how it was read."""
+        """The report of a file with so many rows, and of how it was read."""
         return msgspec.json.encode(
             {
                 "reading": recipe,

@@ -64,7 +64,7 @@ class JobSecrets:
         return self._open(holder, job.id, "reading", job.sealed_reading)
 
     def seal_report(self, job: Job, report: bytes | None) -> bytes | None:
-        """What became of the cells of a file with a reading; None where there is no reading."""
+        """Seal the report of a file with a reading; None where there is no reading."""
         if report is None:
             return None
         return self._seal(Holder.of_accepted_work(job.user), job.id, "report", report)

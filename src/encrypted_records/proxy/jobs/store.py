@@ -168,8 +168,8 @@ class JobStore:
         return rows[0]["examples"] if rows else None
 
     def report(self, job: bytes) -> bytes | None:
-        """What became of the cells of the job's file, sealed; None before it is checked, and of a
-        file without a reading."""
+        """The report of the job's file, sealed; None before the file is checked, and for a file
+        without a reading."""
         rows = self._rows("SELECT report FROM job WHERE id = ?", job)
         return rows[0]["report"] if rows else None
 

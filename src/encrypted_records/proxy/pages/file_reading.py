@@ -48,7 +48,7 @@ _TYPES = {"integer": "number", "number": "number", "date": "date", "time": "time
 _TYPES |= {"date-time": "date-time", "boolean": "boolean"}
 #: Members of a column that a recipe leaves out.
 _PLAIN = {"type": "text", "format": "", "decimal": ".", "true": "", "false": ""}
-#: Of whole files; a change of them makes other columns.
+#: Members about the whole file; changing them makes other columns.
 _OF_COLUMNS = ("encoding", "delimiter", "header_row")
 #: Where this page lets members of what can be said be said.
 _CONTROLS = {
@@ -161,7 +161,7 @@ def _sources(columns: list[dict[str, Any]]) -> list[str]:
 
 
 def reading_of(form: Mapping[str, str]) -> FileReading:
-    """What the form says; what was said before holds until it says something else."""
+    """The reading that the form says; earlier words hold until it says something else."""
     before = _object(form.get("reading", ""), _Recipe)
     said = said_before(form)
     reading = FileReading(copy.deepcopy(said), None, before)
@@ -184,12 +184,12 @@ def reading_of(form: Mapping[str, str]) -> FileReading:
 
 
 def said_before(form: Mapping[str, str]) -> dict[str, Any]:
-    """What was said before this form was."""
+    """The words that earlier forms said about the reading."""
     return _object(form.get("said", ""), _Said) or {}
 
 
 def _kept(before: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """What was said of a column before; of another type nothing of it holds."""
+    """Earlier words about a column, unless its type has changed."""
     return {} if "type" in own and own["type"] != before.get("type") else before
 
 
@@ -226,7 +226,7 @@ def _of_column(
         if typed and typed != column.get(name, "." if name == "decimal" else "") and not is_new:
             said.append((name, typed))
     if said and said[0][0] in ("true", "false"):
-        # Of two words both are meant, also where only one was changed.
+        # Both words belong together, even if only one was changed.
         said = [(name, form.get(f"{name}-{number}", "").strip()) for name in ("true", "false")]
     if word := form.get(f"null-{number}", "").strip():
         said.append(("null", [*column.get("null", []), word]))
@@ -240,13 +240,13 @@ class _Column(msgspec.Struct):
 
 
 class _Recipe(msgspec.Struct):
-    """What this page relies on in a hidden recipe."""
+    """The members of a hidden recipe that this page relies on."""
 
     columns: list[_Column]
 
 
 class _Said(msgspec.Struct):
-    """What this page relies on in what was said."""
+    """The members of earlier words that this page relies on."""
 
     columns: dict[str, dict[str, Any]] = {}
 
@@ -262,7 +262,7 @@ def _object(text: str, kind: type[_Recipe | _Said]) -> dict[str, Any] | None:
 
 
 def in_words_of_the_page(error: ErsError) -> ErsError:
-    """What keeps a file from being read, with the control that changes it."""
+    """The refusal of a file, with the control that mends it."""
     if error.reason != "reading":
         return error
     members = [(flaw.pointer or "").strip("/") for flaw in error.flaws]

@@ -38,9 +38,9 @@ SHOWN_ROWS = 20
 HEAD_BYTES = 512 << 10
 #: Rows of a sample that a proposal reads.
 SAMPLED_ROWS = 10_000
-#: Of a file's head that a page without scripts carries along.
+#: Bytes of a file's head that a page without scripts carries along.
 KEPT_BYTES = 32 << 10
-#: What is typed of any file; the rest of the form is of the file that was looked at.
+#: Controls for any file; the rest of the form belongs to the file that was looked at.
 _OF_ANY_FILE = ("csrf", "dataset", "new_dataset", "organization", "skip")
 #: Where a session keeps, by schema, how a file is read whose upload follows on another page.
 READINGS = "readings"

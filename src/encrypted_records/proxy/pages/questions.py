@@ -27,7 +27,7 @@ _NAME_BYTES = 12
 FRESH_SECONDS = 10.0
 #: Characters of a question that is kept for a reload.
 MOST_KEPT = 64 << 10
-#: Of a form, where in the answer one is.
+#: Members of a form that say which page of the answer is shown.
 _OF_A_PAGE = ("pages", "asked", "start")
 
 

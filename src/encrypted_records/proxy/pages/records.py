@@ -64,7 +64,7 @@ def _query(visit: Visit) -> str:
 
 
 def _form(visit: Visit, error: ErsError | None = None, *, once: str = "", **shown: Any) -> Response:
-    """The form of a record. What is wrong with a field is said beside it, and the rest above.
+    """The form of a record. Errors of a field are shown beside it, and others above.
 
     Args:
         once: identifies the record that the form stores, however often it is sent.
@@ -129,7 +129,8 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What an edit has replaced, by field, None for missing; ``etag`` is the record's since."""
+    """The values that an edit replaced, by field, None for missing; ``etag`` is the record's new
+    entity tag."""
 
     data: dict[str, Any] = field(repr=False)
     etag: str

@@ -107,7 +107,7 @@ class Readiness:
     ) -> None:
         standing = by.roster.member(by.member)
         if state.ledger.version or standing is None or not standing.owns:
-            # What an owner has signed since the roster was read is signed at once.
+            # An owner may have signed it since the roster was read; look again at once.
             await self._source.renew(caller, state.ledger, within=0)
             if _is_placed(by, state):
                 return

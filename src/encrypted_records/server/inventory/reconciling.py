@@ -7,13 +7,13 @@ looked through. What is found has to have the very digests that the database has
 for rows that were erased since, whose digests lie at its end. It is written again, under a name
 that the database draws, without what is erased by either of the two.
 
-What is not found is lost. It is marked, so that a proxy can be told (:mod:`..erasure.damage`): it
-builds an index again from rows, and deletes records of which there is nothing left, when somebody
-says so.
+An object that is not found is lost. It is marked, so that a proxy can be told
+(:mod:`..erasure.damage`): it builds an index again from rows, and deletes records of which there is
+nothing left, when somebody says so.
 
-What the store has again of groups and segments that the database has ended, or has elsewhere, goes:
-somebody may have been told that it is erased. What belongs to nothing that the database knows stays
-where it is.
+Objects that the store has again, of groups and segments that the database has ended or has
+elsewhere, go: somebody may have been told that they are erased. Objects of which the database knows
+nothing stay where they are.
 """
 
 from __future__ import annotations

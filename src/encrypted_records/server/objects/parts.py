@@ -1,4 +1,4 @@
-"""What lies in objects, for readers; rows and pages are named as in :mod:`..records.store`, by
+"""The contents of objects, for readers; rows and pages are named as in :mod:`..records.store`, by
 (group, ordinal) and (segment, number)."""
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from django.db import models
 
 
 class CacheFile(models.Model):
-    """What an API keeps of objects on its disk (:mod:`..objects.cache_files`)."""
+    """A file in which an API keeps objects on its disk (:mod:`..objects.cache_files`)."""
 
     id = models.CharField(max_length=32, primary_key=True)
     begun = models.BigIntegerField(default=0)

@@ -227,7 +227,7 @@ class ErasedRow(models.Model):
 
 
 class AskedErasure(models.Model):
-    """What ended in a schema up to a version of its log is to go at once
+    """A request to erase at once all that ended in a schema up to a version of its log
     (:mod:`..erasure.erasing`)."""
 
     schema = models.OneToOneField(

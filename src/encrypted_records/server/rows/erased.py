@@ -1,4 +1,4 @@
-"""What is known of rows whose bytes are gone, in SQL: as :mod:`..records.store`."""
+"""The facts about rows whose bytes are gone, in SQL: as :mod:`..records.store`."""
 
 from __future__ import annotations
 

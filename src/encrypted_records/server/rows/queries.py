@@ -240,7 +240,7 @@ def digests(
     rows = [ref for ref in wanted if isinstance(ref, RowRef)]
     groups = _groups_with(schema, rows)
     runs = store.runs_of({one.number for one in groups.values()})
-    # Of any page of a segment, the digests are those of all.
+    # Every page of a segment has the same digests: those of all its pages.
     named = [PageRef(ref.segment, 0) for ref in wanted if isinstance(ref, PageRef)]
     segments = _segments_with(schema, named)
     return (
