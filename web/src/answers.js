@@ -86,7 +86,7 @@ function wait(asked) {
         repeat(asked);
       } else
         bar.textContent =
-          "The proxy answers again. What you typed is still here. Your request may have been carried out already: look, then press the button again.";
+          "The proxy answers again. Your text is still here. Your request may have been carried out already: look, then press the button again.";
     } else {
       left = AGAIN_SECONDS;
       tick();
