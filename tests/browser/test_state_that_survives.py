@@ -287,7 +287,7 @@ def test_a_link_opens_the_question_in_another_browser(
 
 
 def said_by(request: Request) -> str:
-    """What a request says before its body, as it was sent."""
+    """The address and headers of a request, as it was sent."""
     return f"{request.url.partition('#')[0]} {request.all_headers()}"
 
 

@@ -217,7 +217,7 @@ def test_a_column_of_few_values_is_brought_by_row_as_long_as_there_is_room(
     stays: bool, opened: list[tuple[bytes, str]]
 ) -> None:
     executor = asking(STANDARD, stays=stays)
-    # Of two pages or fewer among sixteen.
+    # Matches are on two pages or fewer of sixteen.
     where = {"field": "kind", "op": "eq", "value": "rare"}
     body = {"where": where, "order_by": ["rank", "-number"], "limit": 3}
     expected = executor.in_order(where, ["rank", "-number"])

@@ -1,5 +1,5 @@
-"""What comes between a job and its packing: whole or absent in the end, and nothing is left. Kills,
-lost workers and lost answers are simulated (``tests/simulation/scenarios/packing.py``)."""
+"""Interrupted packing of jobs: whole or absent in the end, and nothing is left. Kills, lost
+workers and lost answers are simulated (``tests/simulation/scenarios/packing.py``)."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_a_form_of_a_record_that_is_sent_again_stores_it_once(world: World) -> N
     assert b"Record of" in second
     assert [one["data"] for one in store.everything()] == [{"n": "typed"}]
 
-    # Of a form that was loaded long ago nobody can tell.
+    # Nobody can tell whether a form of long ago was sent before.
     old = {**form, "once": "01900000-0000-7000-8000-000000000000"}
     refused = world.browser.visit(f"/schemas/{store.schema_id}/add/", **old)
     assert refused.status == 400

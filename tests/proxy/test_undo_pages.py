@@ -1,4 +1,4 @@
-"""What was edited or deleted on pages comes back: what the button says, and once."""
+"""Undo on pages: edited and deleted records come back as the button says, and once."""
 
 from __future__ import annotations
 

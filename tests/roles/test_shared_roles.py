@@ -42,7 +42,7 @@ OWN = (
     *("/api/accounts/", "/api/token", "/api/keyring/", "/api/devices/"),
     *("/api/files/", "/api/jobs/"),
 )
-#: Of a schema that somebody reads, and their own all the same: kept by their proxy alone.
+#: Each reader's own, although the schema is shared: their proxy alone keeps them.
 OWN_READINGS = {"proxy PUT /api/schemas/{id}/reading/", "proxy DELETE /api/schemas/{id}/reading/"}
 #: The request is sound, and in this organization there is nothing for it to do.
 FINDS_NOTHING_TO_DO = {

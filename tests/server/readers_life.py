@@ -2,7 +2,7 @@
 in this process.
 
 Arguments: data folder, URL of the database or nothing, path of a file with the members of an
-account. What each reader is answered goes to stdout, as JSON.
+account. The answers to each reader go to stdout, as JSON.
 """
 
 from __future__ import annotations

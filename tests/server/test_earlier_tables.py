@@ -1,7 +1,7 @@
 """Databases of before the migrations were one file per app: their tables are the same.
 
-A database that went through all migrations of then is used as it is. Of one that went through some
-of them, an API says so, and changes nothing.
+A database that went through all migrations of then is used as it is. An API refuses a database that
+went through only some of them, and changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.server.test_serve import refusal
 from tests.server.test_session_store import rows
 from tests.support.postgres import NewDatabase
 
-#: What stood in ``django_migrations`` of such a database, in the order of then.
+#: Rows of ``django_migrations`` in such a database, in the order of then.
 THEN = {
     "accounts": (
         "0001_initial",

@@ -26,7 +26,7 @@ from tests.simulation.world import World
 _FULL = "fails: SQLITE_FULL"
 #: Lines of the log that are shown of a run that failed.
 _LINES = 60
-#: Of a processor, for one seed: a step that takes so much never ends. A run takes two.
+#: Processor time of a seed: a step that takes so much never ends. A run takes two.
 _MOST_SECONDS = 200
 
 

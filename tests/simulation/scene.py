@@ -34,7 +34,7 @@ OVERTAKEN = {
 }
 #: Seconds after which nothing is on its way any more.
 QUIET_SECONDS = 40.0
-#: Of times that pass: a proxy that looks at its clock no oftener believes that it ran meanwhile.
+#: Steps in which days pass: a proxy that sees its clock this often believes that it ran meanwhile.
 STRIDE_SECONDS = 1100.0
 
 

@@ -12,7 +12,7 @@ from encrypted_records.proxy.process.background import JOBS, Background, Task, W
 
 
 class Queued(Background):
-    """What is started waits for :meth:`settle`, or for a request that waits for it.
+    """Started work waits for :meth:`settle`, or for a request that waits for it.
 
     Jobs begin at once: a user has asked for them, and looks for their end.
     """
@@ -59,8 +59,8 @@ class Queued(Background):
         starts, until nothing is left.
 
         Args:
-            names: only these kinds, and wait for what runs of them. What a proxy does again and
-                again is done where it is named, once.
+            names: only these kinds, and wait for those that run. Repeated work runs only if it is
+                named, once.
         """
         for name in names:
             if name in self._repeated:

@@ -22,7 +22,7 @@ OPTIONS: dict[str, Any] = {
     "packing": POLICY,
     "checkpointing": CheckpointPolicy(least=4, part=16, most=8),
 }
-#: What a job has at the API until it is published.
+#: Tables that have rows of a job until it is published.
 _STAGED = ("staging", "staged_part")
 _ORPHANS = "SELECT COUNT(*) FROM index_page WHERE segment_id NOT IN (SELECT id FROM index_segment)"
 

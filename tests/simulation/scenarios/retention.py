@@ -33,7 +33,7 @@ DEFINITION: dict[str, Any] = PLAIN | {
 AGES = (None, 0, 1, DAYS - 2, DAYS - 1, DAYS, DAYS + 1, 400)
 #: Days for which people work, and steps of each on one of them.
 WORKING, STEPS = 2, 10
-#: What a request to let records go may be answered with.
+#: Errors that may answer a request to let records go.
 IN_DOUBT = ("clock_wrong",)
 
 
