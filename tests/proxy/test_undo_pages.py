@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from starlette.responses import Response
 
+from encrypted_records.errors import ErsError, PreconditionFailed
+from encrypted_records.proxy.pages import internal_client, records
 from tests.support.page_visits import Browser, logged_in
 from tests.support.service import Answer, Service
 from tests.support.store import Store, new_store
@@ -42,6 +48,11 @@ def edit(browser: Browser, record: str, shown: str, typed: str) -> Answer:
     return browser.visit(f"/records/{record}/edit/", **form)
 
 
+def change(store: Store, record: str, name: str) -> None:
+    changed = store.proxy("PATCH", f"/api/records/{record}/", {"data": {"name": name}})
+    assert changed.status == 200
+
+
 def names(store: Store) -> list[str]:
     return sorted(one["data"]["name"] for one in store.everything())
 
@@ -72,6 +83,61 @@ def test_a_deleted_record_is_stored_again_by_the_button_that_is_of_it(
     assert browser.visit(put_back, record=ids[1]).status == 200
     assert browser.visit(put_back, record=ids[1]).status == 404
     assert names(store) == ["Grace"]
+
+
+@pytest.mark.parametrize("more", [{}, {"erase": "yes"}])
+def test_a_record_that_changed_since_the_page_was_shown_stays_and_is_shown_again(
+    store: Store, ids: list[str], browser: Browser, more: dict[str, str]
+) -> None:
+    etag = hidden(browser.visit(f"/records/{ids[0]}/delete/"), "etag")
+    change(store, ids[0], "Eda")
+    refused = browser.visit(f"/records/{ids[0]}/delete/", etag=etag, **more)
+    page = refused.body.decode()
+    assert refused.status == 409
+    assert "has changed this record since, so nothing was deleted" in page
+    assert "Eda" in page
+    assert names(store) == ["Eda", "Grace"]
+    agreed = hidden(refused, "etag")
+    assert browser.visit(f"/records/{ids[0]}/delete/", etag=agreed, **more).status == 200
+    assert names(store) == ["Grace"]
+
+
+class Overtaken:
+    """A visit that sends the form of a deletion; the record changes after it was first read."""
+
+    sends, id = True, "2JaBQk33WQsJd9EaCr2hDN"
+
+    def __init__(self) -> None:
+        self.record = {"id": self.id, "schema": "/api/schemas/x/", "data": {"name": "Ada"}}
+        self.version = 1
+        self.shown: dict[str, Any] = {}
+
+    def text(self, name: str, default: str = "") -> str:
+        return {"etag": '"1"'}.get(name, default)
+
+    async def ask(self, method: str, path: str, **_: Any) -> Any:
+        return {"costs": []}
+
+    async def answer(self, method: str, path: str, **more: Any) -> internal_client.Answer:
+        if method == "DELETE":
+            self.record, self.version = {**self.record, "data": {"name": "Eda"}}, 2
+            assert more["headers"]["if-match"] == '"1"'
+            raise PreconditionFailed("the record has version 2 by now")
+        etag = f'"{self.version}"'.encode()
+        return internal_client.Answer(200, [(b"etag", etag)], json.dumps(self.record).encode())
+
+    def problem(self, error: ErsError, template: str, **shown: Any) -> Response:
+        self.shown = {"error": error, **shown}
+        return Response(status_code=409)
+
+
+def test_a_change_between_reading_and_deleting_keeps_the_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    visit: Any = Overtaken()
+    monkeypatch.setattr(records, "_query", lambda _: "")
+    assert asyncio.run(records.delete(visit)).status_code == 409
+    assert (visit.shown["thing"]["data"], visit.shown["etag"]) == ({"name": "Eda"}, '"2"')
 
 
 def test_after_an_erasure_nothing_is_offered(

@@ -19,6 +19,7 @@ from encrypted_records.errors import (
 )
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import sealed_values
+from encrypted_records.proxy.pages.internal_client import Answer
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.search_form import is_listed, number, read_typed, types_of
 from encrypted_records.proxy.pages.widgets import instant_of
@@ -217,38 +218,60 @@ async def undo(visit: Visit) -> Response:
     try:
         await visit.answer("PATCH", _url(visit), {"data": before.data}, headers=matching)
     except PreconditionFailed:
-        raise Conflict(
-            "somebody has changed this record since, so nothing was undone",
-            hint="load the page again, and edit the record",
-        ) from None
+        raise _changed_since("undone", "load the page again, and edit the record") from None
     visit.desk.take(("before", visit.id), Replaced)
     visit.desk.put(("done", visit.id), "as it was before")
     return visit.go(f"/records/{visit.id}/{_query(visit)}")
 
 
+def _changed_since(kept: str, hint: str) -> Conflict:
+    return Conflict(f"somebody has changed this record since, so nothing was {kept}", hint=hint)
+
+
 async def delete(visit: Visit) -> Response:
-    record = await visit.ask("GET", _url(visit))
-    schema = record["schema"].split("/")[-2]
+    """Deletes the version that the page has shown. Where the record was changed since, the page
+    comes back with the record as it is by now."""
+    answer = await visit.answer("GET", _url(visit))
+    record, etag = answer.json(), answer.header("etag")
     if not visit.sends:
-        tried = {"erase": "true", "dry_run": "true"}
-        costs = (await visit.ask("DELETE", _url(visit), params=tried))["costs"]
-        return visit.render(
-            "delete.html",
-            kind="record",
-            cost=sum(one["rows"] for one in costs),
-            thing={"name": "this record", "data": record["data"]},
-            must_type=False,
-            goes_with=[],
-            back=f"/records/{visit.id}/{_query(visit)}",
-            wrong=False,
-        )
+        return await _confirm_delete(visit, answer)
+    changed = _changed_since("deleted", "delete the record as it is by now, or keep it")
+    if visit.text("etag", etag) != etag:
+        return await _confirm_delete(visit, answer, changed)
+    schema = record["schema"].split("/")[-2]
     how = {"erase": "true"} if visit.text("erase") else None
-    await visit.ask("DELETE", _url(visit), params=how)
+    try:
+        await visit.answer("DELETE", _url(visit), params=how, headers={"if-match": etag})
+    except PreconditionFailed:
+        answer = await visit.answer("GET", _url(visit))
+        return await _confirm_delete(visit, answer, changed)
     visit.desk.put(("deleted", schema), visit.id)
     if how is None:
         gone = Gone(record["id"], record["data"], str(runtime.uuid7()))
         visit.desk.put(("gone", schema), gone)
     return visit.go(f"/schemas/{schema}/search/{_query(visit)}")
+
+
+async def _confirm_delete(
+    visit: Visit, answer: Answer, problem: ErsError | None = None
+) -> Response:
+    """Shows what would be deleted, of the version that the form names."""
+    record = answer.json()
+    tried = {"erase": "true", "dry_run": "true"}
+    costs = (await visit.ask("DELETE", _url(visit), params=tried))["costs"]
+    shown: dict[str, Any] = {
+        "kind": "record",
+        "cost": sum(one["rows"] for one in costs),
+        "thing": {"name": "this record", "data": record["data"]},
+        "etag": answer.header("etag"),
+        "must_type": False,
+        "goes_with": [],
+        "back": f"/records/{visit.id}/{_query(visit)}",
+        "wrong": False,
+    }
+    if problem is not None:
+        return visit.problem(problem, "delete.html", **shown)
+    return visit.render("delete.html", **shown)
 
 
 async def put_back(visit: Visit) -> Response:
