@@ -287,6 +287,23 @@ def test_holds_that_cannot_be_are_refused_by_name(writer: Writer, bob: Account) 
         assert bob.call(method, f"{writer.schema['url']}erasure/").status == 404
 
 
+def test_parameters_that_cannot_be_are_refused_in_the_same_words(writer: Writer) -> None:
+    stored(writer, 1)
+    url = writer.schema["url"]
+    for method, path, name in (
+        ("GET", f"{url}erasure/?counts=perhaps", "counts"),
+        ("DELETE", f"{url}holds/?id=7", "id"),
+        ("GET", f"{url}manifest/?since=soon", "since"),
+        ("GET", f"/api/records/?schema={url}&dead=perhaps", "dead"),
+        ("POST", "/api/commits/?because=boredom", "because"),
+    ):
+        refused = writer.account.call(method, path)
+        assert refused.status == 400, refused.body
+        assert refused.json()["detail"] == f"the parameter {name} is not valid"
+        (flaw,) = refused.json()["errors"]
+        assert (flaw["code"], flaw["parameter"]) == ("invalid_parameter", name)
+
+
 def test_no_hold_begins_below_an_erasure_that_was_asked_for(writer: Writer) -> None:
     group, _ = stored(writer, 3)
     version = state(writer)["version"]

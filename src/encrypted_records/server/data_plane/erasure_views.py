@@ -12,13 +12,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from encrypted_records.errors import BadInput, Flaw
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts.api_tokens import Use
 from encrypted_records.server.accounts.job_tokens import WITH_JOBS
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.erasure import damage, erasing, holds, sweeping, unstaging
+from encrypted_records.server.http.parameters import flag_of, invalid_parameter
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.records.models import AskedErasure
@@ -97,10 +97,6 @@ def _state(schema: Schema) -> dict[str, Any]:
     return _progress(schema) | vars(left)
 
 
-def _invalid(name: str, detail: str) -> BadInput:
-    return BadInput(detail, flaws=(Flaw("invalid_parameter", detail, parameter=name),))
-
-
 def _holds(schema: Schema) -> list[dict[str, Any]]:
     return [vars(one) for one in holds.list_active(schema)]
 
@@ -114,11 +110,9 @@ class Erasure(APIView):
     def get(self, request: Request, schema_id: str) -> Response:
         """What is still there of records that were deleted or changed, and who needs it; with
         ``counts=false`` only how far it is, which costs little."""
-        counts = request.query_params.get("counts", "true")
-        if counts not in ("true", "false"):
-            raise _invalid("counts", "expected true or false")
+        counts = flag_of(request, "counts", default=True)
         schema = permissions.data_of(_user(request), schema_id)
-        return Response(_state(schema) if counts == "true" else _progress(schema))
+        return Response(_state(schema) if counts else _progress(schema))
 
     @extend_schema(request=None, responses={202: _STATE})
     def post(self, request: Request, schema_id: str) -> Response:
@@ -171,6 +165,6 @@ class Holds(APIView):
         try:
             uid = uuid.UUID(request.query_params.get("id", ""))
         except ValueError:
-            raise _invalid("id", "expected the id of a hold") from None
+            raise invalid_parameter("id", "expected the id of a hold") from None
         holds.end(_user(request), schema, uid)
         return Response(status=204)

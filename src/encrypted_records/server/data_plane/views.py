@@ -30,6 +30,7 @@ from encrypted_records.server.erasure import unstaging
 from encrypted_records.server.http.frames import FRAMES, FRAMES_BODY, body_of, stream
 from encrypted_records.server.http.members import KnownMembers
 from encrypted_records.server.http.pagination import Paging
+from encrypted_records.server.http.parameters import flag_of, invalid_parameter
 from encrypted_records.server.http.parsers import FramesParser
 from encrypted_records.server.records.models import RecordGroup
 from encrypted_records.server.rows import contents, naming
@@ -86,9 +87,7 @@ class Commits(APIView):
         """Apply commits, each to a schema of its own, all or none."""
         because = request.query_params.get("because")
         if because not in (None, "retention"):
-            detail = "expected retention"
-            flaw = Flaw("invalid_parameter", detail, parameter="because")
-            raise BadInput(detail, flaws=(flaw,))
+            raise invalid_parameter("because", "expected retention")
         uploads = wire.decode_uploads(body_of(request))
         # What a job adds, it publishes; beside that it may make room in the index.
         if isinstance(request.auth, JobGrant) and not all(_merges(one.commit) for one in uploads):
@@ -196,10 +195,7 @@ def _version(request: Request, name: str) -> int | None:
     if text is None:
         return None
     if not _is_number(text):
-        raise BadInput(
-            f"the parameter {name} is not valid",
-            flaws=(Flaw("invalid_parameter", "expected a version of the log", parameter=name),),
-        )
+        raise invalid_parameter(name, "expected a version of the log")
     return int(text)
 
 
@@ -329,7 +325,7 @@ class Records(APIView):
         paging.request = request
         paging.limit = paging.get_limit(request)
         paging.offset = paging.get_offset(request)
-        if _flag(request, "dead"):
+        if flag_of(request, "dead", default=False):
             paging.count, records = reading.list_stored(
                 schema, offset=paging.offset, limit=paging.limit
             )
@@ -337,16 +333,6 @@ class Records(APIView):
             paging.count = schema.live_rows
             records = reading.list_live(schema, offset=paging.offset, limit=paging.limit)
         return paging.get_paginated_response(records)
-
-
-def _flag(request: Request, name: str) -> bool:
-    text = request.query_params.get(name, "false")
-    if text in ("true", "false"):
-        return text == "true"
-    raise BadInput(
-        f"the parameter {name} is not valid",
-        flaws=(Flaw("invalid_parameter", "expected true or false", parameter=name),),
-    )
 
 
 class RecordDetail(APIView):

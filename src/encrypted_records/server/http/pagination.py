@@ -8,10 +8,9 @@ from urllib.parse import urlsplit
 from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
 
-from encrypted_records.errors import BadInput, Flaw
+from encrypted_records.server.http.parameters import number_of
 
 MAX_LIMIT = 1000
-MAX_OFFSET = 2**62
 
 
 class Paging(LimitOffsetPagination):
@@ -41,21 +40,3 @@ class Paging(LimitOffsetPagination):
 def _path(link: str | None) -> str | None:
     """The link without its host: the client knows by which name it reaches us, we do not."""
     return None if link is None else urlsplit(link)._replace(scheme="", netloc="").geturl()
-
-
-def number_of(request: Request, name: str, least: int) -> int | None:
-    """A query parameter that is an integer.
-
-    Raises:
-        BadInput: it is no integer, or less than ``least``.
-    """
-    text = request.query_params.get(name)
-    if text is None:
-        return None
-    if text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= MAX_OFFSET:
-        return int(text)
-    detail = f"expected an integer of at least {least}"
-    raise BadInput(
-        f"the parameter {name} is not valid",
-        flaws=(Flaw("invalid_parameter", detail, parameter=name),),
-    )

@@ -19,13 +19,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from encrypted_records.errors import BadInput, Flaw
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.api_tokens import READS, READS_ALL
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.db.fields import identifier
 from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
+from encrypted_records.server.http.parameters import invalid_parameter
 from encrypted_records.server.organizations import answers, audit, members
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import (
@@ -226,7 +226,7 @@ def _known(name: str, action: str) -> Action:
     try:
         return Action(action)
     except ValueError:
-        raise _invalid(name, f"expected one of {', '.join(Action)}") from None
+        raise invalid_parameter(name, f"expected one of {', '.join(Action)}") from None
 
 
 def _end_of_day(text: str) -> datetime:
@@ -234,9 +234,4 @@ def _end_of_day(text: str) -> datetime:
     try:
         return datetime.combine(date.fromisoformat(text), time.max, UTC)
     except ValueError:
-        raise _invalid("until", "expected a day, such as 2026-01-31") from None
-
-
-def _invalid(name: str, detail: str) -> BadInput:
-    flaw = Flaw("invalid_parameter", detail, parameter=name)
-    return BadInput(f"the parameter {name} is not valid", flaws=(flaw,))
+        raise invalid_parameter("until", "expected a day, such as 2026-01-31") from None
