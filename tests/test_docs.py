@@ -60,7 +60,7 @@ def test_every_dependency_has_a_reason_and_every_reason_a_dependency() -> None:
     groups = project["dependency-groups"].values()
     wanted = sum([*extras, *groups], project["project"]["dependencies"])
     names = {re.split(r"[\[<>=;! ]", wish)[0] for wish in wanted} - {"encrypted-records"}
-    record = (ROOT / "docs" / "decisions" / "0002-dependencies.md").read_text()
+    record = (ROOT / "docs" / "decisions" / "dependencies.md").read_text()
     given = {row[0].strip("`"): row[1] for row in rows(record) if row[0].startswith("`")}
     assert set(given) == names
     assert all(given.values())

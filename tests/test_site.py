@@ -29,7 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page_of(site: Path, name: str) -> str:
     """The page of a document, by the name that it has under /help/."""
     path = help_parts.list_files()[name].relative_to(ROOT).as_posix().removeprefix("docs/")
-    stem = "" if path == "README.md" else path.removesuffix(".md")
+    stem = path.removesuffix(".md").removesuffix("README")
     return (site / stem / "index.html").read_text()
 
 

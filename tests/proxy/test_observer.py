@@ -1,5 +1,8 @@
-"""An API that watches, and attacks with what it sees (``bench/watching``), does no better than one
-that guesses. ``python -m bench.observer`` does the same at the size of docs/decisions/0020."""
+"""An API that watches and attacks with what it sees (``bench/watching``) guesses no better than by
+the most frequent value.
+
+docs/decisions/watching.md has the figures of ``python -m bench.observer``.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 #: The heading of what was decided; its documents need no title here.
-DECISIONS = "What was decided, and why"
+DECISIONS = "Decisions"
 IS_DECISION = "decisions-"
 
 TITLES: dict[str, tuple[str, str]] = {

@@ -5,7 +5,7 @@
 - The plain address works as well, and an address of older content leads to what there is now; both
   are asked for again each time.
 - These files are the same for everybody and hold no secret, so they go out compressed. Pages do
-  not: docs/decisions/0027-frame-of-the-pages.md says why.
+  not: docs/decisions/pages.md says why.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The API sees which rows match, in the order of storing, whatever the order of the export: windows of
 a sorted export would tell it the order, and so the values that are sorted by. A sorted export
 fetches all of its rows first, keeps them sealed, above some megabytes in a file without a name, and
-reads them from there in its own order (docs/decisions/0103-orders-are-not-told.md). The rows of a
+reads them from there in its own order (docs/decisions/watching.md). The rows of a
 window are requested together, in random order.
 
 The whole export is of one version of the log, which is held while it lasts (:mod:`.holding`): rows

@@ -4,11 +4,11 @@ An API that watches learns much from exact rows: how many records match, from th
 which field was searched, from their lengths; and what the rows between them are not. So rows are
 requested in aligned runs, and as many runs as a power of two; the extra runs lie between the needed
 ones, or next to them. ``python -m bench.observer`` measures what that is worth
-(docs/decisions/0020-what-watching-tells.md).
+(docs/decisions/watching.md).
 
 Extra runs are drawn by the question under the schema's key, so that other proxies of a team, and
 this one after a restart, draw the same: what two requests have in common would be what is needed
-(docs/decisions/0102-one-draw-for-a-team.md).
+(docs/decisions/watching.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Beside what a question needs, others are asked for, drawn by chance. Were others drawn when the
 question is put again, what both requests name would be what it needs; and to have it put again, an
 API only has to fail, to alter something, or to tell of one commit after the other. So all of the
-first request is asked for again (docs/decisions/0093-asked-for-in-vain.md).
+first request is asked for again (docs/decisions/watching.md).
 """
 
 from __future__ import annotations
