@@ -325,6 +325,37 @@ def test_the_reading_of_a_file_is_kept_where_some_of_its_rows_do_not_fit(
     assert kept["columns"][0]["decimal"] == ","
 
 
+def test_a_reading_is_not_kept_where_a_job_under_way_reads_the_file_in_another_way(
+    ers: Ers, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id;n\n1;1.234\n2;2.345\n")
+    told = ers.done("import", path, "--dataset", dataset, "--yes", "--decimal", "n=.")
+    schema = f"{dataset}/a"
+    before = ers.done("schema", "get", schema, "--reading").out
+
+    async def joined(*_: Any) -> str:
+        return str(told.one["job_id"])
+
+    monkeypatch.setattr(import_file, "send", joined)
+    options = ("--decimal", "n=,", "--reading", "none", "--keep", "--yes")
+    said = ers.done("import", path, "--schema", schema, *options)
+    assert "was storing this file already, by another reading" in said.err
+    assert ers.done("schema", "get", schema, "--reading").out == before
+
+
+def test_nothing_is_called_rewritten_by_a_job_that_stored_nothing(
+    ers: Ers, dataset: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id;n\n1;1,5\n2;2,5\n")
+    assert "Rewritten: n 2." in ers.done("import", path, "--dataset", dataset, "--yes").err
+    path.write_text("id;n\n3;1,5\n4;2,555\n")
+    said = ers("import", path, "--schema", f"{dataset}/a")
+    assert (said.code, "nothing was stored" in said.err) == (6, True)
+    assert "Rewritten" not in said.err
+
+
 def test_a_reading_can_be_given_as_a_file_and_left_aside(
     ers: Ers, dataset: str, tmp_path: Path
 ) -> None:

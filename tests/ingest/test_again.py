@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from encrypted_records.errors import ErsError
+from encrypted_records.ingest.blocks import BadRow
 from encrypted_records.ingest.reading.again import Difference, read_again
 from encrypted_records.ingest.reading.detect import Found, detect
 from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.ingest.reading.said import NOTHING, Said, detect_as
-from tests.ingest.test_reading import EXPECTED, TABLES, content, records
+from tests.ingest.test_reading import EXPECTED, TABLES, content, records, rows_by
 
 ROWS = [
     "1;Müller;1.234,50;03.11.2024;ja",
@@ -50,6 +51,20 @@ def test_a_file_has_no_difference_from_itself_and_is_read_in_the_same_way(name: 
     assert differences == []
     assert found.recipe == recipe
     assert len(EXPECTED[name]["rows"]) == len(records(found.recipe, body))
+
+
+def test_rows_in_another_charset_behind_the_head_of_a_file_are_refused_and_never_garbled() -> None:
+    """The head that is compared is only the first 8 MiB of a file from the command line."""
+    recipe = kept(JANUARY.encode("cp1252"))
+    head = f"{HEAD}\n" + "1;Meier;1,50;03.11.2024;ja\n" * 3
+    late = "2;Müller;1,50;03.11.2024;ja\n3;Étienne „MENÜ“;2,5;04.11.2024;nein\n"
+    sample = head.encode()
+    found, differences = read_again(sample, recipe, NOTHING, whole=False)
+    assert (found.recipe.encoding, differences) == ("cp1252", [])
+    bad = [one for one in rows_by(found.recipe, sample + late.encode()) if isinstance(one, BadRow)]
+    assert [(one.row, one.error.field) for one in bad] == [(4, "Name"), (5, "Name")]
+    rows = records(found.recipe, sample + late.encode("cp1252"))
+    assert [row["Name"] for row in rows[3:]] == ["Müller", "Étienne „MENÜ“"]
 
 
 def lines(*rows: str, head: str = HEAD) -> str:

@@ -315,6 +315,39 @@ def test_a_recipe_is_a_value_that_holds_nothing_else() -> None:
             read_recipe(wrong)
 
 
+@pytest.mark.parametrize("note", ["Notes: all amounts in euros;;", "Sum;7"])
+def test_a_note_below_rows_that_were_not_looked_at_is_named_and_never_a_record(
+    monkeypatch: pytest.MonkeyPatch, note: str
+) -> None:
+    monkeypatch.setattr(detecting, "MAX_ROWS", 100)
+    table = "a;b;c;d\n" + "x;y;;1\nx\n" * 60 + "long first cell of a row;;;\nx;y;z;1\n"
+    body = f"{table}{note}\n".encode()
+    found = detect(body, whole=True)
+    assert (found.whole, found.recipe.below, found.recipe.short_rows) == (False, None, True)
+    rows = rows_by(found.recipe, body)
+    assert [one.row for one in rows if isinstance(one, BadRow)] == [123]
+    below = detect_as(body, Said(below=1), whole=True)
+    assert len(records(below.recipe, body)) == 122
+    assert len(records(detect_as(body, Said(below=0), whole=True).recipe, body)) == 123
+    assert len(records(found.recipe, table.encode())) == 122
+
+
+def test_a_note_at_the_end_is_the_same_wherever_reading_begins() -> None:
+    body = ("a;b;c;d\n" + f"x;{'y' * 90};;1\n" * 9000 + "x\n" * 30).encode()
+    recipe = msgspec.structs.replace(detect(body, whole=True).recipe, below=None, short_rows=True)
+    head = read_head(body, recipe, final=True)
+    assert head is not None
+    parser = ReadingParser(recipe, head, head.start)
+    blocks: list[Any] = []
+    for at in range(head.start.offset, len(body), 50_000):
+        blocks += parser.feed(body[at : at + 50_000])
+    blocks += parser.finish()
+    whole = [one for block in blocks for one in block.records]
+    assert [one.row for one in whole if isinstance(one, BadRow)] == [*range(9001, 9031)]
+    for block in blocks:
+        assert rows_by(recipe, body, start=block.start)[: block.count] == block.records
+
+
 def mutations(count: int) -> Iterator[bytes]:
     chance = random.Random(7)
     for _ in range(count):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -100,6 +102,21 @@ def test_a_reading_that_does_not_fit_the_schema_is_not_kept(store: Store) -> Non
     answer = call("PUT", url, b"{}", auth=store.account.auth, headers=headers)
     assert (answer.status, answer.json()["code"]) == (415, "unsupported_media_type")
     assert store.proxy("GET", path).status == 404
+
+
+def test_a_kept_reading_that_the_keyring_does_not_open_is_said_with_a_way_out(store: Store) -> None:
+    path, query = f"{store.schema}reading/", f"?schema={store.schema_id}"
+    reading = detect(store, JANUARY, query=query).json()["reading"]
+    assert store.proxy("PUT", path, reading).status == 204
+    (file,) = store.service.data_dir.rglob("questions.sqlite3")
+    with closing(sqlite3.connect(file)) as database, database:  # as another keyring has sealed it
+        database.execute("UPDATE reading SET sealed = zeroblob(600)")
+    for answer in (detect(store, JANUARY, query=query), store.proxy("GET", path)):
+        assert (answer.status, answer.json()["code"]) == (409, "reading_lost")
+        assert "--reading none --keep" in answer.json()["hint"]
+    assert detect(store, JANUARY, query=f"{query}&kept=false").status == 200
+    assert store.proxy("PUT", path, reading).status == 204
+    assert detect(store, JANUARY, query=query).json()["kept"] is True
 
 
 def test_a_job_tells_what_became_of_the_cells_of_its_file(store: Store) -> None:

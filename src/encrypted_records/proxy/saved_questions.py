@@ -23,7 +23,7 @@ from encrypted_records import runtime
 from encrypted_records.crypto.format import NONCE_BYTES
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.links import LinkSecret
-from encrypted_records.errors import BadInput, DoesNotOpen, KeyMissing, NotFound
+from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, KeyMissing, NotFound
 from encrypted_records.ingest.reading.recipe import MAX_BYTES
 from encrypted_records.model.ids import new_id
 from encrypted_records.proxy.disk.sqlite import Database
@@ -249,14 +249,22 @@ class KeptReadings:
     async def find(self, holder: Holder, schema: bytes) -> bytes | None:
         """
         Raises:
-            DoesNotOpen, KeyMissing: another keyring has sealed it.
+            Conflict: ``reading_lost``; another keyring has sealed it, or it was altered.
         """
         found = await runtime.in_thread(self._store.find_reading, holder.user, schema)
         if found is None:
             return None
         identifier, sealed = found
         keyring = await runtime.in_thread(self._keyrings.of, holder)
-        return _open(keyring, identifier, sealed, schema + _READING)
+        try:
+            return _open(keyring, identifier, sealed, schema + _READING)
+        except (DoesNotOpen, KeyMissing):
+            raise Conflict(
+                "your keyring does not open the reading that is kept for this schema",
+                code="reading_lost",
+                hint="ers import FILE --schema SCHEMA --reading none --keep looks at the file"
+                " afresh; over HTTP: ?kept=false, or DELETE /api/schemas/<id>/reading/",
+            ) from None
 
     async def keep(self, holder: Holder, schema: bytes, reading: bytes) -> None:
         """Keep a reading, instead of the one before."""

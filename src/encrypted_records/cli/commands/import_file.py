@@ -287,8 +287,7 @@ async def import_file(
         warn(f"going on: {error.message}")
         job = error.job_id
     code = await finish(session, job, output)
-    await tell_reading(session, job)
-    if await _is_stored(session, job):
+    if await _ends_as_read(session, job, recipe):
         await session.client.keep_reading(made["id"], found["reading"])
         path = await session.names.path_of_schema(made)
         warn(f"The reading is kept; the next file: ers import FILE --schema {shlex.quote(path)}")
@@ -331,17 +330,27 @@ async def _import_again(
         warn(f"going on: {error.message}")
         job = error.job_id
     code = await finish(session, job, output)
-    await tell_reading(session, job)
     keeps = reading.keep or (reading.uses_kept and not found["kept"])
-    if keeps and await _is_stored(session, job):
+    if await _ends_as_read(session, job, recipe) and keeps:
         await session.client.keep_reading(schema["id"], found["reading"])
         warn("The reading is kept for the next files.")
     return code
 
 
-async def _is_stored(session: CommandSession, job: str) -> bool:
-    """Whether the rows of a job are stored, all or all that fit."""
-    return (await session.client.job(job)).status == "completed"
+async def _ends_as_read(session: CommandSession, job: str, recipe: bytes) -> bool:
+    """Tell what became of a job's cells; whether it has stored its rows, all or all that fit, and
+    as this reading has it. A job that was under way before may have another one."""
+    if (await session.client.job(job)).status != "completed":
+        return False
+    report = await session.client.job_reading(job)
+    _tell_reading(report)
+    if report["reading"] == json.loads(recipe):
+        return True
+    warn(
+        f"job {job} was storing this file already, by another reading than this one, which is not"
+        f" kept; look at its rows, and at: ers job status {job}"
+    )
+    return False
 
 
 def _source(file: LocalFile) -> Source:
@@ -457,6 +466,8 @@ def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any] | N
     for what, where in (("above", "above the table"), ("below", "below the table")):
         for line in found[what]:
             warn(f"  left out {where}: {line}")
+    if recipe["below"] is None:
+        warn("  The file's end was not looked at; --below N leaves out N rows there.")
     if found["short_rows"]:
         warn(f"  {format_count(found['short_rows'], 'row')} lack their last cells")
     lines = [("FIELD", "TYPE", "FROM THE FILE", "STORED AS", "")]
@@ -509,12 +520,8 @@ def _require_sure(found: Mapping[str, Any], reading: ReadingOptions, *, yes: boo
         )
 
 
-async def tell_reading(session: CommandSession, job: str) -> None:
+def _tell_reading(report: Mapping[str, Any]) -> None:
     """Say on stderr what became of cells that are not stored as they are written."""
-    try:
-        report = await session.client.job_reading(job)
-    except NotFound:  # it failed before it was checked
-        return
     absent = {name: sum(words.values()) for name, words in report["absent"].items()}
     for what, counts in (("Rewritten", report["rewritten"]), ("Empty", absent)):
         counted = [f"{name} {count:,}" for name, count in counts.items()]

@@ -241,18 +241,18 @@ def _columns(
         differences.append(Difference("order", "the columns come in another order", taken=True))
 
 
-def _below(found: Found, kept: Recipe, said: Said, differences: list[Difference]) -> int:
-    count = found.recipe.below
+def _below(found: Found, kept: Recipe, said: Said, differences: list[Difference]) -> int | None:
+    count, before = found.recipe.below or 0, kept.below or 0
     if said.below is not None:
         return said.below
     if not found.whole:
         if kept.below:
             detail = "whether rows stand below the table is not seen from the file's first bytes"
             differences.append(Difference("below", detail, say={"below": kept.below}))
-        return kept.below
-    if count != kept.below:
-        detail = f"{_rows(count)} below the table, before {_rows(kept.below)}"
-        taken = count < kept.below
+        return kept.below or None
+    if count != before:
+        detail = f"{_rows(count)} below the table, before {_rows(before)}"
+        taken = count < before
         differences.append(Difference("below", detail, taken, say={"below": count}))
     return count
 

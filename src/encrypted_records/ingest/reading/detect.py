@@ -125,7 +125,7 @@ def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Foun
         quote=quote,
         header_row=layout.header,
         above=len(layout.above),
-        below=len(layout.below),
+        below=len(layout.below) if whole else wanted.below,
         short_rows=short > 0,
     )
     guessed: tuple[str, ...] = ("encoding",) if charset.guessed else ()
@@ -224,8 +224,9 @@ def _layout(rows: Sequence[Row], wanted: Wanted, *, lead: int, whole: bool) -> L
     below = layout.below
     if wanted.below is not None:
         real = [row for row in rows[first:] if not is_no_row(row)]
-        below = tuple(" ".join(row.cells)[:200] for row in real[len(real) - wanted.below :])
-        below = below if wanted.below else ()
+        count = wanted.below if whole else 0
+        below = tuple(" ".join(row.cells)[:200] for row in real[len(real) - count :])
+        below = below if count else ()
     return Layout(layout.width, header, names, first, above, below)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from operator import ne
 
@@ -24,7 +24,7 @@ from encrypted_records.ingest.blocks import (
 from encrypted_records.ingest.reading.charset import BYTE_ORDER_MARKS, refused
 from encrypted_records.ingest.reading.dialect import Row, rows_of
 from encrypted_records.ingest.reading.recipe import Column, Recipe, reader_of
-from encrypted_records.ingest.reading.table import is_no_row
+from encrypted_records.ingest.reading.table import count_below, is_no_row
 from encrypted_records.ingest.reading.values import ABSENT
 
 #: Bytes that are read at once.
@@ -34,6 +34,10 @@ MAX_HEAD_BYTES = 1 << 20
 #: Different cells of a column that are kept with what they mean.
 _KEPT = 20_000
 _UNREADABLE = "\ufffd"
+#: Last rows that may turn out to be notes below the table, where nobody has seen its end. Each
+#: parser holds them back, so that they are in one block wherever parsing began.
+_WATCHED = 50
+_NOTE = "looks like a note or a total below the table; say how many rows are below, or none"
 
 Convert = Callable[[str], str | None]
 
@@ -71,7 +75,7 @@ class Tally:
                 "absent": self.absent,
                 "short_rows": self.short,
                 "above": recipe.above,
-                "below": recipe.below,
+                "below": recipe.below or 0,
             }
         )
 
@@ -203,6 +207,7 @@ class ReadingParser:
             else frozenset({ABSENT, *column.null})
             for column in self._columns
         ]
+        self._is_legacy = not recipe.encoding.startswith("utf-")
         self._known: list[dict[str, str | None]] = [{} for _ in self._columns]
         #: counts what becomes of cells, where somebody wants to know
         self.tally: Tally | None = None
@@ -234,7 +239,9 @@ class ReadingParser:
                 " inside quotes",
                 hint="look for a quote in this row that is not closed",
             )
-        held = recipe.below
+        if recipe.below is None and final:
+            rows = _refuse_notes(rows, len(self._columns))
+        held = _WATCHED if recipe.below is None and not final else recipe.below
         if held:
             real = [at for at, row in enumerate(rows) if not is_no_row(row)]
             kept = real[: len(real) - held] if len(real) > held else []
@@ -314,6 +321,8 @@ class ReadingParser:
             "\ud800" <= one <= "\udfff" or one == _UNREADABLE for one in cell
         ):
             raise _Unreadable
+        if self._is_legacy and not cell.isascii() and _was_utf8(cell, self._recipe.encoding):
+            raise _Unreadable
         read = self._readers[at]
         if read is None:
             return cell
@@ -340,7 +349,7 @@ class ReadingParser:
             try:
                 value = self._value(at, cell)
             except _Unreadable:
-                return BadRow(number, _flaw(column, number))
+                return BadRow(number, _flaw(column, number, self._recipe))
             if value is None and column.type == "text" and at in row.quoted and not cell:
                 value = "" if self._recipe.empty_quotes == "text" else None
             if value is not None:
@@ -353,7 +362,25 @@ class ReadingParser:
         return RawRecord(number, None, data)
 
 
-def _flaw(column: Column, row: int) -> Flaw:
+def _was_utf8(cell: str, encoding: str) -> bool:
+    """Whether the bytes of a cell are UTF-8 of letters that its legacy charset has as well: such
+    as ``MÃ¼ller`` for Müller in Windows-1252, where the charset changes in the middle of a file."""
+    try:
+        cell.encode(encoding).decode("utf-8").encode(encoding)
+    except UnicodeError:
+        return False
+    return True
+
+
+def _refuse_notes(rows: Sequence[Row], width: int) -> list[Row]:
+    """The last rows of a file, with a flaw in those that look like notes below the table."""
+    real = [row for row in rows if not is_no_row(row)]
+    count = count_below(real[-_WATCHED:], width)
+    last = [replace(row, flaw=row.flaw or _NOTE) for row in real[len(real) - count :]]
+    return real[: len(real) - count] + last
+
+
+def _flaw(column: Column, row: int, recipe: Recipe) -> Flaw:
     form = {
         "number": f"a number with {'a comma' if column.decimal == ',' else 'a point'}",
         "date": f"a day as {column.format}",
@@ -361,7 +388,7 @@ def _flaw(column: Column, row: int) -> Flaw:
         "date-time": f"a time as {column.format} with hours and minutes",
         "time": "a time of day",
         "boolean": f"{column.true} or {column.false}",
-    }.get(column.type, "text in the file's charset")
+    }.get(column.type, f"text in {recipe.encoding}")
     return Flaw("reading", f"is not {form}, as the reading has it", row=row, field=column.name)
 
 

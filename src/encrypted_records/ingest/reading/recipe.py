@@ -41,7 +41,8 @@ class Column(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defau
 
 class Recipe(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``header_row`` is the number of the row with the names, 0 where there is none; ``above`` and
-    ``below`` how many rows stand before it and behind the last row of the table."""
+    ``below`` how many rows stand before it and behind the last row of the table. ``below`` is None
+    where nobody has seen the file's end: rows that look like notes there are refused by number."""
 
     columns: Annotated[list[Column], Meta(min_length=1, max_length=MAX_FIELDS)]
     version: Literal[1] = 1
@@ -51,7 +52,7 @@ class Recipe(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     quote: _Mark = '"'
     header_row: Annotated[int, Meta(ge=0, le=1000)] = 1
     above: Annotated[int, Meta(ge=0, le=1000)] = 0
-    below: Annotated[int, Meta(ge=0, le=1000)] = 0
+    below: Annotated[int, Meta(ge=0, le=1000)] | None = 0
     empty_quotes: Literal["absent", "text"] = "absent"
     short_rows: bool = False
     time_zone: str | None = None

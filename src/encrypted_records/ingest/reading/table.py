@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from encrypted_records.ingest.reading.charset import refused
 from encrypted_records.ingest.reading.dialect import Row
@@ -120,20 +121,22 @@ def _is_header(head: Row, data: Sequence[Row], width: int) -> bool:
 
 def _below(rows: Sequence[Row], width: int) -> tuple[str, ...]:
     """What stands behind the last row of full form and does not belong to the table."""
-    found: list[str] = []
+    count = count_below(rows, width)
+    return tuple(_shown(row) for row in rows[len(rows) - count :])
+
+
+def count_below(rows: Sequence[Row], width: int) -> int:
+    """How many of the last rows look like notes or totals; 0 where all of them do."""
+    count = sum(1 for _ in takewhile(lambda row: _is_note(row, width), reversed(rows)))
+    return 0 if count == len(rows) else count
+
+
+def _is_note(row: Row, width: int) -> bool:
     if width == 1:
-        return ()
-    for row in reversed(rows):
-        filled = _filled(row)
-        short = len(row.cells) < width
-        note = filled == 1 and row.cells[0] and (short or len(row.cells[0]) > _LONG)
-        total = short and len(row.cells) == 2 and width > 3
-        if not (note or total):
-            break
-        found.append(_shown(row))
-    if len(found) == len(rows):
-        return ()
-    return tuple(reversed(found))
+        return False
+    short = len(row.cells) < width
+    note = _filled(row) == 1 and bool(row.cells[0]) and (short or len(row.cells[0]) > _LONG)
+    return note or (short and len(row.cells) == 2 and width > 3)
 
 
 def names_of(sources: Sequence[str], width: int) -> tuple[list[str], dict[str, str]]:
