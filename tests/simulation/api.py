@@ -7,6 +7,7 @@ database with accounts is made once in a process; each world has a copy.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextvars
 import importlib
 import io
@@ -65,6 +66,11 @@ class Account:
     password: str
     organization: str
 
+    @property
+    def auth(self) -> str:
+        """The Authorization value of its requests."""
+        return "Basic " + base64.b64encode(f"{self.email}:{self.password}".encode()).decode()
+
 
 @dataclass(frozen=True)
 class Template:
@@ -85,6 +91,7 @@ class ApiServer:
         self._world = world
         self._context = contextvars.Context()
         self._fuse: int | None = None
+        self._copies = 0
         self.served = 0
         self.file = world.folder / "api" / "db.sqlite3"
         self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -206,6 +213,21 @@ class ApiServer:
             sweeping.look()
 
         self.run(look)
+
+    def keep_copy(self) -> Path:
+        """A copy of all that it stores, as a backup is."""
+        self.restart()
+        self._copies += 1
+        kept = self._world.folder / f"api-{self._copies}"
+        shutil.copytree(self.file.parent, kept)
+        return kept
+
+    def put_back(self, kept: Path) -> None:
+        """Have it go on with such a copy, and without what was stored since."""
+        self.run(self._forget)
+        shutil.rmtree(self.file.parent)
+        shutil.copytree(kept, self.file.parent)
+        self.restart()
 
     def close(self) -> None:
         self.run(self._forget)

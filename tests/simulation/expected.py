@@ -110,6 +110,11 @@ class Expected:
         """From which state on a read that begins now may find each record."""
         return {tag: line.floor for tag, line in self.lines.items()}
 
+    def may_be_gone(self, tag: str) -> bool:
+        """Whether there may be no record with this tag."""
+        line = self.lines.get(tag)
+        return line is None or any(state.data is None for state in line.states[line.floor :])
+
     def name(self, line: Line, identifier: str) -> None:
         """A record has this id.
 

@@ -7,7 +7,6 @@ an answer of 5xx says nothing of what was done, every other error changed nothin
 from __future__ import annotations
 
 import asyncio
-import base64
 import uuid
 from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping, Sequence
@@ -199,7 +198,7 @@ class Scene:
             Fault: an answer that nobody should get.
         """
         try:
-            answer = await proxy.call(method, target, body, auth=basic(account), headers=headers)
+            answer = await proxy.call(method, target, body, auth=account.auth, headers=headers)
         except Gone:
             self.counts[f"{method} gone"] += 1
             return Said(None, False, False)
@@ -270,8 +269,3 @@ class Scene:
             {"name": name, "dataset": dataset["url"], "schema": definition},
         )
         return str(schema["url"])
-
-
-def basic(account: Account) -> str:
-    """The Authorization value of somebody."""
-    return "Basic " + base64.b64encode(f"{account.email}:{account.password}".encode()).decode()

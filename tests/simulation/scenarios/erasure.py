@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -45,9 +47,7 @@ class Eraser(Writer):
         elif asked.done:
             line.done()
             if said.done:
-                sealed = said.json()["fields"].values()
-                # Without their ends, which files may say otherwise.
-                self.traces[line.tag] = [base64.b64decode(one)[2:-2] for one in sealed]
+                self.traces[line.tag] = traces_of(said.json())
 
     async def erase_all(self) -> None:
         await self.ask("POST", f"{self.schema}erasure/")
@@ -93,7 +93,8 @@ async def run(scene: Scene) -> None:
     await scene.calm()
     await _see_through(scene, schema)
     await judge_end(scene, schema, expected, [one, two])
-    _judge_files(scene, {**eraser.traces, **other.traces})
+    folders = [scene.api.file.parent, *(proxy.folder for proxy in scene.proxies)]
+    judge_files(folders, {**eraser.traces, **other.traces})
 
 
 async def _see_through(scene: Scene, schema: str) -> None:
@@ -119,12 +120,17 @@ async def _see_through(scene: Scene, schema: str) -> None:
         raise Fault(f"something is left of what was deleted: {told}")
 
 
-def _judge_files(scene: Scene, traces: dict[str, list[bytes]]) -> None:
+def traces_of(sealed: Mapping[str, Any]) -> list[bytes]:
+    """The ciphertexts of a record, as an answer has it: without their ends, which files may say
+    otherwise."""
+    return [base64.b64decode(field)[2:-2] for field in sealed["fields"].values()]
+
+
+def judge_files(folders: Iterable[Path], traces: Mapping[str, list[bytes]]) -> None:
     """
     Raises:
         Fault: a file has a ciphertext of what was erased.
     """
-    folders = [scene.api.file.parent, *(proxy.folder for proxy in scene.proxies)]
     for folder in folders:
         for path in sorted(one for one in folder.rglob("*") if one.is_file()):
             content = path.read_bytes()

@@ -7,9 +7,11 @@ another one was first. A definition that was acknowledged holds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tests.simulation.expected import Expected, Fault
+from tests.simulation.proxy import Proxy
 from tests.simulation.scenarios.jobs import LOOK_SECONDS, MOST_SECONDS
 from tests.simulation.scenarios.records import two_proxies
 from tests.simulation.scenarios.writer import DEFINITION, Writer, judge_end
@@ -25,9 +27,10 @@ TRIES = 30
 class Keeper:
     """Somebody who has all records sealed again, and adds fields."""
 
-    def __init__(self, scene: Scene, schema: str) -> None:
+    def __init__(self, scene: Scene, schema: str, proxies: Sequence[Proxy] = ()) -> None:
         self._scene = scene
         self._schema = schema
+        self._proxies = proxies
         #: those whose addition was acknowledged
         self.added: list[str] = []
         self._fields = dict(DEFINITION["properties"])
@@ -36,7 +39,7 @@ class Keeper:
         scene = self._scene
         for _ in range(count):
             await scene.pause(8)
-            proxy = scene.some()
+            proxy = scene.some(self._proxies)
             said = await scene.ask(
                 *(proxy, scene.accounts[0], "POST", f"{self._schema}reseal/"), may=REFUSED
             )

@@ -9,7 +9,7 @@ where nobody asks for that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -80,9 +80,14 @@ class Aging(Expected):
 
 
 class Keeper(Writer):
-    """A writer whose records have dates."""
+    """A writer whose records have dates.
+
+    Attributes:
+        is_in: until they are put out "not found" says that a record is gone.
+    """
 
     expected: Aging
+    is_in = True
 
     def data(self, tag: str) -> Data:
         age = self.chance.choice(AGES)
@@ -95,17 +100,16 @@ class Keeper(Writer):
         if line.is_settled and line.present.data is None:
             return  # somebody has seen that it is gone
         line.refused()
-        if said.code == "not_found":
+        if said.code == "not_found" and self.is_in:
             self.expected.judge_record(self.expected.floors(), line, None, None)
 
 
-async def let_go(scene: Scene, schema: str, count: int) -> None:
+async def let_go(scene: Scene, schema: str, count: int, proxies: Sequence[Proxy] = ()) -> None:
     """Ask now and then that what is old goes."""
     for _ in range(count):
         await scene.pause(10)
-        await scene.ask(
-            scene.some(), scene.accounts[0], "POST", f"{schema}retention/", may=IN_DOUBT
-        )
+        asked = (scene.some(proxies), scene.accounts[0])
+        await scene.ask(*asked, "POST", f"{schema}retention/", may=IN_DOUBT)
 
 
 async def jump(scene: Scene, one: Proxy, schema: str) -> None:
