@@ -15,16 +15,14 @@ from typing import Any, TypeVar
 
 from django.db import connection
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
-from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from encrypted_records.errors import Malformed, NotAllowed, NotFound
 from encrypted_records.model import ids
-from encrypted_records.server.accounts import logins
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.datasets import rows
 from encrypted_records.server.datasets.models import Dataset, Schema
-from encrypted_records.server.db.compiled_queries import Pair, Prepared
+from encrypted_records.server.db.compiled_queries import Prepared
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.organizations.models import (
     Invitation,
@@ -74,43 +72,6 @@ written = Prepared(
     ).values_list("id"),
     "datasets_schema.id",
     "organizations_membership.user_id",
-)
-
-
-def _membership_of_login(**more: object) -> QuerySet[Membership, Any]:
-    """That by which the login of :data:`_reached_by_login` reaches its schema, if it does.
-
-    Args:
-        more: what must be true of what is shared with the member.
-    """
-    schema, dataset, organization, user = (
-        RawSQL(column, ())  # noqa: S611  no input
-        for column in (
-            "first.id",
-            "first.dataset_id",
-            "first.dataset__organization_id",
-            "second.user_id",
-        )
-    )
-    return Membership.objects.filter(
-        Q(all_data=True) | Q(Exists(grants(schema, dataset, OuterRef("user_id")).filter(**more))),
-        user_id=user,
-        organization_id=organization,
-    ).values_list("pk")
-
-
-_reached_by_login = Pair(
-    Prepared(
-        lambda: Schema.objects.values_list(*DATA, *(f"dataset__{name}" for name in DATASET)),
-        "datasets_schema.id",
-    ),
-    logins.by_id,
-    _membership_of_login,
-)
-_written_by_login = Pair(
-    Prepared(lambda: Schema.objects.values_list(*rows.COLUMNS), "datasets_schema.id"),
-    logins.by_id,
-    lambda: _membership_of_login(writes=True),
 )
 
 
@@ -226,34 +187,6 @@ def to_store_into(user: User, schema_id: str) -> Schema | None:
         if _is_within_limit(user, schema):
             return schema
     return None
-
-
-def data_of_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User, Schema] | None:
-    """The login's user, and a schema as :func:`data_of` has it; None where the login may not be
-    used, or its user does not reach such a schema. One query instead of two.
-
-    Args:
-        shown: the digest of the secret that came with the login's id.
-    """
-    found = _reached_by_login.row(as_stored(schema_id), as_stored(login_id))
-    if found is None:
-        return None
-    login = logins.login_of(found[1], shown)
-    return None if login is None else (login.user, as_data(found[0]))
-
-
-def written_by_login(login_id: str, shown: bytes, schema_id: str) -> tuple[User, Schema] | None:
-    """The login's user, and a schema as :func:`to_store_into` has it; None where the login may not
-    be used, or its user does not reach such a schema or may not write it.
-
-    Args:
-        shown: the digest of the secret that came with the login's id.
-    """
-    found = _written_by_login.row(as_stored(schema_id), as_stored(login_id))
-    if found is None:
-        return None
-    login = logins.login_of(found[1], shown)
-    return None if login is None else (login.user, rows.schema_of(found[0]))
 
 
 def _is_within_limit(user: User, schema: Schema) -> bool:

@@ -94,14 +94,12 @@ MIDDLEWARE = [
     "encrypted_records.server.http.middleware.RequestLog",
     "encrypted_records.server.http.client_address.ClientAddress",
     "encrypted_records.server.http.middleware.RequestGate",
-    "encrypted_records.server.data_plane.short_way.ShortWay",
-    "django.middleware.security.SecurityMiddleware",
+    "encrypted_records.server.data_plane.endpoints.DataPlane",
     "django.contrib.sessions.middleware.SessionMiddleware",
     # Sets the cookie; that a session's changes carry the token is for accounts.authentication.
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
 TEMPLATES = [
@@ -349,6 +347,7 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
+        "encrypted_records.server.data_plane.endpoints.describe",
         "encrypted_records.server.http.openapi.complete",
     ],
 }

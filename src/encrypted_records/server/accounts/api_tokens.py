@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from django.db import transaction
 from django.utils import timezone
@@ -138,17 +138,24 @@ class WithinToken(BasePermission):
         Raises:
             NotAllowed: ``token_limited``.
         """
-        # Everybody who comes here is logged in.
-        request._request.META[SENDER] = request.user.pk
-        token: ApiToken | None = getattr(request.user, "acting", None)
-        if token is not None:
-            uses: Mapping[str, Use] = getattr(view, "token_uses", {})
-            method = request.method or ""
-            _require(token, uses.get("GET" if method == "HEAD" else method))
+        uses: Mapping[str, Use] = getattr(view, "token_uses", {})
+        method = request.method or ""
+        use = uses.get("GET" if method == "HEAD" else method)
+        require_within(request.META, cast(User, request.user), use)
         return True
 
 
-def _require(token: ApiToken, use: Use | None) -> None:
+def require_within(environ: dict[str, Any], user: User, use: Use | None) -> None:
+    """Check that a user's token, where one was shown, may be used so; the server is told in
+    ``environ`` who sent the request.
+
+    Raises:
+        NotAllowed: ``token_limited``.
+    """
+    environ[SENDER] = user.pk
+    token = user.acting
+    if token is None:
+        return
     if use is None:
         raise limited("an API token cannot do this", "log in, and do it as yourself")
     if use in (Use.WRITE, Use.WRITE_ALL) and not token.writes:

@@ -18,12 +18,13 @@ import secrets
 import time
 from typing import Any
 
+from django.contrib.sessions.middleware import SessionMiddleware
 from django.core.cache import cache
+from django.http import HttpResponse
 from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
 from encrypted_records.errors import NotAllowed
-from encrypted_records.model import api_token
 from encrypted_records.server.accounts import api_tokens, credentials, logins, sessions, tokens
 from encrypted_records.server.accounts.digests import digest
 from encrypted_records.server.accounts.models import ApiToken, Login, User
@@ -33,6 +34,7 @@ from encrypted_records.server.organizations.audit import Action
 
 REMEMBER_SECONDS = 60
 _process_key = secrets.token_bytes(32)
+_sessions = SessionMiddleware(lambda _: HttpResponse())
 
 
 def _fingerprint(secret: str) -> str:
@@ -52,7 +54,7 @@ class Basic(authentication.BasicAuthentication):
             user = logins.active_user(user_id)
             if user is not None and hmac.compare_digest(seal, _fingerprint(user.password)):
                 return user, None
-        user = credentials.check(request._request, userid, password)
+        user = credentials.check(request, userid, password)
         audit.note_for_all(user, Action.LOGGED_IN)
         cache.set(name, (user.pk, _fingerprint(user.password)), REMEMBER_SECONDS)
         return user, None
@@ -62,35 +64,17 @@ class Bearer(authentication.BaseAuthentication):
     """An access token, of a login; or an API token."""
 
     def authenticate(self, request: Request) -> tuple[User, Login | ApiToken] | None:
-        text = _bearer(authentication.get_authorization_header(request).decode("latin-1"))
-        if text is None:
+        header = authentication.get_authorization_header(request).decode("latin-1")
+        scheme, _, shown = header.partition(" ")
+        if scheme.lower() != "bearer":
             return None
+        text = shown.strip()
         refuse_key(text)
         row = api_tokens.find(text)
         if row is not None:
             return row.user, row
         login = tokens.living(*_claims(text))
         return login.user, login
-
-
-def _bearer(header: str) -> str | None:
-    """What an Authorization header shows as a Bearer; None of another scheme."""
-    scheme, _, token = header.partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else None
-
-
-def claims_of(header: str) -> tuple[str, bytes] | None:
-    """The id of the login whose token an Authorization header shows, and the digest of the secret
-    that the token shows for it; None where it shows something else. The login may have ended.
-
-    Raises:
-        NotAuthenticated: it is not a token of ours, or expired.
-    """
-    text = _bearer(header)
-    if text is None or api_token.parse(text) is not None:
-        return None
-    refuse_key(text)
-    return _claims(text)
 
 
 def _claims(token: str) -> tuple[str, bytes]:
@@ -109,7 +93,9 @@ class Session(authentication.SessionAuthentication):
     login's secret follows from the cookie."""
 
     def authenticate(self, request: Request) -> tuple[User, Login] | None:
-        session = request._request.session
+        if not hasattr(request, "session"):  # outside of the framework's views
+            _sessions.process_request(request)
+        session = request.session
         login = logins.find(session.get(tokens.LOGIN), digest(sessions.login_secret(session)))
         if login is None:
             return None

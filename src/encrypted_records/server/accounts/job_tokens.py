@@ -22,6 +22,7 @@ import hmac
 from datetime import timedelta
 
 from django.db import transaction
+from django.http import HttpRequest
 from django.utils import timezone
 from rest_framework import authentication
 from rest_framework.request import Request
@@ -135,7 +136,7 @@ class JobToken(authentication.BaseAuthentication):
     """``Authorization: Job <token>``; the request's ``auth`` is then the :class:`JobGrant`."""
 
     def authenticate(self, request: Request) -> tuple[User, JobGrant] | None:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() != SCHEME.lower():
             return None
         grant = (
@@ -163,3 +164,19 @@ class JobToken(authentication.BaseAuthentication):
 
 #: For views that a job may use, too.
 WITH_JOBS = (JobToken, Bearer, Basic, Session, ServiceToken)
+_AUTHENTICATORS = tuple(make() for make in WITH_JOBS)
+
+
+def identify(request: HttpRequest) -> tuple[User, object]:
+    """Who sends a request, and with which credentials, where no view of the framework answers.
+
+    Raises:
+        NotAuthenticated: nobody says, or the credentials do not count.
+        NotAllowed: ``csrf_failed``.
+    """
+    for authenticator in _AUTHENTICATORS:
+        # They ask of the framework's request what Django's has, too.
+        found = authenticator.authenticate(request)  # type: ignore[arg-type]
+        if found is not None:
+            return found
+    raise NotAuthenticated("this path needs credentials")

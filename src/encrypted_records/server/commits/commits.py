@@ -91,13 +91,6 @@ def apply(
         StaleDefinition, MergeFirst, Conflict: the state has moved on or forbids it.
     """
     reached = _reach(user, [checks.check(upload) for upload in uploads])
-    return apply_reached(user, reached, by_retention=by_retention)
-
-
-def apply_reached(
-    user: User, reached: Sequence[tuple[Schema, Checked]], *, by_retention: bool = False
-) -> CommitOutcome:
-    """As :func:`apply`, of commits whose schemas the user was just found to write."""
     # Shapes are checked before any lock is taken: that is the slow part.
     for schema, commit in reached:
         try:

@@ -1,4 +1,4 @@
-"""Paths of commits, staging, the manifest, pages, rows and records."""
+"""Paths of jobs, checkpoints, erasure and records; of the others, :mod:`.endpoints` says."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ from django.urls import path
 from encrypted_records.server.data_plane import checkpoint_views, erasure_views, views
 
 urlpatterns = [
-    path("commits/", views.Commits.as_view()),
-    path("schemas/<str:schema_id>/manifest/", views.Manifest.as_view()),
-    path("schemas/<str:schema_id>/pages/", views.Pages.as_view()),
-    path("schemas/<str:schema_id>/staging/", views.Staging.as_view()),
     path("schemas/<str:schema_id>/erasure/", erasure_views.Erasure.as_view()),
     path("schemas/<str:schema_id>/damage/", erasure_views.Damage.as_view()),
     path("schemas/<str:schema_id>/holds/", erasure_views.Holds.as_view()),
@@ -19,7 +15,6 @@ urlpatterns = [
     path("jobs/<uuid:job>/publish/", views.Publish.as_view()),
     path("jobs/<uuid:job>/parts/", views.Parts.as_view()),
     path("jobs/<uuid:job>/", views.Job.as_view()),
-    path("schemas/<str:schema_id>/rows/", views.Rows.as_view()),
     path("schemas/<str:schema_id>/names/", views.Names.as_view()),
     path("schemas/<str:schema_id>/digests/", views.Digests.as_view()),
     path("records/", views.Records.as_view()),

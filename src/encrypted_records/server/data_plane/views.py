@@ -1,9 +1,9 @@
-"""Endpoints of sealed records. Frames in, frames out; no serializer touches a record."""
+"""The other endpoints of sealed records, which are asked less often than :mod:`.endpoints`."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 from django.http import HttpResponse, StreamingHttpResponse
@@ -13,32 +13,34 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from encrypted_records.errors import BadInput, Flaw, Malformed, NotAllowed, NotFound, TooLarge
+from encrypted_records.errors import BadInput, Flaw, Malformed, NotFound, TooLarge
 from encrypted_records.http.openapi_page import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import ids, wire
-from encrypted_records.model.records import ATTEMPT_HEADER, BlockRef, Commit, PageRef, RowRef
+from encrypted_records.model.records import BlockRef, Commit, PageRef, RowRef
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import job_tokens
 from encrypted_records.server.accounts.api_tokens import READS, READS_BY_BODY, WRITES
 from encrypted_records.server.accounts.job_tokens import WITH_JOBS
-from encrypted_records.server.accounts.models import JobGrant, User
-from encrypted_records.server.commits import checkpoints, commits, staging
-from encrypted_records.server.data_plane import reads, writes
+from encrypted_records.server.accounts.models import User
+from encrypted_records.server.commits import commits
+from encrypted_records.server.data_plane.endpoints import (
+    find_to_read,
+    note_reading,
+    only_merges,
+    receipts,
+    require_own,
+)
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.fields import identifier
 from encrypted_records.server.erasure import unstaging
 from encrypted_records.server.http.frames import FRAMES, FRAMES_BODY, body_of, stream
 from encrypted_records.server.http.members import KnownMembers
 from encrypted_records.server.http.pagination import Paging
-from encrypted_records.server.http.parameters import flag_of, invalid_parameter
+from encrypted_records.server.http.parameters import flag_of
 from encrypted_records.server.http.parsers import FramesParser
 from encrypted_records.server.records.models import RecordGroup
 from encrypted_records.server.rows import contents, naming
 from encrypted_records.server.rows import queries as reading
-
-SINCE = OpenApiParameter("since", int)
-KNOWN = OpenApiParameter("checkpoint", int)
-ATTEMPT = OpenApiParameter(ATTEMPT_HEADER, int, OpenApiParameter.HEADER)
 
 
 class TokenDigestSerializer(KnownMembers):
@@ -70,66 +72,7 @@ def _user(request: Request) -> User:
 
 def _schema(request: Request, schema_id: str) -> Schema:
     """The schema whose data is read by this request."""
-    return reads.find(_user(request), schema_id)
-
-
-class Commits(APIView):
-    token_uses = WRITES
-    parser_classes = [FramesParser]
-    authentication_classes = WITH_JOBS
-
-    @extend_schema(
-        parameters=[OpenApiParameter("because", str, enum=["retention"])],
-        request=FRAMES_BODY,
-        responses=FRAMES | {(201, wire.MEDIA_TYPE): bytes},
-    )
-    def post(self, request: Request) -> HttpResponse:
-        """Apply commits, each to a schema of its own, all or none."""
-        because = request.query_params.get("because")
-        if because not in (None, "retention"):
-            raise invalid_parameter("because", "expected retention")
-        uploads = wire.decode_uploads(body_of(request))
-        # What a job adds, it publishes; beside that it may make room in the index.
-        if isinstance(request.auth, JobGrant) and not all(_merges(one.commit) for one in uploads):
-            raise NotAllowed("a job's token merges segments here and adds or ends no rows")
-        by_retention = because is not None
-        return writes.answer_commits(_user(request), uploads, by_retention=by_retention)
-
-
-def _merges(commit: Commit) -> bool:
-    """Whether a commit changes nothing but the index."""
-    body = wire.decode_commit_body(commit)
-    return not body.groups and not body.killed
-
-
-class Staging(APIView):
-    token_uses = WRITES
-    parser_classes = [FramesParser]
-    authentication_classes = WITH_JOBS
-
-    @extend_schema(parameters=[ATTEMPT], request=FRAMES_BODY, responses={200: None, 201: None})
-    def post(self, request: Request, schema_id: str) -> HttpResponse:
-        """Store a part of a commit ahead of it, unless a later attempt at the part is there."""
-        attempt = _attempt(request)
-        upload = wire.decode_part(body_of(request))
-        if upload.part.groups:
-            _require_own(request, upload.part.staging)
-        # As a whole and at once: what it brings is checked against the definition.
-        reached = permissions.schemas(_user(request)).select_related("dataset__organization")
-        schema = permissions.find(reached, schema_id)
-        permissions.require_writer(_user(request), schema)
-        job = request.auth if isinstance(request.auth, JobGrant) else None
-        new = staging.add(_user(request), schema, upload, job, attempt=attempt)
-        return HttpResponse(status=201 if new else 200)
-
-
-def _require_own(request: Request, job: bytes) -> None:
-    """
-    Raises:
-        NotAllowed: the caller is a job, and this is another one's.
-    """
-    if isinstance(request.auth, JobGrant) and bytes(request.auth.job) != job:
-        raise NotAllowed("a job's token is for its own job")
+    return find_to_read(_user(request), schema_id)
 
 
 class Token(APIView):
@@ -156,9 +99,9 @@ class Publish(APIView):
     def post(self, request: Request, job: uuid.UUID) -> HttpResponse:
         """Make what is staged under this id visible, at once, by a commit per schema."""
         staged_commits = wire.decode_all(body_of(request), Commit)
-        if not all(map(_merges, staged_commits)):
-            _require_own(request, job.bytes)
-        return writes.answer(commits.publish(_user(request), job.bytes, staged_commits))
+        if not all(map(only_merges, staged_commits)):
+            require_own(request.auth, job.bytes)
+        return receipts(commits.publish(_user(request), job.bytes, staged_commits))
 
 
 class Job(APIView):
@@ -168,7 +111,7 @@ class Job(APIView):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, job: uuid.UUID) -> HttpResponse:
         """Drop what is staged under this id, and void the job's token."""
-        _require_own(request, job.bytes)
+        require_own(request.auth, job.bytes)
         unstaging.end(_user(request), job.bytes)
         return HttpResponse(status=204)
 
@@ -180,87 +123,9 @@ class Parts(APIView):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, job: uuid.UUID) -> HttpResponse:
         """Drop what is staged under this id, so that no late request publishes it."""
-        _require_own(request, job.bytes)
+        require_own(request.auth, job.bytes)
         unstaging.drop(_user(request), job.bytes)
         return HttpResponse(status=204)
-
-
-def _since(request: Request) -> int | None:
-    """The version of the log that the caller knows, where it says so."""
-    return _version(request, "since")
-
-
-def _version(request: Request, name: str) -> int | None:
-    text = request.query_params.get(name)
-    if text is None:
-        return None
-    if not _is_number(text):
-        raise invalid_parameter(name, "expected a version of the log")
-    return int(text)
-
-
-def _attempt(request: Request) -> int:
-    """Which attempt at a part this is; the first one where the sender does not count."""
-    text = request.headers.get(ATTEMPT_HEADER, "0")
-    if not _is_number(text):
-        detail = "expected the number of an attempt"
-        raise BadInput(
-            f"the header {ATTEMPT_HEADER} is not valid",
-            flaws=(Flaw("invalid", detail, header=ATTEMPT_HEADER),),
-        )
-    return int(text)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 19
-
-
-def _read(
-    read: Callable[[Schema, int | None, reads.Body], StreamingHttpResponse],
-    request: Request,
-    schema_id: str,
-) -> StreamingHttpResponse:
-    schema = _schema(request, schema_id)
-    return read(schema, _since(request), lambda: body_of(request))
-
-
-class Manifest(APIView):
-    token_uses = READS
-    authentication_classes = WITH_JOBS
-
-    @extend_schema(parameters=[SINCE, KNOWN], responses=FRAMES)
-    def get(self, request: Request, schema_id: str) -> StreamingHttpResponse:
-        """The log of a schema's commits after the version ``since``.
-
-        With ``checkpoint``, the newest version that the caller knows (0 for none), the newest
-        checkpoint comes first where there is one, and the log after it or after that version.
-        """
-        known = _version(request, "checkpoint")
-        if known is not None:
-            return stream(checkpoints.manifest(_schema(request, schema_id), known))
-        return _read(reads.answer_log, request, schema_id)
-
-
-class Pages(APIView):
-    token_uses = READS_BY_BODY
-    parser_classes = [FramesParser]
-    authentication_classes = WITH_JOBS
-
-    @extend_schema(request=FRAMES_BODY, parameters=[SINCE], responses=FRAMES)
-    def post(self, request: Request, schema_id: str) -> StreamingHttpResponse:
-        """Index pages by segment and number, in the order asked."""
-        return _read(reads.answer_pages, request, schema_id)
-
-
-class Rows(APIView):
-    token_uses = READS_BY_BODY
-    parser_classes = [FramesParser]
-    authentication_classes = WITH_JOBS
-
-    @extend_schema(request=FRAMES_BODY, parameters=[SINCE], responses=FRAMES)
-    def post(self, request: Request, schema_id: str) -> StreamingHttpResponse:
-        """Sealed rows by group and ordinal, in the order asked."""
-        return _read(reads.answer_rows, request, schema_id)
 
 
 class Names(APIView):
@@ -383,7 +248,7 @@ def _find(user: User, record_ids: Sequence[str]) -> list[dict[str, Any] | None]:
             group = groups.get(row.group)
             schema = reached.get(group.schema_id) if group else None
             if group and schema:
-                reads.note(user, schema)
+                note_reading(user, schema)
                 return reading.sealed_record(schema, group, row)
         return None
 

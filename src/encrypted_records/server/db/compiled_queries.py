@@ -88,54 +88,6 @@ class Prepared:
         return Compiled(sql, constants, converting, len(columns))
 
 
-class Pair:
-    """Two rows that are each found by a key of their own, where a third table says that they
-    belong together.
-
-    Each is found by itself: PostgreSQL takes a millisecond to plan a join of all their tables, and
-    a twentieth of that to go through it.
-
-    Args:
-        first, second: of one key each; their columns are named as their querysets name them.
-        belong: returns a queryset that has a row where the two do, with columns of ``first`` and
-            ``second`` in :class:`RawSQL`. It is called once, and its parameters stay.
-    """
-
-    def __init__(
-        self, first: Prepared, second: Prepared, belong: Callable[[], QuerySet[Any, Any]]
-    ) -> None:
-        self._parts = first, second
-        self._belong = belong
-        self._compiled: tuple[Compiled, Compiled, Compiled] | None = None
-
-    def row(self, first: Any, second: Any) -> tuple[list[Any], list[Any]] | None:
-        """The rows of these keys; None where one is missing, or they do not belong together."""
-        if self._compiled is None:
-            self._compiled = self._compile()
-        one, other, both = self._compiled
-        for row in both.rows((*one.constants, first, *other.constants, second, *both.constants)):
-            return row[: one.width], row[one.width :]
-        return None
-
-    def _compile(self) -> tuple[Compiled, Compiled, Compiled]:
-        """Of each part, and the statement."""
-        one, other = (part.compile() for part in self._parts)
-        belonging, parameters = self._belong().query.sql_with_params()
-        # Else PostgreSQL makes one join of it again.
-        apart = "MATERIALIZED " if connection.vendor == "postgresql" else ""
-        sql = (
-            f"WITH first AS {apart}({one.sql}), second AS {apart}({other.sql})"  # noqa: S608  no input
-            f" SELECT first.*, second.* FROM first, second WHERE EXISTS({belonging})"
-        )
-        converters = [
-            *one.converters,
-            *((one.width + at, functions, field) for at, functions, field in other.converters),
-        ]
-        width = one.width + other.width
-        both = Compiled(as_driver_has_it(sql), tuple(parameters), tuple(converters), width)
-        return one, other, both
-
-
 class Together:
     """Several questions as one statement.
 

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
@@ -18,6 +19,15 @@ from encrypted_records.server.http import problems
 Handler = Callable[[HttpRequest], HttpResponseBase]
 
 _log = logging.getLogger("encrypted_records.request")
+
+#: Of every answer that says nothing else.
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
 
 
 class RequestLog:
@@ -36,7 +46,10 @@ class RequestLog:
         try:
             response = self.get_response(request)
             response["X-Request-ID"] = name
-            response.headers.setdefault("Cache-Control", "no-store")
+            for header, value in _HEADERS.items():
+                response.headers.setdefault(header, value)
+            if request.is_secure():
+                response["Strict-Transport-Security"] = f"max-age={settings.SECURE_HSTS_SECONDS}"
             response.headers.setdefault("Content-Security-Policy", _policy(request.path))
             if isinstance(response, HttpResponse):  # and not one that streams
                 response.headers.setdefault("Content-Length", str(len(response.content)))

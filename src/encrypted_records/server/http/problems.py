@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
@@ -33,10 +33,7 @@ _log = logging.getLogger(__name__)
 def handle(exc: Exception, context: dict[str, Any]) -> HttpResponse | None:
     """The framework's exception handler; None leaves a bug of ours to :func:`server_error`."""
     if isinstance(exc, drf.MethodNotAllowed):
-        response = _document(405, "method_not_allowed", "this path has no such method")
-        allowed = context["view"].allowed_methods if context.get("view") else []
-        response["Allow"] = ", ".join(allowed)
-        return response
+        return method_not_allowed(context["view"].allowed_methods)
     if isinstance(exc, DatabaseError) and (failed := _of_database(exc)):
         return failed
     error = to_error(exc)
@@ -57,6 +54,20 @@ def _of_database(exc: DatabaseError) -> HttpResponse | None:
     )
     response["Retry-After"] = "2"
     return response
+
+
+def method_not_allowed(allowed: Iterable[str]) -> HttpResponse:
+    response = _document(405, "method_not_allowed", "this path has no such method")
+    response["Allow"] = ", ".join(allowed)
+    return response
+
+
+def unsupported_media_type() -> ErsError:
+    return errors.Unsupported(
+        "the body is of a media type that this path does not take",
+        code="unsupported_media_type",
+        hint="name the media type of docs/http-api.md in Content-Type",
+    )
 
 
 def answer(error: ErsError) -> HttpResponse:
@@ -85,14 +96,7 @@ _MEANINGS: tuple[tuple[tuple[type[Exception], ...], Callable[[], ErsError]], ...
         (drf.NotFound, Http404),
         lambda: errors.NotFound("there is nothing here, or nothing that you can reach"),
     ),
-    (
-        (drf.UnsupportedMediaType,),
-        lambda: errors.Unsupported(
-            "the body is of a media type that this path does not take",
-            code="unsupported_media_type",
-            hint="name the media type of docs/http-api.md in Content-Type",
-        ),
-    ),
+    ((drf.UnsupportedMediaType,), unsupported_media_type),
     (
         # Two requests met where the database decides; the one that came later lost.
         (IntegrityError,),

@@ -1,4 +1,4 @@
-"""What proxies ask with every search is answered on a short way, and as on the long one."""
+"""The paths that proxies ask with every search are answered past REST framework, by its rules."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import pytest
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import CommitUpload, PageRef, RowRef
 from tests.server.api import Account, Answer, Api
-from tests.server.test_session_store import python
+from tests.server.sessions import session_of
 from tests.server.writer import FRAMES, Writer, body_of, person
 
-#: A parameter that no view reads, and that the short way does not know.
-LONG = "beside=1"
+READS = pytest.mark.parametrize("what", ["manifest", "pages", "rows"])
 
 
 @dataclass(frozen=True)
@@ -55,53 +54,82 @@ def filled(api: Api) -> Iterator[Filled]:
     yield Filled(writer, upload)
 
 
-def alike(short: Answer, long: Answer) -> bool:
-    def shown(answer: Answer) -> tuple[int, bytes, dict[str, str]]:
-        changing = {"date", "x-request-id"}
-        headers = {
-            name.lower(): value
-            for name, value in answer.headers.items()
-            if name.lower() not in changing
-        }
-        return answer.status, answer.body, headers
-
-    assert shown(short) == shown(long)
-    return True
-
-
-@pytest.mark.parametrize("what", ["manifest", "pages", "rows"])
-@pytest.mark.parametrize("since", ["", "since=0", "since=1"])
-def test_both_ways_give_the_same_answer(filled: Filled, what: str, since: str) -> None:
-    short, long = filled.ask(what, since), filled.ask(what, f"{since}&{LONG}")
-    assert alike(short, long)
-    assert (short.status, len(short.body) > 0) == (200, True)
+@READS
+@pytest.mark.parametrize("since", ["", "since=0", "since=1", "other=1"])
+def test_they_answer_with_frames_and_with_the_headers_of_every_path(
+    filled: Filled, what: str, since: str
+) -> None:
+    answer = filled.ask(what, since)
+    assert (answer.status, len(answer.body) > 0) == (200, True)
+    assert answer.headers["Content-Type"] == wire.MEDIA_TYPE
+    assert answer.headers["Allow"] == ("GET, HEAD" if what == "manifest" else "POST")
+    of_all = filled.account.call("GET", "/api/users/self/").headers
+    for name in ("Cache-Control", "X-Frame-Options", "X-Content-Type-Options", "X-Request-ID"):
+        assert (name in answer.headers, name in of_all) == (True, True)
 
 
-@pytest.mark.parametrize("what", ["manifest", "pages", "rows"])
-@pytest.mark.parametrize("since", ["since=2", "since=-1", "since=x", "since=9999999999999999999"])
-def test_both_ways_refuse_the_same_versions(filled: Filled, what: str, since: str) -> None:
-    short, long = filled.ask(what, since), filled.ask(what, f"{since}&{LONG}")
-    assert (short.status, short.code) == (long.status, long.code)
-    assert short.status in (400, 409)
+@READS
+@pytest.mark.parametrize(
+    ("since", "status"),
+    [("since=2", 409), ("since=-1", 400), ("since=x", 400), ("since=9999999999999999999", 400)],
+)
+def test_versions_that_the_log_cannot_have_are_refused(
+    filled: Filled, what: str, since: str, status: int
+) -> None:
+    assert filled.ask(what, since).status == status
 
 
 @pytest.mark.parametrize("what", ["pages", "rows"])
-@pytest.mark.parametrize("body", [b"", b"\x00", b"nonsense" * 1000, b"\xff" * 100_000])
-def test_both_ways_refuse_the_same_bodies(filled: Filled, what: str, body: bytes) -> None:
-    short, long = filled.ask(what, "", body=body), filled.ask(what, LONG, body=body)
-    assert (short.status, short.code) == (long.status, long.code)
-    assert short.status in (400, 413, 415)
+@pytest.mark.parametrize("body", [b"\x00", b"nonsense" * 1000, b"\xff" * 100_000])
+def test_bodies_that_are_no_frames_are_refused(filled: Filled, what: str, body: bytes) -> None:
+    assert filled.ask(what, "", body=body).status in (400, 413, 415)
 
 
-@pytest.mark.parametrize("what", ["manifest", "pages", "rows"])
-def test_both_ways_show_a_stranger_nothing(filled: Filled, bob: Account, what: str) -> None:
-    for query in ("", LONG):
-        answer = filled.ask(what, query, bob)
-        assert (answer.status, answer.code) == (404, "not_found")
+@pytest.mark.parametrize("what", ["pages", "rows", "staging"])
+def test_a_body_that_is_empty_or_of_another_type_is_refused_by_name(
+    filled: Filled, what: str
+) -> None:
+    path = f"{filled.url}{what}/"
+    empty = filled.account.call("POST", path, b"", **FRAMES)
+    assert (empty.status, empty.code) == (400, "malformed_frame")
+    other = filled.account.call("POST", path, b"{}", **{"Content-Type": "application/json"})
+    assert (other.status, other.code) == (415, "unsupported_media_type")
 
 
-@pytest.mark.parametrize("what", ["manifest", "pages", "rows"])
-def test_both_ways_end_with_the_login(filled: Filled, what: str) -> None:
+def test_another_method_is_refused_after_the_credentials(filled: Filled) -> None:
+    for path, method, allowed in (
+        (f"{filled.url}manifest/", "POST", "GET, HEAD"),
+        (f"{filled.url}rows/", "GET", "POST"),
+        ("/api/commits/", "DELETE", "POST"),
+    ):
+        answer = filled.account.call(method, path)
+        assert (answer.status, answer.code) == (405, "method_not_allowed")
+        assert answer.headers["Allow"] == allowed
+        assert filled.account.api.call(method, path).status == 401
+
+
+@READS
+def test_a_browser_reads_by_its_session_and_sends_its_csrf_token(filled: Filled, what: str) -> None:
+    account = filled.account
+    session = session_of(account.api, account.email)
+    method, body = ("GET" if what == "manifest" else "POST"), filled.body(what)
+    headers = session | (FRAMES if body is not None else {})
+    answer = account.api.call(method, f"{filled.url}{what}/", body, headers=headers)
+    assert (answer.status, "Cookie" in answer.headers["Vary"]) == (200, True)
+    if body is not None:
+        del headers["X-CSRFToken"]
+        refused = account.api.call(method, f"{filled.url}{what}/", body, headers=headers)
+        assert (refused.status, refused.code) == (403, "csrf_failed")
+
+
+@READS
+def test_a_stranger_is_shown_nothing(filled: Filled, bob: Account, what: str) -> None:
+    answer = filled.ask(what, "", bob)
+    assert (answer.status, answer.code) == (404, "not_found")
+
+
+@READS
+def test_nothing_is_read_after_the_login_ended(filled: Filled, what: str) -> None:
     account = filled.account
     tokens = account.api.call(
         "POST", "/api/token/", {"email": account.email, "password": account.password}
@@ -109,13 +137,12 @@ def test_both_ways_end_with_the_login(filled: Filled, what: str) -> None:
     other = replace(account, token=tokens["access"])
     assert filled.ask(what, "", other).status == 200
     assert other.call("POST", "/api/accounts/logout/").status in (200, 204)
-    for query in ("", LONG):
-        answer = filled.ask(what, query, other)
-        assert (answer.status, answer.code) == (401, "bad_token")
+    answer = filled.ask(what, "", other)
+    assert (answer.status, answer.code) == (401, "bad_token")
 
 
-@pytest.mark.parametrize("what", ["manifest", "pages", "rows"])
-def test_an_api_token_keeps_its_limits_on_both_ways(filled: Filled, what: str) -> None:
+@READS
+def test_an_api_token_keeps_its_limits(filled: Filled, what: str) -> None:
     account = filled.account
     here = filled.writer.schema["dataset"]
     elsewhere = account.new_dataset()["url"]
@@ -123,15 +150,13 @@ def test_an_api_token_keeps_its_limits_on_both_ways(filled: Filled, what: str) -
         wanted = {"name": f"of {dataset}", "scope": "read", "datasets": [dataset]}
         made = account.post("/api/tokens/", {**wanted, "password": account.password})
         limited = replace(account, token=made["token"])
-        for query in ("", LONG):
-            assert filled.ask(what, query, limited).status == status
+        assert filled.ask(what, "", limited).status == status
 
 
-def test_a_schema_that_is_not_there_is_missing_on_both_ways(filled: Filled) -> None:
+def test_a_schema_that_is_not_there_is_missing(filled: Filled) -> None:
     for name in (ids.to_text(ids.new_id()), "x", "%2e%2e"):
-        for query in ("", f"?{LONG}"):
-            answer = filled.account.call("GET", f"/api/schemas/{name}/manifest/{query}")
-            assert (answer.status, answer.code) == (404, "not_found")
+        answer = filled.account.call("GET", f"/api/schemas/{name}/manifest/")
+        assert (answer.status, answer.code) == (404, "not_found")
 
 
 def test_nobody_reads_what_its_owners_would_not_see(api: Api) -> None:
@@ -139,7 +164,7 @@ def test_nobody_reads_what_its_owners_would_not_see(api: Api) -> None:
     path = f"{account.new_schema()['url']}manifest/"
     api.execute("ALTER TABLE organizations_auditentry RENAME TO away")
     try:
-        refused = [account.call("GET", path + query).status for query in ("", f"?{LONG}", "")]
+        refused = [account.call("GET", path).status for _ in range(2)]
     finally:
         api.execute("ALTER TABLE away RENAME TO organizations_auditentry")
     assert min(refused) >= 500
@@ -153,8 +178,8 @@ def user_of(account: Account) -> str:
     return f"(SELECT id FROM accounts_user WHERE email = '{account.email}')"
 
 
-@pytest.mark.parametrize("what", ["manifest", "pages", "rows"])
-def test_what_a_user_reaches_no_more_is_read_on_neither_way(api: Api, what: str) -> None:
+@READS
+def test_schemas_that_a_user_reaches_no_more_are_not_read(api: Api, what: str) -> None:
     account = api.new_account()
     writer = Writer(account, account.new_schema())
     upload = writer.adding([person()])
@@ -163,8 +188,8 @@ def test_what_a_user_reaches_no_more_is_read_on_neither_way(api: Api, what: str)
     user = user_of(account)
 
     def said() -> set[tuple[int, str]]:
-        answers = [filled.ask(what, query) for query in ("", LONG)]
-        return {(one.status, "" if one.status == 200 else one.code) for one in answers}
+        answer = filled.ask(what, "")
+        return {(answer.status, "" if answer.status == 200 else answer.code)}
 
     def sql(url: str) -> str:
         own = ids.from_text(url.rstrip("/").rpartition("/")[2]).hex()
@@ -197,43 +222,10 @@ def test_what_a_user_reaches_no_more_is_read_on_neither_way(api: Api, what: str)
     assert {status for status, _ in said()} == {401}
 
 
-def test_a_login_that_is_over_reads_on_neither_way(api: Api) -> None:
+def test_a_login_that_is_over_reads_nothing(api: Api) -> None:
     account = api.new_account()
     path = f"{account.new_schema()['url']}manifest/"
     assert account.call("GET", path).status == 200
     mine = f"user_id = {user_of(account)}"
     api.execute(f"UPDATE accounts_login SET expires = '2020-01-01 00:00:00' WHERE {mine}")
-    assert [account.call("GET", path + query).status for query in ("", f"?{LONG}")] == [401, 401]
-
-
-#: Asks the short way alone, in the API's own code, for something at which it makes a mistake.
-_MISTAKEN = """
-import django
-django.setup()
-from django.test import RequestFactory
-from encrypted_records.server import permissions
-from encrypted_records.errors import NotAuthenticated
-from encrypted_records.server.data_plane import short_way
-
-def way(request):
-    print("long way")
-
-def ask(error):
-    def data_of_login(*_):
-        raise error
-    short_way.claims_of = lambda header: ("login", b"secret")
-    permissions.data_of_login = data_of_login
-    try:
-        short_way.ShortWay(way)(RequestFactory().get("/api/schemas/any/manifest/"))
-    except TypeError:
-        print("mistake")
-
-ask(NotAuthenticated("no"))
-ask(TypeError("a mistake of ours"))
-"""
-
-
-def test_a_mistake_on_the_short_way_is_not_hidden_by_the_long_one(filled: Filled) -> None:
-    api = filled.account.api
-    said = python(api.data_dir, api.database_url, "-c", _MISTAKEN)
-    assert said.splitlines() == ["long way", "mistake"]
+    assert account.call("GET", path).status == 401

@@ -1,0 +1,321 @@
+"""The five endpoints that proxies ask all the time: the log, pages, rows, commits and staging.
+
+They are answered by middleware, behind that which logs requests and refuses those that nobody
+should see. To find a view among all paths, and what REST framework makes around it, would take
+several times as long as the answer. Credentials, limits of tokens and errors are those of all other
+paths: the same authenticators say who asks, :mod:`..http.problems` says what went wrong.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import msgspec
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.db import DatabaseError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, UnreadablePostError
+from django.urls import ResolverMatch
+from django.utils.cache import patch_vary_headers
+from rest_framework.exceptions import APIException
+
+from encrypted_records.errors import BadInput, ErsError, Flaw, Malformed, NotAllowed
+from encrypted_records.model import wire
+from encrypted_records.model.records import ATTEMPT_HEADER, Commit, PageRef, RowRef
+from encrypted_records.server import permissions
+from encrypted_records.server.accounts import api_tokens
+from encrypted_records.server.accounts.api_tokens import Use
+from encrypted_records.server.accounts.job_tokens import WITH_JOBS, identify
+from encrypted_records.server.accounts.models import JobGrant, User
+from encrypted_records.server.commits import checkpoints, commits, staging
+from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.http import problems
+from encrypted_records.server.http.frames import stream
+from encrypted_records.server.http.parameters import invalid_parameter
+from encrypted_records.server.organizations import audit
+from encrypted_records.server.organizations.audit import Action
+from encrypted_records.server.rows import queries
+
+#: Errors that have a meaning to the sender. Any other one is a mistake of ours, and leaves as one.
+_MEANT = (
+    ErsError,
+    APIException,
+    DatabaseError,
+    PermissionDenied,
+    SuspiciousOperation,
+    UnreadablePostError,
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request, by whom, and with which credentials; ``schema_id`` is the one of its path."""
+
+    request: HttpRequest
+    user: User
+    credentials: object
+    schema_id: str
+
+    @property
+    def job(self) -> JobGrant | None:
+        """The job that asks, where it is not a user."""
+        return self.credentials if isinstance(self.credentials, JobGrant) else None
+
+    def body(self) -> bytes:
+        """The body, which the request has no more.
+
+        Raises:
+            Malformed: there is none.
+            Unsupported: it is of another media type than frames.
+        """
+        if self.request.META.get("CONTENT_LENGTH") in (None, "", "0"):
+            raise Malformed("the body is empty", code="malformed_frame")
+        if self.request.content_type != wire.MEDIA_TYPE:
+            raise problems.unsupported_media_type()
+        body: bytes = self.request.read()
+        return body
+
+    def version(self, name: str) -> int | None:
+        """A parameter that names a version of the log.
+
+        Raises:
+            BadInput: it is no number.
+        """
+        text = self.request.GET.get(name)
+        if text is None:
+            return None
+        if not _is_number(text):
+            raise invalid_parameter(name, "expected a version of the log")
+        return int(text)
+
+    def read_schema(self) -> Schema:
+        """The schema that is read, which is noted.
+
+        Raises:
+            NotFound: the user reaches no such schema.
+        """
+        return find_to_read(self.user, self.schema_id)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One method of a path.
+
+    ``parameters`` are those of the query and of headers, by name, as OpenAPI has them; ``statuses``
+    those of answers that are no errors.
+    """
+
+    method: str
+    use: Use
+    answer: Callable[[Asked], HttpResponseBase]
+    parameters: Mapping[str, dict[str, Any]]
+    statuses: tuple[int, ...] = (200,)
+
+
+def find_to_read(user: User, schema_id: str) -> Schema:
+    """The schema whose data a user reads now, which is noted for the owners to see.
+
+    Raises:
+        NotFound: the user reaches no such schema.
+    """
+    schema = permissions.data_of(user, schema_id)
+    note_reading(user, schema)
+    return schema
+
+
+def note_reading(user: User, schema: Schema) -> None:
+    audit.note_once(user, Action.RECORDS_READ, schema.dataset.organization_id, schema.url)
+
+
+def answer_manifest(asked: Asked) -> HttpResponseBase:
+    """The log of a schema's commits after the version ``since``.
+
+    With ``checkpoint``, the newest version that the caller knows (0 for none), the newest
+    checkpoint comes first where there is one, and the log after it or after that version.
+    """
+    known = asked.version("checkpoint")
+    schema = asked.read_schema()
+    if known is not None:
+        return stream(checkpoints.manifest(schema, known))
+    return stream(queries.manifest(schema, asked.version("since") or 0))
+
+
+def answer_pages(asked: Asked) -> HttpResponseBase:
+    """Index pages by segment and number, in the order asked."""
+    schema, since = asked.read_schema(), asked.version("since")
+    wanted = wire.decode_all(asked.body(), PageRef)
+    return _behind_log(schema, since, lambda: queries.pages(schema, wanted))
+
+
+def answer_rows(asked: Asked) -> HttpResponseBase:
+    """Sealed rows by group and ordinal, in the order asked."""
+    schema, since = asked.read_schema(), asked.version("since")
+    wanted = wire.decode_all(asked.body(), RowRef)
+    return _behind_log(schema, since, lambda: queries.rows(schema, wanted))
+
+
+def _behind_log(
+    schema: Schema, since: int | None, items: Callable[[], Iterable[msgspec.Struct]]
+) -> HttpResponseBase:
+    """``items``, behind the log after ``since`` where the caller names a version of it.
+
+    When the log has moved on, it comes alone: what was asked for by an old state is asked again.
+    """
+    if since is None:
+        return stream(items())
+    log = queries.manifest(schema, since)
+    return stream(log if since < schema.version else chain(log, items()))
+
+
+def answer_commits(asked: Asked) -> HttpResponseBase:
+    """Apply commits, each to a schema of its own, all or none."""
+    because = asked.request.GET.get("because")
+    if because not in (None, "retention"):
+        raise invalid_parameter("because", "expected retention")
+    uploads = wire.decode_uploads(asked.body())
+    # A job publishes what it adds; beside that it may make room in the index.
+    if asked.job is not None and not all(only_merges(upload.commit) for upload in uploads):
+        raise NotAllowed("a job's token merges segments here and adds or ends no rows")
+    return receipts(commits.apply(asked.user, uploads, by_retention=because is not None))
+
+
+def only_merges(commit: Commit) -> bool:
+    """Whether a commit changes nothing but the index."""
+    body = wire.decode_commit_body(commit)
+    return not body.groups and not body.killed
+
+
+def receipts(outcome: commits.CommitOutcome) -> HttpResponse:
+    return HttpResponse(
+        wire.encode(outcome.receipts),
+        status=201 if outcome.created else 200,
+        content_type=wire.MEDIA_TYPE,
+    )
+
+
+def answer_staging(asked: Asked) -> HttpResponseBase:
+    """Store a part of a commit ahead of it, unless a later attempt at the part is there."""
+    attempt = asked.request.headers.get(ATTEMPT_HEADER, "0")
+    if not _is_number(attempt):
+        detail = "expected the number of an attempt"
+        raise BadInput(
+            f"the header {ATTEMPT_HEADER} is not valid",
+            flaws=(Flaw("invalid", detail, header=ATTEMPT_HEADER),),
+        )
+    upload = wire.decode_part(asked.body())
+    if upload.part.groups:
+        require_own(asked.job, upload.part.staging)
+    # As a whole and at once: the part is checked against the definition.
+    reached = permissions.schemas(asked.user).select_related("dataset__organization")
+    schema = permissions.find(reached, asked.schema_id)
+    permissions.require_writer(asked.user, schema)
+    is_new = staging.add(asked.user, schema, upload, asked.job, attempt=int(attempt))
+    return HttpResponse(status=201 if is_new else 200)
+
+
+def require_own(grant: object, job: bytes) -> None:
+    """
+    Raises:
+        NotAllowed: the credentials are a job's, and this is another job's.
+    """
+    if isinstance(grant, JobGrant) and bytes(grant.job) != job:
+        raise NotAllowed("a job's token is for its own job")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19
+
+
+_NUMBER = {"in": "query", "schema": {"type": "integer"}}
+_RETENTION = {"in": "query", "schema": {"enum": ["retention"], "type": "string"}}
+#: By the last part of the path.
+ENDPOINTS = {
+    "manifest": Endpoint(
+        "GET", Use.READ, answer_manifest, {"checkpoint": _NUMBER, "since": _NUMBER}
+    ),
+    "pages": Endpoint("POST", Use.READ, answer_pages, {"since": _NUMBER}),
+    "rows": Endpoint("POST", Use.READ, answer_rows, {"since": _NUMBER}),
+    "staging": Endpoint(
+        "POST", Use.WRITE, answer_staging, {ATTEMPT_HEADER: _NUMBER | {"in": "header"}}, (200, 201)
+    ),
+    "commits": Endpoint("POST", Use.WRITE, answer_commits, {"because": _RETENTION}, (200, 201)),
+}
+_PATH = re.compile(r"/api/(?:schemas/([^/]+)/(manifest|pages|rows|staging)|(commits))/")
+
+
+def _path(name: str, schema_id: str) -> str:
+    return f"api/{name}/" if name == "commits" else f"api/schemas/{schema_id}/{name}/"
+
+
+_MATCHES = {
+    name: ResolverMatch(endpoint.answer, (), {}, route=_path(name, "<str:schema_id>"))
+    for name, endpoint in ENDPOINTS.items()
+}
+
+
+class DataPlane:
+    """Middleware that answers the five paths, whatever is asked of them."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        match = _PATH.fullmatch(request.path_info)
+        if match is None:
+            return self.get_response(request)
+        name = match[2] or match[3]
+        endpoint = ENDPOINTS[name]
+        request.resolver_match = _MATCHES[name]
+        methods = ("GET", "HEAD") if endpoint.method == "GET" else (endpoint.method,)
+        try:
+            user, credentials = identify(request)
+            is_known = request.method in methods
+            api_tokens.require_within(request.META, user, endpoint.use if is_known else None)
+            if is_known:
+                answer = endpoint.answer(Asked(request, user, credentials, match[1]))
+            else:
+                answer = problems.method_not_allowed(methods)
+        except _MEANT as error:
+            said = problems.handle(error, {})
+            if said is None:
+                raise
+            answer = said
+        if getattr(getattr(request, "session", None), "accessed", False):
+            patch_vary_headers(answer, ("Cookie",))
+        answer.headers["Allow"] = ", ".join(methods)
+        return answer
+
+
+def describe(result: dict[str, Any], generator: Any, request: Any, public: Any) -> dict[str, Any]:
+    """The hook of the OpenAPI document, which knows none of these paths."""
+    body = {"content": {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}
+    for name, endpoint in ENDPOINTS.items():
+        is_read = endpoint.method == "GET"
+        of_schema = [] if name == "commits" else ["schema_id"]
+        collection = "schemas_" if of_schema else ""
+        sends = name != "staging"
+        operation: dict[str, Any] = {
+            "operationId": f"{collection}{name}_{'retrieve' if is_read else 'create'}",
+            "description": inspect.getdoc(endpoint.answer),
+            "parameters": [
+                {"in": "path", "name": one, "schema": {"type": "string"}, "required": True}
+                for one in of_schema
+            ]
+            + [{"name": one, **described} for one, described in endpoint.parameters.items()],
+            "tags": ["schemas" if of_schema else name],
+            **({} if is_read else {"requestBody": body}),
+            "security": [{kind.__name__.lower(): []} for kind in WITH_JOBS],
+            "responses": {
+                str(status): {**body, "description": ""}
+                if sends
+                else {"description": "No response body"}
+                for status in endpoint.statuses
+            },
+        }
+        result["paths"][f"/{_path(name, '{schema_id}')}"] = {endpoint.method.lower(): operation}
+    result["paths"] = dict(sorted(result["paths"].items()))
+    return result
