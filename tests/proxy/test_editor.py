@@ -190,3 +190,27 @@ def test_a_button_of_a_row_that_is_not_there_does_nothing() -> None:
 
 
 NUMBER = {"type": "integer", "minimum": 0, "maximum": 9, "enum": [1, 2], "default": 7}
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        '{"properties": {"born": {"type": "date"}}}',
+        '{"properties": {"born": {"type": "string", "format": ["date"]}}, "formats": "enforced"}',
+        '{"properties": {"born": {"type": ["date"], "format": "date"}}, "formats": "enforced"}',
+    ],
+)
+def test_definitions_of_a_strange_form_are_shown_for_the_endpoint_to_judge(definition: str) -> None:
+    draft = draft_of({"json": definition, "json-shown": ""})
+    assert draft.rows[0].name == "born"
+    assert "born" in draft.definition()["properties"]
+
+
+def test_hidden_members_that_somebody_else_wrote_replace_no_fields() -> None:
+    forged = '{"properties": 5, "required": 5, "type": "array", "retention": {"days": 3}}'
+    draft = draft_of({"field-0": "age", "type-0": "string", "rest": forged})
+    assert draft.definition() == {
+        "type": "object",
+        "properties": {"age": {"type": "string"}},
+        "retention": {"days": 3},
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import re
 import secrets
 from html import unescape
@@ -14,6 +15,7 @@ import pytest
 from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.templating import templates
 from tests.support.eventually import eventually
+from tests.support.page_visits import logged_in
 from tests.support.service import Account, Answer, Service, call
 
 PASSWORD = "violet harbour 49 lantern"
@@ -213,3 +215,12 @@ def test_pages_without_their_scripts_say_so_and_ask_for_none() -> None:
 
     assert "make web" in html
     assert "<script" not in html
+
+
+def test_a_forged_form_of_an_import_is_answered_by_the_page(service: Service) -> None:
+    browser = logged_in(service, service.new_account())
+    known = {"columns": [{"source": name, "name": name} for name in ("name", "age", "more")]}
+    form = {"file": "people.csv", "sample": "name,age\nAda,x\n", "field-0": "name", "do": "check"}
+    form |= {"reading": json.dumps(known), "type-1": "date", "kind-1": "string"}
+    answer = browser.visit("/import/", **form)
+    assert (answer.status, b"people.csv" in answer.body) == (400, True)

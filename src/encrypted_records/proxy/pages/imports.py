@@ -146,15 +146,17 @@ async def _read(visit: Visit, plan: Plan) -> None:
         if reading.before is None or typed is None:
             raise
         # The table stays as it was, with what was wrong about the choice.
-        reading.said, wanted = said_before(visit.form), reading.wanted
+        reading.said, wanted = said_before(visit.form), list(reading.wanted)
         reading.wanted = {}
         reading.answer = await _detect(visit, plan, reading.said)
+        wanted = [number for number in wanted if number < len(typed.rows)]
         for number in wanted:
             typed.rows[number].type = visit.text(f"kind-{number}")
         plan.draft = reading.settle(typed)
         plan.problem = in_words_of_the_page(error)
         for number in wanted:
-            plan.draft.rows[number].errors["type"] = plan.problem.message
+            if number < len(plan.draft.rows):
+                plan.draft.rows[number].errors["type"] = plan.problem.message
     else:
         plan.draft = reading.settle(typed)
     if typed is None:

@@ -206,7 +206,8 @@ class Draft:
             least, most, places = (_text(rules[key]) if key in rules else "" for key in _NUMBERS)
             more = {key: value for key, value in rules.items() if key not in {"type", *_NUMBERS}}
             kind = str(rules.get("type", ""))
-            if enforced and (rules.get("format"), kind) in JSON_TYPES.items():
+            form = str(rules.get("format"))
+            if enforced and JSON_TYPES.get(form) == kind:
                 kind = more.pop("format")
                 least = most = ""
             rows.append(Row(name, kind, least, most, places, name in names, name in single, more))
@@ -214,9 +215,8 @@ class Draft:
                 rows[-1].note, rows[-1].seen = before[name].note, before[name].seen
                 rows[-1].was = before[name].was
         self.rows = rows
-        kept = {"type", "properties", "required"}
-        self.rest = {key: value for key, value in definition.items() if key not in kept}
-        if any(row.type in JSON_TYPES for row in rows):
+        self.rest = _beside_fields(definition)
+        if enforced and any(row.type in JSON_TYPES for row in rows):
             del self.rest["formats"]
         if _is_list(sets) and "unique" in self.rest:
             names_of_rows = {row.name for row in rows}
@@ -256,6 +256,12 @@ class Draft:
             if one.get("least") is not None:
                 # What was seen says more than that the bounds are a guess.
                 row.note, row.seen = "", f"{one['least']} to {one['most']}"
+
+
+def _beside_fields(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of a definition that its rows do not stand for."""
+    rows = {"type", "properties", "required"}
+    return {key: value for key, value in definition.items() if key not in rows}
 
 
 def _is_list(value: object) -> bool:
@@ -304,7 +310,7 @@ def draft_of(form: Mapping[str, str]) -> Draft:
     draft = Draft(
         name=form.get("name", ""),
         description=form.get("description", ""),
-        rest=_object(form.get("rest", "")),
+        rest=_beside_fields(_object(form.get("rest", ""))),
         records=_count(form.get("records", "")),
     )
     numbers = [int(key[6:]) for key in form if re.fullmatch(r"field-[0-9]{1,4}", key)]
