@@ -67,3 +67,22 @@ def test_the_audit_log_can_be_asked_for_one_action(
     said = ers.done("organization", "audit-log", "--action", "dataset.created")
     assert said.one["email"] == owner.email
     assert len(ers.done("organization", "audit-log").lines) > 1
+
+
+def test_the_audit_log_is_asked_for_what_one_person_did_also_after_they_left(
+    ers: Ers, running: Service, owner: Account
+) -> None:
+    guest = running.new_account()
+    ers.set(**environment(running, owner))
+    sent = ers.done("organization", "invitation", "create", guest.email).one
+    ers.set(**environment(running, guest))
+    ers.done("organization", "invitation", "accept", sent["id"])
+    ers.set(**environment(running, owner))
+    ask = ("organization", "audit-log", "--user", guest.email.upper())
+    assert {one["email"] for one in ers.done(*ask).lines} == {guest.email}
+    ers.done("organization", "member", "delete", guest.email, "--yes")
+    assert {one["email"] for one in ers.done(*ask).lines} == {guest.email}
+    assert ers.done(*ask, "--without", "member.joined").lines == []
+    assert ers.done(*ask, "--until", "2020-01-01").lines == []
+    assert ers("organization", "audit-log", "--user", "nobody@example.org").code == 3
+    assert ers("organization", "audit-log", "--until", "soon").code == 2

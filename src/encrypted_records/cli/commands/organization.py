@@ -71,22 +71,45 @@ async def update(session: CommandSession, name: str | None, new_name: str, outpu
 @organization.command("audit-log", short_help="Show who did what, the newest first.")
 @click.argument("name", required=False)
 @click.option("--action", metavar="ACTION", help="Only this, such as member.joined.")
+@click.option("--without", metavar="ACTION", help="All but this, such as records.read.")
+@click.option("--user", metavar="EMAIL", help="Only what this member did, or somebody who left.")
+@click.option("--until", metavar="DAY", help="Nothing after this day in UTC, such as 2026-03-31.")
 @connected(organization=True)
 @takes_output
 async def audit_log(
-    session: CommandSession, name: str | None, action: str | None, output: Output
+    session: CommandSession, name: str | None, user: str | None, output: Output, **asked: str | None
 ) -> None:
     """Show who did what in an organization that you own, the newest first. It holds no values.
 
     \b
-    Example:
+    Examples:
       ers organization audit-log --action schema.created
+      ers organization audit-log --user guest@example.org --without records.read
     """
-    organization = await session.names.organization(name)
-    filters = {} if action is None else {"action": action}
-    entries = session.client.listing(f"organizations/{organization['id']}/audit-log", **filters)
+    url = f"organizations/{(await session.names.organization(name))['id']}"
+    filters = {key: value for key, value in asked.items() if value is not None}
+    if user is not None:
+        filters["user"] = await _user_of(session, url, user)
+    entries = session.client.listing(f"{url}/audit-log", **filters)
     columns = ("created", "email", "action", "subject", "source")
     await output.many(entries, columns, called="entries")
+
+
+async def _user_of(session: CommandSession, organization: str, email: str) -> str:
+    """The path of somebody who is in an organization, or who has been.
+
+    Raises:
+        NotFound: nobody of that address is known.
+    """
+    joined = session.client.listing(f"{organization}/audit-log", action="member.joined")
+    for listed in (session.client.listing(f"{organization}/members"), joined):
+        async for one in listed:
+            if (one["email"] or "").casefold() == email.casefold():
+                return str(one["user"])
+    raise NotFound(
+        f"nobody with the address {email} is or was in this organization",
+        hint="ers organization member list shows the members; the log has the others for a year",
+    )
 
 
 @organization.command(short_help="Become an owner by the words of one who was lost.")

@@ -39,12 +39,20 @@ async def log(visit: Visit) -> Response:
     query = visit.request.query_params
     at = query.get("offset", "")
     offset = int(at) if at.isascii() and at.isdecimal() and len(at) < 9 else 0
-    members = await visit.every(f"/api/organizations/{visit.id}/members/")
-    people = {str(one["user"]).split("/")[-2]: str(one["email"]) for one in members}
+    url = f"/api/organizations/{visit.id}/"
+    joined = {"action": "member.joined", "limit": "1000"}
+    left = (await visit.ask("GET", f"{url}audit-log/", params=joined))["results"]
+    members = await visit.every(f"{url}members/")
+    present = {str(one["user"]) for one in members}
+    people = {
+        str(one["user"]).split("/")[-2]: f"{one['email']}{'' if one['user'] in present else ', left'}"
+        for one in (*members, *left)
+        if one["user"] and one["email"]
+    }
     asked = {name: value for name in _ASKED if _takes(name, value := query.get(name, ""), people)}
     entries = await visit.ask(
         "GET",
-        f"/api/organizations/{visit.id}/audit-log/",
+        f"{url}audit-log/",
         params={"limit": str(PAGE_ENTRIES), "offset": str(offset), **asked},
     )
     return visit.render(
