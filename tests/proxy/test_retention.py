@@ -158,7 +158,14 @@ def test_the_page_of_a_rule_takes_another_one_and_says_first_what_goes(service: 
     assert look(store)["retention"] is None
     browser.visit(page, do="keep-and-let-go:3", days="30", field="seen", stay="")
     assert look(store)["retention"] == BY_DATE
-    browser.visit(page, do="keep", days="30", field="seen", stay="always")
+    # A page that shows no rule by now replaces none.
+    stale = browser.visit(page, do="keep", days="", field="", stay="always", shown="")
+    assert (stale.status, b"somebody has changed the rule since" in stale.body) == (409, True)
+    assert look(store)["retention"] == BY_DATE
+    shown = re.search(r'name="shown" value="([^"]*)"', stale.body.decode())
+    assert shown
+    form = {"days": "", "field": "", "stay": "always", "shown": html.unescape(shown[1])}
+    browser.visit(page, do="keep", **form)
     assert look(store)["retention"] is None
 
 

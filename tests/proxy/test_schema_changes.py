@@ -93,6 +93,19 @@ BY_SIZE = [{"field": "size"}]
 WIDER = changed(size={"minimum": -50, "maximum": 1000, "precision": 3}, flag={"type": "string"})
 
 
+def test_a_change_of_another_definition_than_the_present_one_is_refused(place: Place) -> None:
+    theirs = changed(size={"maximum": 300})
+    first = place.change(changed(size={"maximum": 200}), replaces=DEFINITION)
+    assert (first.status, first.json().get("applied")) == (200, True), first
+    for members in ({"dry_run": True}, {}):
+        refused = place.change(theirs, replaces=DEFINITION, **members)
+        assert (refused.status, refused.json()["code"]) == (412, "precondition_failed")
+    # A request that is repeated, as its answer was lost, finds what it wanted.
+    again = place.change(changed(size={"maximum": 200}), replaces=DEFINITION)
+    assert (again.status, again.json()["takes"]) == (200, "nothing")
+    assert place.change(theirs, replaces="a text").status == 400
+
+
 def test_wider_bounds_hold_at_once_for_old_and_new_records(place: Place) -> None:
     held = place.found(None, limit=2)
     page = place.call(

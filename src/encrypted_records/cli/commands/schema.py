@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import click
@@ -213,7 +214,8 @@ async def change(
       ers schema change patient --file new.json --rename surname=name --apply
     """
     definition, named = read_definition(file), read_renames(renames)
-    url, ask = (await session.names.schema(schema))["url"], session.client.change_schema
+    resource = await session.names.schema(schema)
+    url, ask = resource["url"], partial(session.client.change_schema, replaces=resource["schema"])
     plan = await ask(url, definition, renames=named, drops=drops, dry_run=True)
     possible = plan["possible"]
     if possible and apply:

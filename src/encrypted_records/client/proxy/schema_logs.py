@@ -119,6 +119,7 @@ class SchemaLogs(Connection):
         *,
         renames: Mapping[str, str] | None = None,
         drops: Sequence[str] = (),
+        replaces: Any = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
         """Give a schema another definition, or only say what that would take; as
@@ -128,13 +129,16 @@ class SchemaLogs(Connection):
         Args:
             renames: names of the new definition, and those that these fields have at present.
             drops: names of present fields whose values may be lost.
+            replaces: the definition that the new one was made of; None for whichever is present.
 
         Raises:
             Conflict: ``needs_reencryption``; stored records stand in the way, nothing has changed;
                 ``reseal_under_way``.
+            PreconditionFailed: another definition than ``replaces`` is present.
         """
         body = {"schema": definition, "renames": dict(renames or {}), "dry_run": dry_run}
         body |= {"drops": list(drops)} if drops else {}
+        body |= {} if replaces is None else {"replaces": replaces}
         plan: dict[str, Any] = await self._ask("POST", f"{schema_url}change/", body)
         return plan
 

@@ -57,6 +57,7 @@ class AsyncSchema(AsyncCare):
         *,
         renames: Mapping[str, str] | None = None,
         drops: Sequence[str] = (),
+        replaces: Mapping[str, Any] | None = None,
         dry_run: bool = False,
     ) -> Mapping[str, Any]:
         """Give the schema another definition, and wait until it holds; or only say what it takes.
@@ -67,14 +68,21 @@ class AsyncSchema(AsyncCare):
         Args:
             renames: names of the new definition, and those that these fields have at present.
             drops: names of present fields whose values may be lost.
+            replaces: the definition that the new one was made of, such as ``schema.definition``;
+                None replaces whichever is present.
             dry_run: say what it would take and what stands in the way, and change nothing.
 
         Raises:
             Conflict: ``needs_reencryption``; stored records stand in the way, nothing has changed.
+            PreconditionFailed: somebody has changed the definition since ``replaces``.
             ErsError: the job failed; nothing has changed.
         """
         plan = await self._link.proxy.change_schema(
-            self.url, definition, renames=renames, drops=drops, dry_run=dry_run
+            *(self.url, definition),
+            renames=renames,
+            drops=drops,
+            replaces=replaces,
+            dry_run=dry_run,
         )
         if "job_id" in plan:
             await AsyncJob(self._link, plan["job_id"]).wait()

@@ -53,11 +53,13 @@ _BEGUN = object_of({**_PLAN, "job_id": UUID})
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
     """``renames``: names of the new definition, and those that these fields have at present;
-    ``drops``: names of present fields whose values may be lost."""
+    ``drops``: names of present fields whose values may be lost; ``replaces``: the definition that
+    the new one was made of."""
 
     schema: msgspec.Raw
     renames: dict[str, str] = {}
     drops: list[str] = []
+    replaces: msgspec.Raw = msgspec.Raw()
     dry_run: bool = False
 
 
@@ -66,7 +68,13 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     "/api/schemas/{id}/change/",
     summary="what a new definition takes; it holds from then on, unless dry_run says otherwise.",
     body=json_body(
-        object_of({"schema": DEFINITION}, renames=OBJECT, drops=array_of(TEXT), dry_run=FLAG)
+        object_of(
+            {"schema": DEFINITION},
+            renames=OBJECT,
+            drops=array_of(TEXT),
+            replaces=DEFINITION,
+            dry_run=FLAG,
+        )
     ),
     answers={
         200: json_answer(_ANSWER),
@@ -78,7 +86,8 @@ async def change_schema(request: Request) -> Response:
     caller = await services.holder(request)
     body = _decode(await read_json(request))
     schema, text = id_in_path(request), bytes(body.schema)
-    plan = await services.definitions.plan(caller, schema, text, body.renames, body.drops)
+    before = bytes(body.replaces) or None
+    plan = await services.definitions.plan(caller, schema, text, body.renames, body.drops, before)
     if body.dry_run:
         if plan.needs_reseal and not plan.obstacles:
             plan = await services.reseals.with_seconds(caller, schema, plan)
@@ -90,7 +99,7 @@ async def change_schema(request: Request) -> Response:
         refuse_obstacles(plan)
         job = await services.reseals.begin(caller, schema, target_of(plan))
         return job_answer(job, 202, **_json_of(plan, applied=False))
-    plan = await services.definitions.change(caller, schema, text, body.renames)
+    plan = await services.definitions.change(caller, schema, text, body.renames, before)
     # The API shows what it is sent, with titles and descriptions; the log has the rules.
     await _show(request, caller, schema, text)
     return answer(msgspec.Raw(encode(_json_of(plan, applied=True))))
@@ -140,8 +149,8 @@ def _decode(body: bytes) -> _Body:
         return msgspec.json.decode(body, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         detail = (
-            "expected schema (a definition), and maybe renames (new names to old), drops (names)"
-            " and dry_run"
+            "expected schema (a definition), and maybe renames (new names to old), drops (names),"
+            " replaces (a definition) and dry_run"
         )
         raise InvalidQuery(detail, flaws=(Flaw("type", detail, ""),)) from None
 

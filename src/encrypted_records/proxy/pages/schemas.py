@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
-from encrypted_records.errors import BadInput, Conflict, ErsError
+from encrypted_records.errors import BadInput, Conflict, ErsError, PreconditionFailed
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.pages.editor_errors import first_invalid, lock, place_errors
 from encrypted_records.proxy.pages.page import Visit, page
@@ -119,10 +120,10 @@ async def _edit(visit: Visit, shown: dict[str, Any], more: dict[str, str]) -> Re
     return visit.go(f"/schemas/{stored['id']}/")
 
 
-async def _count_going(visit: Visit, definition: dict[str, Any]) -> int:
+async def _count_going(visit: Visit, definition: dict[str, Any], **body: Any) -> int:
     """How many records a definition's retention would let go at once, where it is another one than
     the present."""
-    asked = {"schema": definition, "dry_run": True}
+    asked = {"schema": definition, "dry_run": True, **body}
     plan = await visit.ask("POST", f"{_url(visit)}change/", asked)
     return int(plan.get("old_enough", 0))
 
@@ -211,8 +212,12 @@ async def retention(visit: Visit) -> Response:
 
 
 async def _keep(visit: Visit) -> Response:
-    """Take the rule that the form has; one that lets records go at once, if that is confirmed."""
+    """Take the rule that the form has, for the one that the page has shown; one that lets records
+    go at once, if that is confirmed."""
     schema = await visit.ask("GET", _url(visit))
+    before = {"replaces": schema["schema"]}
+    if visit.text("shown", _rule_of(schema)) != _rule_of(schema):
+        return await _show_retention(visit, problem=_changed())
     definition = {name: one for name, one in schema["schema"].items() if name != "retention"}
     days, field = visit.text("days").strip(), visit.text("field")
     if visit.text("stay") != "always":
@@ -221,13 +226,27 @@ async def _keep(visit: Visit) -> Response:
         rule["days"] = int(days) if days.isascii() and days.isdecimal() and len(days) < 9 else days
         definition["retention"] = rule
     try:
-        going = await _count_going(visit, definition)
+        going = await _count_going(visit, definition, **before)
         if going > _number(visit.text("do").partition(":")[2]):
             return await _show_retention(visit, going=going)
-        await visit.ask("PATCH", _url(visit), {"schema": definition})
+        await visit.ask("POST", f"{_url(visit)}change/", {"schema": definition, **before})
     except (BadInput, Conflict) as error:
         return await _show_retention(visit, problem=error)
+    except PreconditionFailed:
+        return await _show_retention(visit, problem=_changed())
     return visit.go(f"/schemas/{visit.id}/retention/")
+
+
+def _rule_of(schema: Mapping[str, Any]) -> str:
+    rule = schema["schema"].get("retention")
+    return msgspec.json.encode(rule, order="sorted").decode() if rule else ""
+
+
+def _changed() -> Conflict:
+    return Conflict(
+        "somebody has changed the rule since this page was shown, so nothing was saved",
+        hint="the present rule is above; save yours if it is still wanted",
+    )
 
 
 async def _show_retention(
@@ -240,6 +259,7 @@ async def _show_retention(
         "schema": schema,
         "dataset": await visit.ask("GET", schema["dataset"]),
         "due": due,
+        "shown": _rule_of(schema),
         "going": going,
         "dated": [name for name, kind in types_of(schema["schema"]).items() if kind in DATED],
         "days": visit.text("days") if visit.text("do") else str(rule.get("days", "")),

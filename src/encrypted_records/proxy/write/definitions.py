@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
-from encrypted_records.errors import Conflict, Flaw, InvalidQuery
+from encrypted_records.errors import Conflict, Flaw, InvalidQuery, PreconditionFailed
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_changes import (
     Change,
@@ -97,6 +97,7 @@ class DefinitionChanger:
         text: bytes,
         renamed: Mapping[str, str],
         dropped: Collection[str] = (),
+        replaced: bytes | None = None,
     ) -> Plan:
         """What the definition would take; nothing is changed.
 
@@ -104,14 +105,17 @@ class DefinitionChanger:
             text: the definition as its owner sent it.
             renamed: names in it, and those that these fields have at present.
             dropped: names of present fields whose values may be lost.
+            replaced: the definition that it was made of; None for whichever is present.
 
         Raises:
             InvalidDefinition: it is not one.
             InvalidQuery: names that there are not are renamed, or may be lost.
+            PreconditionFailed: another definition than ``replaced`` is present.
             ErsError: as :meth:`QueryRunner.ask`.
         """
-        sent = await by_size(len(text))(parse_definition, text)
-        return await self._plan(caller, schema, sent, renamed, dropped)
+        sent, before = await _parse(text), await _parse(replaced)
+        assert sent is not None
+        return await self._plan(caller, schema, sent, renamed, dropped, before)
 
     async def _plan(
         self,
@@ -120,12 +124,14 @@ class DefinitionChanger:
         sent: SchemaDefinition,
         renamed: Mapping[str, str],
         dropped: Collection[str] = (),
+        replaced: SchemaDefinition | None = None,
     ) -> Plan:
         async def question(context: QueryContext) -> Plan:
             snapshot = context.snapshot
             if snapshot.history is None:
                 return Plan(sent)
             present = snapshot.definition
+            _require_present(present, replaced, sent)
             _check_renames(present, sent, renamed)
             _check_drops(present, dropped)
             new = sent.following(present, renamed)
@@ -140,22 +146,29 @@ class DefinitionChanger:
         return await self._runner.ask(caller, schema, question)
 
     async def change(
-        self, caller: Holder, schema: bytes, text: bytes, renamed: Mapping[str, str] | None = None
+        self,
+        caller: Holder,
+        schema: bytes,
+        text: bytes,
+        renamed: Mapping[str, str] | None = None,
+        replaced: bytes | None = None,
     ) -> Plan:
         """Commit a definition, unless it is another spelling of the present one.
 
         Args:
-            text, renamed: as for :meth:`plan`.
+            text, renamed, replaced: as for :meth:`plan`.
 
         Raises:
             InvalidDefinition: it is not one.
+            PreconditionFailed: another definition than ``replaced`` is present.
             Conflict: ``needs_reencryption``; stored records stand in the way.
             ErsError: as :meth:`Committer.store`.
         """
-        sent = await by_size(len(text))(parse_definition, text)
+        sent, before = await _parse(text), await _parse(replaced)
+        assert sent is not None
         until = runtime.monotonic() + PATIENCE
         for attempt in itertools.count(1):
-            plan = await self._plan(caller, schema, sent, renamed or {})
+            plan = await self._plan(caller, schema, sent, renamed or {}, (), before)
             refuse(plan)
             try:
                 await self._commit(caller, schema, plan)
@@ -237,6 +250,26 @@ def _require_as_planned(
     follows = plan.new.follows(present) and list_changes(present, plan.new) == plan.changes
     if not follows or (exact and state.ledger.added_at > plan.version):
         raise Conflict("the schema changed while its definition was compared", code="log_conflict")
+
+
+async def _parse(text: bytes | None) -> SchemaDefinition | None:
+    return None if text is None else await by_size(len(text))(parse_definition, text)
+
+
+def _require_present(
+    present: SchemaDefinition, replaced: SchemaDefinition | None, sent: SchemaDefinition
+) -> None:
+    """
+    Raises:
+        PreconditionFailed: neither the definition that is replaced nor the one that was sent, as of
+            a request that is repeated, is the present one.
+    """
+    possible = [] if replaced is None else [replaced, sent]
+    if possible and all(one.following(present).digest != present.digest for one in possible):
+        raise PreconditionFailed(
+            "the schema has another definition by now",
+            hint="read it again, and repeat the change if it is still wanted",
+        )
 
 
 def _check_renames(
