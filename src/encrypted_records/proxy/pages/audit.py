@@ -45,7 +45,8 @@ async def log(visit: Visit) -> Response:
     members = await visit.every(f"{url}members/")
     present = {str(one["user"]) for one in members}
     people = {
-        str(one["user"]).split("/")[-2]: f"{one['email']}{'' if one['user'] in present else ', left'}"
+        str(one["user"]).split("/")[-2]: str(one["email"])
+        + ("" if str(one["user"]) in present else ", who left")
         for one in (*members, *left)
         if one["user"] and one["email"]
     }
