@@ -206,8 +206,7 @@ class Draft:
             least, most, places = (_text(rules[key]) if key in rules else "" for key in _NUMBERS)
             more = {key: value for key, value in rules.items() if key not in {"type", *_NUMBERS}}
             kind = str(rules.get("type", ""))
-            form = str(rules.get("format"))
-            if enforced and JSON_TYPES.get(form) == kind:
+            if enforced and (str(rules.get("format")), kind) in JSON_TYPES.items():
                 kind = more.pop("format")
                 least = most = ""
             rows.append(Row(name, kind, least, most, places, name in names, name in single, more))
