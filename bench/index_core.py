@@ -35,7 +35,7 @@ from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.segments.builder import Builder, Shell
 from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import Built
@@ -159,17 +159,17 @@ def asking(opened: Opened, total: int) -> list[Row]:
     for name, where in questions.items():
         asked = parse_query({"where": where}, DEFINITION).where
         opened.segment = opened.segment.share()
-        plan = Plan.of(asked, KEY, DEFINITION)
+        condition = Condition.of(asked, KEY, DEFINITION)
         pages = 0
 
         def cold() -> None:
             nonlocal pages
-            pages = opened.put(lambda: plan.missing(opened.segment))  # noqa: B023
+            pages = opened.put(lambda: condition.missing(opened.segment))  # noqa: B023
 
         seconds = cpu(cold)
-        warm = cpu(lambda: (plan.missing(opened.segment), plan.match(opened.segment)), 9)  # noqa: B023
-        matches = len(plan.match(opened.segment).certain)
-        counted = plan.count(opened.segment)
+        warm = cpu(lambda: (condition.missing(opened.segment), condition.match(opened.segment)), 9)  # noqa: B023
+        matches = len(condition.match(opened.segment).certain)
+        counted = condition.count(opened.segment)
         assert counted in (None, matches)
         found.append(
             Row(

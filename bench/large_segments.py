@@ -34,16 +34,14 @@ from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.asking import Asking, Need
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.choices import COMPARISON, Way, choose, comparison_figures
+from encrypted_records.index.query.condition import Condition
+from encrypted_records.index.query.distinct_keys import needs_whole
+from encrypted_records.index.query.leaves import read_tests
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
-from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.query.reading_tests import (
-    compare_column,
-    list_unread,
-    list_wide,
-    test_column,
-)
+from encrypted_records.index.query.sizes import STANDARD
 from encrypted_records.index.query.sort import first
 from encrypted_records.index.query.sorted_scan import ScanRequest, SortedScan
 from encrypted_records.index.segments.builder import Builder, Shell
@@ -162,18 +160,23 @@ class Asked:
 
     def match(self, where: Any) -> Matches:
         asked = parse_query({"where": where}, DEFINITION).where
-        plan = Plan.of(asked, KEY, DEFINITION)
-        self.put(plan.missing_to_find(self.segment))
-        for test in list_unread(plan, self.segment):
+        condition = Condition.of(asked, KEY, DEFINITION)
+        self.put(condition.missing_to_find(self.segment))
+        memo = condition.memo(self.segment)
+        for test in condition.untested(self.segment):
+            if not needs_whole(self.segment, test.field):
+                continue
             if self.read(fits_by_row(self.segment, test.field)):
                 self.by_row(test.field)
             else:
-                self.read(test_column(plan, self.segment, [test]))
-        for leaf in list_wide(plan, self.segment):
-            self.by_row(leaf.field)
-            self.read(compare_column(plan, self.segment, leaf))
-        self.put(plan.missing(self.segment))
-        found = plan.match(self.segment)
+                (memo.found[test.number],) = self.read(read_tests(self.segment, [test]))
+        for leaf in condition.leaves:
+            figures = comparison_figures(leaf, self.segment, STANDARD)
+            if leaf.in_windows and choose(COMPARISON, figures) is not Way.AT_ONCE:
+                self.by_row(leaf.field)
+                memo.found[leaf.number] = self.read(leaf.read(self.segment))
+        self.put(condition.missing(self.segment))
+        found = condition.match(self.segment)
         self.segment.blocks.clear()
         return found
 

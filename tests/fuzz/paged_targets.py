@@ -13,7 +13,7 @@ from encrypted_records.index.columns import directory, pages
 from encrypted_records.index.columns.column import stored_key_type
 from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.columns.outline import Outline
-from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.records import Segment, SegmentHeader
 from tests.fuzz.mutations import msgpack, raw
@@ -129,12 +129,12 @@ def _use(found: Segment, sealed_header: SegmentHeader, stored: list[bytes]) -> N
     """What a proxy does with a segment that opens: it asks, and it reads whole columns."""
     opened = PagedSegment(KEY, DEFINITION, found, sealed_header)
     for where in QUESTIONS[::5]:
-        plan = Plan.of(where, KEY, DEFINITION)
+        condition = Condition.of(where, KEY, DEFINITION)
         for _ in range(2):
-            for number in plan.missing(opened):
+            for number in condition.missing(opened):
                 opened.put(number, stored[number])
-        assert not plan.missing(opened)
-        answer = plan.match(opened)
+        assert not condition.missing(opened)
+        answer = condition.match(opened)
         assert answer.certain <= answer.possible <= opened.everything
     _read(opened, stored, NAMES)
 

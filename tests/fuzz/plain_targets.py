@@ -26,7 +26,7 @@ from encrypted_records.http import problem
 from encrypted_records.index.log import checkpoint as taking
 from encrypted_records.index.log import checkpoint_state
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.model import checkpoints, ids, strict_json, wire
 from encrypted_records.model.checkpoints import Checkpoint
 from encrypted_records.model.ciphertext_lengths import is_class_of, least_class
@@ -139,7 +139,7 @@ def a_search(data: bytes) -> None:
     if not isinstance(body, dict):
         return
     query = parse_query(body, DEFINITION)
-    found = Plan.of(query.where, KEY, DEFINITION).match(_OPENED)
+    found = Condition.of(query.where, KEY, DEFINITION).match(_OPENED)
     right = {at for at, one in enumerate(_RECORDS) if matches(query.where, one.data, DEFINITION)}
     assert set(found.certain) <= right <= set(found.possible)
 

@@ -14,7 +14,7 @@ from encrypted_records.crypto.format import ARGON2_MEMORY_KIB, ARGON2_PASSES, PA
 from encrypted_records.errors import Altered, DoesNotOpen, Malformed, Unsupported
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import words
-from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.model import digests, wire
@@ -97,7 +97,7 @@ def _use(header: bytes, page: bytes) -> None:
     opened = MiniSegment(KEY, DEFINITION, SEGMENT, sealed, Page(SEGMENT.uid, 0, page))
     every = BitMap(opened.rows)
     for where in QUESTIONS:
-        found = Plan.of(where, KEY, DEFINITION).match(opened)
+        found = Condition.of(where, KEY, DEFINITION).match(opened)
         assert found.certain <= found.possible <= every
     merged = merge(KEY, DEFINITION, [opened], known.snapshot())
     assert merged.segment.count == opened.count

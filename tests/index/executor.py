@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from encrypted_records.index.query.asking import Asking, Columns, Open, Rows, Step
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.cursor import Cursor
 from encrypted_records.index.query.pages import FIRST_ROWS, PageRequest, find_page
-from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.query.workspace import Sizes, Workspace
+from encrypted_records.index.query.sizes import Sizes
+from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.model.predicates import Predicate
 from encrypted_records.model.queries import parse_query
@@ -51,8 +52,8 @@ class Executor:
         rows = [(snapshot.groups[ref.group].sequence, ref.ordinal) for ref in refs]
         return {world.place(row): dict(world.open(row).data) for row in rows}
 
-    def plan(self, where: Predicate) -> Plan:
-        return Plan.of(where, self.space.tails, self.space.definition, self.space.texts())
+    def condition(self, where: Predicate) -> Condition:
+        return Condition.of(where, self.space.tails, self.space.definition, self.space.texts())
 
     def run(self, asking: Asking[T]) -> T:
         """The answer. Nothing may stay in a segment that was brought for it."""
@@ -102,7 +103,7 @@ class Executor:
         count: int | None = None
         pages: list[list[int]] = []
         while True:
-            request = PageRequest(self.space, query, self.plan(query.where), start, stored)
+            request = PageRequest(self.space, query, self.condition(query.where), start, stored)
             told, rows = self.run(find_page(request, FIRST_ROWS))
             count = told if start is None else count
             positions = [candidate.position for candidate, _ in rows]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
-from encrypted_records.index.query.plan import Plan
 from encrypted_records.model.predicates import Predicate
 from tests.index.world import World
 
@@ -17,9 +17,10 @@ class Question:
     def __init__(self, world: World, where: Predicate, most_texts: int = MAX_OPENED) -> None:
         self.world = world
         snapshot = world.ledger.snapshot()
-        self.plan = Plan.of(where, world.ledger.tails, world.definition)
+        self.condition = Condition.of(where, world.ledger.tails, world.definition)
         self.parts = [
-            Candidates.of(segment, self.plan.match(segment), snapshot) for segment in world.opened()
+            Candidates.of(segment, self.condition.match(segment), snapshot)
+            for segment in world.opened()
         ]
         self.texts = Texts(most_texts)
         self.opened = 0

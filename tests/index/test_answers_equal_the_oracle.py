@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.crypto.values import is_long, order_bytes
-from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.model.predicates import And, Or, matches
 from encrypted_records.model.queries import parse_query
 from tests import oracle
@@ -128,11 +128,11 @@ def test_what_directories_count_are_the_rows_that_match(case: Case) -> None:
     world = world_of(case)
     for where in case.asked:
         asked = parse_query({"where": where}, world.definition).where
-        plan = Plan.of(asked, world.ledger.tails, world.definition)
+        condition = Condition.of(asked, world.ledger.tails, world.definition)
         counts = []
         for segment in map(world.open_segment, world.ledger.snapshot().segments):
-            world.fetch(segment, lambda: plan.missing_to_count(segment))  # noqa: B023
-            counts.append(plan.count(segment))
+            world.fetch(segment, lambda: condition.missing_to_count(segment))  # noqa: B023
+            counts.append(condition.count(segment))
         if isinstance(asked, And | Or) or may_be_unsure(where, case):
             continue
         if "not" not in where:

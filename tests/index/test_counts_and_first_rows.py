@@ -14,8 +14,8 @@ import pytest
 
 from encrypted_records.index.query import counting, segment_filters
 from encrypted_records.index.query.measuring import measure
+from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.query.sorted_scan import ScanLimits
-from encrypted_records.index.query.workspace import Sizes
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.reading import ReadingLimits
@@ -134,8 +134,8 @@ class Asked:
         measures = [{"op": "count"}, {"op": "count"}]
         body = {"where": where, "measures": measures}
         aggregation = parse_aggregation(body, executor.space.definition)
-        plan = executor.plan(aggregation.where)
-        (told,) = executor.run(measure(executor.space, plan, aggregation)).groups
+        condition = executor.condition(aggregation.where)
+        (told,) = executor.run(measure(executor.space, condition, aggregation)).groups
         assert told.results == (len(true), len(true)), where
         for limit in (0, 3):
             found = executor.pages({"where": where, "count": True, "limit": limit}, most=1)

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.first_rows import match_first
-from encrypted_records.index.query.plan import Plan
 from encrypted_records.model.predicates import leaves_of
 from encrypted_records.model.queries import parse_query
 from tests.index.strategies import Case, cases
@@ -19,11 +19,11 @@ from tests.index.world import World
 def check(world: World, asked: Any, window: int) -> int:
     """In how many segments the first rows are told."""
     where = parse_query({"where": asked}, world.compared).where
-    plan = Plan.of(where, world.ledger.tails, world.compared)
+    condition = Condition.of(where, world.ledger.tails, world.compared)
     told = 0
     for segment in map(world.open_segment, world.ledger.snapshot().segments):
-        world.fetch(segment, lambda: plan.missing(segment))  # noqa: B023
-        first, whole = match_first(plan, segment, window), plan.match(segment)
+        world.fetch(segment, lambda: condition.missing(segment))  # noqa: B023
+        first, whole = match_first(condition, segment, window), condition.match(segment)
         if first is None:
             continue
         told += 1

@@ -15,7 +15,7 @@ from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns.column import Column, key_type
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.ordinals import ordinals
-from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.segments.builder import Builder, Limits, Shell
 from encrypted_records.index.segments.merge import SegmentMerger, merge
 from encrypted_records.index.segments.mini import Built, MiniSegment
@@ -77,10 +77,10 @@ class Reader:
         """The rows, and how many data pages it took."""
         asked = parse_query({"where": where}, DEFINITION).where
         self.segment = self.segment.share()
-        plan = Plan.of(asked, KEY, DEFINITION)
-        self.put(plan.missing(self.segment))
-        fetched = self.put(plan.missing(self.segment))
-        found = plan.match(self.segment)
+        condition = Condition.of(asked, KEY, DEFINITION)
+        self.put(condition.missing(self.segment))
+        fetched = self.put(condition.missing(self.segment))
+        found = condition.match(self.segment)
         assert found.certain == found.possible
         return set(ordinals(found.certain).tolist()), fetched or len(self.segment.blocks)
 

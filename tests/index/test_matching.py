@@ -16,11 +16,12 @@ from pyroaring import BitMap
 
 from encrypted_records.errors import NotFound
 from encrypted_records.index.query.asking import Asking, Grown, Need, Step, Stopped
+from encrypted_records.index.query.condition import Condition
+from encrypted_records.index.query.condition_tree import Every
 from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.matching import Matching
-from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.query.workspace import Sizes
+from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.paged import PagedSegment
@@ -44,7 +45,7 @@ class Asked:
     """One condition, on all segments of a world."""
 
     world: World
-    plan: Plan
+    condition: Condition
     limits: ReadingLimits
     by_row: bool
     kept: Kept
@@ -57,7 +58,7 @@ class Asked:
     @property
     def work(self) -> Matching:
         space = Executor(self.world, Sizes(reading=self.limits), self.kept, self.by_row).space
-        return Matching(space, self.plan)
+        return Matching(space, self.condition)
 
     def run(self, asking: Asking[Any]) -> Any:
         found = answer(asking, self.world.sealed, self.limits, self.kept, self.steps)
@@ -70,7 +71,7 @@ class Asked:
                 assert not one.blocks and not one.columns and not one.sums
 
     def find(self) -> list[Matches]:
-        if self.plan.tests:
+        if self.condition.tests:
             self.run(self.work.test(self.segments))
         found: list[Matches] = self.run(self.work.match_each(self.segments))
         pairs = zip(self.segments, found, strict=True)
@@ -82,13 +83,14 @@ class Asked:
         unsure = {one: own.possible - own.certain for one, own in pairs}
         unsure = {one: rows for one, rows in unsure.items() if rows}
         self.run(self.work.want_texts(unsure))
-        known = self.plan.known
+        known = self.condition.known
         for (name, key), position in list(known.wanted.items()):
             spec = self.world.definition.fields[name]
             record = self.world.open(self.world.row_at(position))
             known.answer(name, key, record.data.get(name), self.world.ledger.tails.field(spec).tail)
         for one in unsure:
-            self.plan.forget(one, self.plan.text_tests)
+            for test in self.condition.text_tests:
+                self.condition.memo(one).forget(test)
         return self.find()
 
 
@@ -135,8 +137,8 @@ def test_rows_are_the_oracles(made: tuple[Case, World, set[Row]], data: st.DataO
         expected = {
             (at, row) for at, row in live if oracle.holds(where, groups[at][row], case.fields)
         }
-        plan = Plan.of(predicate, world.ledger.tails, world.definition, Texts(MAX_OPENED))
-        for own in (plan, plan.with_texts()) if plan.words else (plan,):
+        condition = Condition.of(predicate, world.ledger.tails, world.definition, Texts(MAX_OPENED))
+        for own in (condition, condition.with_texts()) if condition.by_words else (condition,):
             asked = Asked(world, own, limits, by_row, kept)
             found = asked.find()
             for _ in range(2):
@@ -154,12 +156,12 @@ def test_counts_by_tests_are_the_oracles(
     limits, kept = data.draw(st.sampled_from(LIMITS)), Kept(stay=data.draw(st.booleans()))
     for where in case.asked:
         predicate = parse_query({"where": where}, world.definition).where
-        plan = Plan.of(predicate, world.ledger.tails, world.definition, Texts(MAX_OPENED))
-        if not plan.tests:
+        condition = Condition.of(predicate, world.ledger.tails, world.definition, Texts(MAX_OPENED))
+        if not condition.tests:
             continue
-        asked = Asked(world, plan, limits, True, kept)
+        asked = Asked(world, condition, limits, True, kept)
         counts = asked.run(asked.work.count_tested(asked.segments))
-        whole = Plan.of(predicate, world.ledger.tails, world.definition)
+        whole = Condition.of(predicate, world.ledger.tails, world.definition)
         for segment, count in zip(asked.segments, counts, strict=True):
             world.fetch(segment, lambda: whole.missing(segment))  # noqa: B023
             found = whole.match(segment)
@@ -181,8 +183,8 @@ def large_world() -> World:
 
 def ask(world: World, where: Any, limits: ReadingLimits = IN_WINDOWS) -> Asked:
     predicate = parse_query({"where": where}, world.definition).where
-    plan = Plan.of(predicate, world.ledger.tails, world.definition)
-    return Asked(world, plan, limits, True, Kept())
+    condition = Condition.of(predicate, world.ledger.tails, world.definition)
+    return Asked(world, condition, limits, True, Kept())
 
 
 RANGE = {"field": "n", "op": "between", "value": [20, 170]}
@@ -216,7 +218,9 @@ def test_a_tested_column_of_few_pages_comes_in_one_request_and_stays_with_its_te
     assert pages == [12, 12]
     assert sum(isinstance(one, Grown) for one in asked.steps) == 2
     again = replace(asked, steps=[])
-    again.plan._found.clear()
+    for one in again.segments:
+        for test in again.condition.tests:
+            again.condition.memo(one).found.pop(test.number, None)
     assert [len(one.certain) for one in again.find()] == found
     assert not any(one.pages for one in again.steps if isinstance(one, Need))
 
@@ -250,7 +254,7 @@ def test_wherever_a_fetch_fails_nothing_stays(where: Any) -> None:
                 return end.value
 
         def find(asked: Asked = asked) -> None:
-            if asked.plan.tests:
+            if asked.condition.tests:
                 answer(
                     failing(asked.work.test(asked.segments)),
                     world.sealed,
@@ -273,8 +277,8 @@ def test_wherever_a_fetch_fails_nothing_stays(where: Any) -> None:
 
 def test_everything_matches_without_a_page() -> None:
     world = large_world()
-    plan = Plan(Everything(), {})
-    asked = Asked(world, plan, STANDARD, True, Kept())
+    condition = Condition(Everything(), Every())
+    asked = Asked(world, condition, STANDARD, True, Kept())
     assert [len(one.certain) for one in asked.find()] == [60, 60, 60]
     assert not any(one.pages for one in asked.steps if isinstance(one, Need))
 

@@ -17,10 +17,9 @@ from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import PIECE
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
-from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.query.reading_tests import compare_column
 from encrypted_records.index.segments.builder import Builder, Shell
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.index.segments.reading import (
@@ -32,7 +31,6 @@ from encrypted_records.index.segments.reading import (
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
-from encrypted_records.model.predicates import leaves_of
 from encrypted_records.model.queries import parse_query
 from tests.index.reading import answer, read
 from tests.index.world import new_keys
@@ -81,10 +79,11 @@ class Numbers:
         """Take half of a column."""
         half = self.segment.covered // 2 if field == "number" else 250
         where = {"field": field, "op": "lt", "value": half}
-        plan = Plan.of(parse_query({"where": where}, DEFINITION).where, self.key, DEFINITION)
-        (leaf,) = leaves_of(plan.predicate)
-        read(self.segment, compare_column(plan, self.segment, leaf), self.sealed)
-        return plan.match(self.segment)
+        condition = Condition.of(
+            parse_query({"where": where}, DEFINITION).where, self.key, DEFINITION
+        )
+        (leaf,) = condition.leaves
+        return read(self.segment, leaf.read(self.segment), self.sealed)
 
     def measure(self, *measures: dict[str, Any]) -> Any:
         body = {"measures": [{"field": "number", **one} for one in measures]}

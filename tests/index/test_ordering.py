@@ -68,8 +68,8 @@ class Scanning(Sorting):
         start = Start(after.keys[0], after.position) if after else None
         self.parts = []
         for segment in map(self.world.open_segment, snapshot.segments):
-            self.world.fetch(segment, lambda: self.plan.missing(segment))  # noqa: B023
-            answer = self.plan.match(segment)
+            self.world.fetch(segment, lambda: self.condition.missing(segment))  # noqa: B023
+            answer = self.condition.match(segment)
             live = answer.possible - snapshot.dead_rows(segment.segment)
             request = ScanRequest(
                 order=outermost,
@@ -77,7 +77,7 @@ class Scanning(Sorting):
                 count=len(live),
                 want=want,
                 start=start,
-                key_range=self.plan.sort_range(outermost.field),
+                key_range=self.condition.sort_range(outermost.field),
                 alone=not others,
                 places=snapshot.places(segment.segment),
             )

@@ -10,6 +10,7 @@ import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,11 +20,13 @@ from encrypted_records.index.query.asking import Asking, Columns, Need, Open, Ro
 from encrypted_records.index.query.counting import count_all
 from encrypted_records.index.query.join_values import collect_values
 from encrypted_records.index.query.measuring import measure
+from encrypted_records.index.query.members import KeyMembers
+from encrypted_records.index.query.sizes import Sizes, WorkSizes
 from encrypted_records.index.query.sorted_scan import ScanLimits
-from encrypted_records.index.query.workspace import Sizes
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.model.aggregations import parse_aggregation
+from encrypted_records.model.predicates import And, InColumn
 from encrypted_records.model.queries import parse_query
 from tests import oracle
 from tests.index.executor import Executor
@@ -52,6 +55,8 @@ SIZES = [
     replace(LARGE, reading=NARROW),
     replace(LARGE, held=1 << 20, scan=ScanLimits()),
     Sizes(few_rows=0, few_to_sort=0, few_entries=2),
+    # First rows in the order of storing by a window of three, as where half a million match.
+    Sizes(prefix_rows=3, work=WorkSizes(on_loop=0)),
 ]
 
 
@@ -118,14 +123,14 @@ def test_counts_measures_and_values_are_the_oracles(asked: Asked, data: st.DataO
     for where in asked.case.asked:
         expected = asked.expected(where, [])
         predicate = parse_query({"where": where}, definition).where
-        count = count_all(executor.space, executor.plan(predicate))
+        count = count_all(executor.space, executor.condition(predicate))
         assert executor.run(count) == len(expected)
 
         name = data.draw(st.sampled_from(sorted(asked.case.fields)))
         having = [at for at in expected if asked.records[at].get(name) is not None]
         body = {"where": where, "measures": [{"op": "count"}], "group_by": [name], "limit": 100}
         aggregation = parse_aggregation(body, definition)
-        found = executor.run(measure(executor.space, executor.plan(predicate), aggregation))
+        found = executor.run(measure(executor.space, executor.condition(predicate), aggregation))
         counts = {bucket.values: bucket.results[0] for bucket in found.groups}
         assert sum(counts.values()) == len(expected)
         assert counts.get((None,), 0) == len(expected) - len(having)
@@ -133,7 +138,7 @@ def test_counts_measures_and_values_are_the_oracles(asked: Asked, data: st.DataO
         values = executor.run(
             collect_values(
                 executor.space,
-                executor.plan(predicate),
+                executor.condition(predicate),
                 definition.fields[name],
                 "/where",
                 stored=executor.space.snapshot.stored,
@@ -218,6 +223,21 @@ def test_wherever_a_question_ends_nothing_stays(
             executor.pages(body, most=2)
 
 
+def test_values_of_a_semi_join_do_not_hinder_a_text_that_records_decide() -> None:
+    """No page of the compared column is read again for the sake of the long texts."""
+    world = large_world()
+    spec = world.definition.fields["n"]
+    members = KeyMembers(spec, np.arange(0, 500, 2, dtype=np.uint64))
+    text = parse_query({"where": LONG}, world.definition).where
+    executor = Executor(world, replace(LARGE, reading=NARROW), by_row=False)
+    expected = [
+        at for at, one in executor.live().items() if one["n"] % 2 == 0 and "x2" in one.get("t", "")
+    ]
+    where = And((InColumn("n", members), text))
+    count = count_all(executor.space, executor.condition(where))
+    assert executor.run(count) == len(expected) > 0
+
+
 def requests_of(steps: list[Step]) -> list[Step]:
     """The steps for which something may be fetched."""
     return [one for one in steps if isinstance(one, Open | Rows | Columns | Need | Together)]
@@ -232,7 +252,7 @@ def test_a_count_takes_the_ends_of_all_segments_in_one_request(sizes: Sizes) -> 
     predicate = parse_query(
         {"where": {"field": "n", "op": "between", "value": [7, 42]}}, world.definition
     ).where
-    assert executor.run(count_all(executor.space, executor.plan(predicate))) == 4 * 36
+    assert executor.run(count_all(executor.space, executor.condition(predicate))) == 4 * 36
     opened, directories, ends = requests_of(executor.steps)
     assert isinstance(opened, Open)
     assert isinstance(directories, Together)

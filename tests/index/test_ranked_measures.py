@@ -19,8 +19,8 @@ from encrypted_records.index.columns.sums import Halves
 from encrypted_records.index.ordinals import bitmap
 from encrypted_records.index.query.aggregate import AggregateLimits, aggregate
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
-from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.ranks import Ranks, SortedRows
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
@@ -265,9 +265,9 @@ def cold_answer(world: World, body: dict[str, Any]) -> None:
     """Nothing is here before."""
     asked = parse_aggregation(body, world.definition)
     snapshot = world.ledger.snapshot()
-    plan = Plan.of(asked.where, world.ledger.tails, world.definition)
+    condition = Condition.of(asked.where, world.ledger.tails, world.definition)
     opened = map(world.open_segment, snapshot.segments)
-    parts = [Candidates.of(one, plan.match(one), snapshot) for one in opened]
+    parts = [Candidates.of(one, condition.match(one), snapshot) for one in opened]
     asking = aggregate(asked, world.definition, parts, Texts(MAX_OPENED), reading=IN_WINDOWS)
     assert answer(asking, world.sealed) is not None
 

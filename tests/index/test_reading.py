@@ -20,17 +20,13 @@ from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.condition import Condition
+from encrypted_records.index.query.distinct_keys import needs_whole
 from encrypted_records.index.query.join_values import list_values
+from encrypted_records.index.query.leaves import TestLeaf, read_tests
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
-from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.query.reading_tests import (
-    compare_column,
-    list_unread,
-    list_wide,
-    test_column,
-)
 from encrypted_records.index.segments.builder import Builder, Limits, Shell
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.index.segments.reading import (
@@ -43,15 +39,12 @@ from encrypted_records.index.segments.reading import (
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
-from encrypted_records.model.predicates import ColumnTest
 from encrypted_records.model.queries import parse_query
 from tests.index.reading import IN_WINDOWS, NARROW, Kept, answer, read
 from tests.index.strategies import Case, cases
 from tests.index.test_answers_equal_the_oracle import world_of
 from tests.index.test_ordering import Sorting, expected_rows, orders, rows_of
 from tests.index.world import World, new_keys
-
-test_column.__test__ = False  # type: ignore[attr-defined]
 
 
 def brought(world: World, segment: OpenedSegment, names: Any) -> None:
@@ -60,27 +53,30 @@ def brought(world: World, segment: OpenedSegment, names: Any) -> None:
             segment.put(number, world.sealed(segment, number))
 
 
-def settle(world: World, plan: Plan, segment: OpenedSegment, limits: ReadingLimits) -> None:
+def settle(
+    world: World, condition: Condition, segment: OpenedSegment, limits: ReadingLimits
+) -> None:
     """Find all that can be read a window at a time, so that nothing else is missing."""
-    brought(world, segment, plan.columns)
-    unread: dict[str, list[ColumnTest]] = {}
-    for test in list_unread(plan, segment):
-        unread.setdefault(test.field, []).append(test)
+    brought(world, segment, condition.columns)
+    if not isinstance(segment, PagedSegment) or condition.excludes(segment):
+        return
+    memo = condition.memo(segment)
+    unread: dict[str, list[TestLeaf]] = {}
+    for test in condition.tests:
+        if needs_whole(segment, test.field):
+            unread.setdefault(test.field, []).append(test)
     for tests in unread.values():
-        assert isinstance(segment, PagedSegment)
-        read(segment, test_column(plan, segment, tests, limits=limits), world.sealed)
-    for leaf in list_wide(plan, segment, limits):
-        assert isinstance(segment, PagedSegment)
-        for turned in (False, True):
-            if turned:
-                name = leaf.field
-                whole = read(segment, turn_round(segment, name, limits), world.sealed)
-                assert isinstance(whole, ColumnDictionary if limits.by_row else PageMap)
-                segment.columns[name] = whole
-            before = plan._found.get((segment.segment.uid, id(leaf)))
-            read(segment, compare_column(plan, segment, leaf, limits), world.sealed)
-            after = plan._found[segment.segment.uid, id(leaf)]
-            assert before is None or before == after
+        found = read(segment, read_tests(segment, tests, limits=limits), world.sealed)
+        memo.found |= {test.number: rows for test, rows in zip(tests, found, strict=True)}
+    for leaf in condition.leaves:
+        if not leaf.in_windows or leaf.cost(segment).pages < 2:
+            continue
+        before = read(segment, leaf.read(segment, limits), world.sealed)
+        whole = read(segment, turn_round(segment, leaf.field, limits), world.sealed)
+        assert isinstance(whole, ColumnDictionary if limits.by_row else PageMap)
+        segment.columns[leaf.field] = whole
+        memo.found[leaf.number] = read(segment, leaf.read(segment, limits), world.sealed)
+        assert memo.found[leaf.number] == before
         segment.columns.clear()
 
 
@@ -90,12 +86,12 @@ def test_what_is_read_in_windows_is_what_is_read_at_once(case: Case) -> None:
     for where in case.asked:
         asked = parse_query({"where": where}, world.definition).where
         for segment in map(world.open_segment, world.ledger.snapshot().segments):
-            plan = Plan.of(asked, world.ledger.tails, world.definition)
-            world.fetch(segment, lambda: plan.missing(segment))  # noqa: B023
-            expected = plan.match(segment)
+            condition = Condition.of(asked, world.ledger.tails, world.definition)
+            world.fetch(segment, lambda: condition.missing(segment))  # noqa: B023
+            expected = condition.match(segment)
             for limits in (NARROW, IN_WINDOWS):
                 other = world.open_segment(segment.segment)
-                again = Plan.of(asked, world.ledger.tails, world.definition)
+                again = Condition.of(asked, world.ledger.tails, world.definition)
                 settle(world, again, other, limits)
                 world.fetch(other, lambda: again.missing(other))  # noqa: B023
                 assert again.match(other) == expected
@@ -266,16 +262,16 @@ def test_pages_of_a_large_range_are_filled_up_and_none_is_asked_for_alone(
 ) -> None:
     """Else their number would be told exactly, and which of them a range begins and ends in."""
     world, segment = numbers_world([*range(100), *([None] * 6)], entries=1)
-    plan = Plan.of(
+    condition = Condition.of(
         parse_query({"where": {"field": "n", **where}}, world.definition).where,
         world.ledger.tails,
         world.definition,
     )
-    (leaf,) = list_wide(plan, segment, NARROW)
-    needed = plan.missing_to_compare(leaf, segment)
+    (leaf,) = condition.leaves
+    needed = leaf.missing(segment, condition.memo(segment))
     assert len(needed) == own
     windows: list[set[int]] = []
-    for missing in compare_column(plan, segment, leaf, NARROW):
+    for missing in leaf.read(segment, NARROW):
         windows.append(set(missing))
         for number in missing:
             segment.put(number, world.sealed(segment, number))
@@ -343,10 +339,10 @@ class Large:
     def ask(self) -> None:
         """Test all texts, add all numbers up, and sort by texts and numbers."""
         where = {"field": "text", "op": "contains", "value": "abc"}
-        plan = Plan.of(parse_query({"where": where}, LARGE).where, self.key, LARGE)
-        testing = test_column(plan, self.segment, plan.tests, limits=SMALL)
-        read(self.segment, testing, self.sealed, Kept(with_pages=False))
-        assert plan.match(self.segment).certain
+        condition = Condition.of(parse_query({"where": where}, LARGE).where, self.key, LARGE)
+        testing = read_tests(self.segment, condition.tests, limits=SMALL)
+        (passing,) = read(self.segment, testing, self.sealed, Kept(with_pages=False))
+        assert passing.certain
         body = {"measures": [{"op": "avg", "field": "number"}, {"op": "max", "field": "text"}]}
         asking = aggregate(
             parse_aggregation(body, LARGE), LARGE, [self.part], Texts(), reading=SMALL

@@ -11,17 +11,14 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.index.ordinals import bitmap
-from encrypted_records.index.query.bounds import take_range
-from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.query.row_filters import (
-    ColumnFilter,
-    ConditionFilter,
-    filter_column,
-)
+from encrypted_records.index.query.condition import Condition
+from encrypted_records.index.query.condition_tree import combine, take_range
+from encrypted_records.index.query.leaves import RangeLeaf
+from encrypted_records.index.query.row_filters import ColumnFilter
+from encrypted_records.index.query.segment_filters import ConditionFilter
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.index.segments.reading import ReadingLimits, turn_round
-from encrypted_records.model.predicates import Absent, Leaf, Predicate, leaves_of
 from encrypted_records.model.queries import parse_query
 from tests.index.reading import IN_WINDOWS, NARROW, read
 from tests.index.strategies import Case, cases
@@ -30,19 +27,17 @@ from tests.index.test_ordering import NUMBERS, rows_of
 from tests.index.world import World
 
 
-def asked_of(
-    world: World, case: Case
-) -> Iterator[tuple[Predicate, Plan, OpenedSegment, BitMap, BitMap]]:
+def asked_of(world: World, case: Case) -> Iterator[tuple[Condition, OpenedSegment, BitMap, BitMap]]:
     """What keys decide of the questions, with each segment, its dead rows, and those that match."""
     snapshot = world.ledger.snapshot()
     for where in case.asked:
         asked = parse_query({"where": where}, world.definition).where
-        plan = Plan.of(asked, world.ledger.tails, world.definition)
-        if not all(isinstance(one, Absent) or plan.is_exact(one) for one in leaves_of(asked)):
+        condition = Condition.of(asked, world.ledger.tails, world.definition)
+        if not condition.is_exact:
             continue
         for segment in world.opened():
             dead = snapshot.dead_rows(segment.segment)
-            yield asked, plan, segment, dead, plan.match(segment).certain - dead
+            yield condition, segment, dead, condition.match(segment).certain - dead
 
 
 def killed(world: World, case: Case, data: st.DataObject) -> None:
@@ -56,15 +51,14 @@ def killed(world: World, case: Case, data: st.DataObject) -> None:
 
 
 def by_row(
-    world: World, plan: Plan, segment: PagedSegment, leaf: Leaf, limits: ReadingLimits
+    world: World, segment: PagedSegment, leaf: RangeLeaf, limits: ReadingLimits
 ) -> ColumnFilter:
     blocks = dict(segment.blocks)
     segment.blocks.clear()
     segment.columns[leaf.field] = read(
         segment, turn_round(segment, leaf.field, limits), world.sealed
     )
-    ranges = plan.ranges[id(leaf)].possible
-    (found,) = read(segment, filter_column(segment, leaf.field, [ranges], limits), world.sealed)
+    found = read(segment, leaf.filter(segment, limits), world.sealed)
     del segment.columns[leaf.field]
     segment.blocks.update(blocks)
     return found
@@ -74,24 +68,24 @@ def by_row(
 def test_a_filter_selects_of_any_rows_those_that_match(case: Case, data: st.DataObject) -> None:
     world = world_of(case)
     killed(world, case, data)
-    for asked, plan, segment, dead, expected in asked_of(world, case):
+    for condition, segment, dead, expected in asked_of(world, case):
         covered = segment.segment.count + segment.segment.purged
         rows = BitMap(data.draw(st.sets(st.integers(0, covered - 1))))
         for limits in (NARROW, IN_WINDOWS):
             filters: dict[int, ColumnFilter] = {}
             sets: dict[int, BitMap] = {}
-            for leaf in leaves_of(asked):
-                own = replace(plan, predicate=leaf).match(segment).certain
+            for leaf in condition.leaves:
+                own = leaf.rows(segment, condition.memo(segment)).certain
                 can = isinstance(segment, PagedSegment) and segment.has_column(leaf.field)
-                if not can or isinstance(leaf, Absent) or data.draw(st.booleans()):
-                    sets[id(leaf)] = own
+                if not can or not isinstance(leaf, RangeLeaf) or data.draw(st.booleans()):
+                    sets[leaf.number] = own
                     continue
                 assert isinstance(segment, PagedSegment)
-                found = filters[id(leaf)] = by_row(world, plan, segment, leaf, limits)
+                found = filters[leaf.number] = by_row(world, segment, leaf, limits)
                 assert found.all_rows() == found.of(BitMap(range(covered)))
                 assert found.count == len(found.all_rows())
                 assert found.of(rows) - dead == (own & rows) - dead
-            whole = ConditionFilter(asked, filters, sets, dead)
+            whole = ConditionFilter(condition.root, filters, sets, dead)
             assert whole.of(rows) == expected & rows
             assert 0 <= whole.estimate(covered) <= covered
 
@@ -102,17 +96,22 @@ def test_a_range_that_is_taken_out_and_the_rest_are_the_whole_condition(
 ) -> None:
     world = world_of(case)
     killed(world, case, data)
-    for asked, plan, segment, dead, expected in asked_of(world, case):
+    for condition, segment, dead, expected in asked_of(world, case):
         for name in case.fields:
-            key_range, rest = take_range(asked, plan.ranges, name)
+            key_range, rest = take_range(condition.root, name)
             if key_range is None:
-                assert rest is asked
+                assert rest is condition.root
                 continue
             column = segment.lookup(name)
             within = BitMap()
             if column.present:
                 within = bitmap(*column.pieces(*column.at_all(list(key_range))))
-            fulfilled = replace(plan, predicate=rest).match(segment).certain
+            memo = condition.memo(segment)
+            fulfilled = combine(
+                rest,
+                segment.everything,
+                lambda leaf: leaf.rows(segment, memo),  # noqa: B023
+            ).certain
             assert (within & fulfilled) - dead == expected
 
 
@@ -124,13 +123,14 @@ def test_a_filter_without_keys_reads_the_pages_in_which_ranges_begin_and_end() -
     assert isinstance(segment, PagedSegment)
     where = {"field": "n", "op": "between", "value": [12, 288]}
     asked = parse_query({"where": where}, world.definition).where
-    plan = Plan.of(asked, world.ledger.tails, world.definition)
-    (leaf,) = leaves_of(asked)
+    condition = Condition.of(asked, world.ledger.tails, world.definition)
+    (leaf,) = condition.leaves
+    assert isinstance(leaf, RangeLeaf)
     world.fetch(segment, lambda: segment.missing_directories(["n"]))
     limits = replace(NARROW, window=1000)
     segment.columns["n"] = read(segment, turn_round(segment, "n", limits), world.sealed)
 
-    reading = filter_column(segment, "n", [plan.ranges[id(leaf)].possible], limits)
+    reading = leaf.filter(segment, limits)
     missing = next(reading)
 
     assert len(missing) == 2
@@ -138,6 +138,6 @@ def test_a_filter_without_keys_reads_the_pages_in_which_ranges_begin_and_end() -
         segment.put(number, world.sealed(segment, number))
     with pytest.raises(StopIteration) as end:
         next(reading)
-    (found,) = end.value.value
+    found = end.value.value
     assert found.of(BitMap(range(300))) == BitMap(range(12, 289))
     assert found.count == 277

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.join_values import list_values
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
@@ -25,7 +26,6 @@ from encrypted_records.index.query.members import (
     join_keys,
     to_grid,
 )
-from encrypted_records.index.query.plan import Plan
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.predicates import InColumn, Not, Predicate, matches
 from encrypted_records.model.rules import NumberRules
@@ -141,7 +141,7 @@ def test_numbers_are_brought_to_the_grid_of_the_other_field(mine: NumberRules) -
     assert found
 
 
-def test_plans_count_without_rows() -> None:
+def test_conditions_count_without_rows() -> None:
     """Where one comparison is all, its keys are counted."""
     text = '{"type": "object", "properties": {"a": {"type": "string"}}}'
     mine, theirs = World(text), World(text)
@@ -150,6 +150,6 @@ def test_plans_count_without_rows() -> None:
     (spec,) = mine.definition.fields.values()
     asked = condition(spec, theirs, spec, 0)
     for predicate, count in ((asked, 2), (Not(asked), 2)):
-        plan = Plan.of(predicate, mine.ledger.tails, mine.compared)
+        built = Condition.of(predicate, mine.ledger.tails, mine.compared)
         (segment,) = mine.opened()
-        assert plan.count(segment) == count
+        assert built.count(segment) == count

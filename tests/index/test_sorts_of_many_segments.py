@@ -17,8 +17,8 @@ import pytest
 
 from encrypted_records.index.query import segment_filters
 from encrypted_records.index.query.matching import Matching
+from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.query.sorted_scan import ScanLimits
-from encrypted_records.index.query.workspace import Sizes
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.reading import ReadingLimits
@@ -169,9 +169,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, str]]:
     found: list[tuple[bytes, str]] = []
     own_open = segment_filters.open_column
 
-    def open_column(space: Any, plan: Any, segment: Any, leaf: Any) -> Any:
+    def open_column(space: Any, segment: Any, leaf: Any) -> Any:
         found.append((segment.segment.uid, leaf.field))
-        return (yield from own_open(space, plan, segment, leaf))
+        return (yield from own_open(space, segment, leaf))
 
     monkeypatch.setattr(segment_filters, "open_column", open_column)
     return found

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import Unsupported
-from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.queries import parse_query
@@ -76,15 +76,15 @@ CASES: list[tuple[Any, tuple[bool, bool]]] = [
 def test_a_segment_is_left_out_where_its_keys_lie_outside_of_what_is_asked(
     world: World, where: Any, asked: tuple[bool, bool]
 ) -> None:
-    plan = Plan.of(
+    condition = Condition.of(
         parse_query({"where": where}, world.definition).where, world.ledger.tails, world.definition
     )
     segments = [world.open_segment(one) for one in world.ledger.snapshot().segments]
-    assert tuple(bool(plan.missing(one)) for one in segments) == asked
+    assert tuple(bool(condition.missing(one)) for one in segments) == asked
     for segment, needed in zip(segments, asked, strict=True):
         if not needed:
-            assert not plan.match(segment).possible
-            assert plan.count(segment) in (0, None)
+            assert not condition.match(segment).possible
+            assert condition.count(segment) in (0, None)
     certain, possible = world.ask(where)
     naive = World(TEXT)
     naive.ingest({"name": f"a{at:02}", "n": -at - 1} for at in range(20))

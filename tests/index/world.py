@@ -8,8 +8,8 @@ from typing import Any
 from encrypted_records.crypto import rows as sealed_rows
 from encrypted_records.crypto.keys import Keyring, SchemaKey, SchemaKeys
 from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.matches import Matches
-from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.segments.builder import STANDARD, Limits
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import MiniSegment
@@ -236,10 +236,10 @@ class World:
         snapshot = self.ledger.snapshot()
         certain: set[Row] = set()
         possible: set[Row] = set()
-        plan = Plan.of(predicate, self.ledger.tails, self.compared)
+        condition = Condition.of(predicate, self.ledger.tails, self.compared)
         for segment in map(self.open_segment, snapshot.segments):
-            self.fetch(segment, lambda: plan.missing(segment))  # noqa: B023
-            found = plan.match(segment)
+            self.fetch(segment, lambda: condition.missing(segment))  # noqa: B023
+            found = condition.match(segment)
             dead = snapshot.dead_rows(segment.segment)
             live = Matches(found.certain - dead, found.possible - dead)
             for uid, base in snapshot.groups_of(segment.segment):

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.query.sorted_scan import ScanLimits
-from encrypted_records.index.query.workspace import Sizes
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.proxy.overrides import Overrides
 from tests.support.proxies import running_proxy

@@ -10,14 +10,13 @@ import pytest
 
 from encrypted_records.errors import NotFound
 from encrypted_records.index.query.asking import (
-    FEW_ENTRIES,
-    MANY_ENTRIES,
     Asking,
     Need,
     Rows,
     Together,
     Work,
 )
+from encrypted_records.index.query.sizes import STANDARD, WORK
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.paged import PagedSegment, scope
 from encrypted_records.model.records import PlainRecord
@@ -32,6 +31,7 @@ class Pages:
     """Has the pages of a world, notes what is asked for at a time, and fails if it is told to."""
 
     def __init__(self, segments: int = 2) -> None:
+        self.sizes = STANDARD
         self.world = World(TEXT, limits=Limits(mini=0, entries=4))
         for _ in range(segments):
             self.world.ingest([{"n": number} for number in range(20)])
@@ -175,7 +175,7 @@ def test_work_is_done_where_its_size_says() -> None:
 
     def asking() -> Asking[None]:
         places.append(threading.current_thread().name)
-        for entries in (FEW_ENTRIES, MANY_ENTRIES, MANY_ENTRIES + 1, 0):
+        for entries in (WORK.on_loop, WORK.in_thread, WORK.in_thread + 1, 0):
             yield Work("scan", entries)
             places.append(threading.current_thread().name)
             # It stays there behind what is fetched.
@@ -225,7 +225,7 @@ def test_a_question_that_nobody_waits_for_is_closed_once_a_thread_lets_go_of_it(
 
     def asking() -> Asking[None]:
         try:
-            yield Work("scan", FEW_ENTRIES + 1)
+            yield Work("scan", WORK.on_loop + 1)
             entered.set()
             leave.wait()
             yield Need(pages.segments[0], directories=("n",))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.index.query.workspace import Sizes
+from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.proxy.overrides import Overrides

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.index.query.workspace import Sizes
+from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.reading import ReadingLimits, working_bytes
 from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.proxy.overrides import Overrides

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.index.query.workspace import Sizes
+from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.index.segments.reading import ReadingLimits

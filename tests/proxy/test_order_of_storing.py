@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.index.log.snapshot import GroupState, Snapshot
-from encrypted_records.index.query import matching
-from encrypted_records.index.query.first_rows import match_first
 from encrypted_records.index.segments.merge import Tier
 from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS
 from encrypted_records.model.records import Group, RowRef, Segment
@@ -134,13 +131,9 @@ async def names(proxy: Proxy, limit: int, first_rows: int) -> list[Any]:
         body["cursor"] = answer.next_cursor
 
 
-@pytest.mark.parametrize("window", [None, 1, 3000])
 def test_pages_are_whole_and_in_order_however_little_is_looked_into(
-    store: Store, folder: Path, window: int | None, monkeypatch: pytest.MonkeyPatch
+    store: Store, folder: Path
 ) -> None:
-    if window is not None:  # as where half a million rows match
-        monkeypatch.setattr(matching, "FEW_ENTRIES", 0)
-        monkeypatch.setattr(matching, "match_first", partial(match_first, window=window))
     rows = [
         [{"name": f"{ingest} {number}", "even": number % 2} for number in range(size)]
         for ingest, size in enumerate(SIZES)

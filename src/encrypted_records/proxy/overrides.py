@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from encrypted_records import runtime
 from encrypted_records.client.transport import Transport
 from encrypted_records.index.query.long_strings import MAX_OPENED
-from encrypted_records.index.query.workspace import Sizes
+from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments import crowds
 from encrypted_records.index.segments.merge import MOST_DEAD, TIERS, Tier
 from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS

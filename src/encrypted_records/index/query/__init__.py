@@ -1,4 +1,5 @@
 """Queries on segments: which keys match, which rows, in which order, and what they add up to.
 
-:class:`.plan.Plan` is where a query begins. May import: ``index.segments`` and what it may.
+:class:`.condition.Condition` is where a query begins. May import: ``index.segments`` and what it
+may.
 """

@@ -20,11 +20,6 @@ from encrypted_records.index.segments.reading import Reading
 from encrypted_records.model.records import RowRef, Segment
 
 T = TypeVar("T")
-#: So many entries of columns are worked on sooner than a thread has begun, and more than so many
-#: for so long that they wait in line.
-FEW_ENTRIES, MANY_ENTRIES = 1 << 14, 1 << 20
-#: Work of which little is known, but that it may take longer than a thread takes to begin.
-SOME_ENTRIES = FEW_ENTRIES + 1
 
 
 class Stopped(Exception):
@@ -106,9 +101,6 @@ class Grown:
     segment: PagedSegment
     field: str
 
-
-#: To put so many rows in order takes as long as to work on so many entries of each.
-ENTRIES_A_ROW = 8
 
 Step = Open | Rows | Columns | Need | Together | Work | Grown
 #: The type of the value that is sent back follows from the step.

@@ -2,52 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from pyroaring import BitMap
 
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.asking import Asking, Open, Work, bring_together
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.choices import COUNT, CountFigures, Way, choose
+from encrypted_records.index.query.condition import Condition
+from encrypted_records.index.query.condition_tree import Every, only_leaf
+from encrypted_records.index.query.leaves import AbsentLeaf, LeafOperator, RangeLeaf, TestLeaf
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.matching import (
-    LOOKUPS,
     Matching,
     SegmentMatches,
     match_rows,
 )
-from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.records import BATCH, check_records, open_rows
 from encrypted_records.index.query.segment_filters import comes_by_row, open_column
 from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
-from encrypted_records.model.predicates import (
-    Absent,
-    And,
-    ColumnTest,
-    Everything,
-    Not,
-    Or,
-    Predicate,
-    only_leaf,
-)
+from encrypted_records.model.predicates import Predicate
 from encrypted_records.model.records import RowRef, Segment
 
 
-def count_all(space: Workspace, plan: Plan) -> Asking[int]:
+def count_all(space: Workspace, condition: Condition) -> Asking[int]:
     """How many records match, by whatever tells it soonest.
 
     Raises:
         InvalidQuery, DoesNotOpen: as :func:`match_rows`.
     """
-    count = yield from count_matches(space, plan)
+    count = yield from count_matches(space, condition)
     if count is not None:
         return count
-    return sum(map(len, (yield from match_rows(space, plan))))
+    return sum(map(len, (yield from match_rows(space, condition))))
 
 
-def count_matches(space: Workspace, plan: Plan) -> Asking[int | None]:
+def count_matches(space: Workspace, condition: Condition) -> Asking[int | None]:
     """How many records match, where directories give it: for one comparison or its negation, and of
     many records for several comparisons of which each segment leaves one open at most, but for a
     few segments. Of segments with dead rows, these are looked up. Else None.
@@ -55,142 +47,126 @@ def count_matches(space: Workspace, plan: Plan) -> Asking[int | None]:
     Raises:
         DoesNotOpen: a page or a column does not open, or a key holds no text.
     """
-    snapshot = space.snapshot
-    if isinstance(plan.predicate, And):
-        return (yield from _count_ranges(space, plan, plan.predicate.parts))
-    if not _is_counted(plan):
-        return None
-    if isinstance(plan.predicate, Everything):
-        space.counted.certain = snapshot.count
-        return snapshot.count
-    dying = {one.uid for one in snapshot.segments if _dead_in(snapshot, one)}
-    many = plan.values * len(snapshot.segments) > LOOKUPS
-    if plan.tests:
-        if dying:
-            return None
-        segments: list[OpenedSegment] = yield Open(snapshot.segments)
-        yield Work("fetch_pages", long=True)
-        yield from bring_together(segments, plan.missing_to_scan)
-        count = _sum_up((yield from Matching(space, plan).count_tested(segments)))
+    if condition.root == Every():
+        count: int | None = space.snapshot.count
+    elif condition.tests:
+        count = yield from _count_tested(space, condition)
     else:
-
-        def missing(segment: OpenedSegment) -> set[int]:
-            is_dying = segment.segment.uid in dying
-            return plan.missing_to_find(segment) if is_dying else plan.missing_to_count(segment)
-
-        segments = yield Open(snapshot.segments)
-        whole = [one for one in segments if one.segment.uid not in dying]
-        left = [one for one in segments if one.segment.uid in dying]
-        with scope(*segments):
-            yield Work("fetch_pages", long=many)
-            yield from bring_together(segments, missing)
-            count = _sum_up(list(map(plan.count, whole)))
-        if count is not None and left:
-            count += yield from _count_living(space, plan, left)
+        comparisons = _list_comparisons(space, condition)
+        if comparisons is None:
+            return None
+        count = yield from _count_compared(space, condition, *comparisons)
     space.counted.certain = count or 0
     return count
 
 
-def _count_ranges(space: Workspace, plan: Plan, parts: Sequence[Predicate]) -> Asking[int | None]:
-    """How many records match all of some comparisons that keys decide; None where that is no
-    shorter than to match them.
-
-    Of a range of what grows with time, most segments have all of their rows or none: what is left
-    to count of these is one comparison.
-    """
-    leaves = [one for one in parts if not isinstance(one, Everything | And | Or | Not)]
-    exact = len(leaves) == len(parts) and all(map(plan.is_exact, leaves))
+def _list_comparisons(
+    space: Workspace, condition: Condition
+) -> tuple[list[LeafOperator], bool] | None:
+    """The comparisons that keys decide, and whether the only one is negated; None where directories
+    do not tell their count, or sets of rows do it as soon."""
+    leaf, negated = only_leaf(condition.root)
+    if leaf is not None:
+        can = leaf.is_exact or isinstance(leaf, AbsentLeaf)
+        return ([leaf], negated) if can else None
     every = sum(segment.count for segment in space.snapshot.segments)
-    if not exact or every <= space.sizes.few_rows:
+    if not isinstance(condition.root, Every) or every <= space.sizes.few_rows:
         return None
-    segments: list[OpenedSegment] = yield Open(space.snapshot.segments)
-    yield Work("fetch_pages")
-    yield from bring_together(segments, plan.missing_to_find)
+    parts = [one for one in condition.root.parts if isinstance(one, RangeLeaf) and one.is_exact]
+    return (list(parts), False) if len(parts) == len(condition.root.parts) else None
+
+
+def _count_tested(space: Workspace, condition: Condition) -> Asking[int | None]:
+    """Of one test, whose keys tell it; no row of a segment may be dead."""
+    snapshot = space.snapshot
+    leaf, _ = only_leaf(condition.root)
+    if not isinstance(leaf, TestLeaf) or any(_dead_in(snapshot, one) for one in snapshot.segments):
+        return None
+    segments: list[OpenedSegment] = yield Open(snapshot.segments)
+    yield Work("fetch_pages", long=True)
+    yield from bring_together(segments, condition.missing_to_scan)
+    counts = yield from Matching(space, condition).count_tested(segments)
+    known = [one for one in counts if one is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _count_compared(
+    space: Workspace, condition: Condition, leaves: Sequence[LeafOperator], negated: bool
+) -> Asking[int]:
+    """The records that match all of some comparisons, or not the only one. Of a range of what grows
+    with time, most segments have all of their rows or none."""
+    snapshot, lookups = space.snapshot, space.sizes.work.lookups
+    segments: list[OpenedSegment] = yield Open(snapshot.segments)
+    yield Work("fetch_pages", long=condition.values * len(segments) > lookups)
+    yield from bring_together(segments, condition.missing_to_find)
     count = 0
-    of_one: dict[int, list[OpenedSegment]] = {}
+    by_ends: dict[bytes, LeafOperator] = {}
+    by_row: list[tuple[PagedSegment, RangeLeaf]] = []
     left: list[Segment] = []
     for segment in segments:
-        if plan.excludes(segment):
-            continue
-        unsure = [leaf for leaf in leaves if not plan.holds_all(segment, leaf)]
-        if not unsure:
-            own = segment.segment
-            count += own.count - _dead_in(space.snapshot, own)
-        elif len(unsure) == 1:
-            of_one.setdefault(leaves.index(unsure[0]), []).append(segment)
-        else:
-            left.append(segment.segment)
-    for at, some in of_one.items():
-        count += yield from _count_one(space, replace(plan, predicate=leaves[at]), some)
-    answers = (yield from Matching(space, plan).find(left)) if left else []
-    count += sum(len(one.matches.certain) for one in answers)
-    space.counted.certain = count
-    return count
+        unsure = leaves
+        if len(leaves) > 1 and not condition.excludes(segment):
+            unsure = [one for one in leaves if not _holds_all(one, segment)]
+        every = segment.segment.count - _dead_in(snapshot, segment.segment)
+        match choose(COUNT, _figures(space, condition, segment, unsure)):
+            case Way.NONE:
+                pass
+            case Way.ALL:
+                count += 0 if negated else every
+            case Way.ENDS:
+                by_ends[segment.segment.uid] = unsure[0]
+            case Way.ENDS_LESS_DEAD:
+                by_ends[segment.segment.uid] = unsure[0]
+                assert isinstance(segment, PagedSegment)
+                assert isinstance(unsure[0], RangeLeaf)
+                by_row.append((segment, unsure[0]))
+            case _:
+                left.append(segment.segment)
+    own = [one for one in segments if one.segment.uid in by_ends]
+    with scope(*own):
+        yield Work("fetch_pages", long=condition.values * len(own) > lookups)
+        yield from bring_together(own, lambda one: _missing_ends(by_ends, one))
+        for segment in own:
+            found = by_ends[segment.segment.uid].count(segment, condition.memo(segment))
+            assert found is not None
+            count += segment.count - found if negated else found
+    for large, leaf in by_row:
+        dead = snapshot.dead_rows(large.segment)
+        matching = len((yield from open_column(space, large, leaf)).of(dead))
+        # What a merge left out is dead and in no column.
+        count -= _dead_in(snapshot, large.segment) - matching if negated else matching
+    answers = (yield from Matching(space, condition).find(left)) if left else []
+    return count + sum(len(one.matches.certain) for one in answers)
 
 
-def _count_one(space: Workspace, plan: Plan, segments: Sequence[OpenedSegment]) -> Asking[int]:
-    """How many records of some segments fulfil one comparison that keys decide. Directories are
-    here."""
-    dying = [one for one in segments if _dead_in(space.snapshot, one.segment)]
-    whole = [one for one in segments if one not in dying]
-    with scope(*whole):
-        yield Work("fetch_pages", long=plan.values * len(whole) > LOOKUPS)
-        yield from bring_together(whole, plan.missing_to_count)
-        count = _sum_up(list(map(plan.count, whole)))
-    assert count is not None
-    return count + (yield from _count_living(space, plan, dying))
+def _figures(
+    space: Workspace,
+    condition: Condition,
+    segment: OpenedSegment,
+    unsure: Sequence[LeafOperator],
+) -> CountFigures:
+    return CountFigures(
+        excluded=condition.excludes(segment),
+        left=len(unsure),
+        dead=_dead_in(space.snapshot, segment.segment) > 0,
+        by_row=lambda: (
+            isinstance(segment, PagedSegment) and comes_by_row(space, segment, unsure[0])
+        ),
+    )
 
 
-def _is_counted(plan: Plan) -> bool:
-    """Whether a plan is of the kind that needs no set of rows."""
-    if isinstance(plan.predicate, Or):
-        return False
-    leaf, _ = only_leaf(plan.predicate)
-    if leaf is None or isinstance(leaf, Absent | ColumnTest):
-        return id(leaf) not in plan.words
-    return plan.is_exact(leaf)
+def _holds_all(leaf: LeafOperator, segment: OpenedSegment) -> bool:
+    return isinstance(leaf, RangeLeaf) and leaf.holds_all(segment)
+
+
+def _missing_ends(by_ends: Mapping[bytes, LeafOperator], segment: OpenedSegment) -> set[int]:
+    leaf = by_ends[segment.segment.uid]
+    return leaf.missing_to_count(segment) if isinstance(segment, PagedSegment) else set()
 
 
 def _dead_in(snapshot: Snapshot, segment: Segment) -> int:
     """How many of the rows that a segment indexes are dead."""
     return len(snapshot.dead_rows(segment)) - segment.purged
-
-
-def _sum_up(counts: Sequence[int | None]) -> int | None:
-    known = [one for one in counts if one is not None]
-    return sum(known) if len(known) == len(counts) else None
-
-
-def _count_living(space: Workspace, plan: Plan, segments: Sequence[OpenedSegment]) -> Asking[int]:
-    """The rows that match and live of segments of which some rows are dead. Directories are here.
-
-    Where a large share of a column would be read for the set of all rows that match, the dead ones
-    alone are looked up in it.
-    """
-    leaf, negated = only_leaf(plan.predicate)
-    assert leaf is not None
-    alone = replace(plan, predicate=leaf)
-    count = 0
-    left: list[Segment] = []
-    for segment in segments:
-        if plan.excludes(segment):
-            continue
-        if not (isinstance(segment, PagedSegment) and comes_by_row(space, alone, segment, leaf)):
-            left.append(segment.segment)
-            continue
-        with scope(segment):
-            yield Work("fetch_pages")
-            yield from bring_together([segment], plan.missing_to_count)
-            every = plan.count(segment)
-        assert every is not None
-        dead = space.snapshot.dead_rows(segment.segment)
-        matching = len((yield from open_column(space, alone, segment, leaf)).of(dead))
-        # What a merge left out is dead and in no column.
-        count += every - (
-            _dead_in(space.snapshot, segment.segment) - matching if negated else matching
-        )
-    answers = (yield from Matching(space, plan).find(left)) if left else []
-    return count + sum(len(one.matches.certain) for one in answers)
 
 
 def count_rows(

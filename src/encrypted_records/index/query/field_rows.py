@@ -16,10 +16,14 @@ from encrypted_records.index.ordinals import Ordinals, mask_of
 from encrypted_records.index.query.asking import Asking, ask_for
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.grouping import renumber
-from encrypted_records.index.query.reading_tests import WindowEntries
 from encrypted_records.index.query.tallies import Tally, Values
 from encrypted_records.index.segments.paged import PagedSegment
-from encrypted_records.index.segments.reading import ReadingLimits, Window, read_column
+from encrypted_records.index.segments.reading import (
+    ReadingLimits,
+    Window,
+    WindowEntries,
+    read_column,
+)
 
 
 def dictionary_of(part: Candidates, field: str) -> Dictionary | None:

@@ -7,20 +7,19 @@ the rows of a window that begins there are made into sets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from pyroaring import BitMap
 
 from encrypted_records.index.ordinals import Ordinals, bitmap
-from encrypted_records.index.query.matches import Matches, combine
-from encrypted_records.index.query.plan import Plan
+from encrypted_records.index.query.condition import Condition
+from encrypted_records.index.query.condition_tree import combine, find_first
+from encrypted_records.index.query.leaves import LeafOperator, RangeLeaf
+from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.segments.paged import OpenedSegment
-from encrypted_records.model.predicates import And, Leaf, Or, Predicate, leaves_of
 
-#: Rows of a window: as many as one part of a set has.
-WINDOW = 1 << 16
 #: Entries that are looked at together.
 _AT_ONCE = 1 << 16
 
@@ -34,28 +33,29 @@ class FirstRows:
     is_all: bool
 
 
-def match_first(plan: Plan, segment: OpenedSegment, window: int = WINDOW) -> FirstRows | None:
+def match_first(condition: Condition, segment: OpenedSegment, window: int) -> FirstRows | None:
     """The rows that match in the first ``window`` rows among which any can, dead ones among them
-    as for :meth:`Plan.match`; None of a plan that the index does not decide by key ranges alone.
+    as for :meth:`Condition.match`; None of a condition that key ranges alone do not decide.
 
     Raises:
         DoesNotOpen: a column that is needed does not open.
     """
-    if plan.excludes(segment):
+    if condition.excludes(segment):
         return FirstRows(BitMap(), is_all=True)
-    leaves = list(leaves_of(plan.predicate))
-    if not all(map(plan.is_exact, leaves)):
+    leaves = [leaf for leaf in condition.leaves if isinstance(leaf, RangeLeaf) and leaf.is_exact]
+    if len(leaves) < len(condition.leaves):
         return None
-    every = {id(leaf): plan.entries(segment, leaf) for leaf in leaves}
+    memo = condition.memo(segment)
+    every = {leaf.number: leaf.entries(segment, memo) for leaf in leaves}
     lowest = {
-        at: None if pieces is None else [int(some.min()) for some in _join(pieces)]
-        for at, pieces in every.items()
+        number: None if pieces is None else [int(some.min()) for some in _join(pieces)]
+        for number, pieces in every.items()
     }
     end = segment.segment.count + segment.segment.purged
-    begin = _find_first(plan.predicate, lowest, end)
+    begin = find_first(condition.root, lowest, end)
 
-    def leaf(part: Leaf) -> Matches:
-        pieces, lows = every[id(part)], lowest[id(part)]
+    def in_window(leaf: LeafOperator) -> Matches:
+        pieces, lows = every[leaf.number], lowest[leaf.number]
         if pieces is None or lows is None:
             return Matches.exactly(rows)
         parts = zip(_join(pieces), lows, strict=True)
@@ -64,7 +64,7 @@ def match_first(plan: Plan, segment: OpenedSegment, window: int = WINDOW) -> Fir
         return Matches.exactly(bitmap(*(some[some - np.uint32(begin) < window] for some in near)))
 
     rows = BitMap(range(begin, min(end, begin + window))) & segment.everything
-    return FirstRows(combine(plan.predicate, rows, leaf).certain, begin + window >= end)
+    return FirstRows(combine(condition.root, rows, in_window).certain, begin + window >= end)
 
 
 def _join(pieces: Sequence[Ordinals]) -> Iterator[Ordinals]:
@@ -80,14 +80,3 @@ def _join(pieces: Sequence[Ordinals]) -> Iterator[Ordinals]:
             held, size = [], 0
     if held:
         yield np.concatenate(held)
-
-
-def _find_first(where: Predicate, lowest: Mapping[int, list[int] | None], end: int) -> int:
-    """A row before which none matches; ``end`` where none does at all."""
-    match where:
-        case And(parts):
-            return max(_find_first(part, lowest, end) for part in parts)
-        case Or(parts):
-            return min(_find_first(part, lowest, end) for part in parts)
-    found = lowest.get(id(where))
-    return 0 if found is None else min(found, default=end)

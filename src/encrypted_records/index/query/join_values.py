@@ -12,16 +12,21 @@ from encrypted_records.index.columns.dictionary import ColumnDictionary
 from encrypted_records.index.ordinals import Ordinals, mask_of
 from encrypted_records.index.query.asking import Asking, Work, ask_for, bring_by_row
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.field_rows import dictionary_of
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matching import Matching
 from encrypted_records.index.query.members import are_long, join_keys
-from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.query.reading_tests import WindowEntries
 from encrypted_records.index.query.records import keep_matching, learn_texts
 from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
-from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_column
+from encrypted_records.index.segments.reading import (
+    STANDARD,
+    ReadingLimits,
+    Window,
+    WindowEntries,
+    read_column,
+)
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.joins import refuse_join
 
@@ -39,7 +44,7 @@ class Values:
 
 
 def collect_values(
-    space: Workspace, plan: Plan, spec: FieldSpec, pointer: str, *, stored: int
+    space: Workspace, condition: Condition, spec: FieldSpec, pointer: str, *, stored: int
 ) -> Asking[Values]:
     """The values of a field in the records that match, among the first ``stored`` rows.
 
@@ -54,10 +59,10 @@ def collect_values(
     parts: list[Keys] = []
     wanted: set[bytes] = set()
     rows = size = 0
-    for one in (yield from Matching(space, plan).find()):
+    for one in (yield from Matching(space, condition).find()):
         answer = one.within(space.snapshot, stored)
         part = Candidates.of(answer.segment, answer.matches, space.snapshot)
-        part = yield from keep_matching(space, plan.predicate, part)
+        part = yield from keep_matching(space, condition.predicate, part)
         # One segment's column at a time is in memory beyond the cache.
         with scope(answer.segment):
             keys, long = yield from list_values(part, spec.name, texts, space.sizes.reading)

@@ -1,13 +1,10 @@
-"""The rows that match a condition, as far as the index tells, and how those of its parts join."""
+"""The rows that match a condition, as far as the index tells."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyroaring import BitMap
-
-from encrypted_records.model.predicates import And, Everything, Leaf, Not, Or, Predicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +30,3 @@ class Matches:
             return self
         possible = self.possible - rows
         return Matches(possible if self.exact else self.certain - rows, possible)
-
-
-def combine(predicate: Predicate, rows: BitMap, leaf: Callable[[Leaf], Matches]) -> Matches:
-    """The rows that match a condition, of the ``rows`` there are.
-
-    Args:
-        leaf: those that match one of its comparisons.
-    """
-    match predicate:
-        case Everything():
-            return Matches.exactly(rows)
-        case And(parts) | Or(parts):
-            answers = [combine(part, rows, leaf) for part in parts]
-            join = BitMap.intersection if isinstance(predicate, And) else BitMap.union
-            possible = join(*(one.possible for one in answers))
-            if all(one.exact for one in answers):
-                return Matches.exactly(possible)
-            return Matches(join(*(one.certain for one in answers)), possible)
-        case Not(part):
-            inner = combine(part, rows, leaf)
-            if inner.exact:
-                return Matches.exactly(rows - inner.possible)
-            return Matches(rows - inner.possible, rows - inner.certain)
-        case _:
-            return leaf(predicate)

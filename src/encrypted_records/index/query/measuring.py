@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from encrypted_records.index.query.aggregate import Aggregated, Bucket, aggregate
 from encrypted_records.index.query.asking import Asking, Work, bring_columns, bring_together
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.counting import count_matches
 from encrypted_records.index.query.matching import match_rows
-from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.records import learn_texts
 from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.paged import PagedSegment, scope
@@ -20,23 +20,23 @@ from encrypted_records.model.aggregations import (
 from encrypted_records.model.predicates import Everything
 
 
-def measure(space: Workspace, plan: Plan, aggregation: Aggregation) -> Asking[Aggregated]:
+def measure(space: Workspace, condition: Condition, aggregation: Aggregation) -> Asking[Aggregated]:
     """The measures.
 
     Args:
-        plan: of the aggregation's condition.
+        condition: that of the aggregation.
 
     Raises:
         InvalidQuery: it would take too many records or groups.
         DoesNotOpen: a page, a column or a row does not open.
     """
     if not aggregation.group_by and all(one == Count() for one in aggregation.measures):
-        count = None if plan.tests else (yield from count_matches(space, plan))
+        count = None if condition.tests else (yield from count_matches(space, condition))
         if count is not None:
             return Aggregated([Bucket((), (count,) * len(aggregation.measures))], 1)
     # A large schema's columns are brought one at a time, segment by segment.
     few = space.snapshot.count * len(aggregation.fields) <= space.sizes.few_values
-    parts = yield from match_rows(space, plan)
+    parts = yield from match_rows(space, condition)
     segments = [one.segment for one in parts if isinstance(one.segment, PagedSegment)]
     with scope(*segments):
         yield Work("fetch_pages")

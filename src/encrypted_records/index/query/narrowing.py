@@ -24,9 +24,10 @@ from encrypted_records.index.columns.key_range import Edge, alike
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, ordinals
-from encrypted_records.index.query.asking import ENTRIES_A_ROW, Asking, Work, bring_by_row
+from encrypted_records.index.query.asking import Asking, Work, bring_by_row
 from encrypted_records.index.query.long_strings import classes
 from encrypted_records.index.query.row_keys import only_rows, read_rows
+from encrypted_records.index.query.sizes import WORK
 from encrypted_records.index.query.sort import SortPosition
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
@@ -62,7 +63,7 @@ def narrow(
     Raises:
         DoesNotOpen: a column that is needed does not open.
     """
-    yield Work("order", len(request.among) * ENTRIES_A_ROW)
+    yield Work("order", len(request.among) * WORK.a_row)
     work = _Narrowing(segment, request, limits)
     rows = yield from work.cut(0, request.among, request.want, after=request.after is not None)
     dictionaries: dict[str, Dictionary] = dict(request.dictionaries)

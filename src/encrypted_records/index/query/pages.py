@@ -16,11 +16,11 @@ from itertools import islice
 from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.asking import Asking, Work
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.counting import count_matches, count_rows
 from encrypted_records.index.query.cursor import Cursor
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matching import Matching, SegmentMatches
-from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.records import check_records, open_rows
 from encrypted_records.index.query.segment_filters import UnreadSegment, find_sorted
 from encrypted_records.index.query.sort import SortedRows, SortPosition, locate_record
@@ -53,7 +53,7 @@ class PageRequest:
 
     space: Workspace
     query: Query
-    plan: Plan
+    condition: Condition
     start: Cursor | None
     stored: int
 
@@ -70,7 +70,7 @@ class PageRequest:
         first: int | None = None,
     ) -> Asking[list[SegmentMatches]]:
         """As :meth:`Matching.find`."""
-        matching = Matching(self.space, self.plan)
+        matching = Matching(self.space, self.condition)
         answers = yield from matching.find(among, decide=decide, first=first)
         yield Work(None)
         return [one.within(self.space.snapshot, self.stored) for one in answers]
@@ -112,9 +112,9 @@ def _count_from_directories(request: PageRequest) -> Asking[int | None]:
     if query.limit:
         # The rows of a small schema are there with the first request. Tests are not made twice.
         every = sum(segment.count for segment in space.snapshot.segments)
-        if every <= space.sizes.few_rows or request.plan.tests:
+        if every <= space.sizes.few_rows or request.condition.tests:
             return None
-    return (yield from count_matches(space, request.plan))
+    return (yield from count_matches(space, request.condition))
 
 
 def _find_sorted(request: PageRequest, count: int | None) -> Asking[tuple[int | None, Found]]:
@@ -126,7 +126,7 @@ def _find_sorted(request: PageRequest, count: int | None) -> Asking[tuple[int | 
         return count, (yield from _take_sorted(request, answers))
     if query.count and not query.limit:
         return count, []
-    found = yield from find_sorted(space, request.plan, query.order, request.stored)
+    found = yield from find_sorted(space, request.condition, query.order, request.stored)
     return count, (yield from _take_sorted(request, found))
 
 
@@ -144,12 +144,12 @@ def _find_counted(request: PageRequest) -> Asking[tuple[int | None, Found]]:
 def _find_oldest(request: PageRequest, first_rows: int) -> Asking[Found]:
     """In the order of storing, without the segments that are not needed: where the segments
     before them have enough rows."""
-    if request.plan.tests or request.plan.words:
+    if request.condition.tests or request.condition.by_words:
         # Where a test of long strings passes often, the first ones are enough.
         rows = yield from _take_oldest(request, first_rows, decide=False)
         if rows is not None:
             return rows
-        request = replace(request, plan=request.plan.with_texts())
+        request = replace(request, condition=request.condition.with_texts())
     rows = yield from _take_oldest(request, first_rows, decide=True)
     assert rows is not None
     return rows
@@ -208,7 +208,7 @@ def _take(
     while batch := list(islice(candidates, wanted - len(rows))):
         if limit is not None and request.space.counted.rows >= limit:
             return None
-        rows += yield from take_candidates(request.space, request.plan.predicate, batch)
+        rows += yield from take_candidates(request.space, request.condition.predicate, batch)
     return rows
 
 
@@ -228,7 +228,7 @@ def _leave_out(
             return None
         unsure = [one for one in batch if not one.certain]
         records = yield from open_rows([one.ref for one in unsure], ranked=ranked)
-        fits = yield from check_records(request.space, request.plan.predicate, records)
+        fits = yield from check_records(request.space, request.condition.predicate, records)
         left -= len(batch) - len(unsure) + sum(fits)
     return count - left
 
@@ -291,7 +291,7 @@ def _take_sorted(
     while len(rows) < request.wanted:
         want = left + request.wanted - len(rows)
         page = yield from take_first(
-            space, query, request.plan, answers, texts, want=want, after=after, ranked=ranked
+            space, query, request.condition, answers, texts, want=want, after=after, ranked=ranked
         )
         yield Work(None)
         candidates = list_candidates(space.snapshot, page)

@@ -1,4 +1,4 @@
-"""Which of some rows match a condition, looked up in columns by row.
+"""Which of some rows match a comparison, looked up in a column by row.
 
 To make the set of all rows that match takes as long as a segment is large. A caller that has some
 thousands of rows already, because a column has them next in its order or because they are dead,
@@ -7,7 +7,7 @@ needs to know of these alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,6 @@ from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.columns.texts import Mask
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, of_masks, take_masks
-from encrypted_records.index.query.matches import Matches, combine
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import (
     STANDARD,
@@ -30,7 +29,6 @@ from encrypted_records.index.segments.reading import (
     fill_up,
     read_pages,
 )
-from encrypted_records.model.predicates import And, Everything, Leaf, Not, Or, Predicate
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,49 +96,6 @@ def entries_between(block: EntryBlock, key_range: KeyRange) -> Ordinals:
     """The rows of a page whose keys are in a range."""
     first, last = (_entries_before(block, edge) for edge in key_range)
     return block.ordinals[first:last]
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionFilter:
-    """The rows of a segment that match a condition that keys decide. Of each comparison there is a
-    filter of its column, or the set of its rows. ``dead`` rows are not among them."""
-
-    condition: Predicate
-    filters: Mapping[int, ColumnFilter]
-    sets: Mapping[int, BitMap]
-    dead: BitMap
-
-    def of(self, rows: BitMap) -> BitMap:
-        """Those of some rows that the segment indexes."""
-        live = rows - self.dead
-
-        def leaf(part: Leaf) -> Matches:
-            own = self.filters.get(id(part))
-            return Matches.exactly(self.sets[id(part)] & live if own is None else own.of(live))
-
-        return combine(self.condition, live, leaf).certain
-
-    def estimate(self, every: int) -> int:
-        """About how many these are of so many rows, as if comparisons that are joined by "and" had
-        the same rows."""
-        return _estimate(self.condition, every, self._count)
-
-    def _count(self, leaf: Leaf) -> int:
-        own = self.filters.get(id(leaf))
-        return len(self.sets[id(leaf)]) if own is None else own.count
-
-
-def _estimate(condition: Predicate, every: int, count: Callable[[Leaf], int]) -> int:
-    match condition:
-        case Everything():
-            return every
-        case And(parts):
-            return min(_estimate(part, every, count) for part in parts)
-        case Or(parts):
-            return min(every, sum(_estimate(part, every, count) for part in parts))
-        case Not(part):
-            return every - min(every, _estimate(part, every, count))
-    return count(condition)
 
 
 def _by_keys(by_row: ColumnDictionary, ranges: Sequence[KeyRange]) -> ColumnFilter:

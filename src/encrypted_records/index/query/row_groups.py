@@ -27,10 +27,14 @@ from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.field_rows import dictionary_of, known_counts
 from encrypted_records.index.query.grouping import Numbering, renumber
 from encrypted_records.index.query.periods import begin_periods
-from encrypted_records.index.query.reading_tests import WindowEntries
 from encrypted_records.index.query.tallies import Tally
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
-from encrypted_records.index.segments.reading import ReadingLimits, Window, read_column
+from encrypted_records.index.segments.reading import (
+    ReadingLimits,
+    Window,
+    WindowEntries,
+    read_column,
+)
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.formats import Period
 

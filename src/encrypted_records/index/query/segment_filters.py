@@ -2,14 +2,14 @@
 
 The first rows in the order of a field are next to each other in its column. Where the condition is
 a range of that field, they are known by where they lie; and what else it asks for is looked up for
-some rows at a time, in columns by row (``index.query.row_filters``). Half of a large segment takes
-as long as a thousandth then.
+some rows at a time, in columns by row (:mod:`.row_filters`). Half of a large segment takes as long
+as a thousandth then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyroaring import BitMap
 
@@ -23,23 +23,61 @@ from encrypted_records.index.query.asking import (
     ask_for,
     bring_together,
 )
-from encrypted_records.index.query.bounds import take_range
-from encrypted_records.index.query.matching import MOST_OF_COLUMN, Matching, SegmentMatches
-from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.query.reading_tests import count_compared, list_wide
-from encrypted_records.index.query.row_filters import (
-    ColumnFilter,
-    ConditionFilter,
-    filter_column,
+from encrypted_records.index.query.choices import (
+    LOOKUP,
+    SORT,
+    LookupFigures,
+    SortFigures,
+    Way,
+    choose,
+    comparison_figures,
 )
+from encrypted_records.index.query.condition import Condition
+from encrypted_records.index.query.condition_tree import (
+    Every,
+    Node,
+    combine,
+    estimate,
+    leaves_of,
+    take_range,
+)
+from encrypted_records.index.query.leaves import LeafOperator, RangeLeaf, SegmentMemo
+from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.matching import Matching, SegmentMatches
+from encrypted_records.index.query.row_filters import ColumnFilter
 from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
-from encrypted_records.model.predicates import Absent, Everything, Leaf, leaves_of
 from encrypted_records.model.queries import SortKey
 
-#: The same share of a column of few values, which takes a byte or two of each row: of one that
-#: stays, the next question needs no set.
-MOST_OF_LISTED = 1 / 64
+
+@dataclass(frozen=True, slots=True)
+class ConditionFilter:
+    """The rows of a segment that match a condition that keys decide. Of each comparison, by its
+    number, there is a filter of its column, or the set of its rows. ``dead`` rows are not among
+    them."""
+
+    condition: Node
+    filters: Mapping[int, ColumnFilter]
+    sets: Mapping[int, BitMap]
+    dead: BitMap
+
+    def of(self, rows: BitMap) -> BitMap:
+        """Those of some rows that the segment indexes."""
+        live = rows - self.dead
+
+        def among(leaf: LeafOperator) -> Matches:
+            own = self.filters.get(leaf.number)
+            return Matches.exactly(self.sets[leaf.number] & live if own is None else own.of(live))
+
+        return combine(self.condition, live, among).certain
+
+    def estimate(self, every: int) -> int:
+        """About how many these are of so many rows."""
+        return estimate(self.condition, every, self._count)
+
+    def _count(self, leaf: LeafOperator) -> int:
+        own = self.filters.get(leaf.number)
+        return len(self.sets[leaf.number]) if own is None else own.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +86,8 @@ class SegmentFilter:
     field that is sorted by, and if they fulfil ``rest``, of which columns by row tell ``wide``."""
 
     segment: PagedSegment
-    rest: Plan
-    wide: tuple[Leaf, ...]
+    rest: Node
+    wide: tuple[RangeLeaf, ...]
     #: rows that do not count: those that were stored later than the first page of the answer
     later: BitMap
 
@@ -67,8 +105,8 @@ class SegmentFilter:
     def missing(self, segment: OpenedSegment) -> set[int]:
         """The pages of comparisons that no column by row tells."""
         assert isinstance(segment, PagedSegment)
-        narrow = (leaf for leaf in leaves_of(self.rest.predicate) if leaf not in self.wide)
-        return set().union(*(self.rest.missing_to_compare(leaf, segment) for leaf in narrow))
+        narrow = (leaf for leaf in leaves_of(self.rest) if leaf not in self.wide)
+        return set().union(*(leaf.missing(segment, SegmentMemo()) for leaf in narrow))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +123,7 @@ class UnreadSegment:
 
 
 def find_sorted(
-    space: Workspace, plan: Plan, order: Sequence[SortKey], stored: int
+    space: Workspace, condition: Condition, order: Sequence[SortKey], stored: int
 ) -> Asking[list[SegmentMatches | UnreadSegment]]:
     """The live segments, for a search that wants the first rows of an order: of small ones the
     matches, and so of all where rows are few or keys do not decide the condition.
@@ -99,25 +137,25 @@ def find_sorted(
     snapshot = space.snapshot
     unread: list[UnreadSegment] = []
     left = list(snapshot.segments)
-    if _is_worth_it(space, plan):
+    if _is_worth_it(space, condition):
         names = ranked_fields(order)
 
         def missing(segment: OpenedSegment) -> set[int]:
-            if plan.excludes(segment) or not isinstance(segment, PagedSegment):
+            if condition.excludes(segment) or not isinstance(segment, PagedSegment):
                 return set()
-            return segment.missing_directories({*plan.columns, *names})
+            return segment.missing_directories({*condition.columns, *names})
 
         segments: list[OpenedSegment] = yield Open(snapshot.segments)
         yield Work("fetch_pages")
         yield from bring_together(segments, missing)
         left = [one.segment for one in segments if not isinstance(one, PagedSegment)]
         for segment in segments:
-            if isinstance(segment, PagedSegment) and not plan.excludes(segment):
+            if isinstance(segment, PagedSegment) and not condition.excludes(segment):
                 later = BitMap()
                 if stored < snapshot.stored:
                     later = snapshot.places(segment.segment).later(stored)
                 unread.append(UnreadSegment(segment, later))
-    answers = (yield from Matching(space, plan).find(left)) if left else []
+    answers = (yield from Matching(space, condition).find(left)) if left else []
     return [*(one.within(snapshot, stored) for one in answers), *unread]
 
 
@@ -126,28 +164,25 @@ def ranked_fields(order: Sequence[SortKey]) -> list[str]:
     return [one.field for one in order[:2]]
 
 
-def _is_worth_it(space: Workspace, plan: Plan) -> bool:
+def _is_worth_it(space: Workspace, condition: Condition) -> bool:
     """Whether rows are many and keys decide the condition."""
     every = sum(segment.count for segment in space.snapshot.segments)
-    if every <= space.sizes.few_to_sort or isinstance(plan.predicate, Everything):
-        return False
-    leaves = leaves_of(plan.predicate)
-    return all(isinstance(leaf, Absent) or plan.is_exact(leaf) for leaf in leaves)
+    has_leaves = condition.root != Every()
+    return every > space.sizes.few_to_sort and has_leaves and condition.is_exact
 
 
 @dataclass(frozen=True, slots=True)
 class FilterPlan:
-    """A plan for a sorted search: rows match if their keys are in ``key_range``, where the
-    condition has one of the ``field`` that is sorted by, and if they fulfil ``rest``."""
+    """A condition for a sorted search: rows match if their keys are in ``key_range``, where it has
+    one of the ``field`` that is sorted by, and if they fulfil ``rest``."""
 
     field: str
     key_range: KeyRange | None
-    rest: Plan
+    rest: Node
 
     @classmethod
-    def of(cls, plan: Plan, field: str) -> FilterPlan:
-        key_range, predicate = take_range(plan.predicate, plan.ranges, field)
-        return cls(field, key_range, replace(plan, predicate=predicate))
+    def of(cls, condition: Condition, field: str) -> FilterPlan:
+        return cls(field, *take_range(condition.root, field))
 
     def filter(self, space: Workspace, one: UnreadSegment, *, stays: bool) -> SegmentFilter | None:
         """What tells the rows of a segment that match; None where a set of them is made as soon.
@@ -156,32 +191,33 @@ class FilterPlan:
         Args:
             stays: whether there is room in memory for the columns by row that are brought.
         """
-        wide = self._list_wide(space, one.segment, stays=stays)
-        return None if wide is None else SegmentFilter(one.segment, self.rest, wide, one.later)
-
-    def _list_wide(
-        self, space: Workspace, segment: PagedSegment, *, stays: bool
-    ) -> tuple[Leaf, ...] | None:
-        """The comparisons that columns by row are to tell."""
-        found: list[Leaf] = []
-        for leaf in leaves_of(self.rest.predicate):
-            if comes_by_row(space, self.rest, segment, leaf, stays=stays):
+        found: list[RangeLeaf] = []
+        wide = False
+        for leaf in leaves_of(self.rest):
+            if comes_by_row(space, one.segment, leaf, stays=stays):
+                assert isinstance(leaf, RangeLeaf)
                 found.append(leaf)
-            elif count_compared(self.rest, segment, leaf)[1] > space.sizes.few_entries:
-                return None
-        if found or self.key_range is None:
-            return tuple(found) or None
-        column = segment.lookup(self.field)
-        if not segment.has_column(self.field) or column.all_within(self.key_range):
+            else:
+                wide |= leaf.cost(one.segment).entries > space.sizes.few_entries
+        entries = self._count_range(one.segment)
+        figures = SortFigures(len(found), wide, entries, space.sizes.few_entries)
+        if choose(SORT, figures) is Way.SET:
             return None
+        return SegmentFilter(one.segment, self.rest, tuple(found), one.later)
+
+    def _count_range(self, segment: PagedSegment) -> int:
+        """The entries of the range of the field that is sorted by; 0 where all rows are in it."""
+        if self.key_range is None or not segment.has_column(self.field):
+            return 0
+        if segment.lookup(self.field).all_within(self.key_range):
+            return 0
         directory = segment.directories[self.field]
-        pages_of = directory.pages(self.key_range)
-        entries = directory.start(pages_of.stop) - directory.start(pages_of.start)
-        return () if entries > space.sizes.few_entries else None
+        pages = directory.pages(self.key_range)
+        return directory.start(pages.stop) - directory.start(pages.start)
 
 
 def comes_by_row(
-    space: Workspace, plan: Plan, segment: PagedSegment, leaf: Leaf, *, stays: bool = False
+    space: Workspace, segment: PagedSegment, leaf: LeafOperator, *, stays: bool = False
 ) -> bool:
     """Whether a column by row is the way to tell what a comparison of many entries selects: it is
     kept, or such a share of its pages is needed that it is worth to bring it; of one with many
@@ -190,21 +226,22 @@ def comes_by_row(
     Args:
         stays: whether it is brought for questions that follow, too, if it has few values.
     """
-    pages, entries = count_compared(plan, segment, leaf)
-    if entries <= space.sizes.few_entries or isinstance(leaf, Absent):
-        return False
-    if space.keeps_column(segment, leaf.field):
-        return True
-    directory = segment.directories[leaf.field]
-    share = MOST_OF_LISTED if stays and directory.listed else MOST_OF_COLUMN
-    if pages <= len(directory.ends) * share:
-        return False
-    return directory.listed or leaf in list_wide(plan, segment, space.sizes.reading)
+    can = isinstance(leaf, RangeLeaf) and segment.has_column(leaf.field)
+    compared = comparison_figures(leaf, segment, space.sizes)
+    figures = LookupFigures(
+        can=can,
+        cost=compared.cost,
+        pages=compared.pages,
+        listed=can and segment.directories[leaf.field].listed,
+        is_kept=lambda: space.keeps_column(segment, leaf.field),
+        stays=stays,
+        is_wide=compared.is_wide,
+        sizes=space.sizes,
+    )
+    return choose(LOOKUP, figures) is not Way.SET
 
 
-def open_column(
-    space: Workspace, plan: Plan, segment: PagedSegment, leaf: Leaf
-) -> Asking[ColumnFilter]:
+def open_column(space: Workspace, segment: PagedSegment, leaf: RangeLeaf) -> Asking[ColumnFilter]:
     """The filter that tells the rows of a comparison; the column is fetched by row.
 
     Raises:
@@ -215,9 +252,8 @@ def open_column(
         yield Need(segment, kept=(field,), light=True)
         if field not in segment.columns:
             yield Need(segment, by_row=(field,))
-        reading = filter_column(segment, field, [plan.ranges[id(leaf)].possible], limits)
-        (found,) = yield from ask_for(segment, reading, passing=False, light=True)
-    return found
+        reading = leaf.filter(segment, limits)
+        return (yield from ask_for(segment, reading, passing=False, light=True))
 
 
 def in_batches(filters: Sequence[SegmentFilter], most: int) -> Iterator[list[SegmentFilter]]:
@@ -257,11 +293,11 @@ def open_filters(
 def _open(space: Workspace, one: SegmentFilter) -> Asking[ConditionFilter]:
     filters: dict[int, ColumnFilter] = {}
     sets: dict[int, BitMap] = {}
-    for leaf in leaves_of(one.rest.predicate):
+    for leaf in leaves_of(one.rest):
         if leaf in one.wide:
-            filters[id(leaf)] = yield from open_column(space, one.rest, one.segment, leaf)
+            assert isinstance(leaf, RangeLeaf)
+            filters[leaf.number] = yield from open_column(space, one.segment, leaf)
         else:
-            alone = replace(one.rest, predicate=leaf)
-            sets[id(leaf)] = alone.match(one.segment).certain
+            sets[leaf.number] = leaf.rows(one.segment, SegmentMemo()).certain
     dead = space.snapshot.dead_rows(one.segment.segment) | one.later
-    return ConditionFilter(one.rest.predicate, filters, sets, dead)
+    return ConditionFilter(one.rest, filters, sets, dead)

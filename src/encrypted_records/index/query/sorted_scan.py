@@ -5,7 +5,8 @@ of the answer, and then to the last entry that the index cannot tell from the on
 fields, the order of storing, or opened records decide among those. Where that takes long, the scan
 gives up: the whole column by row is quicker then.
 
-Like :meth:`.plan.Plan.missing`, a scan names the pages that it lacks, and starts again with them.
+Like :meth:`.condition.Condition.missing`, a scan names the pages that it lacks, and starts again
+with them.
 """
 
 from __future__ import annotations

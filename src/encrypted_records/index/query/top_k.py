@@ -11,18 +11,17 @@ from pyroaring import BitMap
 from encrypted_records.index.columns.dictionary import Dictionary
 from encrypted_records.index.ordinals import bitmap, ordinals
 from encrypted_records.index.query.asking import (
-    ENTRIES_A_ROW,
     Asking,
     Work,
     bring_columns,
     bring_together,
 )
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.matching import Matching, SegmentMatches
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
-from encrypted_records.index.query.plan import Plan
 from encrypted_records.index.query.records import learn_texts
 from encrypted_records.index.query.segment_filters import (
     FilterPlan,
@@ -43,7 +42,7 @@ from encrypted_records.model.queries import Query
 def take_first(
     space: Workspace,
     query: Query,
-    plan: Plan,
+    condition: Condition,
     answers: Sequence[SegmentMatches | UnreadSegment],
     texts: Texts,
     *,
@@ -61,9 +60,9 @@ def take_first(
         DoesNotOpen: a page or a column does not open.
     """
     with scope(*(one.segment for one in answers)):
-        parts = yield from _scan_sorted(space, query, plan, answers, want=want, after=after)
+        parts = yield from _scan_sorted(space, query, condition, answers, want=want, after=after)
         while True:
-            yield Work("order", sum(map(len, parts)) * ENTRIES_A_ROW)
+            yield Work("order", sum(map(len, parts)) * space.sizes.work.a_row)
             page = first(parts, query.order, texts, want=want, after=after)
             if page is not None:
                 return page
@@ -73,7 +72,7 @@ def take_first(
 def _scan_sorted(
     space: Workspace,
     query: Query,
-    plan: Plan,
+    condition: Condition,
     answers: Sequence[SegmentMatches | UnreadSegment],
     *,
     want: int,
@@ -85,8 +84,8 @@ def _scan_sorted(
     sought = _First(
         space,
         query,
-        plan,
-        FilterPlan.of(plan, query.order[0].field),
+        condition,
+        FilterPlan.of(condition, query.order[0].field),
         want,
         after,
         Threshold(query.order, want),
@@ -105,7 +104,7 @@ class _First:
 
     space: Workspace
     query: Query
-    plan: Plan
+    condition: Condition
     filters: FilterPlan
     want: int
     after: SortPosition | None
@@ -146,7 +145,7 @@ class _First:
             some, left = left[:most], left[most:]
             rows += sum(one.segment.covered for one in some)
             most *= 2
-            stays = self.space.keeps_columns(rows, len(self.plan.columns))
+            stays = self.space.keeps_columns(rows, len(self.condition.columns))
             parts += yield from self._of_some(some, stays=stays)
             left = [one for one in left if not self.threshold.excludes(best[one.uid])]
         return parts
@@ -173,7 +172,7 @@ class _First:
         if others:
             later = {one.uid: one.later for one in others}
             among = [one.segment.segment for one in others]
-            answers = yield from Matching(self.space, self.plan).find(among)
+            answers = yield from Matching(self.space, self.condition).find(among)
             found_in = [one.without(later[one.uid]) for one in answers]
             possible = [one for one in found_in if one.matches.possible]
             parts += yield from self.of_matches(possible, large=True)
@@ -246,7 +245,7 @@ class _First:
             count=count,
             want=self.want,
             start=Start(after.keys[0], after.position) if after else None,
-            key_range=self.plan.sort_range(outermost.field),
+            key_range=self.condition.sort_range(outermost.field),
             alone=not others,
             places=self.space.snapshot.places(segment.segment),
         )

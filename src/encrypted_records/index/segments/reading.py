@@ -21,10 +21,11 @@ from pyroaring import BitMap
 from encrypted_records import runtime
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.by_row import ByRowBuilder, by_row_bytes
-from encrypted_records.index.columns.column import EntryBlock
+from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
 from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.columns.sums import ColumnSums, Halves
+from encrypted_records.index.columns.texts import Mask
 from encrypted_records.index.ordinals import Ordinals, finder
 from encrypted_records.index.segments.headers import mask_digest
 from encrypted_records.index.segments.paged import PagedSegment, scope
@@ -96,6 +97,39 @@ def read_pages(
                 yield missing
             for part in _cut(directory, window, len(window), limits.at_once):
                 take([(page, segment.blocks[int(numbers[page])]) for page in part])
+
+
+class WindowEntries:
+    """The present entries of some pages: ``keys`` in the order of the pages, in which one may come
+    twice, and the rows of each."""
+
+    def __init__(self, segment: PagedSegment, field: str, window: Window) -> None:
+        leading = segment.directories[field].leading
+        blocks = [block for page, block in window if page >= leading]
+        none: Keys = np.zeros(0, key_type(column_spec(segment.definition, field).kind))
+        self.keys = np.concatenate([none, *(block.keys for block in blocks)])
+        self.ordinals: Ordinals = np.concatenate(
+            [np.zeros(0, np.uint32), *(block.ordinals for block in blocks)]
+        )
+        self.lengths: NDArray[np.int64] = np.concatenate(
+            [np.zeros(0, np.int64), *(block.counts for block in blocks)]
+        )
+        self._ends = np.cumsum(self.lengths)
+
+    def rows(self, at: int) -> Ordinals:
+        """Those of one key."""
+        end = int(self._ends[at])
+        return self.ordinals[end - int(self.lengths[at]) : end]
+
+    def rows_of(self, keys: Mask) -> Ordinals:
+        """Those of some keys."""
+        if not keys.any():
+            return self.ordinals[:0]
+        return self.ordinals[np.repeat(keys, self.lengths)]
+
+    def key_of_entries(self) -> NDArray[np.intp]:
+        """For each entry which of the keys is its own."""
+        return np.repeat(np.arange(len(self.keys)), self.lengths)
 
 
 def fill_up(segment: PagedSegment, field: str, pages: Collection[int]) -> list[int]:

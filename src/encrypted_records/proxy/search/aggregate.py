@@ -47,6 +47,6 @@ async def measured(context: QueryContext, aggregation: Aggregation) -> Aggregate
         InvalidQuery: it would take too many records or groups.
         Moved: as :class:`QueryContext`.
     """
-    plan = await context.plan(aggregation.where)
-    groups = await context.run(measure(context.space, plan, aggregation))
+    condition = await context.condition(aggregation.where)
+    groups = await context.run(measure(context.space, condition, aggregation))
     return AggregateResult(aggregation, groups)

@@ -30,10 +30,11 @@ from encrypted_records.errors import (
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.asking import Asking
 from encrypted_records.index.query.candidates import Candidates
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.long_strings import MAX_OPENED
 from encrypted_records.index.query.matching import match_rows
-from encrypted_records.index.query.plan import Plan
-from encrypted_records.index.query.workspace import Sizes, Workspace
+from encrypted_records.index.query.sizes import Sizes
+from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import Predicate, values_of
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
@@ -120,11 +121,11 @@ class QueryContext:
     def stats(self) -> QueryStats:
         return self.upstream.stats
 
-    async def plan(self, where: Predicate) -> Plan:
+    async def condition(self, where: Predicate) -> Condition:
         """The predicate with its key ranges under the present keys."""
         run: Run = aside if values_of(where) > MANY_VALUES else here
         self.upstream.question = await run(_name_of, where)
-        return await run(Plan.of, where, self.tails, self.definition, self.space.texts())
+        return await run(Condition.of, where, self.tails, self.definition, self.space.texts())
 
     @cached_property
     def space(self) -> Workspace:
@@ -153,7 +154,7 @@ class QueryContext:
         Raises:
             Moved, NotFound: as :func:`drive`.
         """
-        return await self.run(match_rows(self.space, await self.plan(where)))
+        return await self.run(match_rows(self.space, await self.condition(where)))
 
     async def rows(self, wanted: Sequence[RowRef], *, alone: bool = False) -> list[PlainRecord]:
         """The rows, opened, in the order asked for.

@@ -13,8 +13,6 @@ from typing import Generic, TypeVar
 
 from encrypted_records import runtime
 from encrypted_records.index.query.asking import (
-    FEW_ENTRIES,
-    MANY_ENTRIES,
     Asking,
     Columns,
     Grown,
@@ -25,6 +23,7 @@ from encrypted_records.index.query.asking import (
     Together,
     Work,
 )
+from encrypted_records.index.query.sizes import WorkSizes
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.proxy.process.offload import Run, aside, here
 from encrypted_records.proxy.search.fetcher import Fetcher
@@ -66,7 +65,7 @@ async def drive(
                 if isinstance(step, _Answer):
                     return step.value
                 if isinstance(step, Work):
-                    work, run = step, _place_for(step)
+                    work, run = step, _place_for(step, upstream.sizes.work)
                     continue
                 if isinstance(step, Grown):
                     await fetcher.keep(upstream, step.segment, step.field)
@@ -109,10 +108,10 @@ def _resume(asking: Asking[T], found: object, error: Exception | None) -> Step |
         return _Answer(end.value)
 
 
-def _place_for(work: Work) -> Run:
-    if work.long or work.entries > MANY_ENTRIES:
+def _place_for(work: Work, sizes: WorkSizes) -> Run:
+    if work.long or work.entries > sizes.in_thread:
         return aside
-    return here if work.entries <= FEW_ENTRIES else runtime.in_thread
+    return here if work.entries <= sizes.on_loop else runtime.in_thread
 
 
 async def _fetch(fetcher: Fetcher, upstream: Upstream, step: Open | Rows | Columns) -> object:

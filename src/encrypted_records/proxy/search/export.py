@@ -82,15 +82,15 @@ async def export(
 
     async def question(context: QueryContext) -> Export:
         query = await parse_body(parse_query, body, context)
-        plan = await context.plan(query.where)
-        answers = await context.run(Matching(context.space, plan).find())
+        condition = await context.condition(query.where)
+        answers = await context.run(Matching(context.space, condition).find())
         every = sum(len(one.matches.possible) for one in answers)
         # All rows of a large export would evict the rows that searches use.
         alone = every > MOST_OPENED
         if query.order:
             texts = context.space.texts()
             rows = await context.run(
-                take_first(context.space, query, plan, answers, texts, want=every)
+                take_first(context.space, query, condition, answers, texts, want=every)
             )
             ranking = _Ranking(rows.positions, rows.certain)
             batches = _in_order(context, query, ranking, spool, alone=alone)

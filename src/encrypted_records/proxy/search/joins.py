@@ -153,8 +153,8 @@ async def _ask(other: QueryContext, join: Join, scope: _Scope) -> _Found:
     if len(done) >= MAX_JOINS:
         raise refuse_join("too_many", f"more than {MAX_JOINS} schemas are asked", at)
     pinned = scope.stored[len(done)] if len(done) < len(scope.stored) else other.snapshot.stored
-    plan = await other.plan(where)
-    values = await other.run(collect_values(other.space, plan, spec, at, stored=pinned))
+    condition = await other.condition(where)
+    values = await other.run(collect_values(other.space, condition, spec, at, stored=pinned))
     answer = await aside(compare_with, join.own, spec, values.keys, values.long)
     count = len(values.keys) + len(values.long)
     version = other.snapshot.version

@@ -89,8 +89,8 @@ async def answer(
     if query.cursor is not None:
         start = decode_cursor(query.cursor, context.snapshot, question, joins)
     stored = start.stored if start else context.snapshot.stored
-    plan = await context.plan(query.where)
-    request = PageRequest(context.space, query, plan, start, stored)
+    condition = await context.condition(query.where)
+    request = PageRequest(context.space, query, condition, start, stored)
     count, rows = await context.run(find_page(request, first_rows))
     cursor = None
     if len(rows) > query.limit:

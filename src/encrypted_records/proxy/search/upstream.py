@@ -15,7 +15,7 @@ from encrypted_records.client.known import Known, Moved
 from encrypted_records.errors import LogBroken, TooLarge
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.long_strings import MAX_OPENED
-from encrypted_records.index.query.workspace import Sizes
+from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import Page, PageRef, RowRef, Segment, StoredRow
 from encrypted_records.proxy.keyrings.holder import Holder

@@ -138,4 +138,4 @@ def _never(where: Predicate, definition: SchemaDefinition) -> str | None:
 
 
 async def _count(context: QueryContext, where: Predicate) -> int:
-    return await context.run(count_all(context.space, await context.plan(where)))
+    return await context.run(count_all(context.space, await context.condition(where)))

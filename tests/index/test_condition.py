@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from unittest import mock
 
-from encrypted_records.index.query import plan as planning
+from encrypted_records.index.query import condition as conditions
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.key_ranges import compute_ranges
-from encrypted_records.index.query.plan import Plan
 from encrypted_records.model.queries import parse_query
 from tests.index.world import World
 
@@ -27,14 +27,14 @@ def test_a_thousand_values_are_worked_out_once_for_two_hundred_segments() -> Non
         ]
     }
     asked = parse_query({"where": where}, world.definition).where
-    with mock.patch.object(planning, "compute_ranges", wraps=compute_ranges) as worked_out:
-        plan = Plan.of(asked, world.ledger.tails, world.definition)
+    with mock.patch.object(conditions, "compute_ranges", wraps=compute_ranges) as worked_out:
+        condition = Condition.of(asked, world.ledger.tails, world.definition)
         segments = world.opened()
         for segment in segments:
-            assert not plan.missing(segment)
-            assert len(plan.match(segment).certain) == 1
-            plan.missing_to_count(segment)
-            plan.count(segment)
-            plan.sort_range("n")
+            assert not condition.missing(segment)
+            assert len(condition.match(segment).certain) == 1
+            condition.missing_to_count(segment)
+            condition.count(segment)
+            condition.sort_range("n")
     assert len(segments) == 200
     assert worked_out.call_count == 2

@@ -1,0 +1,211 @@
+"""Which operator answers a question about one segment: the first of a table whose rule holds.
+
+The rules look at figures that directories have, never at what was fetched before, but for columns
+by row that are kept in memory, which takes no request. Tuned numbers are in
+:class:`~encrypted_records.index.query.sizes.Sizes`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from encrypted_records.index.query.leaves import AbsentLeaf, Cost, LeafOperator
+from encrypted_records.index.query.sizes import Sizes
+from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.reading import ReadingLimits
+
+F = TypeVar("F")
+
+
+class Way(enum.Enum):
+    """How rows are found, or counted."""
+
+    NONE = "the zones in the header exclude every row"
+    ALL = "the directory says that every row matches"
+    AT_ONCE = "the pages of the range, or of the column, in one request"
+    KEPT = "the column by row that is kept"
+    BY_ROW = "the column by row, which is brought and kept"
+    WINDOWS = "the pages a window at a time"
+    LISTED = "the keys that the directory lists"
+    SAMPLE = "a few pages, to estimate the number of different keys"
+    PREFIX = "the first rows in the order of storing alone"
+    SET = "the set of all rows that match"
+    ENDS = "the pages in which the range begins and ends"
+    ENDS_LESS_DEAD = "these pages, and dead rows looked up by row"
+    FILTER = "rows of the sorted column, looked up by row"
+
+
+#: Ways with their rules, the first of which that holds is taken.
+Table = tuple[tuple[Way, Callable[[F], bool]], ...]
+
+
+def choose(table: Table[F], figures: F) -> Way:
+    return next(way for way, holds in table if holds(figures))
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonFigures:
+    """``cost`` is of the comparison, ``pages`` of the whole column. ``is_kept``: the column is kept
+    by row; ``keeps``: it would be, if it were brought."""
+
+    cost: Cost
+    pages: int
+    is_kept: bool
+    keeps: bool
+    limits: ReadingLimits
+    most_of_column: float
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it takes more than is taken at once."""
+        return self.cost.pages > self.limits.few or (
+            self.cost.pages > 1 and self.cost.entries > self.limits.entries
+        )
+
+
+#: The rows of a comparison.
+COMPARISON: Table[ComparisonFigures] = (
+    (Way.AT_ONCE, lambda one: not one.is_wide),
+    (Way.KEPT, lambda one: one.is_kept),
+    (Way.BY_ROW, lambda one: one.keeps and one.cost.pages > one.pages * one.most_of_column),
+    (Way.WINDOWS, lambda one: True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TestFigures:
+    """``listed``: the directory lists the keys, or the column is here. ``fits``: whether it can be
+    expected to be kept with its keys, once a sample told that."""
+
+    __test__ = False  # not one of pytest's
+
+    listed: bool
+    is_kept: bool
+    pages: int
+    few: int
+    fits: bool | None = None
+
+
+#: The rows that pass a test of each distinct key.
+TEST: Table[TestFigures] = (
+    (Way.LISTED, lambda one: one.listed),
+    (Way.KEPT, lambda one: one.is_kept),
+    (Way.AT_ONCE, lambda one: one.pages <= one.few),
+    (Way.SAMPLE, lambda one: one.fits is None),
+    (Way.BY_ROW, lambda one: bool(one.fits)),
+    (Way.WINDOWS, lambda one: True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OldestFigures:
+    """``entries``: those that comparisons take of all segments. ``is_in_order``: the segment's rows
+    have the order of storing."""
+
+    entries: int
+    few: int
+    is_exact: bool
+    is_in_order: bool
+
+
+#: The first rows of a segment in the order of storing, where some are enough.
+OLDEST: Table[OldestFigures] = (
+    (Way.PREFIX, lambda one: one.entries > one.few and one.is_exact and one.is_in_order),
+    (Way.SET, lambda one: True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CountFigures:
+    """``left``: of how many comparisons the directory does not say that all rows match. ``dead``:
+    whether some rows are. ``by_row``: whether a column by row is the way to look these up."""
+
+    excluded: bool
+    left: int
+    dead: bool
+    by_row: Callable[[], bool]
+
+
+#: How many rows of a segment match comparisons that keys decide.
+COUNT: Table[CountFigures] = (
+    (Way.NONE, lambda one: one.excluded),
+    (Way.ALL, lambda one: not one.left),
+    (Way.ENDS, lambda one: one.left == 1 and not one.dead),
+    (Way.ENDS_LESS_DEAD, lambda one: one.left == 1 and one.by_row()),
+    (Way.SET, lambda one: True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupFigures:
+    """``cost`` is of the comparison, ``pages`` of the whole column; ``listed``: the column has few
+    values; ``is_kept``: it is kept by row. ``stays``: what is brought for this question stays for
+    others. ``can``: rows can be looked up at all; ``is_wide`` as of :class:`ComparisonFigures`."""
+
+    can: bool
+    cost: Cost
+    pages: int
+    listed: bool
+    is_kept: Callable[[], bool]
+    stays: bool
+    is_wide: bool
+    sizes: Sizes
+
+    @property
+    def share(self) -> float:
+        """Of the column's pages, from which on it is brought."""
+        few_values = self.stays and self.listed
+        return self.sizes.most_of_listed if few_values else self.sizes.most_of_column
+
+
+#: Whether some rows match a comparison: by the set of all that do, or looked up by row.
+LOOKUP: Table[LookupFigures] = (
+    (Way.SET, lambda one: not one.can or one.cost.entries <= one.sizes.few_entries),
+    (Way.KEPT, lambda one: one.is_kept()),
+    (Way.SET, lambda one: one.cost.pages <= one.pages * one.share),
+    (Way.BY_ROW, lambda one: one.listed or one.is_wide),
+    (Way.SET, lambda one: True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SortFigures:
+    """``by_row``: how many comparisons a column by row is to tell; ``wide``: whether one that none
+    tells takes many entries. ``range_entries``: of the range of the field that is sorted by, 0
+    where there is none or all rows are in it."""
+
+    by_row: int
+    wide: bool
+    range_entries: int
+    few_entries: int
+
+
+#: The first rows of an order in a large segment.
+SORT: Table[SortFigures] = (
+    (Way.SET, lambda one: one.wide),
+    (Way.FILTER, lambda one: one.by_row > 0 or one.range_entries > one.few_entries),
+    (Way.SET, lambda one: True),
+)
+
+
+def comparison_figures(
+    leaf: LeafOperator,
+    segment: PagedSegment,
+    sizes: Sizes,
+    *,
+    is_kept: bool = False,
+    keeps: bool = False,
+) -> ComparisonFigures:
+    """
+    Args:
+        segment: the directory must be here.
+    """
+    can = not isinstance(leaf, AbsentLeaf)
+    pages = len(segment.directories[leaf.field].ends) if segment.has_column(leaf.field) else 0
+    cost = leaf.cost(segment)
+    return ComparisonFigures(
+        cost, pages, can and is_kept, can and keeps, sizes.reading, sizes.most_of_column
+    )

@@ -1,0 +1,295 @@
+"""A predicate with the index keys that it looks for: computed once, used for every segment.
+
+A paged segment need not be in memory as a whole: :meth:`Condition.missing` names the pages without
+which :meth:`Condition.match` cannot answer, and is asked again once they are there, until it names
+none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count
+
+from pyroaring import BitMap
+
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.index.columns.key_range import KeyRange
+from encrypted_records.index.query.condition_tree import (
+    Either,
+    Every,
+    Negation,
+    Node,
+    bound_keys,
+    combine,
+    is_excluded,
+    leaves_of,
+    only_leaf,
+)
+from encrypted_records.index.query.key_ranges import compute_ranges
+from encrypted_records.index.query.leaves import (
+    AbsentLeaf,
+    LeafOperator,
+    MembersLeaf,
+    RangeLeaf,
+    SegmentMemo,
+    TestLeaf,
+    TextLeaf,
+    WordsLeaf,
+)
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.members import KeyMembers
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.predicates import (
+    Absent,
+    And,
+    Everything,
+    InColumn,
+    Leaf,
+    Not,
+    Or,
+    Predicate,
+    values_of,
+)
+from encrypted_records.model.text_tests import TextTest
+
+
+@dataclass(frozen=True)
+class Condition:
+    """``predicate`` is what records are checked against, and ``root`` the same with an operator for
+    each comparison, numbered in their order. ``known`` are long strings that were opened to decide
+    tests of texts."""
+
+    predicate: Predicate
+    root: Node
+    known: Texts = field(default_factory=Texts)
+    #: what was found so far, by the segment's uid
+    _memos: dict[bytes, SegmentMemo] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        predicate: Predicate,
+        tails: SchemaKey,
+        definition: SchemaDefinition,
+        known: Texts | None = None,
+    ) -> Condition:
+        """
+        Args:
+            tails: the key of the hashes in long strings' index keys (``Ledger.tails``).
+            known: for the long strings that will be opened.
+        """
+        known = known or Texts()
+        numbers = count()
+
+        def build(part: Predicate) -> Node:
+            match part:
+                case Everything():
+                    return Every()
+                case And(parts):
+                    return Every(tuple(map(build, parts)))
+                case Or(parts):
+                    return Either(tuple(map(build, parts)))
+                case Not(inner):
+                    return Negation(build(inner))
+                case _:
+                    return _operator(next(numbers), part, tails, definition, known)
+
+        return cls(predicate, build(predicate), known)
+
+    def with_texts(self) -> Condition:
+        """The same condition, in which what an index of words leaves open is decided by the field's
+        own column, as other tests are."""
+
+        def build(node: Node) -> Node:
+            match node:
+                case Every(parts):
+                    return Every(tuple(map(build, parts)))
+                case Either(parts):
+                    return Either(tuple(map(build, parts)))
+                case Negation(part):
+                    return Negation(build(part))
+                case WordsLeaf():
+                    return replace(node, text=_text_leaf(node.number, node.of_text, self.known))
+                case _:
+                    return node
+
+        return replace(self, root=build(self.root))
+
+    @cached_property
+    def leaves(self) -> tuple[LeafOperator, ...]:
+        return tuple(leaves_of(self.root))
+
+    @cached_property
+    def tests(self) -> tuple[TestLeaf, ...]:
+        """The tests of a column's keys among the comparisons."""
+        return tuple(leaf.test for leaf in self.leaves if leaf.test is not None)
+
+    @property
+    def text_tests(self) -> tuple[TextLeaf, ...]:
+        """Those of texts, which long strings leave open."""
+        return tuple(test for test in self.tests if isinstance(test, TextLeaf))
+
+    @cached_property
+    def by_words(self) -> bool:
+        """Whether an index of words answers some test."""
+        return any(isinstance(leaf, WordsLeaf) for leaf in self.leaves)
+
+    @cached_property
+    def leaves_words_open(self) -> bool:
+        """Whether texts could decide what an index of words leaves open (:meth:`with_texts`)."""
+        return any(isinstance(leaf, WordsLeaf) and leaf.text is None for leaf in self.leaves)
+
+    @cached_property
+    def is_exact(self) -> bool:
+        """Whether keys, and which fields are absent, decide it."""
+        return all(isinstance(leaf, AbsentLeaf) or leaf.is_exact for leaf in self.leaves)
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """The columns that it looks at."""
+        return frozenset(name for leaf in self.leaves for name in leaf.columns)
+
+    @cached_property
+    def values(self) -> int:
+        """How many values it compares with."""
+        return sum(leaf.values for leaf in self.leaves)
+
+    def memo(self, segment: OpenedSegment) -> SegmentMemo:
+        """What was found of a segment so far."""
+        return self._memos.setdefault(segment.segment.uid, SegmentMemo())
+
+    def excludes(self, segment: OpenedSegment) -> bool:
+        """Whether the least and greatest keys in the segment's header say that no row matches."""
+        return isinstance(segment, PagedSegment) and is_excluded(
+            self.root, segment.directories.zones
+        )
+
+    # --- rows -----------------------------------------------------------------------------------
+
+    def missing_to_find(self, segment: OpenedSegment) -> set[int]:
+        """The directories alone of what :meth:`missing` names."""
+        return set() if self.excludes(segment) else segment.missing_directories(self.columns)
+
+    def missing(self, segment: OpenedSegment) -> set[int]:
+        """The pages to put into ``segment`` before :meth:`match` can answer; directories first."""
+        if not isinstance(segment, PagedSegment) or self.excludes(segment):
+            return set()
+        memo = self.memo(segment)
+        return segment.missing_directories(self.columns) or set().union(
+            *(leaf.missing(segment, memo) for leaf in self.leaves)
+        )
+
+    def match(self, segment: OpenedSegment) -> Matches:
+        """The rows of ``segment`` that match, as local ordinals.
+
+        Where a merge left dead rows out, a negation has them all the same, and so has a range that
+        all other rows are in: the caller removes the dead rows.
+
+        Raises:
+            DoesNotOpen: a column that is needed does not open.
+        """
+        if self.excludes(segment):
+            return Matches.exactly(BitMap())
+        memo = self.memo(segment)
+        return combine(self.root, segment.everything, lambda leaf: leaf.rows(segment, memo))
+
+    def count_entries(self, segment: OpenedSegment) -> int:
+        """How many entries of columns :meth:`match` takes, of a condition without tests of columns
+        or words."""
+        if self.excludes(segment):
+            return 0
+        memo, entries = self.memo(segment), 0
+        for leaf in self.leaves:
+            if isinstance(leaf, RangeLeaf):
+                entries += leaf.count_entries(segment, memo)
+            else:
+                entries += segment.lookup(leaf.field).absent
+        return entries
+
+    # --- tests of columns -----------------------------------------------------------------------
+
+    def to_scan(self, segment: OpenedSegment) -> frozenset[str]:
+        """The fields whose columns are tested in a segment, if it can have any match."""
+        if self.excludes(segment):
+            return frozenset()
+        return frozenset(test.field for test in self.tests)
+
+    def missing_to_scan(self, segment: OpenedSegment) -> set[int]:
+        """The directories of :meth:`to_scan` that are not here."""
+        return segment.missing_directories(self.to_scan(segment))
+
+    def missing_to_test(self, segment: OpenedSegment) -> set[int]:
+        """The pages to put into ``segment`` before :meth:`settle` works."""
+        if not isinstance(segment, PagedSegment) or self.excludes(segment):
+            return set()
+        memo = self.memo(segment)
+        return set().union(*(test.missing(segment, memo) for test in self.tests))
+
+    def untested(self, segment: OpenedSegment) -> Iterator[TestLeaf]:
+        """The tests whose rows of a segment are not known yet."""
+        if not self.excludes(segment):
+            memo = self.memo(segment)
+            yield from (test for test in self.tests if test.number not in memo.found)
+
+    def settle(self, segment: OpenedSegment) -> None:
+        """Keep the rows that pass each test, so that whole columns are needed no more."""
+        memo = self.memo(segment)
+        for test in self.untested(segment):
+            test.rows(segment, memo)
+
+    # --- counts ---------------------------------------------------------------------------------
+
+    def missing_to_count(self, segment: OpenedSegment) -> set[int]:
+        """The pages to put into ``segment`` before :meth:`count` can answer; directories first."""
+        leaf, _ = only_leaf(self.root)
+        if not isinstance(segment, PagedSegment) or leaf is None or self.excludes(segment):
+            return set()
+        return segment.missing_directories(leaf.columns) or leaf.missing_to_count(segment)
+
+    def count(self, segment: OpenedSegment) -> int | None:
+        """How many rows match, dead ones included, where that needs no set of rows; else None.
+
+        Directories give the count of a single comparison, and of its negation: with at most two
+        pages, and with none for columns that list their values.
+        """
+        if self.root == Every():
+            return segment.count
+        leaf, negated = only_leaf(self.root)
+        if leaf is None:
+            return None
+        matching = 0 if self.excludes(segment) else leaf.count(segment, self.memo(segment))
+        if matching is None or not negated:
+            return matching
+        return segment.count - matching
+
+    def sort_range(self, field: str) -> KeyRange | None:
+        """Keys of ``field`` among which those of all rows that match are; None where none is
+        known."""
+        return bound_keys(self.root, field)
+
+
+def _operator(
+    number: int, leaf: Leaf, tails: SchemaKey, definition: SchemaDefinition, known: Texts
+) -> LeafOperator:
+    spec = definition.fields[leaf.field]
+    key, many = tails.field(spec), values_of(leaf)
+    match leaf:
+        case Absent():
+            return AbsentLeaf(number, leaf.field, many)
+        case InColumn():
+            assert isinstance(leaf.members, KeyMembers)
+            return MembersLeaf(number, leaf.field, many, leaf.members.index_keys(key.tail))
+        case TextTest() if leaf.of_words and spec.words:
+            return WordsLeaf.of(number, leaf, spec, tails)
+        case TextTest():
+            return _text_leaf(number, leaf, known)
+        case _:
+            return RangeLeaf(number, leaf.field, many, compute_ranges(leaf, spec, key))
+
+
+def _text_leaf(number: int, test: TextTest, known: Texts) -> TextLeaf:
+    return TextLeaf(number, test.field, values_of(test), test, known)

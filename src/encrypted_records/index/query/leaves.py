@@ -1,0 +1,634 @@
+"""The operators of a condition: one class for each kind of comparison at its leaves.
+
+Each says of one segment what the comparison costs (``cost``), which pages it lacks (``missing``),
+which rows it selects (``rows``) and how many (``count``), and reads it a window of pages at a time
+(``read``). None of them fetches. Which way is taken is decided by :mod:`.choices`.
+
+A match is two sets of local ordinals: those that *certainly* match and those that *possibly* do.
+They differ only where strings longer than an index key are compared by order, by prefix or as
+texts; the rows between the two are decided on the opened records.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain
+from typing import ClassVar
+
+import numpy as np
+from pyroaring import BitMap
+
+from encrypted_records.crypto import values
+from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.index.columns.column import Keys
+from encrypted_records.index.columns.key_range import KeyRange, alike
+from encrypted_records.index.columns.texts import ColumnTexts, Mask
+from encrypted_records.index.columns.words import UNDECIDED
+from encrypted_records.index.ordinals import Ordinals, bitmap, mask_of, of_mask
+from encrypted_records.index.query.distinct_keys import (
+    ListedKeys,
+    WholeKeys,
+    distinct_keys,
+    is_whole,
+    needs_whole,
+)
+from encrypted_records.index.query.key_ranges import KeyRanges
+from encrypted_records.index.query.long_strings import Texts
+from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.query.members import held_in
+from encrypted_records.index.query.positions import find_positions, holds_all, span_of
+from encrypted_records.index.query.row_filters import ColumnFilter, entries_between, filter_column
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.reading import (
+    STANDARD,
+    Reading,
+    ReadingLimits,
+    Window,
+    WindowEntries,
+    fill_up,
+    read_column,
+    read_pages,
+)
+from encrypted_records.index.segments.zones import Zone
+from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.text_tests import TextTest
+from encrypted_records.model.word_columns import words_spec
+
+#: Called from time to time by work that takes long; raises if nobody waits for it.
+GoOn = Callable[[], None]
+
+
+def go_on_always() -> None:
+    """For work that nobody stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The pages of a column that a comparison needs, and their entries."""
+
+    pages: int
+    entries: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scan:
+    """Which of a column's distinct keys, in their order, pass a test."""
+
+    certain: Mask
+    possible: Mask
+
+    @property
+    def is_exact(self) -> bool:
+        return np.array_equal(self.certain, self.possible)
+
+    @property
+    def undecided(self) -> Mask:
+        """The long strings of which only their text says whether they pass."""
+        return self.possible & ~self.certain
+
+
+@dataclass(eq=False, slots=True)
+class SegmentMemo:
+    """What a question found of one segment, by the number of the leaf: keys that pass a test, rows
+    that match, and where key ranges begin and end."""
+
+    scans: dict[int, Scan] = field(default_factory=dict)
+    found: dict[int, Matches] = field(default_factory=dict)
+    positions: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def forget(self, leaf: LeafOperator) -> None:
+        """Let go of the rows and keys of a leaf: they are made again."""
+        self.scans.pop(leaf.number, None)
+        self.found.pop(leaf.number, None)
+
+
+@dataclass(frozen=True, eq=False)
+class LeafOperator(ABC):
+    """``number`` is its place among the leaves of its condition; ``values`` is how many values the
+    comparison has."""
+
+    number: int
+    field: str
+    values: int
+
+    #: whether it can be read a window of pages at a time, by :meth:`read`
+    in_windows: ClassVar[bool] = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns whose directories it needs."""
+        return (self.field,)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is one of key ranges alone, and they decide it."""
+        return False
+
+    @property
+    def test(self) -> TestLeaf | None:
+        """The test of each distinct key of the field that it makes, if it makes one."""
+        return None
+
+    def excludes(self, zones: Mapping[str, Zone]) -> bool:
+        """Whether the least and greatest keys of a segment's fields say that no row matches."""
+        return False
+
+    def cost(self, segment: PagedSegment) -> Cost:
+        """What its rows take, whether pages are here or not; the directory is here."""
+        return Cost(0, 0)
+
+    @abstractmethod
+    def missing(self, segment: PagedSegment, memo: SegmentMemo) -> set[int]:
+        """The pages that :meth:`rows` lacks; directories are here."""
+
+    @abstractmethod
+    def rows(self, segment: OpenedSegment, memo: SegmentMemo) -> Matches:
+        """The rows that match, dead ones among them.
+
+        Raises:
+            DoesNotOpen: a column that is needed does not open.
+        """
+
+    def missing_to_count(self, segment: PagedSegment) -> set[int]:
+        """The pages that :meth:`count` lacks; directories are here."""
+        return set()
+
+    def count(self, segment: OpenedSegment, memo: SegmentMemo) -> int | None:
+        """How many rows match, dead ones included, where that needs no set of rows; else None."""
+        return None
+
+    def read(self, segment: PagedSegment, limits: ReadingLimits = STANDARD) -> Reading[Matches]:
+        """As :meth:`rows`, of a comparison that takes many pages.
+
+        Raises:
+            DoesNotOpen: a page does not open.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class RangeLeaf(LeafOperator):
+    """A comparison whose rows have their keys in some ranges."""
+
+    ranges: KeyRanges
+    in_windows: ClassVar[bool] = True
+
+    @property
+    def is_exact(self) -> bool:
+        return self.ranges.certain == self.ranges.possible
+
+    def excludes(self, zones: Mapping[str, Zone]) -> bool:
+        zone = zones.get(self.field)
+        return zone is not None and not any(map(zone.meets, self.ranges.possible))
+
+    def holds_all(self, segment: OpenedSegment) -> bool:
+        """Whether every row of a segment possibly matches, where its directory tells that."""
+        return holds_all(segment.lookup(self.field), self.ranges.possible)
+
+    def cost(self, segment: PagedSegment) -> Cost:
+        if not segment.has_column(self.field) or (self.is_exact and self.holds_all(segment)):
+            return Cost(0, 0)
+        directory = segment.directories[self.field]
+        every = [some for some in map(directory.pages, self.ranges.possible) if some]
+        if len(every) > 1:
+            pages = np.unique(np.concatenate([np.arange(one.start, one.stop) for one in every]))
+            return Cost(len(pages), int(directory.page_entries[pages].sum()))
+        entries = (directory.start(one.stop) - directory.start(one.start) for one in every)
+        return Cost(sum(map(len, every)), sum(entries))
+
+    def missing(self, segment: PagedSegment, memo: SegmentMemo) -> set[int]:
+        if self.number in memo.found:
+            return set()
+        column = segment.lookup(self.field)
+        # Where the two differ, what is certain lies within what is possible, in some page.
+        return set().union(
+            *(
+                column.missing_for(key_range)
+                for key_range in self.ranges.possible
+                if not (self.is_exact and column.all_within(key_range))
+            )
+        )
+
+    def rows(self, segment: OpenedSegment, memo: SegmentMemo) -> Matches:
+        found = memo.found.get(self.number)
+        if found is not None:
+            return found
+        if self.holds_all(segment):
+            possible = segment.everything
+        else:
+            possible = bitmap(*self._pieces(segment, self._positions(segment, memo)))
+        if self.is_exact:
+            return Matches.exactly(possible)
+        column, certain = segment.lookup(self.field), self.ranges.certain
+        if holds_all(column, certain):
+            return Matches.exactly(segment.everything)
+        places = find_positions(column, certain)
+        return Matches(bitmap(*self._pieces(segment, places)), possible)
+
+    def count_entries(self, segment: OpenedSegment, memo: SegmentMemo) -> int:
+        """How many entries of its column :meth:`rows` takes."""
+        if self.holds_all(segment):
+            return 0
+        return sum(last - first for first, last in self._positions(segment, memo))
+
+    def entries(self, segment: OpenedSegment, memo: SegmentMemo) -> list[Ordinals] | None:
+        """The rows of a comparison that keys decide, as they lie in pages; None where all are.
+
+        Raises:
+            DoesNotOpen: as :meth:`rows`.
+        """
+        if self.holds_all(segment):
+            return None
+        pieces = self._pieces(segment, self._positions(segment, memo))
+        return [some for some in pieces if len(some)]
+
+    def missing_to_count(self, segment: PagedSegment) -> set[int]:
+        column = segment.lookup(self.field)
+        return set().union(*map(column.missing_to_count, self.ranges.certain))
+
+    def count(self, segment: OpenedSegment, memo: SegmentMemo) -> int | None:
+        if not self.is_exact:
+            return None
+        return sum(last - first for first, last in self._positions(segment, memo))
+
+    def read(self, segment: PagedSegment, limits: ReadingLimits = STANDARD) -> Reading[Matches]:
+        ranges = self.ranges
+        every = [ranges.possible] if self.is_exact else [ranges.certain, ranges.possible]
+        found = yield from _read_between(segment, self.field, every, limits)
+        return Matches(found[0], found[-1])
+
+    def filter(
+        self, segment: PagedSegment, limits: ReadingLimits = STANDARD
+    ) -> Reading[ColumnFilter]:
+        """What tells of any rows whether they match, by the column by row, which is here.
+
+        Raises:
+            DoesNotOpen: a page does not open.
+        """
+        (found,) = yield from filter_column(segment, self.field, [self.ranges.possible], limits)
+        return found
+
+    def _positions(self, segment: OpenedSegment, memo: SegmentMemo) -> list[tuple[int, int]]:
+        found = memo.positions.get(self.number)
+        if found is None:
+            found = find_positions(segment.lookup(self.field), self.ranges.possible)
+            memo.positions[self.number] = found
+        return found
+
+    def _pieces(self, segment: OpenedSegment, places: Sequence[tuple[int, int]]) -> chain[Ordinals]:
+        column = segment.lookup(self.field)
+        return chain.from_iterable(column.pieces(*place) for place in places)
+
+
+@dataclass(frozen=True, eq=False)
+class AbsentLeaf(LeafOperator):
+    """The field has no value."""
+
+    in_windows: ClassVar[bool] = True
+
+    def cost(self, segment: PagedSegment) -> Cost:
+        if not segment.has_column(self.field):
+            return Cost(0, 0)
+        directory = segment.directories[self.field]
+        return Cost(directory.leading, directory.absent)
+
+    def missing(self, segment: PagedSegment, memo: SegmentMemo) -> set[int]:
+        known = self.number in memo.found
+        return set() if known else segment.lookup(self.field).missing_absent()
+
+    def rows(self, segment: OpenedSegment, memo: SegmentMemo) -> Matches:
+        found = memo.found.get(self.number)
+        return found or Matches.exactly(bitmap(segment.lookup(self.field).absent_rows()))
+
+    def count(self, segment: OpenedSegment, memo: SegmentMemo) -> int | None:
+        return segment.count - segment.lookup(self.field).present
+
+    def read(self, segment: PagedSegment, limits: ReadingLimits = STANDARD) -> Reading[Matches]:
+        directory = segment.directories[self.field]
+        rows = _no_rows(segment)
+
+        def take(window: Window) -> None:
+            for page, block in window:
+                if page < directory.leading:
+                    rows[block.ordinals.astype(np.intp)] = True
+
+        pages = fill_up(segment, self.field, range(directory.leading))
+        yield from read_pages(segment, self.field, pages, take, limits)
+        return Matches.exactly(of_mask(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class TestLeaf(LeafOperator):
+    """A comparison that no order of keys decides: each distinct key of the column is tested."""
+
+    __test__ = False  # not one of pytest's
+
+    @property
+    def test(self) -> TestLeaf:
+        return self
+
+    @abstractmethod
+    def passing(
+        self, keys: Keys, texts: Callable[[], ColumnTexts], go_on: GoOn
+    ) -> tuple[Mask, Mask]:
+        """Which of some keys certainly pass, and which possibly do.
+
+        Args:
+            texts: of the keys, made where they are needed.
+        """
+
+    def scan(self, segment: OpenedSegment, memo: SegmentMemo, go_on: GoOn = go_on_always) -> Scan:
+        """The keys of a segment that pass, found once.
+
+        Args:
+            segment: its directory of the field must be here, and the whole column where
+                :func:`needs_whole` says so.
+
+        Raises:
+            DoesNotOpen: the column does not open.
+        """
+        found = memo.scans.get(self.number)
+        if found is None:
+            keys = distinct_keys(segment, self.field)
+            found = Scan(*self.passing(keys.keys, lambda: keys.texts, go_on))
+            memo.scans[self.number] = found
+        return found
+
+    def missing(self, segment: PagedSegment, memo: SegmentMemo) -> set[int]:
+        if self.number in memo.found:
+            return set()
+        if self.number not in memo.scans and needs_whole(segment, self.field):
+            pages = segment.missing_columns([self.field])
+            if pages:
+                return pages
+        found = self.scan(segment, memo)
+        return self._keys(segment).missing(found.possible)
+
+    def rows(self, segment: OpenedSegment, memo: SegmentMemo) -> Matches:
+        found = memo.found.get(self.number)
+        if found is None:
+            scan, keys = self.scan(segment, memo), self._keys(segment)
+            certain = keys.rows_of(scan.certain)
+            possible = certain if scan.is_exact else keys.rows_of(scan.possible)
+            found = memo.found[self.number] = Matches(certain, possible)
+        return found
+
+    def missing_to_count(self, segment: PagedSegment) -> set[int]:
+        whole = needs_whole(segment, self.field)
+        return segment.missing_columns([self.field]) if whole else set()
+
+    def count(self, segment: OpenedSegment, memo: SegmentMemo) -> int | None:
+        found = memo.found.get(self.number)
+        if found is not None:
+            return len(found.certain) if found.exact else None
+        scan = self.scan(segment, memo)
+        return self._keys(segment).count_of(scan.certain) if scan.is_exact else None
+
+    def _keys(self, segment: OpenedSegment) -> ListedKeys | WholeKeys:
+        return distinct_keys(segment, self.field)
+
+
+@dataclass(frozen=True, eq=False)
+class MembersLeaf(TestLeaf):
+    """The field's value is one of those that a field of another schema has: ``keys``, sorted."""
+
+    keys: Keys
+
+    def excludes(self, zones: Mapping[str, Zone]) -> bool:
+        zone = zones.get(self.field)
+        return zone is not None and not zone.meets(span_of(self.keys))
+
+    def passing(
+        self, keys: Keys, texts: Callable[[], ColumnTexts], go_on: GoOn
+    ) -> tuple[Mask, Mask]:
+        held = held_in(keys, self.keys)
+        return held, held
+
+
+@dataclass(frozen=True, eq=False)
+class TextLeaf(TestLeaf):
+    """A test of texts, which long strings leave open that are not ``known``: records that were
+    opened tell them."""
+
+    of_text: TextTest
+    known: Texts
+
+    def passing(
+        self, keys: Keys, texts: Callable[[], ColumnTexts], go_on: GoOn
+    ) -> tuple[Mask, Mask]:
+        certain, possible = texts().test(self.of_text, go_on)
+        for at in np.flatnonzero(possible & ~certain).tolist():
+            text = self.known.get(self.field, bytes(keys[at]))
+            if text is not None:
+                certain[at] = possible[at] = self.of_text.fits(text)
+        return certain, possible
+
+    def missing_to_want(self, segment: OpenedSegment, memo: SegmentMemo) -> set[int]:
+        """The pages that :meth:`want` lacks. A test that was made before needs none, so that they
+        may never have come, or have gone since."""
+        if not isinstance(segment, PagedSegment) or is_whole(segment, self.field):
+            return set()
+        return self._keys(segment).missing(self.scan(segment, memo).undecided)
+
+    def want(
+        self,
+        segment: OpenedSegment,
+        memo: SegmentMemo,
+        rows: BitMap,
+        position: Callable[[int], int],
+    ) -> None:
+        """Want the texts of the keys that possibly pass and that some of ``rows`` have.
+
+        Args:
+            position: the position of a row.
+
+        Raises:
+            InvalidQuery: as :meth:`Texts.want`.
+        """
+        undecided = self.scan(segment, memo).undecided
+        if not undecided.any():
+            return
+        own = self._keys(segment)
+        keys = own.keys
+        for at, row in own.holders(undecided, rows):
+            self.known.want(self.field, bytes(keys[at]), position(row))
+
+
+@dataclass(frozen=True, eq=False)
+class WordsLeaf(LeafOperator):
+    """A test of words by the index of a field's words, in ``column``. Rows whose words the column
+    does not list are possible, and so are those that have all words of a phrase: the records say
+    more; or the field's own column does, by ``text``.
+
+    ``words`` are the keys of each word; a row that has them all passes if ``is_enough``.
+    """
+
+    column: str
+    words: tuple[KeyRange, ...]
+    is_enough: bool
+    of_text: TextTest
+    text: TextLeaf | None = None
+
+    @classmethod
+    def of(cls, number: int, test: TextTest, spec: FieldSpec, tails: SchemaKey) -> WordsLeaf:
+        """
+        Args:
+            spec: the field, whose words are indexed.
+            tails: as for :meth:`.condition.Condition.of`.
+        """
+        own = words_spec(spec)
+        tail = tails.field(own).tail
+        keys = [values.word_key(word, tail) for word in dict.fromkeys(test.texts)]
+        words, is_enough = tuple(map(alike, keys)), test.how == "has_words"
+        return cls(number, test.field, len(test.texts), own.name, words, is_enough, test)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,) if self.text is None else (self.column, self.field)
+
+    @property
+    def test(self) -> TestLeaf | None:
+        return self.text
+
+    def cost(self, segment: PagedSegment) -> Cost:
+        if not segment.has_column(self.column):
+            return Cost(0, 0)
+        directory = segment.directories[self.column]
+        every = set().union(*(directory.pages(one) for one in (*self.words, UNDECIDED)))
+        # Entries are packed, and count for little.
+        return Cost(len(every), 0)
+
+    def missing(self, segment: PagedSegment, memo: SegmentMemo) -> set[int]:
+        pages = set() if self.text is None else self.text.missing(segment, memo)
+        if not segment.has_column(self.column):
+            return pages
+        column = segment.lookup(self.column)
+        return pages.union(*(column.missing_for(one) for one in (*self.words, UNDECIDED)))
+
+    def rows(self, segment: OpenedSegment, memo: SegmentMemo) -> Matches:
+        having = self._having(segment)
+        if self.text is None:
+            return having
+        passing = self.text.rows(segment, memo)
+        return Matches(
+            having.certain | (having.possible & passing.certain),
+            having.certain | (having.possible & passing.possible),
+        )
+
+    def _having(self, segment: OpenedSegment) -> Matches:
+        if not segment.has_column(self.column):
+            return Matches(BitMap(), segment.everything)
+        having: BitMap = BitMap.intersection(*(self._find(segment, one) for one in self.words))
+        possible = having | self._find(segment, UNDECIDED)
+        return Matches(having if self.is_enough else BitMap(), possible)
+
+    def _find(self, segment: OpenedSegment, keys: KeyRange) -> BitMap:
+        column = segment.lookup(self.column)
+        if not column.present:
+            return BitMap()
+        first, last = column.at_all(list(keys))
+        return bitmap(*column.pieces(first, last)) if first < last else BitMap()
+
+
+# --- tests of one field together ----------------------------------------------------------------
+
+
+def missing_to_want(
+    tests: Sequence[TextLeaf], memo: SegmentMemo, segment: OpenedSegment
+) -> set[int]:
+    """:meth:`TextLeaf.missing_to_want` of some tests."""
+    return set().union(*(test.missing_to_want(segment, memo) for test in tests))
+
+
+def read_tests(
+    segment: PagedSegment,
+    tests: Sequence[TestLeaf],
+    go_on: GoOn = go_on_always,
+    limits: ReadingLimits = STANDARD,
+) -> Reading[list[Matches]]:
+    """The rows that pass some tests, all of one field, from the whole column.
+
+    Raises:
+        DoesNotOpen: as :func:`read_column`, or a key holds no text.
+    """
+    name = tests[0].field
+    masks = [(_no_rows(segment), _no_rows(segment)) for _ in tests]
+
+    def take(window: Window) -> None:
+        entries = WindowEntries(segment, name, window)
+        texts = cache(lambda: ColumnTexts(entries.keys))
+        for test, (certain, possible) in zip(tests, masks, strict=True):
+            sure, maybe = test.passing(entries.keys, texts, go_on)
+            certain[entries.rows_of(sure)] = True
+            possible[entries.rows_of(maybe)] = True
+        go_on()
+
+    yield from read_column(segment, name, take, limits)
+    return [Matches(of_mask(certain), of_mask(possible)) for certain, possible in masks]
+
+
+def read_undecided(
+    segment: PagedSegment,
+    tests: Sequence[TextLeaf],
+    rows: BitMap,
+    position: Callable[[int], int],
+    limits: ReadingLimits = STANDARD,
+) -> Reading[None]:
+    """As :meth:`TextLeaf.want` of some tests, all of one field, from the whole column.
+
+    Raises:
+        DoesNotOpen: as :func:`read_column`.
+        InvalidQuery: as :meth:`Texts.want`.
+    """
+    name = tests[0].field
+    wanted = mask_of(rows, segment.covered)
+
+    def take(window: Window) -> None:
+        entries = WindowEntries(segment, name, window)
+        texts = cache(lambda: ColumnTexts(entries.keys))
+        undecided = np.zeros(len(entries.keys), np.bool_)
+        for test in tests:
+            sure, maybe = test.passing(entries.keys, texts, go_on_always)
+            undecided |= maybe & ~sure
+        for at in np.flatnonzero(undecided).tolist():
+            own = entries.rows(at)
+            held = own[wanted[own]]
+            if len(held):
+                tests[0].known.want(name, bytes(entries.keys[at]), position(int(held[0])))
+
+    yield from read_column(segment, name, take, limits)
+
+
+# --- what windows leave -------------------------------------------------------------------------
+
+
+def _read_between(
+    segment: PagedSegment, field: str, every: Sequence[Sequence[KeyRange]], limits: ReadingLimits
+) -> Reading[list[BitMap]]:
+    """The rows of some key ranges, and of some others; pages are read once for all of these."""
+    if field in segment.columns:
+        filters = yield from filter_column(segment, field, every, limits)
+        return [one.all_rows() for one in filters]
+    directory = segment.directories[field]
+    masks = [_no_rows(segment) for _ in every]
+    wanted: dict[int, list[tuple[Mask, KeyRange]]] = {}
+    for mask, ranges in zip(masks, every, strict=True):
+        for key_range in ranges:
+            for page in directory.pages(key_range):
+                wanted.setdefault(page, []).append((mask, key_range))
+
+    def take(window: Window) -> None:
+        for page, block in window:
+            for mask, key_range in wanted.get(page, ()):
+                # As in ``by_row``: by other numbers, numpy takes twice as long.
+                mask[entries_between(block, key_range).astype(np.intp)] = True
+
+    yield from read_pages(segment, field, fill_up(segment, field, wanted), take, limits)
+    return [of_mask(mask) for mask in masks]
+
+
+def _no_rows(segment: PagedSegment) -> Mask:
+    return np.zeros(segment.covered, np.bool_)
