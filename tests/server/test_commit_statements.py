@@ -210,7 +210,7 @@ def test_on_postgresql_it_is_as_few_and_looks_for_ids_in_the_table_first(
     # Rows move to objects: whoever looks in the table last may find them in neither.
     in_table, in_objects = statements[3], statements[4]
     assert "FROM record_row" in in_table
-    assert in_objects.startswith("SELECT EXISTS(")
+    assert in_objects.startswith("SELECT o.roster_number"), in_objects
     # That of its client is looked for beside.
     assert len(with_request) == len(statements) + 2
 

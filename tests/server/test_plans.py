@@ -37,11 +37,12 @@ django.setup()
 from django.db import connection
 from encrypted_records.server.commits import facts
 
-for compiled in (facts._are_between(), facts._questions._compile()[1]):
-    marks = ", ".join(["NULL"] * compiled.sql.count("$"))
+for statement in (facts.row_between, facts.commit_facts):
+    sql, order = statement.written.sql, statement.written.order
+    marks = ", ".join(["NULL"] * len(order))
     with connection.cursor() as cursor:
         cursor.execute("SET plan_cache_mode = force_generic_plan")
-        cursor.execute(f"PREPARE asked AS {compiled.sql}")
+        cursor.execute(f"PREPARE asked AS {sql}")
         cursor.execute(f"EXPLAIN EXECUTE asked({marks})")
         print("\\n".join(line for line, in cursor.fetchall()))
         cursor.execute("DEALLOCATE asked")

@@ -76,11 +76,10 @@ import os
 import django
 django.setup()
 from django.db import OperationalError, connection, transaction
-from encrypted_records.server.accounts.models import Login
-from encrypted_records.server.db.compiled_queries import Prepared
 from encrypted_records.server.db.fields import as_stored
+from encrypted_records.server.db.statements import Statement
 
-prepared = Prepared(lambda: Login.objects.values_list("id", "digest"), f"{Login._meta.db_table}.id")
+asked = Statement("SELECT id, digest FROM accounts_login WHERE id = :id")
 
 
 def kept():
@@ -91,7 +90,7 @@ def kept():
 
 def ask(times):
     for _ in range(times):
-        assert not prepared.rows(as_stored("2Ja5FEkGdV5Cj3ck3Uipy2"))
+        assert not asked.rows(id=as_stored("2Ja5FEkGdV5Cj3ck3Uipy2"))
 """
 #: Each connection goes to a server process that is not the one it names, as behind a pool.
 _BEHIND_A_POOL = """

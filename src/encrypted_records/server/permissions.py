@@ -3,7 +3,8 @@
 Whatever belongs to an organization is reached through a membership; what is not reached does not
 exist, so a stranger's and a missing resource get the same answer. Members of an organization
 without a roster reach all of it. Where there is one, owners do, and everybody else reaches the
-datasets and schemas that it shares with them, and stores into those that it lets them write.
+datasets and schemas that it shares with them, and stores into those that it lets them write. A view
+of the database says so (:data:`.sql.REACH`), and every statement asks it.
 
 A user whose request came with an API token that is limited to some datasets reaches no others.
 """
@@ -13,66 +14,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from django.db import connection
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from encrypted_records.errors import Malformed, NotAllowed, NotFound
 from encrypted_records.model import ids
+from encrypted_records.server import sql
 from encrypted_records.server.accounts.models import User, of_address
-from encrypted_records.server.datasets import rows
-from encrypted_records.server.datasets.models import Dataset, Schema
-from encrypted_records.server.db.compiled_queries import Prepared
+from encrypted_records.server.datasets.models import Dataset, Reach, Schema
 from encrypted_records.server.db.fields import as_stored
+from encrypted_records.server.db.statements import Columns, Statement
 from encrypted_records.server.organizations.models import (
     Invitation,
     Membership,
     Organization,
 )
-from encrypted_records.server.organizations.roster_tables import Shared
 
 M = TypeVar("M", bound=Model)
 
-DATASET = ["id", "organization_id"]
-#: What a search needs. The rest is read when it is asked for: a definition may be long.
-DATA = ["id", "dataset_id", "definition_digest", "version", "key_id", "live_rows"]
-MEMBERS = "dataset__organization__memberships"
-
-
-def shared(**more: object) -> Q:
-    """Of schemas joined with a membership: whether the member reaches all, or this one."""
-    member = OuterRef(f"{MEMBERS}__user_id")
-    with_member = grants(OuterRef("pk"), OuterRef("dataset_id"), member).filter(**more)
-    return Q(**{f"{MEMBERS}__all_data": True}) | Q(Exists(with_member))
-
-
-def grants(schema: Any, dataset: Any, member: Any) -> QuerySet[Shared]:
-    """What of a schema is shared with a member: its dataset, or the schema alone."""
-    return Shared.objects.filter(Q(schema=None) | Q(schema=schema), member=member, dataset=dataset)
-
-
-_reached = Prepared(
-    lambda: Schema.objects.filter(shared(), **{f"{MEMBERS}__user__isnull": False}).values_list(
-        *DATA, *(f"dataset__{name}" for name in DATASET)
+#: Schemas with their datasets as a search needs them. The rest is read when it is asked for: a
+#: definition may be long.
+_DATA = {
+    "s": Columns(
+        Schema, ["id", "dataset_id", "definition_digest", "version", "key_id", "live_rows"]
     ),
-    "datasets_schema.id",
-    "organizations_membership.user_id",
-)
-_reached_whole = Prepared(
-    lambda: Schema.objects.filter(shared(), **{f"{MEMBERS}__user__isnull": False}).values_list(
-        *rows.COLUMNS
-    ),
-    "datasets_schema.id",
-    "organizations_membership.user_id",
-)
-#: Of a schema and a user who may store into it, where the organization has a roster.
-written = Prepared(
-    lambda: Schema.objects.filter(
-        shared(writes=True), **{f"{MEMBERS}__user__isnull": False}
-    ).values_list("id"),
-    "datasets_schema.id",
-    "organizations_membership.user_id",
-)
+    "d": Columns(Dataset, ["id", "organization_id"]),
+}
+#: And with their organizations, as a commit needs them, without the definition as it is shown.
+WHOLE = {
+    "s": Columns(Schema, [one.attname for one in Schema._meta.fields if one.name != "definition"]),
+    "d": Columns(Dataset),
+    "o": Columns(Organization),
+}
+_reached = Statement(sql.REACHED, _DATA)
+_reached_whole = Statement(sql.REACHED_WHOLE, WHOLE)
+
+
+def _reach_of(user: User) -> QuerySet[Reach]:
+    return Reach.objects.filter(member=user.pk)
+
+
+def schema_of(row: Sequence[Any]) -> Schema:
+    """The schema of a row that begins with a schema, its dataset, and perhaps its organization."""
+    schema: Schema = row[0]
+    schema.dataset = row[1]
+    if len(row) > 2:
+        schema.dataset.organization = row[2]
+    return schema
 
 
 def organizations(user: User) -> QuerySet[Organization]:
@@ -137,13 +125,7 @@ def organization_of_roster(user: User, organization_id: str) -> Organization:
 
 def datasets(user: User) -> QuerySet[Dataset]:
     """Also those of which a single schema is reached."""
-    shared = Shared.objects.filter(
-        member=OuterRef("organization__memberships__user_id"), dataset=OuterRef("pk")
-    )
-    reached = Dataset.objects.filter(
-        Q(organization__memberships__all_data=True) | Q(Exists(shared)),
-        organization__memberships__user=user,
-    )
+    reached = Dataset.objects.filter(pk__in=_reach_of(user).values("dataset"))
     named = token_limit(user)
     if named is not None:
         reached = reached.filter(pk__in=named.values("pk"))
@@ -152,11 +134,19 @@ def datasets(user: User) -> QuerySet[Dataset]:
 
 def schemas(user: User) -> QuerySet[Schema]:
     """With their datasets, since a schema names its organization through it."""
-    reached = Schema.objects.filter(shared(), **{f"{MEMBERS}__user": user})
+    # By their datasets first: databases find these by an index.
+    reached = Schema.objects.filter(
+        Exists(_reach_of(user).filter(_of_schema(OuterRef("pk"), OuterRef("dataset_id")))),
+        dataset__in=_reach_of(user).values("dataset"),
+    )
     named = token_limit(user)
     if named is not None:
         reached = reached.filter(dataset__in=named.values("pk"))
     return reached.select_related("dataset").order_by("pk")
+
+
+def _of_schema(schema: Any, dataset: Any) -> Q:
+    return Q(dataset=dataset) & (Q(schema=None) | Q(schema=schema))
 
 
 def data_of(user: User, schema_id: str) -> Schema:
@@ -165,33 +155,30 @@ def data_of(user: User, schema_id: str) -> Schema:
     Raises:
         NotFound: the user reaches no such thing.
     """
-    for row in _reached.rows(as_stored(schema_id), as_stored(user.pk)):
-        schema = as_data(row)
-        if _is_within_limit(user, schema):
-            return schema
-    raise _unreachable()
+    row = _reached.row(schema=as_stored(schema_id), member=as_stored(user.pk))
+    return _within_limit(user, row)
 
 
-def as_data(row: Sequence[Any]) -> Schema:
-    end = len(DATA) + len(DATASET)
-    schema = Schema.from_db(connection.alias, DATA, row[: len(DATA)])
-    schema.dataset = Dataset.from_db(connection.alias, DATASET, row[len(DATA) : end])
-    return schema
+def to_store_into(user: User, schema_id: str) -> tuple[Schema, bool]:
+    """The same for anyone who would store something, with its organization; and whether the user
+    may, which is for :func:`require_written`.
+
+    Raises:
+        NotFound: the user reaches no such thing.
+    """
+    row = _reached_whole.row(schema=as_stored(schema_id), member=as_stored(user.pk))
+    return _within_limit(user, row and row[:3]), bool(row and row[3])
 
 
-def to_store_into(user: User, schema_id: str) -> Schema | None:
-    """The same for anyone who would store something, with its organization; None where the user
-    reaches no such thing. Whether the user may is for :func:`require_writer`."""
-    for row in _reached_whole.rows(as_stored(schema_id), as_stored(user.pk)):
-        schema = rows.schema_of(row)
-        if _is_within_limit(user, schema):
-            return schema
-    return None
-
-
-def _is_within_limit(user: User, schema: Schema) -> bool:
+def _within_limit(user: User, row: Sequence[Any] | None) -> Schema:
+    """The schema of a row, unless the user's token is limited to other datasets."""
+    if row is None:
+        raise _unreachable()
+    schema = schema_of(row)
     named = token_limit(user)
-    return named is None or named.filter(pk=schema.dataset_id).exists()
+    if named is not None and not named.filter(pk=schema.dataset_id).exists():
+        raise _unreachable()
+    return schema
 
 
 def find(reachable: QuerySet[M], identifier: str, *, by: str = "pk") -> M:
@@ -260,23 +247,23 @@ def require_owner(user: User, organization: Organization) -> None:
 
 
 def require_writer(user: User, schema: Schema) -> None:
-    """For somebody who reaches a schema, to store into it. Where there is no roster, all may.
+    """For somebody who reaches a schema, to store into it.
 
     Raises:
         NotAllowed: ``not_writer``; the user may read the schema at most.
         NotFound: it was deleted meanwhile, and nobody may write what is not there.
     """
-    if schema.dataset.organization.has_roster:
-        require_written(schema, bool(written.rows(as_stored(schema.pk), as_stored(user.pk))))
+    here = _reach_of(user).filter(_of_schema(schema.pk, schema.dataset_id), writes=True)
+    require_written(schema, here.exists())
 
 
 def require_written(schema: Schema, is_written: bool) -> None:
-    """As :func:`require_writer`, of one for whom :data:`written` was asked.
+    """As :func:`require_writer`, of a user of whom the view of rights says whether it writes.
 
     Raises:
         NotAllowed, NotFound: as :func:`require_writer`.
     """
-    if not is_written and schema.dataset.organization.has_roster:
+    if not is_written:
         if not Schema.objects.filter(pk=schema.pk).exists():
             raise NotFound("there is no such schema, or none that you can reach")
         raise _not_writer()
@@ -288,8 +275,7 @@ def require_writer_of_all(user: User, dataset: Dataset) -> None:
     Raises:
         NotAllowed: ``not_writer``.
     """
-    here = Shared.objects.filter(member=user.pk, dataset=dataset.pk, schema=None, writes=True)
-    if not (_reaches_all(user, dataset.organization) or here.exists()):
+    if not _reach_of(user).filter(dataset=dataset.pk, schema=None, writes=True).exists():
         raise _not_writer()
 
 
@@ -299,12 +285,9 @@ def require_owner_where_signed(user: User, organization: Organization) -> None:
     Raises:
         NotAllowed: ``owners_only``.
     """
-    if organization.has_roster and not _reaches_all(user, organization):
+    members = Membership.objects.filter(user=user, organization=organization, all_data=True)
+    if organization.has_roster and not members.exists():
         raise _owners_only()
-
-
-def _reaches_all(user: User, organization: Organization) -> bool:
-    return Membership.objects.filter(user=user, organization=organization, all_data=True).exists()
 
 
 def _not_writer() -> NotAllowed:

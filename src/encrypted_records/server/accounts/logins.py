@@ -12,18 +12,18 @@ key that signs tokens.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from encrypted_records.errors import NotAuthenticated
+from encrypted_records.server import sql
 from encrypted_records.server.accounts.digests import digest
 from encrypted_records.server.accounts.models import Login, User
-from encrypted_records.server.db.compiled_queries import Prepared
 from encrypted_records.server.db.fields import as_stored, new_id
+from encrypted_records.server.db.statements import Columns, Statement
 
 
 def begin(
@@ -60,29 +60,10 @@ def begin(
 
 #: What no request is judged by is read when it is needed.
 _LATER = {"last_login", "date_joined", "created", "refresh", "refresh_before", "refreshed"}
-#: Columns of a login, and of its user, in the order in which :func:`login_of` takes them.
-USER_COLUMNS = [one.attname for one in User._meta.concrete_fields if one.name not in _LATER]
-COLUMNS = [one.attname for one in Login._meta.concrete_fields if one.name not in _LATER]
-
-
-def login_of(row: Sequence[Any], shown: bytes) -> Login | None:
-    """The login that a row of :data:`by_id` is, with its user, while both may be used.
-
-    Args:
-        shown: the digest of the secret that came with the login's id.
-    """
-    login = Login.from_db(connection.alias, COLUMNS, row[: len(COLUMNS)])
-    login.user = User.from_db(connection.alias, USER_COLUMNS, row[len(COLUMNS) :])
-    known = hmac.compare_digest(bytes(login.digest), shown)
-    usable = known and login.expires > timezone.now() and login.user.is_active
-    return login if usable else None
-
-
-by_id = Prepared(
-    lambda: Login.objects.values_list(*COLUMNS, *(f"user__{name}" for name in USER_COLUMNS)),
-    "accounts_login.id",
-)
-_user_by_id = Prepared(lambda: User.objects.values_list(*USER_COLUMNS), "accounts_user.id")
+_ACCOUNT = Columns(User, [one.attname for one in User._meta.fields if one.name not in _LATER])
+_LOGIN = Columns(Login, [one.attname for one in Login._meta.fields if one.name not in _LATER])
+_by_id = Statement(sql.LOGIN, {"login": _LOGIN, "account": _ACCOUNT})
+_user_by_id = Statement(sql.ACCOUNT, {"account": _ACCOUNT})
 
 
 def find(login_id: object, shown: bytes) -> Login | None:
@@ -93,16 +74,19 @@ def find(login_id: object, shown: bytes) -> Login | None:
     """
     if login_id is None or not shown:
         return None
-    rows = by_id.rows(as_stored(str(login_id)))
-    return login_of(rows[0], shown) if rows else None
+    row: list[Any] | None = _by_id.row(login=as_stored(str(login_id)))
+    if row is None:
+        return None
+    login: Login = row[0]
+    login.user = row[1]
+    known = hmac.compare_digest(bytes(login.digest), shown)
+    usable = known and login.expires > timezone.now() and login.user.is_active
+    return login if usable else None
 
 
 def active_user(user_id: str) -> User | None:
-    for row in _user_by_id.rows(as_stored(user_id)):
-        user = User.from_db(connection.alias, USER_COLUMNS, row)
-        if user.is_active:
-            return user
-    return None
+    row: list[Any] | None = _user_by_id.row(account=as_stored(user_id))
+    return row[0] if row is not None and row[0].is_active else None
 
 
 def change_secret(login: Login, secret: str) -> None:

@@ -11,12 +11,12 @@ from rest_framework import serializers
 
 from encrypted_records.model import ids
 from encrypted_records.model.normalization import normalized
+from encrypted_records.server import sql
 from encrypted_records.server.accounts.credentials import MAX_ADDRESS
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.db.compiled_queries import Prepared
+from encrypted_records.server.db.statements import Statement
 from encrypted_records.server.http.members import KnownMembers
 from encrypted_records.server.http.texts import TextField
-from encrypted_records.server.organizations.models import Membership
 
 
 class PasswordField(TextField):
@@ -85,10 +85,7 @@ class EmailSerializer(KnownMembers):
     email = serializers.EmailField(max_length=MAX_ADDRESS)
 
 
-_organizations_of = Prepared(
-    lambda: Membership.objects.order_by("organization_id").values_list("organization_id"),
-    "organizations_membership.user_id",
-)
+_organizations_of = Statement(sql.ORGANIZATIONS)
 
 
 class UserSerializer(serializers.ModelSerializer[User]):
@@ -102,18 +99,19 @@ class UserSerializer(serializers.ModelSerializer[User]):
 
     def to_representation(self, instance: User) -> dict[str, Any]:
         """Without the fields above, which describe it: proxies ask this for each caller."""
-        reached = _organizations_of.rows(ids.from_text(instance.pk))
+        rows = _organizations_of.rows(account=ids.from_text(instance.pk))
+        reached = [ids.to_text(bytes(organization)) for (organization,) in rows]
         token = instance.acting
         if token is not None and token.limited:
             within = set(token.datasets.values_list("organization_id", flat=True))
-            reached = [row for row in reached if row[0] in within]
+            reached = [one for one in reached if one in within]
         return {
             "id": instance.pk,
             "url": instance.url,
             "email": instance.email,
             "first_name": instance.first_name,
             "last_name": instance.last_name,
-            "organizations": [ids.reference("organizations", one) for (one,) in reached],
+            "organizations": [ids.reference("organizations", one) for one in reached],
             "date_joined": instance.date_joined,
         }
 

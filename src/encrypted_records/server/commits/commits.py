@@ -29,7 +29,7 @@ from encrypted_records.model.records import (
     CommitUpload,
     Receipt,
 )
-from encrypted_records.server import permissions
+from encrypted_records.server import permissions, sql
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.commits import (
     checks,
@@ -46,11 +46,9 @@ from encrypted_records.server.commits.checks import Checked
 from encrypted_records.server.commits.facts import Facts
 from encrypted_records.server.commits.schema_state import key_state
 from encrypted_records.server.commits.standing import Standing, place_at_the_end
-from encrypted_records.server.datasets import rows
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.db.compiled_changes import insert, update
-from encrypted_records.server.db.compiled_queries import Prepared
 from encrypted_records.server.db.fields import as_stored
+from encrypted_records.server.db.statements import Statement, insert, update
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.records import store
@@ -63,9 +61,7 @@ from encrypted_records.server.records.models import (
 )
 
 #: The schema of an id, its row locked.
-_locked = Prepared(
-    lambda: Schema.objects.values_list(*rows.COLUMNS), "datasets_schema.id", locks="datasets_schema"
-)
+_locked = Statement(sql.LOCKED, permissions.WHOLE, locks="s")
 
 
 @dataclass(frozen=True)
@@ -134,15 +130,10 @@ def _reach(user: User, commits: Sequence[Checked]) -> list[tuple[Schema, Checked
     schema_ids = [ids.to_text(commit.body.schema) for commit in commits]
     if len(set(schema_ids)) != len(schema_ids):
         raise BadInput("two commits of one request are for one schema", code="invalid_commit")
-    reached = []
-    for schema_id, commit in zip(schema_ids, commits, strict=True):
-        schema = permissions.to_store_into(user, schema_id)
-        if schema is None:
-            raise NotFound("there is no such schema, or none that you can reach")
-        reached.append((schema, commit))
-    for schema, _ in reached:
-        permissions.require_writer(user, schema)
-    return reached
+    found = [permissions.to_store_into(user, schema_id) for schema_id in schema_ids]
+    for schema, is_written in found:
+        permissions.require_written(schema, is_written)
+    return [(schema, commit) for (schema, _), commit in zip(found, commits, strict=True)]
 
 
 def _as_sent(_: Schema, commit: Checked) -> Checked:
@@ -161,8 +152,8 @@ def _apply_all(
     with transaction.atomic():
         locked: dict[str, Schema] = {}
         for stored in sorted(map(as_stored, schema_ids)):
-            for row in _locked.rows(stored):
-                schema = rows.schema_of(row)
+            for row in _locked.rows(schema=stored):
+                schema = permissions.schema_of(row)
                 locked[schema.pk] = schema
         outcomes = []
         for schema_id, commit in zip(schema_ids, commits, strict=True):
@@ -219,8 +210,7 @@ def _find_receipt(schema: Schema, commit: Checked) -> Receipt | None:
     Raises:
         Conflict: ``commit_reused``; its id is there with another content.
     """
-    rows = facts.in_log.rows(as_stored(schema.pk), commit.body.id)
-    return _receipt(commit, rows[0] if rows else None)
+    return _receipt(commit, facts.in_log.row(schema=schema.uid, id=commit.body.id))
 
 
 def _receipt(commit: Checked, logged: Sequence[Any] | None) -> Receipt | None:
@@ -243,7 +233,7 @@ def _apply_one(
     receipt = _receipt(commit, found.logged)
     if receipt is not None:
         return receipt, False
-    signing.require_signed(user, commit, found.roster_head, found.signer)
+    signing.require_signed(user, commit, found.signer)
     definitions.require_current(schema, commit.body)
     known = definitions.definitions_of(schema, commit.body)
     preconditions.require_writer_knows(schema, commit, found.head)

@@ -11,8 +11,7 @@ from encrypted_records.server.commits.checks import Checked
 from encrypted_records.server.commits.facts import Facts, group_of_uid, segment_of_uid
 from encrypted_records.server.commits.standing import Place
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.db.compiled_changes import insert
-from encrypted_records.server.db.fields import as_stored
+from encrypted_records.server.db.statements import insert
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
 from encrypted_records.server.rows import identities
@@ -56,8 +55,8 @@ def _store_segments(
 ) -> dict[bytes, int]:
     segments = commit.body.segments
     # Of the first one it is known.
-    own = as_stored(schema.pk)
-    if facts.has_segment or any(segment_of_uid.rows(own, one.uid) for one in segments[1:]):
+    taken = (segment_of_uid.rows(schema=schema.uid, uid=one.uid) for one in segments[1:])
+    if facts.has_segment or any(taken):
         raise Conflict("a segment's uid is taken", code="uid_taken")
     numbers = {}
     for s in segments:
@@ -109,8 +108,8 @@ def add_groups(
             row.pk = commit.staged.groups[uid]
         RecordGroup.objects.bulk_update(rows.values(), _PUBLISHED, batch_size=100)
         return dict(commit.staged.groups)
-    own = as_stored(schema.pk)
-    if facts.has_group or any(group_of_uid.rows(own, group.uid) for group in every[1:]):
+    taken = (group_of_uid.rows(schema=schema.uid, uid=group.uid) for group in every[1:])
+    if facts.has_group or any(taken):
         raise Conflict("a group's uid is taken", code="uid_taken")
     if not commit.body.ended:
         new = [row.record_id for row in commit.new_rows() if row.version == 1]

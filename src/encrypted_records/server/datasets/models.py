@@ -16,7 +16,7 @@ from django.utils import timezone
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
-from encrypted_records.server.db.fields import ShortIdField, new_id
+from encrypted_records.server.db.fields import OptionalIdField, ShortIdField, new_id
 from encrypted_records.server.db.slugs import MAX_SLUG
 from encrypted_records.server.organizations.models import Organization
 
@@ -109,6 +109,21 @@ class Schema(models.Model):
 
     def parse(self) -> SchemaDefinition:
         return parse_kept(self.canonical)
+
+
+class Reach(models.Model):
+    """A row of the view of rights (:data:`..sql.REACH`): that a member reaches a dataset, or one
+    schema of it, and whether the member writes there."""
+
+    member = ShortIdField(primary_key=True)
+    dataset = ShortIdField()
+    #: none for the whole dataset
+    schema = OptionalIdField()
+    writes = models.BooleanField()
+
+    class Meta:
+        managed = False
+        db_table = "reach"
 
 
 class LogDefinition(models.Model):

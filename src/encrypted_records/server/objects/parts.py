@@ -15,7 +15,7 @@ from django.db import connection
 from encrypted_records.errors import ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.model.digests import DIGEST, RUN
-from encrypted_records.server.db.compiled_queries import as_driver_has_it, executed
+from encrypted_records.server.db.statements import as_driver_has_it, executed
 from encrypted_records.server.objects import block_cache, choice, layout
 from encrypted_records.server.objects.copying import Ahead, Spare
 from encrypted_records.server.objects.layout import LINE_BYTES, Entry, Line

@@ -23,8 +23,8 @@ from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import Group
 from encrypted_records.server.db import keyed
-from encrypted_records.server.db.compiled_queries import as_driver_has_it, execute
 from encrypted_records.server.db.keyed import Key, cut, lookup, pairs, select
+from encrypted_records.server.db.statements import as_driver_has_it, execute
 
 #: Also from here, where those look who ask for rows and pages.
 __all__ = ["Key", "cut", "lookup", "pairs", "select"]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence, Set
 
 from django.db import connection
 
-from encrypted_records.server.db.compiled_queries import as_driver_has_it, executed
+from encrypted_records.server.db.statements import as_driver_has_it, executed
 from encrypted_records.server.objects import parts
 from encrypted_records.server.records import store
 from encrypted_records.server.rows import contents

@@ -1,0 +1,243 @@
+"""Statements that are written as SQL, and models made of their rows.
+
+For a question as small as "the login of that id", the ORM spends thirty times longer on writing the
+SQL than the database on answering it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import count
+from types import MappingProxyType
+from typing import Any
+
+import psycopg
+from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db.models import Field, Model
+
+from encrypted_records.server.db.postgres.base import LOST, DatabaseWrapper
+
+
+class Columns:
+    """Columns of a model's table; what is not among them is read when it is asked for.
+
+    Args:
+        names: all of the model's where none are named.
+    """
+
+    def __init__(self, model: type[Model], names: Sequence[str] = ()) -> None:
+        fields = {one.attname: one for one in model._meta.concrete_fields}
+        self.model = model
+        self.names = list(names or fields)
+        self._fields = [fields[name] for name in self.names]
+
+    def sql(self, alias: str) -> str:
+        quote = connection.ops.quote_name
+        return ", ".join(f"{alias}.{quote(str(one.column))}" for one in self._fields)
+
+    @cached_property
+    def _converters(self) -> list[tuple[int, Callable[..., Any], Any]]:
+        found = []
+        for at, field in enumerate(self._fields):
+            column = field.cached_col
+            backend: list[Any] = connection.ops.get_db_converters(column)
+            found += [(at, one, column) for one in backend + column.get_db_converters(connection)]
+        return found
+
+    def make(self, row: Sequence[Any]) -> Model:
+        """The model of a row of these columns."""
+        values = list(row)
+        for at, convert, column in self._converters:
+            values[at] = convert(values[at], column, connection)
+        return self.model.from_db(connection.alias, self.names, values)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A statement as the driver has it; ``order`` of its values is None where they have names."""
+
+    sql: str
+    order: Sequence[str] | None
+    models: Sequence[Columns]
+
+
+class Statement:
+    """A question, for SQLite and PostgreSQL alike.
+
+    Args:
+        sql: ``{name}`` stands for columns of the table that the statement calls so, which come
+            before all others, ``:name`` for a value.
+        columns: by the name of their table.
+        locks: the table whose rows are locked until the transaction ends, as an update of what is
+            no key locks them. SQLite locks all there is.
+    """
+
+    def __init__(
+        self, sql: str, columns: Mapping[str, Columns] = MappingProxyType({}), *, locks: str = ""
+    ) -> None:
+        self._sql, self._columns, self._locks = sql, columns, locks
+
+    @cached_property
+    def written(self) -> _Written:
+        named = re.findall(r"\{(\w+)\}", self._sql)
+        sql = self._sql.format_map({name: self._columns[name].sql(name) for name in named})
+        models = [self._columns[name] for name in named]
+        if connection.vendor == "sqlite":
+            return _Written(sql, None, models)
+        if self._locks:
+            sql += f" FOR NO KEY UPDATE OF {self._locks}"
+        values = re.findall(r":(\w+)", sql)
+        order = list(dict.fromkeys(values))
+        return _Written(
+            re.sub(r":(\w+)", lambda found: f"${order.index(found[1]) + 1}", sql), order, models
+        )
+
+    def rows(self, **values: Any) -> list[list[Any]]:
+        """Of each row its models, and the columns behind them as the driver has them."""
+        written = self.written
+        sent = values if written.order is None else [values[name] for name in written.order]
+        with executed(written.sql, sent) as cursor:
+            return [_models(written.models, row) for row in cursor.fetchall()]
+
+    def row(self, **values: Any) -> list[Any] | None:
+        """The first row."""
+        return next(iter(self.rows(**values)), None)
+
+
+def _models(models: Sequence[Columns], row: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    at = 0
+    for columns in models:
+        found.append(columns.make(row[at : at + len(columns.names)]))
+        at += len(columns.names)
+    return [*found, *row[at:]]
+
+
+@cache
+def as_driver_has_it(sql: str) -> str:
+    """SQL of ours with the marks for values that the driver knows."""
+    if connection.vendor == "sqlite":
+        return sql.replace("%s", "?")
+    numbers = count(1)
+    return re.sub("%s", lambda _: f"${next(numbers)}", sql)
+
+
+@contextmanager
+def executed(sql: str, values: Sequence[Any] | Mapping[str, Any]) -> Iterator[Any]:
+    """A cursor that has the outcome of a statement with the driver's marks for values.
+
+    The driver is asked itself: Django looks for the marks in a statement each time, and writes the
+    values into it for PostgreSQL, which takes longer than to look a row up. PostgreSQL keeps such a
+    statement with its plan, where it can (:mod:`.postgres.base`).
+
+    Raises:
+        django.db.DatabaseError: the database refuses, or fails. ``OperationalError`` where the
+            server lost a statement that it had kept: none is kept after that.
+    """
+    own = connections[DEFAULT_DB_ALIAS]
+    # As Django does for a cursor: the server may have ended the connection since.
+    own.close_if_health_check_failed()
+    own.ensure_connection()
+    own.validate_no_broken_transaction()
+    is_raw = own.vendor == "postgresql"
+    with _errors_of_driver(own):
+        cursor = psycopg.RawCursor(own.connection) if is_raw else own.connection.cursor()
+        try:
+            cursor.execute(sql, values)
+            yield cursor
+        finally:
+            cursor.close()
+
+
+@contextmanager
+def _errors_of_driver(own: Any) -> Iterator[None]:
+    """Have what the driver raises be an error of Django's."""
+    with own.wrap_database_errors:
+        try:
+            yield
+        except LOST as error:
+            if isinstance(own, DatabaseWrapper):
+                own.stop_preparing()
+            raise psycopg.OperationalError("the server lost a statement") from error
+
+
+def execute(sql: str, values: Sequence[Any]) -> None:
+    """As :func:`executed`, of what has no outcome."""
+    with executed(sql, values):
+        pass
+
+
+def insert(row: Model) -> None:
+    """Store a new row; no signal is sent. One without a number gets it from the database, and has
+    it then."""
+    is_counted = row._meta.auto_field is not None and row.pk is None
+    sql, values = _insertion(row, is_counted)
+    if is_counted:
+        sql = as_driver_has_it(f"{sql} RETURNING {_column(row._meta.pk)}")
+        with executed(sql, values) as cursor:
+            [row.pk] = cursor.fetchone()
+    else:
+        execute(as_driver_has_it(sql), values)
+    row._state.adding, row._state.db = False, connection.alias
+
+
+def _insertion(row: Model, is_counted: bool) -> tuple[str, list[Any]]:
+    sql, fields = _inserting(type(row), is_counted)
+    return sql, [_prepare(one, one.pre_save(row, True)) for one in fields]
+
+
+@cache
+def _inserting(model: type[Model], is_counted: bool) -> tuple[str, list[Field[Any, Any]]]:
+    """A statement, and the fields of its values.
+
+    Args:
+        is_counted: whether the database gives the row its number.
+    """
+    table = connection.ops.quote_name(model._meta.db_table)
+    counted = model._meta.auto_field if is_counted else None
+    fields = [one for one in model._meta.local_concrete_fields if one is not counted]
+    columns = ", ".join(_column(one) for one in fields)
+    marks = ", ".join(["%s"] * len(fields))
+    return f"INSERT INTO {table} ({columns}) VALUES ({marks})", fields  # noqa: S608  no input
+
+
+def update(model: type[Model], where: Mapping[str, Any], **values: Any) -> None:
+    """Set fields of the rows in which others have certain values."""
+    sql, fields = _updating(model, tuple(values), tuple(where))
+    every = [*values.values(), *where.values()]
+    pairs = zip(fields, every, strict=True)
+    execute(as_driver_has_it(sql), [_prepare(one, value) for one, value in pairs])
+
+
+@cache
+def _updating(
+    model: type[Model], names: tuple[str, ...], conditions: tuple[str, ...]
+) -> tuple[str, list[Field[Any, Any]]]:
+    new, old = ([_field(model, name) for name in some] for some in (names, conditions))
+    sets = ", ".join(f"{_column(one)} = %s" for one in new)
+    wheres = " AND ".join(f"{_column(one)} = %s" for one in old)
+    table = connection.ops.quote_name(model._meta.db_table)
+    return f"UPDATE {table} SET {sets} WHERE {wheres}", [*new, *old]  # noqa: S608  no input
+
+
+#: Values of these classes go to both databases as they are, whatever columns they are for; others
+#: by what their fields make of them.
+_BARE = frozenset({int, bytes, type(None)})
+
+
+def _prepare(field: Field[Any, Any], value: Any) -> Any:
+    """A value of a field, as the driver takes it."""
+    return value if type(value) in _BARE else field.get_db_prep_save(value, connection)
+
+
+def _column(field: Field[Any, Any]) -> str:
+    return connection.ops.quote_name(str(field.column))
+
+
+def _field(model: type[Model], name: str) -> Field[Any, Any]:
+    field: Field[Any, Any] = model._meta.get_field(name)  # type: ignore[assignment]
+    return field
