@@ -31,7 +31,7 @@ from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.columns.packing import MAX_ENTRIES, Packer
 from encrypted_records.index.columns.pages import CAPACITY, FIRST_GUESS, choose_fullest
 from encrypted_records.index.segments.opened_header import PageRole
-from encrypted_records.model.definition import KeyKind
+from encrypted_records.model.field_types.base import KeyKind
 
 T = TypeVar("T")
 LOOKS = 20_000
@@ -42,11 +42,13 @@ def strings(numbers: NDArray[np.uint64]) -> Keys:
     rest = (numbers * np.uint64(0x9E3779B97F4A7C15)).tolist()
     hexes = (f"{one:016x}{more:016x}" for one, more in zip(numbers.tolist(), rest, strict=True))
     texts = (f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}" for h in hexes)
-    return np.array([text.encode() for text in texts], key_type("string"))
+    return np.array([text.encode() for text in texts], key_type(KeyKind.TEXT))
 
 
 def states(numbers: NDArray[np.uint64]) -> Keys:
-    return np.array([f"state {one:02}".encode() for one in numbers.tolist()], key_type("string"))
+    return np.array(
+        [f"state {one:02}".encode() for one in numbers.tolist()], key_type(KeyKind.TEXT)
+    )
 
 
 def page_size(keys: Keys, rows: int) -> int:
@@ -126,9 +128,9 @@ def main() -> None:
     unique = np.unique(draw.integers(0, 2**63, rows + rows // 1000, dtype=np.uint64))[:rows]
     numbers = np.unique(draw.integers(0, 10**12, rows + rows // 100, dtype=np.uint64))[:rows]
     few = np.sort(draw.integers(0, 50, rows, dtype=np.uint64))
-    show("different strings", measure("strings", "string", rows, unique, strings))
-    show("different numbers", measure("numbers", "number", rows, numbers, np.copy))
-    show("fifty values", measure("states", "string", rows, few, states))
+    show("different strings", measure("strings", KeyKind.TEXT, rows, unique, strings))
+    show("different numbers", measure("numbers", KeyKind.POINT, rows, numbers, np.copy))
+    show("fifty values", measure("states", KeyKind.TEXT, rows, few, states))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import Reading, fits_by_row, turn_round
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.queries import parse_query
 
@@ -86,7 +87,7 @@ def built(rows: int, texts: int) -> Built:
     chance = np.random.default_rng(7)
     every = np.arange(rows, dtype=np.uint32)
     builder = Builder(KEY, DEFINITION, Shell([(new_id(), 0)], every))
-    kind = key_type("string")
+    kind = key_type(KeyKind.TEXT)
     for name in DEFINITION.fields:
         own = every
         if name == "text":

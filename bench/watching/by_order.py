@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bench.watching.census import Census, Kind
 from encrypted_records.client.api import MAX_ROWS
+from encrypted_records.model.field_types.base import KeyKind
 
 
 @dataclass(frozen=True)
@@ -101,5 +102,5 @@ def _new(requests: Sequence[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
 
 def _place(kind: Kind, field: str, value: str) -> tuple[bool, int, str]:
     """How a value is sorted: absent ones first."""
-    number = kind.parsed.fields[field].kind != "string"
+    number = kind.parsed.fields[field].kind != KeyKind.TEXT
     return value != "", int(value) if number and value else 0, value

@@ -25,8 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.ingest.lengths import lengths_of
-from encrypted_records.model.definition import KeyKind, SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.field_types.base import KeyKind
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -56,14 +57,14 @@ class Kind:
     @cached_property
     def strings(self) -> tuple[str, ...]:
         """The fields whose ciphertexts have lengths that differ."""
-        return tuple(spec.name for spec in self.parsed.fields.values() if spec.kind == "string")
+        return tuple(spec.name for spec in self.parsed.fields.values() if spec.kind is KeyKind.TEXT)
 
     def is_words(self, name: str) -> bool:
         return self.parsed.fields[name].words
 
     def column(self, name: str) -> KeyKind:
         """Of the column that a question reads."""
-        return "words" if self.is_words(name) else self.parsed.fields[name].kind
+        return KeyKind.WORDS if self.is_words(name) else self.parsed.fields[name].kind
 
     def values(self, row: Row, name: str) -> tuple[str, ...]:
         """The values by which a row is found; an absent one has none."""
@@ -79,11 +80,8 @@ class Kind:
         name, value = question
         if self.is_words(name):
             return {"field": name, "op": "has_words", "value": value}
-        spec = self.parsed.fields[name]
-        if spec.format == "boolean":
-            return {"field": name, "op": "eq", "value": value == "true"}
-        number = spec.format is None and spec.kind != "string"
-        return {"field": name, "op": "eq", "value": int(value) if number else value}
+        meant = self.parsed.fields[name].field_type.of_cell(value)
+        return {"field": name, "op": "eq", "value": meant}
 
 
 def _plain_kind() -> Kind:

@@ -16,7 +16,7 @@ from bench.watching.census import PLAIN, Kind, Question, Row, length_classes
 from encrypted_records.index.columns.directory import count_pages
 from encrypted_records.index.columns.packing import MAX_ENTRIES
 from encrypted_records.index.columns.pages import entries_per_page
-from encrypted_records.model.definition import KeyKind
+from encrypted_records.model.field_types.base import KeyKind
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -38,7 +38,7 @@ class Shape:
 
     @classmethod
     def of(cls, kind: KeyKind) -> Shape:
-        planned = count_pages(kind, _ROWS * (_WORDS if kind == "words" else 1), MAX_ENTRIES)
+        planned = count_pages(kind, _ROWS * (_WORDS if kind is KeyKind.WORDS else 1), MAX_ENTRIES)
         pages = 1 << (planned.directory - 1).bit_length()
         return cls(pages, entries_per_page(kind, present=True))
 

@@ -54,7 +54,7 @@ def _chosen(data: bytes) -> tuple[str, bytes]:
 def a_data_page(data: bytes) -> None:
     """Whatever is accepted is in order."""
     name, content = _chosen(data)
-    kind = DEFINITION.fields[name].type
+    kind = DEFINITION.fields[name].kind
     width = stored_key_type(kind).itemsize
     _in_order(content, name, len(content) // (4 + width), packed=False)
 
@@ -71,7 +71,7 @@ def a_compressed_page(data: bytes) -> None:
 
 
 def _in_order(content: bytes, name: str, count: int, *, packed: bool) -> None:
-    kind = DEFINITION.fields[name].type
+    kind = DEFINITION.fields[name].kind
     block = pages.open_block(content, kind, count, present=True, packed=packed)
     assert len(block.ordinals) == count
     assert np.all(block.keys[:-1] < block.keys[1:])
@@ -81,7 +81,7 @@ def _in_order(content: bytes, name: str, count: int, *, packed: bool) -> None:
 def a_directory(data: bytes) -> None:
     """What is accepted has one encoding, and places every edge among its pages."""
     name, content = _chosen(data)
-    kind = DEFINITION.fields[name].type
+    kind = DEFINITION.fields[name].kind
     found = directory.decode(content, kind, count=COUNT, pages=32, packed=False)
     assert directory.encode(found, kind, packed=False) == content
     outline = Outline.of(found)

@@ -104,7 +104,7 @@ def _use(header: bytes, page: bytes) -> None:
 
 
 def _column_size(name: str) -> int:
-    return columns.encoded_size(DEFINITION.fields[name].type, SEGMENT.count)
+    return columns.encoded_size(DEFINITION.fields[name].kind, SEGMENT.count)
 
 
 def _sealed_column(name: str, plain: bytes) -> bytes:
@@ -123,7 +123,7 @@ def _columns() -> dict[str, bytes]:
     """The vectors' columns in the order of the page."""
     opened = known.opened()
     return {
-        name: columns.encode(opened.column(name), DEFINITION.fields[name].type) for name in NAMES
+        name: columns.encode(opened.column(name), DEFINITION.fields[name].kind) for name in NAMES
     }
 
 
@@ -140,7 +140,7 @@ def a_page(data: bytes) -> None:
 def a_column(data: bytes) -> None:
     """What is accepted is sorted, and the one encoding of what it says."""
     name, plain = _chosen(data)
-    kind = DEFINITION.fields[name].type
+    kind = DEFINITION.fields[name].kind
     found = columns.decode(plain, kind, SEGMENT.count)
     assert columns.encode(found, kind) == plain
     assert np.all(found.keys[:-1] <= found.keys[1:])

@@ -49,7 +49,7 @@ def made(count: int, seed: int) -> Data:
 
 def column(name: str, keys: NDArray[Any]) -> Column:
     every = np.arange(len(keys), dtype=np.uint32)
-    kind = DEFINITION.fields[name].type
+    kind = DEFINITION.fields[name].kind
     present = keys != b"" if name == "city" else np.ones(len(keys), np.bool_)
     unsorted = Column(np.concatenate((every[~present], every[present])), keys[present])
     return columns.join([unsorted], kind)
@@ -59,7 +59,7 @@ def built(data: Data) -> Built:
     count = len(data["id"])
     builder = Builder(KEY, DEFINITION, Shell([(new_id(), 0)], np.arange(count, dtype=np.uint32)))
     for name, keys in data.items():
-        builder.add(name, column(name, keys.astype(key_type(DEFINITION.fields[name].type))))
+        builder.add(name, column(name, keys.astype(key_type(DEFINITION.fields[name].kind))))
     return builder.finish()
 
 

@@ -215,7 +215,7 @@ class Forger:
     def directory(self, name: str, **changes: Any) -> None:
         found = self.found(name)
         fields = {one: getattr(found, one) for one in Directory.__slots__} | changes
-        kind = self.world.definition.fields[name].type
+        kind = self.world.definition.fields[name].kind
         encoded = directory.encode(Directory(**fields), kind, packed=self.packed)
         first, *rest = (
             number
@@ -228,7 +228,7 @@ class Forger:
 
     def column(self, name: str, column: Column) -> None:
         """Other entries, cut as the column was, with a directory that agrees."""
-        kind = self.world.definition.fields[name].type
+        kind = self.world.definition.fields[name].kind
         found = self.found(name)
         cuts = list(pages.cut(column, kind, packed=self.packed, most=7))
         assert [one.end for one in cuts] == found.ends.tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,19 +14,19 @@ from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import packing, pages
 from encrypted_records.index.columns.column import Column, EntryBlock, key_type
 from encrypted_records.index.columns.pages import CAPACITY, Cut
-from encrypted_records.model.definition import FieldType
+from encrypted_records.model.field_types.base import KeyKind
 from tests.reference.paged import raw_frame
 
 BOTH = pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
 
 
 @st.composite
-def columns(draw: st.DrawFn) -> tuple[FieldType, Column]:
-    kind: FieldType = draw(st.sampled_from(["string", "integer"]))
+def columns(draw: st.DrawFn) -> tuple[KeyKind, Column]:
+    kind: KeyKind = draw(st.sampled_from([KeyKind.TEXT, KeyKind.POINT]))
     texts = st.one_of(
         st.binary(max_size=64), st.builds(bytes.__add__, st.just(b"p" * 47), st.binary(max_size=17))
     )
-    key = texts if kind == "string" else st.integers(0, 2**64 - 1)
+    key = texts if kind is KeyKind.TEXT else st.integers(0, 2**64 - 1)
     few = draw(st.lists(key, min_size=1, max_size=5))
     drawn = draw(st.lists(st.one_of(st.sampled_from(few), key), max_size=30))
     keys = np.array(drawn, key_type(kind))
@@ -47,7 +47,7 @@ def columns(draw: st.DrawFn) -> tuple[FieldType, Column]:
     return kind, Column(held, keys[order])
 
 
-def opened(kind: FieldType, column: Column, cuts: list[Cut], *, packed: bool) -> list[EntryBlock]:
+def opened(kind: KeyKind, column: Column, cuts: list[Cut], *, packed: bool) -> list[EntryBlock]:
     begins = [0, *(one.end for one in cuts)]
     return [
         pages.open_block(
@@ -60,7 +60,7 @@ def opened(kind: FieldType, column: Column, cuts: list[Cut], *, packed: bool) ->
 @BOTH
 @given(columns(), st.integers(1, 7))
 def test_a_column_survives_its_pages(
-    packed: bool, drawn: tuple[FieldType, Column], most: int
+    packed: bool, drawn: tuple[KeyKind, Column], most: int
 ) -> None:
     kind, column = drawn
     cuts = list(pages.cut(column, kind, packed=packed, most=most))
@@ -76,22 +76,20 @@ def test_a_column_survives_its_pages(
         assert np.all(block.keys[:-1] < block.keys[1:])
 
 
-def many(kind: FieldType, count: int, distinct: int) -> Column:
+def many(kind: KeyKind, count: int, distinct: int) -> Column:
     rng = np.random.default_rng(7)
     numbers = np.sort(rng.integers(0, distinct, count)).astype(np.uint64)
-    keys = numbers if kind == "integer" else np.array([b"%x" % one for one in numbers], "S64")
-    if kind == "string":
+    keys = numbers if kind is KeyKind.POINT else np.array([b"%x" % one for one in numbers], "S64")
+    if kind is KeyKind.TEXT:
         keys = np.sort(keys)
     ordinals = rng.permutation(count).astype(np.uint32)
     ordinals = ordinals[np.lexsort((ordinals, keys))]
     return Column(ordinals, keys)
 
 
-@pytest.mark.parametrize("kind", ["string", "integer"])
+@pytest.mark.parametrize("kind", [KeyKind.TEXT, KeyKind.POINT])
 @pytest.mark.parametrize("distinct", [1, 300, 2**40])
-def test_packed_pages_are_full_and_never_too_full(
-    kind: Literal["string", "integer"], distinct: int
-) -> None:
+def test_packed_pages_are_full_and_never_too_full(kind: KeyKind, distinct: int) -> None:
     """What does not fill a page is the last one, or has all the entries that a page may have."""
     column = many(kind, 100_000, distinct)
     cuts = list(pages.cut(column, kind, packed=True, most=30_000))
@@ -105,9 +103,9 @@ def test_packed_pages_are_full_and_never_too_full(
 
 
 def test_plain_pages_hold_what_their_bytes_take() -> None:
-    for kind, width in (("string", 64), ("integer", 8)):
-        column = many(kind, 5000, 100)  # type: ignore[arg-type]
-        (first, *_) = pages.cut(column, kind, packed=False, most=10**6)  # type: ignore[arg-type]
+    for kind, width in ((KeyKind.TEXT, 64), (KeyKind.POINT, 8)):
+        column = many(kind, 5000, 100)
+        (first, *_) = pages.cut(column, kind, packed=False, most=10**6)
         assert CAPACITY - (4 + width) < len(first.content) <= CAPACITY
 
 
@@ -135,12 +133,12 @@ def u64s(*numbers: int) -> bytes:
 
 def test_plain_pages_that_are_out_of_order_or_of_another_size_are_refused() -> None:
     good = u32s(1, 2) + u64s(5, 5)
-    assert pages.open_block(good, "integer", 2, present=True, packed=False).keys.tolist() == [5]
+    assert pages.open_block(good, KeyKind.POINT, 2, present=True, packed=False).keys.tolist() == [5]
     for bad in (good[:-1], good + b"\0", u32s(2, 1) + u64s(5, 5), u32s(1, 2) + u64s(6, 5)):
-        refused(bad, "integer", 2, present=True, packed=False)
-    refused(u32s(1, 1) + u64s(5, 5), "integer", 2, present=True, packed=False)
+        refused(bad, KeyKind.POINT, 2, present=True, packed=False)
+    refused(u32s(1, 1) + u64s(5, 5), KeyKind.POINT, 2, present=True, packed=False)
     for bad in (u32s(2, 1), u32s(1, 1), u32s(1), u32s(1, 2, 3)):
-        refused(bad, "integer", 2, present=False, packed=False)
+        refused(bad, KeyKind.POINT, 2, present=False, packed=False)
 
 
 def packed_numbers(steps: list[int], counts: list[int], keys: list[int]) -> bytes:
@@ -157,7 +155,7 @@ def packed_numbers(steps: list[int], counts: list[int], keys: list[int]) -> byte
 def test_packed_pages_that_contradict_themselves_are_refused() -> None:
     """Ordinals 1 and 3 of the value 5, ordinal 2 of 9."""
     good = packed_numbers([2, 4, 1], [1, 0], [5, 4])
-    block = pages.open_block(raw_frame(good), "integer", 3, present=True, packed=True)
+    block = pages.open_block(raw_frame(good), KeyKind.POINT, 3, present=True, packed=True)
     assert (block.ordinals.tolist(), block.keys.tolist()) == ([1, 3, 2], [5, 9])
     for bad in (
         packed_numbers([2, 1, 4], [1, 0], [5, 4]),  # ordinals fall within a value
@@ -173,9 +171,9 @@ def test_packed_pages_that_contradict_themselves_are_refused() -> None:
         b"\0\0\0\4" + good[4:],
         b"",
     ):
-        refused(raw_frame(bad), "integer", 3, present=True, packed=True)
+        refused(raw_frame(bad), KeyKind.POINT, 3, present=True, packed=True)
     for count in (0, 2, 4, 2**31):
-        refused(raw_frame(good), "integer", count, present=True, packed=True)
+        refused(raw_frame(good), KeyKind.POINT, count, present=True, packed=True)
 
 
 @pytest.mark.parametrize(
@@ -194,25 +192,27 @@ def test_packed_pages_that_contradict_themselves_are_refused() -> None:
 def test_packed_strings_that_cannot_be_are_refused(keys: bytes) -> None:
     head = (2).to_bytes(4, "big") + packing.pack_ordinals(np.array([1, 2], np.uint32)) + bytes(4)
     good = b"\0\1" + b"\1\1" + b"ab"
-    block = pages.open_block(raw_frame(head + good), "string", 2, present=True, packed=True)
+    block = pages.open_block(raw_frame(head + good), KeyKind.TEXT, 2, present=True, packed=True)
     assert block.keys.tolist() == [b"a", b"ab"]
-    refused(raw_frame(head + keys), "string", 2, present=True, packed=True)
+    refused(raw_frame(head + keys), KeyKind.TEXT, 2, present=True, packed=True)
 
 
 def test_a_packed_key_shares_no_padding_with_the_one_before() -> None:
     """A long string's tail may begin with the zeros that a shorter key is filled up with."""
-    keys = np.array([b"p" * 48, b"p" * 48 + b"\0\0tail", b"p" * 48 + b"\0x"], key_type("string"))
+    keys = np.array(
+        [b"p" * 48, b"p" * 48 + b"\0\0tail", b"p" * 48 + b"\0x"], key_type(KeyKind.TEXT)
+    )
     ordinals = np.arange(3, dtype=np.uint32)
     packed = packing.Packer(EntryBlock(ordinals, keys, ordinals)).pack(0, 3)
-    found = packing.unpack(packed, "string", 3)
+    found = packing.unpack(packed, KeyKind.TEXT, 3)
     assert [part.tolist() for part in found] == [ordinals.tolist(), keys.tolist(), [0, 1, 2]]
 
 
 def test_nothing_larger_than_a_page_can_be_is_unpacked() -> None:
     bomb = packing.compress(bytes(1 << 28))
     assert len(bomb) <= CAPACITY
-    refused(bomb, "integer", 3, present=True, packed=True)
-    refused(bomb, "integer", 3, present=False, packed=True)
+    refused(bomb, KeyKind.POINT, 3, present=True, packed=True)
+    refused(bomb, KeyKind.POINT, 3, present=False, packed=True)
     sized = zstandard.ZstdCompressor().compress(bytes(1 << 28))
-    refused(sized, "integer", 3, present=True, packed=True)
-    refused(b"no frame", "integer", 3, present=True, packed=True)
+    refused(sized, KeyKind.POINT, 3, present=True, packed=True)
+    refused(b"no frame", KeyKind.POINT, 3, present=True, packed=True)

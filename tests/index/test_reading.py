@@ -38,6 +38,7 @@ from encrypted_records.index.segments.reading import (
 )
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.queries import parse_query
 from tests.index.reading import IN_WINDOWS, NARROW, Kept, answer, read
@@ -285,7 +286,7 @@ def test_a_row_has_the_number_of_its_page_however_many_pages_there_are() -> None
     rows = np.arange(1 << 17, dtype=np.uint32)
     keys = rows.astype(np.uint64)
     built = directory.build(Column(rows, keys), (rows + 1).tolist(), 0)
-    builder = ByRowBuilder("integer", Outline.of(built), len(rows), most=0)
+    builder = ByRowBuilder(KeyKind.POINT, Outline.of(built), len(rows), most=0)
     for page in (3, 70_000, 131_071):
         own = slice(page, page + 1)
         builder.take(page, EntryBlock(rows[own], keys[own], np.zeros(1, np.uint32)))

@@ -18,7 +18,7 @@ from encrypted_records.index.columns.column import Column
 from encrypted_records.index.segments.builder import STANDARD, Limits
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model.ciphertext_lengths import are_sealed_fields, least_class
-from encrypted_records.model.definition import FieldType
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.records import CommitUpload
 from tests.index.strategies import accepted, definition_texts
 from tests.index.world import World
@@ -122,13 +122,13 @@ LONG: Records = [{"a": "x" * 40}, {"a": "y" * 40}]
 GONE: Records = [{"a": "x"}, {}]
 
 
-def encode_unpadded(column: Column, kind: FieldType) -> bytes:
+def encode_unpadded(column: Column, kind: KeyKind) -> bytes:
     """Wrong on purpose: keys as long as they are."""
     keys = b"".join(bytes(key) + b"\x00" for key in column.keys)
     return struct.pack(">I", column.absent) + column.ordinals.astype(">u4").tobytes() + keys
 
 
-def encode_without_absent(column: Column, kind: FieldType) -> bytes:
+def encode_without_absent(column: Column, kind: KeyKind) -> bytes:
     """Wrong on purpose: no zeros in place of absent keys."""
     whole = RIGHT(column, kind)
     return whole[: len(whole) - 64 * column.absent]

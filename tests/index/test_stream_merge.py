@@ -21,6 +21,7 @@ from encrypted_records.index.segments.contents import ContentsInMemory
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.stream_merge import StreamMerger
+from encrypted_records.model.field_types.base import KeyKind
 from tests.index.world import World
 from tests.support.paged_segments import roles_of
 
@@ -182,7 +183,7 @@ def test_streams_merge_in_the_order_of_keys_and_then_of_inputs(
             blocks.append(EntryBlock(ordinals, keys, np.zeros(1, np.uint32)))
             expected += [(key, row) for row in ordinals.tolist()]
         streams.append(iter(blocks))
-    merged = block_streams.gather(block_streams.merge(streams), "integer")
+    merged = block_streams.gather(block_streams.merge(streams), KeyKind.POINT)
     assert list(zip(merged.keys.tolist(), merged.ordinals.tolist(), strict=True)) == sorted(
         expected
     )

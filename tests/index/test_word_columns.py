@@ -21,6 +21,7 @@ from encrypted_records.index.segments.merge import TIERS
 from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.definition_changes import Cost, list_changes
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.field_types.base import KeyKind
 from tests.index.world import Row, World
 
 NOTE: dict[str, Any] = {"note": {"type": "string", "x-index": ["words"]}}
@@ -162,7 +163,7 @@ def test_a_stream_leaves_out_the_words_that_a_limit_leaves_out_in_memory(
     column = Column(np.array(ordinals, np.uint32), np.array(keys, np.uint64))
 
     def blocks() -> Iterator[EntryBlock]:
-        (whole,) = block_streams.stream(column, "words")
+        (whole,) = block_streams.stream(column, KeyKind.WORDS)
         for first in range(0, len(whole.ordinals), size):
             yield whole.part(first, min(first + size, len(whole.ordinals)))
 
@@ -176,7 +177,7 @@ def test_a_stream_leaves_out_the_words_that_a_limit_leaves_out_in_memory(
         assert (beyond is None) == (limited is column)
         if beyond is None:
             return
-        left = block_streams.gather(word_limit.leave_out(blocks(), beyond), "words")
+        left = block_streams.gather(word_limit.leave_out(blocks(), beyond), KeyKind.WORDS)
     assert left.ordinals.tolist() == limited.ordinals.tolist()
     assert left.keys.tolist() == limited.keys.tolist()
     assert np.count_nonzero(left.keys >= WORDS_FROM) <= most

@@ -20,11 +20,11 @@ from encrypted_records.model.media_types import Format
 LEAKAGE = Path(__file__).parents[2] / "docs" / "LEAKAGE.md"
 
 
-@pytest.mark.parametrize("kind", ["string", "integer", "number"])
+@pytest.mark.parametrize("kind", ["text", "number"])
 def test_what_a_field_reveals_is_said_in_the_words_of_the_document(kind: str) -> None:
     document = " ".join(LEAKAGE.read_text().split())
 
-    for sentence in REVEALS[kind].values():  # type: ignore[index]
+    for sentence in REVEALS[kind].values():
         assert sentence in document
 
 

@@ -14,9 +14,7 @@ from encrypted_records.errors import Malformed
 from encrypted_records.model import digests, wire
 from encrypted_records.model.ciphertext_lengths import (
     BESIDE_CLASS,
-    INSTANT_CLASS,
     NUMBER_CLASS,
-    UUID_CLASS,
     LeastClass,
     are_sealed_fields,
 )
@@ -33,8 +31,8 @@ UID = bytes(range(16))
 PART = Part(UID, 0, bytes(32), [], [], 0)
 CLASSES = [
     NUMBER_CLASS,
-    INSTANT_CLASS,
-    UUID_CLASS,
+    LeastClass(10, 1),
+    LeastClass(16, 1),
     LeastClass(16, 0),
     LeastClass(32, 1),
     LeastClass(224, 0),

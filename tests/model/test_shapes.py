@@ -20,8 +20,8 @@ from encrypted_records.model.ciphertext_lengths import (
     padded_length,
     sealed_class,
 )
-from encrypted_records.model.definition import MAX_STRING_BYTES, FieldSpec
-from encrypted_records.model.rules import NumberRules, StringRules
+from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.rules import MAX_STRING_BYTES, NumberRules, StringRules
 
 TEXT = FieldSpec("s", "string")
 AGE = FieldSpec("n", "integer", NumberRules(Decimal(0), Decimal(150)))

@@ -22,9 +22,15 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidDefinition
 from encrypted_records.model import strict_json
-from encrypted_records.model.definition import MAX_STRING_BYTES, FieldSpec, canonical
+from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.rules import NumberRules, ValueRefused, as_decimal
+from encrypted_records.model.rules import (
+    MAX_STRING_BYTES,
+    NumberRules,
+    ValueRefused,
+    as_decimal,
+    canonical,
+)
 from tests.index.strategies import accepted, bounds, definition_texts
 from tests.reference import definitions as plain
 

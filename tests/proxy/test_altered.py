@@ -132,11 +132,11 @@ def test_a_small_segment_that_was_sealed_anew_in_its_place_answers_nothing(
         key = ledger.key.field(spec).index(segment.uid)
         with database_of(store.service) as database:
             page = page_of(database, segment.uid, 0)
-            begin = len(page["data"]) - (1 + 16 + columns.encoded_size(spec.type, 2))
+            begin = len(page["data"]) - (1 + 16 + columns.encoded_size(spec.kind, 2))
             old = sealing.open_page(key, PAGE_MINI, 0, page["data"][begin:], **where)
-            found = columns.decode(old, spec.type, 2)
+            found = columns.decode(old, spec.kind, 2)
             swapped = Column(found.ordinals[::-1].copy(), found.keys)
-            new = sealing.seal_page(key, PAGE_MINI, 0, columns.encode(swapped, spec.type), **where)
+            new = sealing.seal_page(key, PAGE_MINI, 0, columns.encode(swapped, spec.kind), **where)
             database.change("index_page", page, data=page["data"][:begin] + new)
 
     as_insider(store, with_keyrings(store.service, tmp_path), alter)

@@ -12,7 +12,8 @@ import pytest
 
 from encrypted_records.model.aggregations import MEASURES
 from encrypted_records.model.condition_parser import OPERATORS
-from encrypted_records.model.formats import JSON_TYPES, PERIODS
+from encrypted_records.model.field_types import FORMATS
+from encrypted_records.model.field_types.calendar import PERIODS
 from encrypted_records.model.text_conditions import FOLDING, MOST_EDITS
 from encrypted_records.proxy.jobs.job import OnConflict
 from tests.proxy.test_text_questions import QUESTIONS
@@ -126,7 +127,7 @@ def test_definitions_have_formats_indexes_and_unique_fields(document: dict[str, 
         definition = body(document, "post", path)["properties"]["schema"]
         assert definition["properties"]["formats"]["enum"] == ["enforced"]
         field = definition["properties"]["properties"]["additionalProperties"]["properties"]
-        for name in JSON_TYPES:
+        for name in FORMATS:
             assert re.search(rf"\b{name}\b", field["format"]["description"])
         assert field["x-index"]["items"]["enum"] == ["words"]
         assert "unique" in definition["properties"]

@@ -87,17 +87,6 @@ MLKEM_SEED_BYTES = 64
 INVITATION_BYTES = 16
 INVITATION_WORDS = 12
 
-#: First byte of a field's plaintext. Numbers are never reused; 0 is that of an absent value, of
-#: which every byte is zero.
-TYPE_INTEGER = 1
-TYPE_NUMBER = 2
-TYPE_STRING = 3
-TYPE_DATE = 4
-TYPE_TIME = 5
-TYPE_INSTANT = 6
-TYPE_UUID = 7
-TYPE_BOOLEAN = 8
-
 #: First byte of a page's nonce and associated data. Numbers are never reused.
 PAGE_MINI = 1
 PAGE_DIRECTORY = 2

@@ -7,7 +7,6 @@ Two encodings: the *plaintext* of a sealed field, whose length shows only a size
 from __future__ import annotations
 
 import re
-import struct
 import unicodedata
 from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.keys import TailKey
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.model import formats
 from encrypted_records.model.ciphertext_lengths import (
     NUMBER_PLAIN_BYTES,
     LeastClass,
@@ -28,7 +26,10 @@ from encrypted_records.model.ciphertext_lengths import (
     is_fixed_length,
     padded_length,
 )
-from encrypted_records.model.definition import FieldSpec, Value, comparable
+from encrypted_records.model.definition import FieldSpec, Value
+from encrypted_records.model.field_types.base import POINT_BYTES, KeyKind
+from encrypted_records.model.field_types.plain import TEXT
+from encrypted_records.model.normalization import comparable
 from encrypted_records.model.rules import ValueRefused
 
 V = TypeVar("V", bound=Hashable)
@@ -38,16 +39,6 @@ V = TypeVar("V", bound=Hashable)
 _REPEATED = 4
 _SAMPLE, _MOST_OF_SAMPLE = 1024, 768
 _MARKER = b"\x80"
-_TYPES: dict[str, int] = {
-    "integer": fmt.TYPE_INTEGER,
-    "number": fmt.TYPE_NUMBER,
-    "date": fmt.TYPE_DATE,
-    "time": fmt.TYPE_TIME,
-    "date-time": fmt.TYPE_INSTANT,
-    "uuid": fmt.TYPE_UUID,
-    "boolean": fmt.TYPE_BOOLEAN,
-}
-_INSTANT = struct.Struct(">QH")
 _ESCAPES = ((b"\x01", b"\x01\x02"), (b"\x00", b"\x01\x01"))
 _ESCAPED = re.compile(rb"\x01(.?)", re.DOTALL)
 _ESCAPES_OF = {b"\x01": b"\x00", b"\x02": b"\x01"}
@@ -55,15 +46,7 @@ _ESCAPES_OF = {b"\x01": b"\x00", b"\x02": b"\x01"}
 
 def to_offset(spec: FieldSpec, value: Value) -> int:
     """The place of a number on its field's grid, from 0 at the minimum; fits 64 bits."""
-    if spec.format is not None:
-        point = spec.to_point(value)
-        assert point is not None
-        return point
-    assert isinstance(value, int) or (value is not None and not isinstance(value, str))
-    rules = spec.numbers
-    # Not value.scaleb(): that rounds to the thread's 28 digits, and bounds may have more.
-    point = value if isinstance(value, int) else rules.to_grid(value)
-    return point - rules.lowest
+    return spec.field_type.to_point(spec, value) - spec.numbers.lowest
 
 
 def uuid_keys(column: Sequence[Value]) -> NDArray[np.bytes_]:
@@ -78,10 +61,11 @@ def _uuid_bytes(column: Sequence[Value]) -> bytes:
 
 def to_offsets(spec: FieldSpec, column: Sequence[Value]) -> NDArray[np.uint64]:
     """:func:`to_offset` of every value, none of which is absent."""
-    if spec.type == "integer" and spec.format is None:
-        lowest = spec.numbers.lowest
+    lowest = spec.numbers.lowest
+    if spec.field_type.values_are_points:
         return np.array([value - lowest for value in column], np.uint64)  # type: ignore[operator] # integers
-    return np.array([to_offset(spec, value) for value in column], np.uint64)
+    to_point = spec.field_type.to_point
+    return np.array([to_point(spec, value) - lowest for value in column], np.uint64)
 
 
 def from_offset(spec: FieldSpec, offset: int) -> Value:
@@ -89,9 +73,18 @@ def from_offset(spec: FieldSpec, offset: int) -> Value:
     point = rules.lowest + offset
     if offset < 0 or point > rules.highest:
         raise DoesNotOpen("a sealed number lies outside its field's bounds")
-    if spec.format is not None:
-        return formats.from_point(spec.format, point)
-    return point if spec.type == "integer" else rules.from_grid(point)
+    return spec.field_type.from_point(spec, point)
+
+
+def from_key(spec: FieldSpec, key: int | bytes) -> Value:
+    """The value of an index key: of an instant in UTC, of a text that is not long its normal form.
+
+    Raises:
+        DoesNotOpen: no value of the field has this key.
+    """
+    if isinstance(key, int):
+        return from_offset(spec, key)
+    return from_uuid_key(key) if spec.kind is KeyKind.UUID else text_of(key)
 
 
 def shown(own: FieldSpec, spec: FieldSpec, value: Value) -> Value:
@@ -113,26 +106,12 @@ def encode(spec: FieldSpec, value: Value, stated: LeastClass) -> bytes:
     """
     if value is None:
         return bytes(1 + stated.length)
-    if spec.kind != "string":
-        return bytes((_type_byte(spec),)) + _fixed(spec, value)
+    head = bytes((spec.field_type.type_byte,))
+    if spec.field_type.fixed_bytes is not None:
+        return head + spec.field_type.pack(spec, value)
     assert isinstance(value, str)
     text = value.encode() + _MARKER
-    return b"\x03" + text.ljust(_width(len(text), stated), b"\x00")
-
-
-def _type_byte(spec: FieldSpec) -> int:
-    return _TYPES[spec.format or spec.type]
-
-
-def _fixed(spec: FieldSpec, value: Value) -> bytes:
-    """What follows the type of a value whose type has one length."""
-    if spec.kind == "uuid":
-        return uuid_key(value)
-    if spec.format == "date-time":
-        assert isinstance(value, str)
-        instant, minutes = formats.read_instant(value)
-        return _INSTANT.pack(instant, minutes + formats.MOST_MINUTES)
-    return to_offset(spec, value).to_bytes(NUMBER_PLAIN_BYTES - 1, "big")
+    return head + text.ljust(_width(len(text), stated), b"\x00")
 
 
 def uuid_key(value: Value) -> bytes:
@@ -156,10 +135,11 @@ def _width(size: int, stated: LeastClass) -> int:
 
 def encode_column(spec: FieldSpec, column: Sequence[Value], stated: LeastClass) -> list[bytes]:
     """:func:`encode` of every value, several times faster than one by one."""
-    if spec.kind != "string":
-        if spec.kind == "uuid":
+    kind = spec.field_type
+    if kind.fixed_bytes is not None:
+        if kind.keys is KeyKind.UUID:
             return _encode_uuids(spec, column, stated)
-        if spec.format == "date-time":
+        if kind.fixed_bytes != POINT_BYTES:
             return [encode(spec, value, stated) for value in column]
         return _encode_numbers(spec, column)
     numbers = few_values(column)
@@ -208,7 +188,7 @@ def few_values(column: Sequence[V]) -> dict[V, int] | None:
 def _encode_uuids(spec: FieldSpec, column: Sequence[Value], stated: LeastClass) -> list[bytes]:
     width = fmt.UUID_KEY_BYTES
     data = _uuid_bytes([value for value in column if value is not None])
-    head = bytes((_type_byte(spec),))
+    head = bytes((spec.field_type.type_byte,))
     plain = [head + data[at : at + width] for at in range(0, len(data), width)]
     if len(plain) == len(column):
         return plain
@@ -220,7 +200,7 @@ def _encode_numbers(spec: FieldSpec, column: Sequence[Value]) -> list[bytes]:
     plain = np.zeros((len(column), NUMBER_PLAIN_BYTES), np.uint8)
     present = present_rows(column)
     offsets = to_offsets(spec, present_values(column))
-    plain[present, 0] = _type_byte(spec)
+    plain[present, 0] = spec.field_type.type_byte
     plain[present, 1:] = offsets.astype(">u8").view(np.uint8).reshape(-1, NUMBER_PLAIN_BYTES - 1)
     data = plain.tobytes()
     step = NUMBER_PLAIN_BYTES
@@ -243,7 +223,7 @@ def decoder(spec: FieldSpec, stated: LeastClass) -> Callable[[bytes], Value]:
     if fixed is None:
         return _text_decoder(stated)
     size, absent = 1 + fixed.length, bytes(1 + fixed.length)
-    kind, is_stated = _type_byte(spec), stated == fixed
+    kind, is_stated = spec.field_type.type_byte, stated == fixed
 
     def decode_fixed(plain: bytes) -> Value:
         if is_stated and len(plain) == size:
@@ -261,7 +241,7 @@ def _text_decoder(stated: LeastClass) -> Callable[[bytes], Value]:
 
     def decode_text(plain: bytes) -> Value:
         if is_of_texts and stated.may_be(len(plain) - 1):
-            if plain[0] == fmt.TYPE_STRING:
+            if plain[0] == TEXT.type_byte:
                 return _remove_padding(plain[1:], stated)
             if plain == absent:
                 return None
@@ -275,17 +255,11 @@ def _no_value() -> DoesNotOpen:
 
 
 def _from_fixed(spec: FieldSpec, rest: bytes) -> Value:
-    if spec.kind == "uuid":
-        return from_uuid_key(rest)
-    if spec.format != "date-time":
-        return from_offset(spec, int.from_bytes(rest, "big"))
-    instant, offset = _INSTANT.unpack(rest)
     try:
-        if instant <= spec.numbers.highest:
-            return formats.show_instant(instant, offset - formats.MOST_MINUTES)
+        return spec.field_type.unpack(spec, rest)
     except ValueRefused:
-        pass
-    raise DoesNotOpen("a sealed instant lies outside the calendar")
+        detail = f"a sealed {spec.field_type.name} lies outside its field's bounds"
+        raise DoesNotOpen(detail) from None
 
 
 def _remove_padding(padded: bytes, stated: LeastClass) -> str:

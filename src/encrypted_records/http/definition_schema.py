@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from encrypted_records.model.definition_sets import MAX_SET_FIELDS, MAX_SETS
-from encrypted_records.model.formats import JSON_TYPES
+from encrypted_records.model.field_types import FORMATS, PLAIN
 
 _NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 
@@ -23,10 +23,10 @@ DEFINITION: dict[str, Any] = {
                 "type": "object",
                 "required": ["type"],
                 "properties": {
-                    "type": {"type": "string", "enum": ["string", "integer", "number"]},
+                    "type": {"type": "string", "enum": list(PLAIN)},
                     "format": {
                         "description": "a type of its own where formats are enforced:"
-                        f" {', '.join(JSON_TYPES)}",
+                        f" {', '.join(FORMATS)}",
                     },
                     "x-index": {
                         "type": "array",

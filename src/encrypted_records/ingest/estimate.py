@@ -28,7 +28,6 @@ from encrypted_records.index.segments.merge import TIERS
 from encrypted_records.ingest.blocks import MAX_RECORD_BYTES
 from encrypted_records.ingest.sampling import FieldSample, Sample
 from encrypted_records.ingest.seal import seal
-from encrypted_records.model import formats
 from encrypted_records.model.ciphertext_lengths import (
     BESIDE_CLASS,
     TAG_BYTES,
@@ -36,7 +35,8 @@ from encrypted_records.model.ciphertext_lengths import (
     padded_length,
     sealed_class,
 )
-from encrypted_records.model.definition import FieldSpec, FieldType, SchemaDefinition, Value
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.ids import ID_BYTES, new_id
 from encrypted_records.model.records import (
     MAX_MINI_RECORDS,
@@ -81,11 +81,12 @@ _STRINGS = {
 }
 _ALIKE_STRINGS = {"api": "Strings whose longest value is known have one length.", **_ALIKE}
 _FORMATS = {"api": "Values of one format have one length.", **_ALIKE}
-#: Who learns what of a field of a type, in the words of docs/LEAKAGE.md.
-REVEALS: Mapping[FieldType, Mapping[str, str]] = {
-    "string": _STRINGS,
-    "integer": _NUMBERS,
+#: Who learns what of a field, by :attr:`FieldType.reveals`, in the words of docs/LEAKAGE.md.
+REVEALS: Mapping[str, Mapping[str, str]] = {
+    "text": _STRINGS,
+    "only text": _ALIKE_STRINGS,
     "number": _NUMBERS,
+    "format": _FORMATS,
 }
 
 
@@ -166,11 +167,8 @@ def _sealed_bytes(spec: FieldSpec, length: int, sampled: FieldSample | None) -> 
 
 
 def _revealed(spec: FieldSpec) -> Mapping[str, str]:
-    if spec.format is not None:
-        return _FORMATS
-    if spec.type != "string":
-        return REVEALS[spec.type]
-    return _ALIKE_STRINGS if least_class(spec).only else _STRINGS
+    told = spec.field_type.reveals
+    return REVEALS["only text" if told == "text" and least_class(spec).only else told]
 
 
 def _index_bytes(
@@ -195,7 +193,7 @@ def _index_bytes(
         }
         count = {name: float(one.data + one.directory) for name, one in plans.items()}
         for name, entries in room.items():
-            plan = directory.count_pages("words", rows * entries, MAX_ENTRIES)
+            plan = directory.count_pages(KeyKind.WORDS, rows * entries, MAX_ENTRIES)
             count[name] += plan.data + plan.directory
     else:
         count = {name: _packed(one, rows, lengths[name]) for name, one in fields.items()}
@@ -212,10 +210,10 @@ def _packed(spec: FieldSpec, rows: int, length: int) -> float:
     """Pages of a packed column with random values: a stretch of it is made up, and packed."""
     chance = np.random.default_rng(int.from_bytes(runtime.random_bytes(16)))
     width = columns.stored_key_type(spec.kind).itemsize
-    if spec.kind == "uuid":
+    if spec.kind is KeyKind.UUID:
         drawn = chance.integers(0, 256, (_SAMPLE, width), np.uint8)
         keys: columns.Keys = np.sort(drawn.view(f"S{width}").ravel())
-    elif spec.kind == "string":
+    elif spec.kind is KeyKind.TEXT:
         share = max(1, round(math.log(rows / _SAMPLE, len(_LETTERS))))
         drawn = chance.choice(np.frombuffer(_LETTERS, np.uint8), (_SAMPLE, INDEX_KEY_BYTES))
         # Neighbours in a long sorted column begin alike; what is beyond a string's end is zero.
@@ -259,15 +257,13 @@ def _measure(definition: SchemaDefinition, string_bytes: Mapping[str, int]) -> f
 
 
 def _made_up(spec: FieldSpec, length: int, row: int) -> Value:
-    if spec.kind == "uuid":
+    if spec.kind is KeyKind.UUID:
         return str(UUID(int=row))
-    if spec.kind == "string":
+    if spec.kind is KeyKind.TEXT:
         if spec.allowed is not None:
             return spec.texts[row % len(spec.texts)] if spec.texts else None
         most = spec.string.max_length
         return f"{row:02d}".ljust(length, "x")[: length if most is None else min(length, most)]
     rules = spec.numbers
     point = rules.lowest + (row * (rules.highest - rules.lowest)) // _GROUP
-    if spec.format is not None:
-        return formats.from_point(spec.format, point)
-    return point if spec.type == "integer" else rules.from_grid(point)
+    return spec.field_type.from_point(spec, point)

@@ -13,8 +13,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from encrypted_records.model.definition import MAX_STRING_BYTES, FieldSpec, SchemaDefinition
-from encrypted_records.model.rules import ValueRefused
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.field_types.base import KeyKind
+from encrypted_records.model.rules import MAX_STRING_BYTES, ValueRefused
 
 _COMMA, _LINE_END = b",\n"
 _MINUS, _ZERO = b"-0"
@@ -136,11 +137,11 @@ class Grid(Mapping[str, Sequence[str | None]]):
             begins, ends, sizes = begins[present], ends[present], sizes[present]
             if not len(sizes):
                 return True
-        if spec.format is not None:
-            return spec.format == "uuid" and self._are_uuids(begins, sizes)
+        if spec.kind is KeyKind.UUID:
+            return self._are_uuids(begins, sizes)
         if spec.only_lengths:
             return self._has_lengths(spec, begins, sizes)
-        if spec.type == "string" and spec.allowed is not None:
+        if spec.kind is KeyKind.TEXT and spec.allowed is not None:
             rows, places = self._rows, zip(begins.tolist(), ends.tolist(), strict=True)
             return spec.allowed.issuperset(map(bytes.decode, {rows[a:b] for a, b in places}))
         return spec.only_bounds and self._has_bounds(spec, begins, ends)

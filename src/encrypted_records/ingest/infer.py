@@ -21,13 +21,14 @@ import msgspec
 from encrypted_records.errors import Flaw, InvalidDefinition, InvalidRecords
 from encrypted_records.ingest.sample_rows import MAX_SAMPLED, Row, read_rows, too_wide
 from encrypted_records.model import proposals
-from encrypted_records.model.definition import MAX_FIELDS, comparable
+from encrypted_records.model.definition import MAX_FIELDS, FieldSpec
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.definition_sets import MAX_SETS
-from encrypted_records.model.formats import JSON_TYPES
-from encrypted_records.model.formats import Format as FormatName
-from encrypted_records.model.formats import accept as accept_format
+from encrypted_records.model.field_types import FORMATS, proposed_type
+from encrypted_records.model.field_types.base import FieldType
+from encrypted_records.model.field_types.formatted import BOOLEAN
 from encrypted_records.model.media_types import Format
+from encrypted_records.model.normalization import comparable
 from encrypted_records.model.rules import ValueRefused
 from encrypted_records.model.strict_json import escape_pointer
 
@@ -95,10 +96,9 @@ class Proposal:
     fields: list[FieldNote]
 
 
-def _fits(named: FormatName, text: str) -> bool:
-    value: str | bool = {"true": True, "false": False}.get(text, text)
+def _fits(kind: FieldType, text: str) -> bool:
     try:
-        accept_format(named, value)
+        FieldSpec(kind.name, kind.json_type, format=kind.format).accept(kind.of_cell(text))
     except ValueRefused:
         return False
     return True
@@ -127,7 +127,7 @@ class _Column:
     #: All values as they are compared, as long as no two are equal.
     different: set[str | Decimal] | None = field(default_factory=set)
     #: Formats that all its texts have, as far as looked at.
-    formats: set[FormatName] = field(default_factory=lambda: set(JSON_TYPES))
+    formats: set[FieldType] = field(default_factory=lambda: set(FORMATS.values()))
 
     @property
     def present(self) -> int:
@@ -222,9 +222,10 @@ def _identifies(name: str, column: _Column, proposed: Mapping[str, Any], sampled
     """
     if column.different is None or column.present != sampled or sampled < _LEAST_UNIQUE:
         return False
-    if proposed.get("type") == "number":
+    kind = proposed_type(proposed)
+    if kind.has_decimals:
         return False
-    return proposed.get("format") == "uuid" or _IDENTIFIER.search(name) is not None
+    return kind.identifies or _IDENTIFIER.search(name) is not None
 
 
 def _note(name: str, column: _Column, sampled: int, note: str | None) -> FieldNote:
@@ -268,7 +269,7 @@ def _look(rows: Iterable[Row], *, cells: bool) -> tuple[dict[str, _Column], int]
                 column.add_text(value)
                 if not cells:
                     # In JSON a boolean is no text.
-                    column.formats.discard("boolean")
+                    column.formats.discard(BOOLEAN)
             if column.mixes_booleans:
                 raise _mixed(name, sampled)
         if len(seen) > MAX_FIELDS:
@@ -293,7 +294,7 @@ def _propose(name: str, column: _Column, wishes: Wishes) -> tuple[dict[str, Any]
         return proposals.text(0), "no row of the sample has a value; check the type"
     why = None
     if column.booleans:
-        return _propose_format("boolean")
+        return _propose_format(BOOLEAN)
     if column.numbers:
         if column.texts:
             why = "some values are numbers, others text; kept as text"
@@ -324,10 +325,10 @@ def _propose_text(column: _Column, wishes: Wishes) -> tuple[dict[str, Any], str 
     return field, note
 
 
-def _propose_format(named: FormatName) -> tuple[dict[str, Any], str | None]:
+def _propose_format(kind: FieldType) -> tuple[dict[str, Any], str | None]:
     """No text fits two formats."""
-    note = f"every value of the sample is a {named}; a record with any other is refused"
-    return proposals.of_format(named), note
+    note = f"every value of the sample is a {kind.name}; a record with any other is refused"
+    return kind.propose(), note
 
 
 def _propose_number(

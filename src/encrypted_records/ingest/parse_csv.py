@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, AnyStr
 
 from encrypted_records.errors import Flaw, InvalidRecords, Malformed
@@ -30,7 +29,6 @@ from encrypted_records.ingest.grid import Grid
 from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
 from encrypted_records.model.definition import MAX_FIELDS, SchemaDefinition
 from encrypted_records.model.ids import reference
-from encrypted_records.model.strict_json import MAX_NUMBER_LENGTH
 
 #: Lines are read in blocks of about so many bytes.
 BLOCK_BYTES = 128 << 10
@@ -40,7 +38,6 @@ _BOM = b"\xef\xbb\xbf"
 _CELL = re.compile(r'(?:"((?:[^"]|"")*)"|([^",]*))(,|\Z)')
 #: A line that ends inside a quoted cell.
 _OPEN = re.compile(rb'(?:(?:"(?:[^"]|"")*"|[^",]*),)*"(?:[^"]|"")*')
-_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,23 +276,8 @@ class CsvParser:
 def read_numbers(definition: SchemaDefinition, cells: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a row: text of numeric fields as a number, where it is one in plain decimal
     notation, and otherwise as it came, for validation to refuse."""
-    numeric, booleans = definition.numeric, definition.booleans
-    return {
-        name: as_number(text) if name in numeric else as_boolean(text) if name in booleans else text
-        for name, text in cells.items()
-    }
-
-
-def as_boolean(text: str) -> bool | str:
-    """``true`` and ``false``; any other text as it is."""
-    return {"true": True, "false": False}.get(text, text)
-
-
-def as_number(text: str) -> int | Decimal | str:
-    """A number in plain decimal notation; any other text as it is."""
-    if len(text) > MAX_NUMBER_LENGTH or not _NUMBER.fullmatch(text):
-        return text
-    return Decimal(text) if "." in text else int(text)
+    readers = definition.cell_readers
+    return {name: readers[name](text) if name in readers else text for name, text in cells.items()}
 
 
 def _whole_lines(chunk: bytes) -> Iterator[bytes]:

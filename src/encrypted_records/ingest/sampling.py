@@ -84,7 +84,7 @@ def look_at(definition: SchemaDefinition, sample: bytes, kind: Format) -> Sample
 
 def _measure(spec: FieldSpec, values: Sequence[Value], told: Told) -> FieldSample:
     sealed = lengths_of({spec.name: spec}, {spec.name: values})[:, 0]
-    if spec.kind != "string":
+    if spec.field_type.fixed_bytes is not None:
         return FieldSample(told, 0.0, float(sealed.mean()), 0.0, None, 0.0)
     sizes = [len(value.encode()) if isinstance(value, str) else 0 for value in values]
     alone = np.array([padded_length(size + 1) for size in sizes])

@@ -9,7 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 from encrypted_records.ingest.check import text_of_cell
-from encrypted_records.ingest.parse_csv import as_number
+from encrypted_records.model.field_types.plain import NUMBER
+from encrypted_records.model.rules import as_decimal
 
 #: Values that are listed, and stretches of a histogram.
 MOST_COMMON = 4
@@ -74,8 +75,8 @@ class Seen:
 
 
 def _number(value: Any) -> Decimal | None:
-    number = as_number(value) if isinstance(value, str) else value
-    return None if isinstance(number, str | bool) else Decimal(number)
+    number = NUMBER.of_cell(value) if isinstance(value, str) else value
+    return as_decimal(number)
 
 
 def _bins(numbers: Sequence[tuple[Decimal, int]], least: Decimal, most: Decimal) -> list[int]:

@@ -13,8 +13,9 @@ from typing import Any
 from encrypted_records.crypto.values import seems_repeated
 from encrypted_records.ingest.blocks import Table
 from encrypted_records.ingest.grid import Grid
-from encrypted_records.ingest.parse_csv import as_boolean, as_number
-from encrypted_records.model.definition import MAX_STRING_BYTES, FieldSpec, SchemaDefinition, Value
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
+from encrypted_records.model.field_types.base import KeyKind
+from encrypted_records.model.rules import MAX_STRING_BYTES
 from encrypted_records.model.strict_json import MAX_NUMBER_LENGTH
 
 #: Accepted values of a field, row by row; None if it is absent.
@@ -51,7 +52,7 @@ class Columns:
     def _shared(self, name: str, column: Values) -> Iterable[Value]:
         """The values, equal texts as one object where they are few: what is done with them later
         finds these in the processor's cache."""
-        if self.definition.fields[name].kind != "string" or not seems_repeated(column):
+        if self.definition.fields[name].kind is not KeyKind.TEXT or not seems_repeated(column):
             return column
         known = self._known.setdefault(name, {})
         return map(known.setdefault, column, column)
@@ -92,20 +93,20 @@ def count_rounded(definition: SchemaDefinition, table: Table) -> dict[str, int]:
     counts = {}
     for name, cells in table.columns.items():
         spec = definition.fields[name]
-        if spec.type != "number":
+        if not spec.field_type.has_decimals:
             continue
         kept = spec.numbers.precision
         more = [one for one in cells if one is not None and len(one.partition(".")[2]) > kept]
-        if count := sum(spec.is_rounded(as_number(one)) for one in more):
+        if count := sum(spec.is_rounded(spec.field_type.of_cell(one)) for one in more):
             counts[name] = count
     return counts
 
 
 def _read(spec: FieldSpec, grid: Grid, name: str) -> Values:
     """The values of a column of which it is known that each fits the field."""
-    if spec.type == "integer" and spec.format is None:
+    if spec.field_type.values_are_points:
         return grid.integers(name)
-    if spec.format == "uuid":
+    if spec.kind is KeyKind.UUID:
         return [cell if cell is None else cell.lower() for cell in grid[name]]
     return grid[name]
 
@@ -116,9 +117,9 @@ def _accept(spec: FieldSpec, cells: Sequence[str | None]) -> Values:
         ValueError: a cell may not fit the field.
     """
     present: Any = [cell for cell in cells if cell is not None] if None in cells else cells
-    if spec.format is not None:
-        return _accept_format(spec, cells)
-    if spec.type == "string" and spec.allowed is not None:
+    if spec.field_type.is_format:
+        return _accept_each(spec, cells)
+    if spec.kind is KeyKind.TEXT and spec.allowed is not None:
         if not spec.allowed.issuperset(present):
             raise ValueError
         return cells
@@ -136,15 +137,12 @@ def _accept(spec: FieldSpec, cells: Sequence[str | None]) -> Values:
             raise ValueError
         given = iter(numbers)
         return numbers if present is cells else [c if c is None else next(given) for c in cells]
-    if spec.type == "string":
-        return [spec.accept(cell) for cell in cells]
-    return [cell if cell is None else spec.accept(as_number(cell)) for cell in cells]
+    return _accept_each(spec, cells)
 
 
-def _accept_format(spec: FieldSpec, cells: Sequence[str | None]) -> Values:
-    if spec.format != "boolean":
-        return [spec.accept(cell) for cell in cells]
-    return [cell if cell is None else spec.accept(as_boolean(cell)) for cell in cells]
+def _accept_each(spec: FieldSpec, cells: Sequence[str | None]) -> Values:
+    of_cell = spec.field_type.of_cell
+    return [cell if cell is None else spec.accept(of_cell(cell)) for cell in cells]
 
 
 def _integers(cells: Sequence[str], together: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from encrypted_records.model.condition_parser import Conditions, invalid_query
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
-from encrypted_records.model.formats import PERIODS, Period, read_span
+from encrypted_records.model.field_types.calendar import PERIODS, Period
 from encrypted_records.model.joins import Joins
 from encrypted_records.model.predicates import Predicate
 from encrypted_records.model.queries import refuse_unknown, whole_number
@@ -170,7 +170,7 @@ def _grouping(asked: Any, pointer: str, conditions: Conditions) -> tuple[str, Pe
 
 
 def _period(spec: FieldSpec, period: Any, pointer: str) -> Period:
-    if spec.format not in ("date", "date-time"):
+    if spec.field_type.day_points is None:
         raise invalid_query("op", "by is for dates and instants", pointer)
     if period not in PERIODS or not isinstance(period, str):
         raise invalid_query("type", f"expected one of {', '.join(PERIODS)}", pointer)
@@ -191,7 +191,9 @@ def _measure(asked: Any, pointer: str, conditions: Conditions) -> Measure:
         return Count()
     spec = conditions.spec(asked.get("field"), f"{pointer}/field")
     of_points = not spec.is_of_texts
-    if not (operator.of_strings or (of_points and (operator.of_dates or spec.format is None))):
+    if not (
+        operator.of_strings or (of_points and (operator.of_dates or spec.field_type.is_number))
+    ):
         of = "numbers, dates and times" if operator.of_dates else "integer and number fields"
         raise invalid_query("op", f"{op} is for {of}", f"{pointer}/op")
     return operator.build(spec, asked, pointer)
@@ -233,7 +235,7 @@ def _histogram(spec: FieldSpec, asked: Mapping[str, Any], pointer: str) -> Histo
     if not isinstance(bounds, list) or not 2 <= len(bounds) <= MAX_BINS + 1:
         expected = f"expected an array of 2 to {MAX_BINS + 1} ascending numbers"
         raise invalid_query("type", expected, f"{pointer}/bounds")
-    if spec.format is not None:
+    if not spec.field_type.is_number:
         return Histogram(spec.name, None, _edges(spec, bounds, pointer), tuple(bounds))
     numbers: list[Decimal] = []
     for position, bound in enumerate(bounds):
@@ -251,11 +253,10 @@ def _histogram(spec: FieldSpec, asked: Mapping[str, Any], pointer: str) -> Histo
 
 def _edges(spec: FieldSpec, bounds: list[Any], pointer: str) -> tuple[int, ...]:
     """Of a field with a format. Of the last bin, its end is a part."""
-    assert spec.format is not None
     edges: list[int] = []
     for position, bound in enumerate(bounds):
         try:
-            span = read_span(spec.format, bound)
+            span = spec.field_type.read_span(spec, bound)
         except ValueRefused as refused:
             raise invalid_query(
                 refused.code, refused.detail, f"{pointer}/bounds/{position}"

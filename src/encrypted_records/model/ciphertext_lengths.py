@@ -14,13 +14,15 @@ import msgspec
 from msgspec import Meta
 
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.field_types import TYPES
+from encrypted_records.model.field_types.base import POINT_BYTES
 
 #: First byte of every sealed field and page.
 SEAL_VERSION = 1
 _first = itemgetter(0)
 TAG_BYTES = 16
 #: A type byte and a 64-bit number.
-NUMBER_PLAIN_BYTES = 9
+NUMBER_PLAIN_BYTES = 1 + POINT_BYTES
 _SMALL_CLASSES = (16, 32, 48, 64)
 #: What a sealed field has beside its class: format version, type byte, tag.
 BESIDE_CLASS = 2 + TAG_BYTES
@@ -40,27 +42,10 @@ class LeastClass(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
         return not self.only and length > self.length and is_padded_length(length)
 
 
-#: Of every number.
-NUMBER_CLASS = LeastClass(NUMBER_PLAIN_BYTES - 1, 1)
-#: Of an instant: 64 bits, and 16 of its offset from UTC.
-INSTANT_CLASS = LeastClass(10, 1)
-UUID_CLASS = LeastClass(16, 1)
-#: Lengths that no class of texts has.
-_FIXED = frozenset({NUMBER_CLASS, INSTANT_CLASS})
-
-
 def fixed_class(spec: FieldSpec) -> LeastClass | None:
     """The one class of a field whose values all have one length; None of a field of texts."""
-    if spec.kind == "string":
-        return None
-    if spec.kind == "uuid":
-        return UUID_CLASS
-    return INSTANT_CLASS if spec.format == "date-time" else NUMBER_CLASS
-
-
-def is_fixed_length(length: int) -> bool:
-    """Whether this is the length of a number or an instant, and of no text."""
-    return length in {one.length for one in _FIXED}
+    length = spec.field_type.fixed_bytes
+    return None if length is None else LeastClass(length, 1)
 
 
 def padded_length(size: int) -> int:
@@ -88,6 +73,21 @@ def class_step(size: int) -> int:
 
 def is_padded_length(size: int) -> bool:
     return size > 0 and padded_length(size) == size
+
+
+#: Of every number.
+NUMBER_CLASS = LeastClass(POINT_BYTES, 1)
+#: Classes that no text has.
+_FIXED = frozenset(
+    LeastClass(one.fixed_bytes, 1)
+    for one in TYPES
+    if one.fixed_bytes is not None and not is_padded_length(one.fixed_bytes)
+)
+
+
+def is_fixed_length(length: int) -> bool:
+    """Whether values of some type have this length, and no text has it."""
+    return any(one.length == length for one in _FIXED)
 
 
 def least_class(spec: FieldSpec, at_least: int = 0) -> LeastClass:
@@ -124,7 +124,7 @@ def is_class(stated: LeastClass) -> bool:
 def is_class_of(spec: FieldSpec, stated: LeastClass) -> bool:
     """Whether a group may state this of a field: no weaker than the definition asks for."""
     asked = least_class(spec)
-    if spec.kind != "string":
+    if spec.field_type.fixed_bytes is not None:
         return stated == asked
     return is_class(stated) and stated.length >= asked.length and stated.only >= asked.only
 

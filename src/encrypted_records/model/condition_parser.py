@@ -6,15 +6,14 @@ Searches and aggregates have their conditions in this form.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 from encrypted_records.errors import Flaw, InvalidQuery
-from encrypted_records.model.definition import FieldSpec, SchemaDefinition, comparable
-from encrypted_records.model.formats import Span, accept, read_span
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.field_types.base import KeyKind, Span
+from encrypted_records.model.field_types.plain import TEXT
 from encrypted_records.model.joined_ranges import join_ranges
 from encrypted_records.model.joins import Joins
 from encrypted_records.model.predicates import (
@@ -30,7 +29,7 @@ from encrypted_records.model.predicates import (
     TextPrefix,
     TextRange,
 )
-from encrypted_records.model.rules import ValueRefused, as_decimal
+from encrypted_records.model.rules import ValueRefused
 from encrypted_records.model.strict_json import escape_pointer
 from encrypted_records.model.text_conditions import TEXT_OPERATORS, is_text_test, read_text_test
 
@@ -39,13 +38,7 @@ MAX_COMPARISONS = 256
 MAX_IN_VALUES = 1000
 #: Of all comparisons of a question together.
 MAX_VALUES = 4096
-#: Of a number, "40~45" is from 40 to 45. Texts have no ranges of this form: they may be so.
-_NUMBER = r"(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)"
-_RANGE = re.compile(f"{_NUMBER}~{_NUMBER}")
-#: In a filter, whose values are often texts, also "40" and ">= 40".
-_SIGNS = {"": "eq", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
-_SIGNED_NUMBER = re.compile(rf"([<>]=?|)\s*{_NUMBER}")
-_SIGNED = re.compile(r"([<>]=?)\s*(.+)")
+T = TypeVar("T")
 #: Of a comparison.
 _MEMBERS = frozenset({"field", "op", "value", "fold", "within", "of"})
 #: Fields that an error lists.
@@ -99,13 +92,9 @@ class Conditions:
     def _filter(self, label: Any, value: Any) -> dict[str, Any]:
         """The operator and value that a filter means. Texts of string fields mean themselves."""
         spec = self.definition.fields.get(label) if isinstance(label, str) else None
-        if spec is not None and isinstance(value, str) and not spec.is_of_texts:
-            if spec.format is None and (typed := _SIGNED_NUMBER.fullmatch(value)):
-                return {"op": _SIGNS[typed[1]], "value": Decimal(typed[2])}
-            if spec.format == "boolean" and value in ("true", "false"):
-                return {"op": "eq", "value": value == "true"}
-            if spec.format not in (None, "boolean") and (typed := _SIGNED.fullmatch(value)):
-                return {"op": _SIGNS[typed[1]], "value": typed[2]}
+        if spec is not None and isinstance(value, str):
+            op, meant = spec.field_type.read_filter(value)
+            return {"op": op, "value": meant}
         return {"op": "eq", "value": value}
 
     def predicate(self, asked: Any, pointer: str, depth: int) -> Predicate:
@@ -177,11 +166,12 @@ class Conditions:
         if build is None and op not in TEXT_OPERATORS:
             detail = f"expected one of {', '.join(OPERATORS)}"
             raise invalid_query("op", detail, f"{pointer}/op")
-        if spec.format == "boolean" and op in _ORDERED:
-            detail = f"{op} does not fit a boolean: true and false have eq, ne, in and is_null"
+        if not spec.field_type.is_ordered and op in _ORDERED:
+            named = spec.field_type.name
+            detail = f"{op} does not fit a {named}: true and false have eq, ne, in and is_null"
             raise invalid_query("op", detail, f"{pointer}/op")
         if is_text_test(asked):
-            test = read_text_test(asked, spec, pointer, most=MAX_IN_VALUES, read=self.text)
+            test = read_text_test(asked, spec, pointer, most=MAX_IN_VALUES, read=_text)
             if test is not None:
                 return test
         assert build is not None
@@ -193,40 +183,15 @@ class Conditions:
             detail = f"more than {MAX_VALUES} values in all comparisons together"
             raise invalid_query("too_many_values", detail, pointer)
 
-    def text(self, value: Any, pointer: str) -> str:
-        if not isinstance(value, str):
-            raise invalid_query("type", "expected a string", pointer)
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise invalid_query("unicode", "holds half of a surrogate pair", pointer) from None
-        return comparable(value)
-
     def one_of(self, spec: FieldSpec, values: list[tuple[Any, str]]) -> Predicate:
-        if spec.kind == "string":
-            texts = frozenset(self.text(value, pointer) for value, pointer in values)
-            return TextIn(spec.name, texts)
-        if spec.kind == "uuid":
-            return TextIn(
-                spec.name, frozenset(self.uuid(value, pointer) for value, pointer in values)
-            )
-        if spec.format is not None:
-            return _within(spec, [self.span(spec, value, pointer) for value, pointer in values])
-        points = set()
-        for value, pointer in values:
-            try:
-                # Only type and bounds count here: asking for a value that an enum rules out is
-                # a valid question; its answer is empty.
-                plain = FieldSpec(spec.name, spec.type, spec.numbers.bounds_only)
-                number = as_decimal(plain.accept(value))
-            except ValueRefused as refused:
-                raise invalid_query(refused.code, refused.detail, pointer) from None
-            if number is None:
-                raise invalid_query(
-                    "type", "expected a number; is_null finds absent fields", pointer
-                )
-            points.add(spec.numbers.to_grid(number))
-        return NumberIn(spec.name, frozenset(points))
+        if spec.is_of_texts:
+            read = spec.field_type.read_text
+            return TextIn(spec.name, frozenset(_told(read, value, at) for value, at in values))
+        spans = [
+            _told(lambda one: spec.field_type.read_span(spec, one), value, at)
+            for value, at in values
+        ]
+        return _within(spec, spans)
 
     def range(
         self,
@@ -234,53 +199,38 @@ class Conditions:
         low: tuple[Any, str, bool] | None,
         high: tuple[Any, str, bool] | None,
     ) -> Predicate:
+        kind = spec.field_type
         if spec.is_of_texts:
-            read = self.uuid if spec.kind == "uuid" else self.text
             return TextRange(
                 spec.name,
-                read(*low[:2]) if low else None,
-                read(*high[:2]) if high else None,
+                _told(kind.read_text, *low[:2]) if low else None,
+                _told(kind.read_text, *high[:2]) if high else None,
                 low_included=bool(low and low[2]),
                 high_included=bool(high and high[2]),
             )
-        rules = spec.numbers
-        lowest, highest = rules.lowest, rules.highest
-        if spec.format is not None:
-            if low:
-                span = self.span(spec, *low[:2])
-                lowest = span.first if low[2] else span.last + 1
-            if high:
-                span = self.span(spec, *high[:2])
-                highest = span.last if high[2] else span.first - 1
-            return NumberRange(spec.name, lowest, highest)
+        lowest, highest = spec.numbers.lowest, spec.numbers.highest
         if low:
-            bound = self.bound(spec, *low[:2])
-            included = low[2]
-            lowest = bound(ROUND_CEILING) if included else bound(ROUND_FLOOR) + 1
+            value, at, included = low
+            lowest = _told(lambda one: kind.read_lowest(spec, one, included=included), value, at)
         if high:
-            bound = self.bound(spec, *high[:2])
-            included = high[2]
-            highest = bound(ROUND_FLOOR) if included else bound(ROUND_CEILING) - 1
+            value, at, up_to = high
+            highest = _told(lambda one: kind.read_highest(spec, one, included=up_to), value, at)
         return NumberRange(spec.name, lowest, highest)
 
-    def uuid(self, value: Any, pointer: str) -> str:
-        try:
-            return str(accept("uuid", value))
-        except ValueRefused as refused:
-            raise invalid_query(refused.code, refused.detail, pointer) from None
 
-    def span(self, spec: FieldSpec, value: Any, pointer: str) -> Span:
-        assert spec.format is not None
-        try:
-            return read_span(spec.format, value)
-        except ValueRefused as refused:
-            raise invalid_query(refused.code, refused.detail, pointer) from None
+def _told(read: Callable[[Any], T], value: Any, pointer: str) -> T:
+    """
+    Raises:
+        InvalidQuery: the value is refused.
+    """
+    try:
+        return read(value)
+    except ValueRefused as refused:
+        raise invalid_query(refused.code, refused.detail, pointer) from None
 
-    def bound(self, spec: FieldSpec, value: Any, pointer: str) -> Callable[[str], int]:
-        number = as_decimal(value)
-        if number is None:
-            raise invalid_query("type", "expected a number", pointer)
-        return lambda rounding: spec.numbers.clamp(number, rounding)
+
+def _text(value: Any, pointer: str) -> str:
+    return _told(TEXT.read_text, value, pointer)
 
 
 def _within(spec: FieldSpec, spans: list[Span]) -> Predicate:
@@ -298,10 +248,8 @@ _Build = Callable[[Conditions, FieldSpec, Any, str], Predicate]
 
 
 def _equal(conditions: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:
-    number = spec.kind in ("integer", "number") and spec.format is None
-    if number and isinstance(value, str) and (bounds := _RANGE.fullmatch(value)):
-        low, high = (Decimal(text) for text in bounds.groups())
-        return _between(conditions, spec, [low, high], pointer)
+    if (bounds := spec.field_type.read_range(value)) is not None:
+        return _between(conditions, spec, list(bounds), pointer)
     return conditions.one_of(spec, [(value, f"{pointer}/value")])
 
 
@@ -343,10 +291,10 @@ def _above(*, included: bool) -> _Build:
 
 
 def _prefix(conditions: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:
-    if spec.kind != "string":
+    if spec.kind is not KeyKind.TEXT:
         named = f", and this one is a {spec.format}" if spec.format else ""
         raise invalid_query("op", f"prefix is for string fields{named}", f"{pointer}/op")
-    return TextPrefix(spec.name, conditions.text(value, f"{pointer}/value"))
+    return TextPrefix(spec.name, _text(value, f"{pointer}/value"))
 
 
 def _is_null(_: Conditions, spec: FieldSpec, value: Any, pointer: str) -> Predicate:

@@ -5,9 +5,8 @@ Nothing is lost without being asked: a value that the new field would hold other
 
 from __future__ import annotations
 
-from decimal import Decimal
-
-from encrypted_records.model.definition import FieldSpec, Value, canonical
+from encrypted_records.model.definition import FieldSpec, Value
+from encrypted_records.model.field_types.base import text_of
 from encrypted_records.model.rules import ValueRefused, as_decimal
 
 
@@ -32,44 +31,9 @@ def convert(before: FieldSpec, after: FieldSpec, value: Value) -> Value:
     return kept
 
 
-def text_of(value: Value) -> str:
-    """A value that is there, as text."""
-    assert value is not None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return value
-    return canonical(Decimal(value))
-
-
 def _as(before: FieldSpec, after: FieldSpec, value: Value) -> Value:
     """The value as somebody would send it for ``after``."""
-    if (before.type, before.format) == (after.type, after.format):
-        return value
-    if after.format == "boolean":
-        return _as_boolean(value)
-    if after.type == "string":
-        return text_of(value)
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, str):
-        return _as_number(value)
-    return value
-
-
-def _as_boolean(value: Value) -> Value:
-    known: dict[Value, bool] = {"true": True, "false": False, 1: True, 0: False}
-    if value not in known:
-        raise ValueRefused("type", "is neither true nor false")
-    return known[value]
-
-
-def _as_number(text: str) -> Value:
-    plain = text.removeprefix("-").replace(".", "", 1)
-    if not (plain.isascii() and plain.isdecimal()):
-        raise ValueRefused("type", "is no number")
-    number = Decimal(text)
-    return int(number) if "." not in text else number
+    return value if before.field_type is after.field_type else after.field_type.convert(value)
 
 
 def _is_same(sent: Value, kept: Value) -> bool:

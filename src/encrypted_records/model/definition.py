@@ -9,28 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Literal
 
-from encrypted_records.model import formats
-from encrypted_records.model.formats import Format
-from encrypted_records.model.normalization import normalized
+from encrypted_records.model.field_types import FORMATS, PLAIN
+from encrypted_records.model.field_types.base import FieldType, JsonType, KeyKind
 from encrypted_records.model.retention import Retention
-from encrypted_records.model.rules import NumberRules, StringRules, ValueRefused, as_decimal
+from encrypted_records.model.rules import MAX_STRING_BYTES, NumberRules, StringRules, canonical
 
-FieldType = Literal["string", "integer", "number"]
-#: What a column's keys are made of: text, points of a grid, 16 bytes, or words of a text.
-KeyKind = Literal["string", "integer", "number", "uuid", "words"]
 #: A field's value once accepted; None is an absent field.
 Value = str | int | Decimal | None
 
 MAX_FIELDS = 512
 MAX_FIELD_NAME = 200
-#: Longest string value, in bytes of UTF-8.
-MAX_STRING_BYTES = 1 << 20
 #: Up to so many characters, ``maxLength`` says to how many bytes the values of a field are padded.
 MAX_PADDED_CHARACTERS = 256
 #: Largest ``padTo``, in bytes of UTF-8.
@@ -50,13 +43,13 @@ ANY_STRING = StringRules()
 @dataclass(frozen=True)
 class FieldSpec:
     name: str
-    type: FieldType
+    type: JsonType
     number: NumberRules | None = None
     string: StringRules = ANY_STRING
     #: accepted values (``enum`` and ``const``); None if any value is accepted
     allowed: frozenset[str | Decimal] | None = None
     #: an enforced format, which makes a type of its own
-    format: Format | None = None
+    format: str | None = None
     #: of a number: whether a value with more decimals than are kept is refused, not rounded
     exact: bool = False
     #: names the field in keys and formats, whatever its name becomes; from 1 on
@@ -94,10 +87,15 @@ class FieldSpec:
         padded = longest is not None and longest <= MAX_PADDED_CHARACTERS
         return self.longest_bytes if padded else _ANY_TEXT_BYTES
 
+    @cached_property
+    def field_type(self) -> FieldType:
+        """All that the type of the field decides."""
+        return PLAIN[self.type] if self.format is None else FORMATS[self.format]
+
     @property
     def is_of_texts(self) -> bool:
         """Whether values are compared as texts, and not as points of a grid."""
-        return self.kind in ("string", "uuid")
+        return self.kind.of_bytes
 
     @property
     def texts(self) -> list[str]:
@@ -107,14 +105,7 @@ class FieldSpec:
     @cached_property
     def only_bounds(self) -> bool:
         """Whether any integer within the bounds is a value of this field."""
-        rules = self.number
-        return (
-            rules is not None
-            and self.kind == "integer"
-            and self.format is None
-            and self.allowed is None
-            and rules == rules.bounds_only
-        )
+        return self.field_type.only_bounds(self)
 
     @cached_property
     def any_text(self) -> bool:
@@ -124,31 +115,30 @@ class FieldSpec:
     @cached_property
     def only_lengths(self) -> bool:
         """Whether any string of a fitting length is a value of this field."""
-        return self.kind == "string" and self.allowed is None and self.string.pattern is None
+        return self.field_type.only_lengths(self)
 
     @cached_property
     def kind(self) -> KeyKind:
-        if self.format is None:
-            return self.type
-        return "uuid" if self.format == "uuid" else "integer"
+        """The form of the keys of its column."""
+        return self.field_type.keys
 
     @cached_property
     def numbers(self) -> NumberRules:
         """The rules of a field whose values are points of a grid; asking another field for them is
         our bug."""
-        rules = self.number if self.format is None else formats.RULES.get(self.format)
+        rules = self.field_type.grid or self.number
         assert rules is not None, "a field of texts has no grid"
         return rules
 
+    @cached_property
+    def without_rules(self) -> FieldSpec:
+        """The field with its type and its bounds alone."""
+        number = None if self.number is None else self.number.bounds_only
+        return FieldSpec(self.name, self.type, number, format=self.format)
+
     def to_point(self, value: Value) -> int | None:
         """Where an accepted value lies on the field's grid; None of an absent one."""
-        if value is None:
-            return None
-        if self.format is not None:
-            assert not isinstance(value, Decimal)
-            return formats.to_point(self.format, value)
-        number = as_decimal(value)
-        return None if number is None else self.numbers.to_grid(number)
+        return None if value is None else self.field_type.to_point(self, value)
 
     def accept(self, raw: object) -> Value:
         """The value a record of this field holds when its owner sent ``raw``.
@@ -161,59 +151,7 @@ class FieldSpec:
             ValueRefused: of the wrong type, outside the bounds, or against another keyword; or it
                 would be rounded, where :attr:`exact` says that this is refused.
         """
-        if raw is None:
-            return None
-        if self.format is not None:
-            return formats.accept(self.format, raw)
-        # What most strings are, without looking at every rule.
-        if self.any_text and type(raw) is str and len(raw) <= MAX_STRING_BYTES and raw.isascii():
-            return raw
-        # Each of them was checked against all other rules when the definition was read.
-        if self.allowed is not None and type(raw) is str and raw in self.allowed:
-            return raw
-        return self._accept_string(raw) if self.type == "string" else self._accept_number(raw)
-
-    def _accept_string(self, raw: object) -> str:
-        if not isinstance(raw, str):
-            raise ValueRefused("type", "expected a string")
-        try:
-            size = len(raw) if raw.isascii() else len(raw.encode())
-        except UnicodeEncodeError:
-            raise ValueRefused("unicode", "holds half of a surrogate pair") from None
-        if size > MAX_STRING_BYTES:
-            raise ValueRefused("max_length", f"longer than {MAX_STRING_BYTES} bytes of UTF-8")
-        self.string.check(raw)
-        if self.allowed is not None:
-            raise ValueRefused("enum", "not one of the values the field allows")
-        return raw
-
-    def _accept_number(self, raw: object) -> int | Decimal:
-        rules = self.numbers
-        # What most values are, without the cost of decimals; bool is an int of another type.
-        if type(raw) is int and self.only_bounds and rules.lowest <= raw <= rules.highest:
-            return raw
-        value = as_decimal(raw)
-        if value is None:
-            raise ValueRefused(
-                "type", "expected an integer" if self.type == "integer" else "expected a number"
-            )
-        rules.check(value)
-        if self.allowed is not None and value not in self.allowed:
-            raise ValueRefused("enum", "not one of the values the field allows")
-        point = rules.to_grid(value)
-        if self.type == "integer":
-            if point != value:
-                raise ValueRefused("type", "expected an integer, found a fraction")
-            return point
-        kept = rules.from_grid(point)
-        if self.exact and kept != value:
-            raise ValueRefused("precision", f"has more than {rules.precision} decimals")
-        try:
-            rules.check(kept)
-        except ValueRefused as refused:
-            detail = f"once rounded to the field's precision, {refused.detail}"
-            raise ValueRefused(refused.code, detail) from None
-        return kept
+        return None if raw is None else self.field_type.accept(self, raw)
 
     def is_rounded(self, sent: object) -> bool:
         """Whether a value of a number field is stored as another one than was sent; False also of
@@ -241,14 +179,6 @@ class FieldSpec:
             parts += [canonical(self.number.minimum), canonical(self.number.maximum)]
             parts.append(str(self.number.precision))
         return hashlib.sha256(length_prefixed(*(part.encode() for part in parts))).digest()
-
-
-def canonical(value: Decimal) -> str:
-    """One spelling per value: plain notation, no exponent, no trailing zeros, no minus zero."""
-    if value == 0:
-        return "0"
-    text = format(value, "f")
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def length_prefixed(*parts: bytes) -> bytes:
@@ -289,7 +219,7 @@ class SchemaDefinition:
     ) -> SchemaDefinition:
         """A definition that follows no other: ids are in the order of the names' code points."""
         own = {
-            name: replace(spec, exact=exact and spec.type == "number")
+            name: replace(spec, exact=exact and spec.field_type.has_decimals)
             for name, spec in fields.items()
         }
         new = cls(own, required, 1, formats, unique, retention, exact)
@@ -372,12 +302,8 @@ class SchemaDefinition:
 
     @cached_property
     def numeric(self) -> frozenset[str]:
-        """The names of the integer and number fields that are no booleans."""
-        return frozenset(
-            name
-            for name, spec in self.fields.items()
-            if spec.type != "string" and spec.format is None
-        )
+        """The names of the fields whose values are numbers."""
+        return frozenset(name for name, one in self.fields.items() if one.field_type.is_number)
 
     def find_rounded(self, sent: Mapping[str, object]) -> list[str]:
         """The fields of a record whose values are stored with fewer decimals than were sent."""
@@ -385,11 +311,17 @@ class SchemaDefinition:
 
     @cached_property
     def _rounding(self) -> Mapping[str, FieldSpec]:
-        return {name: one for name, one in self.fields.items() if one.type == "number"}
+        return {name: one for name, one in self.fields.items() if one.field_type.has_decimals}
 
     @cached_property
-    def booleans(self) -> frozenset[str]:
-        return frozenset(name for name, one in self.fields.items() if one.format == "boolean")
+    def cell_readers(self) -> Mapping[str, Callable[[str], object]]:
+        """How cells of tables are read, of the fields whose records do not hold texts."""
+        of_texts = FieldType.of_cell
+        return {
+            name: one.field_type.of_cell
+            for name, one in self.fields.items()
+            if type(one.field_type).of_cell is not of_texts
+        }
 
     def spec(self, name: str) -> FieldSpec | None:
         return self.fields.get(name)
@@ -408,7 +340,7 @@ def _members(spec: FieldSpec) -> Iterator[str]:
     if numbers is not None:
         yield f'"minimum":{canonical(numbers.minimum)}'
         yield f'"maximum":{canonical(numbers.maximum)}'
-        if spec.type == "number":
+        if spec.field_type.has_decimals:
             yield f'"precision":{numbers.precision}'
         for keyword, value in (
             ("exclusiveMinimum", numbers.exclusive_minimum),
@@ -431,8 +363,3 @@ def _members(spec: FieldSpec) -> Iterator[str]:
         yield f'"enum":[{",".join(sorted(allowed)) or "null"}]'
     if spec.words:
         yield '"x-index":["words"]'
-
-
-def comparable(text: str) -> str:
-    """The form in which strings are compared: NFC (UAX #15), nothing else folded."""
-    return text if text.isascii() else normalized("NFC", text)

@@ -223,7 +223,7 @@ def _at(spec: FieldSpec, cost: Cost, code: str, detail: str, keyword: str = "") 
 
 def _told_by_lengths(before: FieldSpec, after: FieldSpec) -> str:
     """What a looser rule makes of the lengths of new rows."""
-    if after.type != "string":
+    if after.field_type.fixed_bytes is not None:
         return "more values fit"
     was, is_now = least_class(before), least_class(after)
     if was == is_now:

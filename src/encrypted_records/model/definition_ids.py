@@ -14,7 +14,7 @@ def with_ids_for_types(new: SchemaDefinition, before: SchemaDefinition) -> Schem
     other = {
         name
         for name, spec in new.fields.items()
-        if spec.id in had and (spec.type, spec.format) != (had[spec.id].type, had[spec.id].format)
+        if spec.id in had and spec.field_type is not had[spec.id].field_type
     }
     added = {name for name, spec in new.fields.items() if spec.id not in had}
     numbers = enumerate(sorted(other | added), before.next_id)

@@ -22,10 +22,11 @@ from encrypted_records.model.definition import (
     MAX_PAD_TO,
     MAX_PADDED_BYTES,
     FieldSpec,
-    FieldType,
     SchemaDefinition,
 )
 from encrypted_records.model.definition_retention import read_retention
+from encrypted_records.model.field_types import PLAIN
+from encrypted_records.model.field_types.base import JsonType
 from encrypted_records.model.normalization import normalized
 from encrypted_records.model.rules import (
     MAX_MAGNITUDE,
@@ -43,6 +44,7 @@ MAX_DEFINITION_BYTES = 1 << 20
 MAX_CANONICAL_BYTES = 2 << 20
 #: What ids may add when a definition follows another.
 _ROOM_FOR_IDS = 16 << 10
+_OTHER = "a definition is not of this version's one spelling"
 _LARGEST = Decimal(10) ** MAX_MAGNITUDE
 _FINEST = -60
 
@@ -98,10 +100,14 @@ def parse_canonical(text: bytes) -> SchemaDefinition:
             for (name, spec), number in zip(read.fields.items(), members.ids, strict=True)
         }
         definition = replace(read, fields=fields, next_id=members.next)
-    except (msgspec.DecodeError, InvalidDefinition, Malformed, UnicodeDecodeError):
-        raise Malformed("a definition is not of this version's one spelling") from None
+    except InvalidDefinition as error:
+        unknown = [flaw.detail for flaw in error.flaws if flaw.code == "format"]
+        detail = f"a definition is not of this version: {unknown[0]}" if unknown else _OTHER
+        raise Malformed(detail) from None
+    except (msgspec.DecodeError, Malformed, UnicodeDecodeError):
+        raise Malformed(_OTHER) from None
     if max(members.ids) >= members.next or definition.canonical != text:
-        raise Malformed("a definition is not of this version's one spelling")
+        raise Malformed(_OTHER)
     return definition
 
 
@@ -227,34 +233,36 @@ class _Reader:
             self.report("type", "expected an object", *path)
             return None
         kind = body.get("type")
-        if kind not in ("string", "integer", "number"):
-            self.report("field_type", "must be string, integer or number", *path, "type")
+        if not isinstance(kind, str) or (plain := PLAIN.get(kind)) is None:
+            named = ", ".join(PLAIN).replace(", number", " or number")
+            self.report("field_type", f"must be {named}", *path, "type")
             return None
         if self.formats and "format" in body:
-            return self.formatted(name, kind, body)
+            return self.formatted(name, plain.json_type, body)
         before = len(self.errors)
         number: NumberRules | None = None
         string = StringRules()
-        if kind == "string":
+        if not plain.is_number:
             self.refuse_keywords(body, keywords.STRING, *path)
             string = self.string_rules(body, *path)
         else:
             self.refuse_keywords(body, keywords.NUMBER, *path)
-            number = self.number_rules(kind, body, *path)
+            number = self.number_rules(plain.json_type, body, *path)
         if len(self.errors) > before:
             return None
         pad_to = self.pad_to(body, *path)
         words = keywords.INDEX in body
-        spec = FieldSpec(name, kind, number, string, pad_to=pad_to, words=words)
+        spec = FieldSpec(name, plain.json_type, number, string, pad_to=pad_to, words=words)
         return self.with_allowed(spec, body, *path)
 
-    def formatted(self, name: str, kind: FieldType, body: dict[str, Any]) -> FieldSpec | None:
+    def formatted(self, name: str, kind: JsonType, body: dict[str, Any]) -> FieldSpec | None:
         """A field whose format is a type of its own."""
         path, before = ("properties", name), len(self.errors)
         for detail in definition_formats.find_flaws(kind, body):
             self.report("format", detail, *path, "format")
         self.refuse_keywords(body, definition_formats.find_keywords(kind), *path)
-        rules = None if kind == "string" else self.number_rules(kind, body, *path)
+        is_number = PLAIN[kind].is_number
+        rules = self.number_rules(kind, body, *path) if is_number else None
         if len(self.errors) > before:
             return None
         spec = definition_formats.make_spec(name, kind, body, rules)
@@ -322,7 +330,7 @@ class _Reader:
             return None
         return value
 
-    def number_rules(self, kind: FieldType, body: dict[str, Any], *path: str) -> NumberRules | None:
+    def number_rules(self, kind: JsonType, body: dict[str, Any], *path: str) -> NumberRules | None:
         minimum = self.decimal(body, "minimum", *path, needed=True)
         maximum = self.decimal(body, "maximum", *path, needed=True)
         above = self.decimal(body, "exclusiveMinimum", *path)
@@ -333,7 +341,7 @@ class _Reader:
             self.report("keyword", "must be above 0", *path, "multipleOf")
         if minimum is None or maximum is None or precision is None:
             return None
-        if kind == "integer":
+        if not PLAIN[kind].has_decimals:
             for keyword, bound in (("minimum", minimum), ("maximum", maximum)):
                 if bound != bound.to_integral_value():
                     self.report("bounds", "must be an integer", *path, keyword)
@@ -352,8 +360,8 @@ class _Reader:
             )
         return rules
 
-    def precision(self, kind: FieldType, body: dict[str, Any], *path: str) -> int | None:
-        if kind == "integer":
+    def precision(self, kind: JsonType, body: dict[str, Any], *path: str) -> int | None:
+        if not PLAIN[kind].has_decimals:
             if self.count(body, "precision", *path):
                 self.report("keyword", "an integer field has no decimals", *path, "precision")
             return 0

@@ -7,11 +7,9 @@ from typing import Any
 
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.definition_sets import Flaws
+from encrypted_records.model.field_types import TYPES
 from encrypted_records.model.retention import MAX_DAYS, Retention
 from encrypted_records.model.rules import as_decimal
-
-#: Enforced formats of fields by which records may go.
-DATES = frozenset({"date", "date-time"})
 
 
 def read_retention(
@@ -44,6 +42,7 @@ def _flaws_of_field(
     if not isinstance(name, str) or name not in names:
         return ["names no field"]
     spec = sound.get(name)
-    if spec is not None and spec.format not in DATES:
-        return ["expected a field of the enforced format date or date-time"]
+    if spec is not None and not spec.field_type.is_moment:
+        named = " or ".join(one.name for one in TYPES if one.is_moment)
+        return [f"expected a field of the enforced format {named}"]
     return []

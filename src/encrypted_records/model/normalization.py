@@ -17,6 +17,11 @@ Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 _SHORT = 128
 
 
+def comparable(text: str) -> str:
+    """The form in which strings are compared: NFC (UAX #15), nothing else folded."""
+    return text if text.isascii() else normalized("NFC", text)
+
+
 def normalized(form: Form, text: str) -> str:
     """``unicodedata.normalize(form, text)``, equal for every text."""
     if len(text) <= _SHORT:

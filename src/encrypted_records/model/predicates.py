@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from encrypted_records.model.definition import SchemaDefinition, Value, comparable
+from encrypted_records.model.definition import SchemaDefinition, Value
 from encrypted_records.model.members import Members
+from encrypted_records.model.normalization import comparable
 from encrypted_records.model.text_tests import TextTest
 
 

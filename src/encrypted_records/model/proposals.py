@@ -10,8 +10,6 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from encrypted_records.model.formats import JSON_TYPES, Format
-
 #: Digits of a number, before and after its point together.
 MAX_DIGITS = 18
 #: The extremes of whole numbers, and of an index that takes 64 bits for them.
@@ -61,11 +59,6 @@ def text(longest: int) -> dict[str, Any]:
     """A field of texts of up to so many bytes in UTF-8."""
     padded = next((one for one in _PADDED if longest <= one), None)
     return {"type": "string"} if padded is None else {"type": "string", "padTo": padded}
-
-
-def of_format(named: Format) -> dict[str, Any]:
-    body: dict[str, Any] = {"type": JSON_TYPES[named], "format": named}
-    return body | ({"minimum": 0, "maximum": 1} if named == "boolean" else {})
 
 
 def headroom(extreme: Decimal) -> int:

@@ -23,6 +23,8 @@ from typing import Any
 import re2
 
 MAX_PRECISION = 18
+#: Longest string value, in bytes of UTF-8.
+MAX_STRING_BYTES = 1 << 20
 #: Bounds lie within +-10**MAX_MAGNITUDE; the distance between them fits 64 bits.
 MAX_MAGNITUDE = 40
 #: Bounds have up to MAX_MAGNITUDE digits before the point and 60 after it.
@@ -49,6 +51,14 @@ def as_decimal(value: object) -> Decimal | None:
     if isinstance(value, Decimal) and value.is_finite():
         return value
     return None
+
+
+def canonical(value: Decimal) -> str:
+    """One spelling per value: plain notation, no exponent, no trailing zeros, no minus zero."""
+    if value == 0:
+        return "0"
+    text = format(value, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 @dataclass(frozen=True)

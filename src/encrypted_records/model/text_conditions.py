@@ -9,6 +9,7 @@ import re2
 
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.folding import folded
 from encrypted_records.model.predicates import Not, Predicate, TextIn, TextPrefix
 from encrypted_records.model.text_tests import (
@@ -59,11 +60,12 @@ def read_text_test(
     op, value = asked.get("op"), asked.get("value")
     fold = _fold(asked, pointer)
     within = _within(asked, pointer)
-    if spec.kind != "string" and (fold or op in TEXT_OPERATORS):
+    if spec.kind is not KeyKind.TEXT and (fold or op in TEXT_OPERATORS):
         what = op if op in TEXT_OPERATORS else "fold"
         where = "op" if op in TEXT_OPERATORS else "fold"
-        kind = spec.format or spec.type
-        detail = f"{what} is for strings without an enforced format, and this is {kind}"
+        detail = (
+            f"{what} is for strings without an enforced format, and this is {spec.field_type.name}"
+        )
         raise _refuse("op", detail, f"{pointer}/{where}")
     if op not in TEXT_OPERATORS and not fold:
         return None

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from encrypted_records.model.definition import SchemaDefinition, Value, comparable
+from encrypted_records.model.definition import SchemaDefinition, Value
+from encrypted_records.model.normalization import comparable
 from encrypted_records.model.predicates import And, NumberIn, Or, Predicate, TextIn
 
 

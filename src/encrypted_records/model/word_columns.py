@@ -13,10 +13,10 @@ from functools import cached_property
 
 from encrypted_records.model.definition import (
     FieldSpec,
-    KeyKind,
     SchemaDefinition,
     length_prefixed,
 )
+from encrypted_records.model.field_types.base import KeyKind
 
 #: Behind a field's name, which has no such character: the name of the column of its words.
 _MARK = "\0words"
@@ -27,7 +27,7 @@ class WordsSpec(FieldSpec):
 
     @cached_property
     def kind(self) -> KeyKind:
-        return "words"
+        return KeyKind.WORDS
 
     @cached_property
     def binding(self) -> bytes:
@@ -65,4 +65,4 @@ def same_column(definition: SchemaDefinition, spec: FieldSpec) -> FieldSpec | No
     own = definition.by_id.get(spec.id)
     if own is None or not isinstance(spec, WordsSpec):
         return own
-    return words_spec(own) if own.kind == "string" else None
+    return words_spec(own) if own.kind is KeyKind.TEXT else None

@@ -36,6 +36,7 @@ from encrypted_records.errors import (
     Locked,
     NotFound,
 )
+from encrypted_records.model.field_types import PLAIN
 
 #: Rows of a page, and so the most that a kill costs.
 PAGE_ROWS = 20_000
@@ -328,7 +329,7 @@ def _fit(value: Any, spec: Mapping[str, Any] | None) -> Any:
     the others that do not fit."""
     if isinstance(value, float | Decimal) and not is_finite(value):
         return str(value)
-    if value is None or isinstance(value, str) or spec is None or spec["type"] != "string":
+    if value is None or isinstance(value, str) or spec is None or PLAIN[spec["type"]].is_number:
         return value
     if isinstance(value, Decimal):
         return format(value, "f")

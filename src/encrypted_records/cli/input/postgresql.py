@@ -22,6 +22,8 @@ from encrypted_records.cli.input.postgresql_types import (
     measures_of,
 )
 from encrypted_records.errors import InvalidSetting, NotFound, Unavailable
+from encrypted_records.model.field_types import PLAIN
+from encrypted_records.model.field_types.formatted import UUID
 
 if TYPE_CHECKING:
     from encrypted_records.cli.login.session import CommandSession
@@ -211,8 +213,8 @@ class PostgresqlTable(SourceTable):
         """
         fields = schema["schema"]["properties"]
         for name in self._key:
-            wanted = ("string",) if self._kind(name) in (*TEXTS, "uuid") else ("integer", "number")
-            if name not in fields or fields[name]["type"] not in wanted:
+            is_number = self._kind(name) not in (*TEXTS, *UUID.sql.names)
+            if name not in fields or PLAIN[fields[name]["type"]].is_number != is_number:
                 raise InvalidSetting(
                     f"the schema cannot order the key {name} as the table does",
                     hint="name another with --key",

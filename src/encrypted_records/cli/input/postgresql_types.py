@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, LiteralString
 
 from encrypted_records.model import proposals
+from encrypted_records.model.field_types import TYPES
 
 _WHOLE = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}
 _FLOATING = ("real", "double precision")
@@ -17,8 +18,9 @@ KEYS: tuple[LiteralString, ...] = (
     *("text", "character varying", "uuid"),
 )
 _ARGUMENTS = re.compile(r"\(([0-9]+)(?:,(-?[0-9]+))?\)")
+#: Types whose columns become fields of one type, whatever their values are.
+_DECLARED = {name: one for one in TYPES for name in one.sql.names}
 _LOCAL = "timestamp without time zone"
-_INSTANT = "timestamp with time zone"
 #: Decimals of numbers that are declared without any.
 _DECIMALS = 9
 _PADDED = 63
@@ -52,12 +54,12 @@ class TableColumn:
     @property
     def shown(self) -> LiteralString:
         """How its values are asked for; ``{0}`` is the column."""
-        if self.kind in (*_WHOLE, *_FLOATING, "numeric", "boolean"):
+        if self.kind in (*_WHOLE, *_FLOATING, "numeric"):
             return "{0}"
         if self.kind == "money":
             return "{0}::numeric"
-        if self.kind == _INSTANT:
-            return "replace({0}::text, ' ', 'T') || ':00'"
+        if self.kind in _DECLARED:
+            return _DECLARED[self.kind].sql.shown
         if self.kind == _LOCAL:
             return "replace({0}::text, ' ', 'T')"
         return "to_json({0})::text" if self.is_list else "{0}::text"
@@ -86,8 +88,7 @@ def measures_of(column: TableColumn) -> tuple[LiteralString, ...]:
         )
     if column.kind == "bigint":
         return _EXTREMES
-    known = (*_WHOLE, "numeric", "money", "boolean", "date", "uuid", _INSTANT, _LOCAL)
-    known += ("time without time zone",)
+    known = (*_WHOLE, "numeric", "money", _LOCAL, *_DECLARED)
     if column.kind in known or column.longest is not None or _has_length(column):
         return ()
     return ("max(octet_length({0}::text))",)
@@ -106,13 +107,8 @@ def field_of(column: TableColumn, seen: list[Any]) -> tuple[dict[str, Any], str 
         return _decimal(column, seen)
     if kind == "money":
         return proposals.number(2, 16), None
-    match kind:
-        case "boolean" | "date" | "uuid":
-            return proposals.of_format(kind), None
-        case "time without time zone":
-            return proposals.of_format("time"), None
-    if kind == _INSTANT:
-        return proposals.of_format("date-time"), None
+    if kind in _DECLARED:
+        return _DECLARED[kind].propose(), _DECLARED[kind].sql.note
     if kind == _LOCAL:
         return proposals.text(0), "times without a zone: kept as text, such as 2024-01-05T10:11:12"
     if column.longest is not None:

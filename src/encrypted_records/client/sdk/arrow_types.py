@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from math import isfinite
@@ -9,7 +10,8 @@ from typing import Any
 
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model import proposals
-from encrypted_records.model.formats import Format
+from encrypted_records.model.field_types import TYPES
+from encrypted_records.model.field_types.base import FieldType
 
 _PADDED = 31
 
@@ -83,9 +85,8 @@ def field_of(declared: Any, seen: Seen) -> tuple[dict[str, Any], str | None]:
         return field, None
     if seen.odd:
         return proposals.text(_PADDED), "finer than microseconds: kept as text"
-    named = _format(kind)
-    if named is not None:
-        return proposals.of_format(named), None
+    if (named := _type_of(kind)) is not None:
+        return named.propose(), None
     if _is_text(kind):
         return proposals.text(seen.longest), None
     if types.is_timestamp(kind):
@@ -115,16 +116,11 @@ def _number(kind: Any, seen: Seen) -> dict[str, Any] | None:
     return proposals.whole_number(-most if signed else 0, most - 1)
 
 
-def _format(kind: Any) -> Format | None:
-    from pyarrow import types  # noqa: PLC0415 - optional, and slow to import
-
-    if types.is_boolean(kind):
-        return "boolean"
-    if types.is_date(kind):
-        return "date"
-    if types.is_time(kind):
-        return "time"
-    return "date-time" if types.is_timestamp(kind) and kind.tz is not None else None
+def _type_of(kind: Any) -> FieldType | None:
+    """The type that all columns of this type of Arrow become."""
+    printed = str(kind)
+    taken = ((one, one.frame.taken) for one in TYPES)
+    return next((one for one, form in taken if form and re.fullmatch(form, printed)), None)
 
 
 def _is_text(kind: Any) -> bool:

@@ -10,6 +10,8 @@ import msgspec
 from encrypted_records.client.proxy.connection import convert
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.errors import Flaw, ReadingQuestion, ReadingRefused
+from encrypted_records.model.field_types import type_in
+from encrypted_records.model.field_types.plain import TEXT
 
 #: By the reason for a question about a column: what the file leaves open, and how to say it.
 _ASKED = {
@@ -72,11 +74,7 @@ def reading_of(answer: Mapping[str, Any]) -> FileReading:
 def for_definition(answer: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
     """The answer for rows that go into fields that are there: texts stay as they are written, and
     nothing is asked of them."""
-    texts = {
-        name
-        for name, field in definition["properties"].items()
-        if field["type"] == "string" and "format" not in field
-    }
+    texts = {name for name in definition["properties"] if type_in(definition, name) is TEXT}
     recipe = answer["reading"]
     columns = [
         {key: one[key] for key in ("source", "name")} if one["name"] in texts else one

@@ -21,11 +21,16 @@ from encrypted_records.client.sdk.arrow_types import Seen, field_of
 from encrypted_records.client.sdk.frames import is_frame, is_of
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model import proposals
+from encrypted_records.model.field_types import TYPES, proposed_type
+from encrypted_records.model.field_types.calendar import DATE
 
 #: Decimals of numbers that are declared without any, and the power of ten that bounds them.
 _DECIMALS = 9
 _PADDED = 63
 _LOCAL = "times without a zone: kept as text"
+
+#: Types that a class may declare, by their names in ``msgspec.inspect``.
+_DECLARED = {one.frame.declared: one for one in TYPES if one.frame.declared}
 
 Field = tuple[dict[str, Any], str | None]
 
@@ -88,7 +93,7 @@ def _of_frame(frame: Any) -> tuple[dict[str, Field], list[str]]:
             seen.add(chunk, declared)
         field, note = special or field_of(declared, seen)
         # A text takes no number, and rounding is nothing that a proposal does.
-        if _is_number(declared.type) and field["type"] == "string":
+        if _is_number(declared.type) and not proposed_type(field).is_number:
             raise _refused(
                 name,
                 f"has {seen.digits} digits before the point and {seen.decimals} behind it, of which"
@@ -155,7 +160,7 @@ def _of_pandas(column: Any, declared: Any) -> Field | None:
     if types.is_timestamp(declared.type) and declared.type.tz is None:
         present = column.dropna()
         if len(present) and bool((present.dt.normalize() == present).all()):
-            return proposals.of_format("date"), "all at midnight: days"
+            return DATE.propose(), "all at midnight: days"
         return proposals.text(0), _LOCAL
     return None
 
@@ -243,19 +248,14 @@ def _declared(
 
 
 def _field_of_type(name: str, kind: Any, limits: dict[str, Any]) -> Field:
+    shown = type(kind).__name__
+    if getattr(kind, "tz", None) is False:
+        shown += " without tz"
+    if shown in _DECLARED:
+        return _DECLARED[shown].propose(), _DECLARED[shown].frame.note
     match kind:
-        case inspect.BoolType():
-            return proposals.of_format("boolean"), None
-        case inspect.DateType():
-            return proposals.of_format("date"), None
-        case inspect.UUIDType():
-            return proposals.of_format("uuid"), None
-        case inspect.TimeType():
-            return proposals.of_format("time"), None
         case inspect.DateTimeType(tz=False):
             return proposals.text(0), _LOCAL
-        case inspect.DateTimeType():
-            return proposals.of_format("date-time"), "times have an offset from UTC"
         case inspect.IntType():
             low, high = _bounds(limits, 1)
             return proposals.whole_number(

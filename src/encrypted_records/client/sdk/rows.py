@@ -31,6 +31,8 @@ from encrypted_records.client.proxy.records import tell_rounding
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk.frames import is_of, refuse, rows_of
 from encrypted_records.errors import BadInput, InvalidRecords, InvalidSetting, ValuesRounded
+from encrypted_records.model.field_types import type_in
+from encrypted_records.model.field_types.calendar import DATE
 
 #: Field name to value; absent fields are left out, or None.
 Row = Mapping[str, Any]
@@ -189,33 +191,45 @@ async def async_pieces(
 
 def _days(definition: Mapping[str, Any]) -> frozenset[str]:
     """The fields whose values are days."""
-    return frozenset(
-        name
-        for name, spec in definition["properties"].items()
-        if _format(definition, spec) == "date"
-    )
+    return frozenset(name for name in definition["properties"] if type_in(definition, name) is DATE)
 
 
-def _format(definition: Mapping[str, Any], spec: Mapping[str, Any]) -> str | None:
-    """The format that makes a type of its own of a field; None without one."""
-    return spec.get("format") if "formats" in definition else None
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """
+    Attributes:
+        arrow: as :attr:`Frame.arrow`; None of numbers that need decimals of Arrow, which have
+            ``digits`` before the point and ``places`` behind it.
+    """
+
+    name: str
+    values: list[Any]
+    arrow: str | None
+    pandas: str
+    digits: int = 0
+    places: int = 0
 
 
 def _columns(
     records: Sequence[Row], definition: Mapping[str, Any], fields: Iterable[str]
-) -> Iterator[tuple[str, list[Any], Mapping[str, Any], str]]:
-    """Name, values, keywords and kind of each column: one of ``boolean``, ``string``, ``int64``,
-    ``uint64``, ``wide`` (other integers) and ``number``."""
+) -> Iterator[_Column]:
     for name in fields:
+        kind = type_in(definition, name)
+        values = [kind.to_frame(one) for one in (record.get(name) for record in records)]
+        if not kind.is_number:
+            yield _Column(name, values, kind.frame.arrow, kind.frame.pandas)
+            continue
         spec = definition["properties"][name]
-        kind = spec["type"]
-        if _format(definition, spec) == "boolean":
-            kind = "boolean"
-        elif kind == "integer":
-            low, high = int(spec["minimum"]), int(spec["maximum"])
-            kind = "int64" if low >= -(2**63) and high < 2**63 else "wide"
-            kind = "uint64" if kind == "wide" and low >= 0 and high < 2**64 else kind
-        yield name, [one.get(name) for one in records], spec, kind
+        low, high = int(spec["minimum"]), int(spec["maximum"])
+        digits = max(len(str(abs(end))) for end in (low, high))
+        if kind.has_decimals:
+            yield _Column(name, values, None, kind.frame.pandas, digits, int(spec["precision"]))
+        elif low >= -(2**63) and high < 2**63:
+            yield _Column(name, values, "int64", "Int64")
+        elif low >= 0 and high < 2**64:
+            yield _Column(name, values, "uint64", "UInt64")
+        else:
+            yield _Column(name, values, None, "object", digits)
 
 
 def warn_of_rounding(fields: Iterable[str] | Mapping[str, int] | None) -> None:
@@ -249,28 +263,15 @@ def to_arrow(
     except ImportError:
         raise _missing("pyarrow") from None
 
-    kinds = {
-        "boolean": pyarrow.bool_(),
-        "string": pyarrow.string(),
-        "int64": pyarrow.int64(),
-        "uint64": pyarrow.uint64(),
-    }
-
-    def decimal(spec: Mapping[str, Any]) -> Any:
-        digits = max(len(str(abs(int(spec[end])))) for end in ("minimum", "maximum"))
-        places = int(spec["precision"]) if spec["type"] == "number" else 0
-        width = digits + places
+    def type_of(column: _Column) -> Any:
+        if column.arrow is not None:
+            return pyarrow.type_for_alias(column.arrow)
+        width = column.digits + column.places
         made = pyarrow.decimal128 if width <= _DECIMAL_DIGITS else pyarrow.decimal256
-        return made(width, places)
+        return made(width, column.places)
 
-    return pyarrow.table(
-        {
-            name: pyarrow.array(values, kinds.get(kind) or decimal(spec))
-            for name, values, spec, kind in _columns(
-                records, definition, fields or definition["properties"]
-            )
-        }
-    )
+    columns = _columns(records, definition, fields or definition["properties"])
+    return pyarrow.table({one.name: pyarrow.array(one.values, type_of(one)) for one in columns})
 
 
 def to_pandas(
@@ -290,21 +291,9 @@ def to_pandas(
         import pandas  # noqa: PLC0415 - optional
     except ImportError:
         raise _missing("pandas") from None
-    kinds = {
-        "boolean": "boolean",
-        "string": "string",
-        "int64": "Int64",
-        "uint64": "UInt64",
-        "wide": "object",
-        "number": "float64",
-    }
+    columns = _columns(records, definition, fields or definition["properties"])
     return pandas.DataFrame(
-        {
-            name: pandas.Series(values, dtype=kinds[kind])
-            for name, values, _, kind in _columns(
-                records, definition, fields or definition["properties"]
-            )
-        }
+        {one.name: pandas.Series(one.values, dtype=one.pandas) for one in columns}
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.index.columns.column import Column, EntryBlock, Keys, key_type, run_starts
-from encrypted_records.model.definition import KeyKind
+from encrypted_records.model.field_types.base import KeyKind
 
 
 def stream(column: Column, kind: KeyKind) -> Iterator[EntryBlock]:

@@ -21,7 +21,7 @@ from encrypted_records.index.columns.dictionary import (
 )
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.ordinals import PIECE
-from encrypted_records.model.definition import KeyKind
+from encrypted_records.model.field_types.base import KeyKind
 
 #: A key's count beside it, and the types of the rows' numbers while these are given.
 _COUNT, _NARROW, _WIDE = np.dtype(np.int64), np.dtype(np.uint16), np.dtype(np.uint32)

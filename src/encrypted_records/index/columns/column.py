@@ -21,15 +21,20 @@ from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
 from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.ordinals import Ordinals
-from encrypted_records.model.definition import FieldSpec, KeyKind, Value
+from encrypted_records.model.definition import FieldSpec, Value
+from encrypted_records.model.field_types.base import KeyKind
 
 #: uint64 offsets for numbers, fixed-width byte strings for texts.
 Keys = NDArray[Any]
 
 _HEAD = struct.Struct(">I")
 _NUMBER_KEYS = np.dtype(">u8")
-_TEXT_KEYS = np.dtype(f"S{INDEX_KEY_BYTES}")
-_UUID_KEYS = np.dtype(f"S{UUID_KEY_BYTES}")
+_STORED_KEYS: dict[KeyKind, np.dtype[Any]] = {
+    KeyKind.TEXT: np.dtype(f"S{INDEX_KEY_BYTES}"),
+    KeyKind.POINT: _NUMBER_KEYS,
+    KeyKind.UUID: np.dtype(f"S{UUID_KEY_BYTES}"),
+    KeyKind.WORDS: _NUMBER_KEYS,
+}
 _ORDINAL = np.dtype(">u4")
 
 
@@ -40,9 +45,7 @@ def key_type(kind: KeyKind) -> np.dtype[Any]:
 
 def stored_key_type(kind: KeyKind) -> np.dtype[Any]:
     """Of keys in sealed pages."""
-    if kind == "uuid":
-        return _UUID_KEYS
-    return _TEXT_KEYS if kind == "string" else _NUMBER_KEYS
+    return _STORED_KEYS[kind]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -231,7 +234,7 @@ def build(spec: FieldSpec, key: FieldKey, column: Sequence[Value]) -> Column:
     if len(present) < len(column):
         is_present = np.array([value is not None for value in column], np.bool_)
         missing, ordinals = every[~is_present], every[is_present]
-    numbers = values.few_values(present) if spec.kind == "string" else None
+    numbers = values.few_values(present) if spec.kind is KeyKind.TEXT else None
     if numbers is None:
         return _sort(missing, ordinals, keys_of(spec, key, present))
     # Several texts can have one key.
@@ -245,9 +248,9 @@ def build(spec: FieldSpec, key: FieldKey, column: Sequence[Value]) -> Column:
 
 def keys_of(spec: FieldSpec, key: FieldKey, present: Sequence[Value]) -> Keys:
     """The key of each value, in their order; none is absent. ``key`` as for :func:`build`."""
-    if spec.kind == "string":
+    if spec.kind is KeyKind.TEXT:
         return values.string_keys(present, key.tail)  # type: ignore[arg-type] # of a string field
-    if spec.kind == "uuid":
+    if spec.kind is KeyKind.UUID:
         return values.uuid_keys(present)
     return values.to_offsets(spec, present)
 

@@ -25,7 +25,7 @@ from encrypted_records.index.columns.column import (
 )
 from encrypted_records.index.columns.pages import CAPACITY, entries_per_page
 from encrypted_records.index.ordinals import Ordinals
-from encrypted_records.model.definition import KeyKind
+from encrypted_records.model.field_types.base import KeyKind
 
 #: Distinct values whose beginnings a directory lists.
 MAX_RUNS = 4096
@@ -153,7 +153,7 @@ def decode(data: bytes, kind: KeyKind, *, count: int, pages: int, packed: bool) 
     if packed:
         most = _HEAD.size + held * (4 + 2 * width) + most_runs(count) * (4 + width)
         rest = packing.decompress(rest, most)
-    return _read(_ArrayReader(rest, kind), numbers, count, full=kind != "words")
+    return _read(_ArrayReader(rest, kind), numbers, count, full=kind is not KeyKind.WORDS)
 
 
 class _ArrayReader:

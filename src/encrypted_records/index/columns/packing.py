@@ -18,7 +18,7 @@ from encrypted_records.crypto.format import INDEX_KEY_BYTES
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
 from encrypted_records.index.ordinals import Ordinals
-from encrypted_records.model.definition import KeyKind
+from encrypted_records.model.field_types.base import KeyKind
 
 #: Entries of a packed page, however well they compress: what a reader must be ready to unpack.
 MAX_ENTRIES = 1 << 16
@@ -155,7 +155,7 @@ def unpack(data: bytes, kind: KeyKind, count: int) -> tuple[Ordinals, Keys, Ordi
     starts = np.cumsum(lengths) - lengths
     if int(lengths.sum()) != count:
         raise DoesNotOpen("a packed page's values have other entries than it has")
-    if kind in ("string", "uuid"):
+    if kind.of_bytes:
         return ordinals, _texts(raw[keys_at:], runs, key_type(kind)), starts.astype(np.uint32)
     keys = _numbers(raw[keys_at:], runs)
     return ordinals, keys, starts.astype(np.uint32)

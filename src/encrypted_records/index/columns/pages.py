@@ -26,7 +26,7 @@ from encrypted_records.index.columns.column import (
 from encrypted_records.index.columns.packing import MAX_ENTRIES, Packer
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.ciphertext_lengths import TAG_BYTES
-from encrypted_records.model.definition import KeyKind
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.records import PAGE_BYTES
 
 _LENGTH = struct.Struct(">H")

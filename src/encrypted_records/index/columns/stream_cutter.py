@@ -24,7 +24,7 @@ from encrypted_records.index.columns.pages import (
     lay_plain,
 )
 from encrypted_records.index.ordinals import Ordinals
-from encrypted_records.model.definition import KeyKind
+from encrypted_records.model.field_types.base import KeyKind
 
 #: The window, in the most entries of a page: the larger, the seldomer entries are looked at twice.
 _PAGES_AT_ONCE = 4

@@ -21,8 +21,9 @@ from encrypted_records.index.columns.column import Column, EntryBlock, Keys, in_
 from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.ciphertext_lengths import LeastClass, padded_length
-from encrypted_records.model.definition import Value, comparable
+from encrypted_records.model.definition import Value
 from encrypted_records.model.folding import folded
+from encrypted_records.model.normalization import comparable
 from encrypted_records.model.words import is_known, words_of
 
 #: Words that any segment may list, and for each of its rows where that is more.

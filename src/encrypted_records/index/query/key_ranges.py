@@ -13,6 +13,7 @@ from encrypted_records.crypto.format import INDEX_KEY_BYTES
 from encrypted_records.crypto.keys import FieldKey
 from encrypted_records.index.columns.key_range import Edge, KeyRange, last_with, longer_than_key
 from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.predicates import (
     NumberIn,
     NumberRange,
@@ -40,7 +41,7 @@ def compute_ranges(leaf: Comparison, spec: FieldSpec, key: FieldKey) -> KeyRange
             return _exactly(*(_number(spec, point, point) for point in points))
         case NumberRange(_, low, high):
             return _exactly(_number(spec, low, high))
-        case TextIn(_, texts) if spec.kind == "uuid":
+        case TextIn(_, texts) if spec.kind is KeyKind.UUID:
             keys = [values.uuid_key(text) for text in texts]
             return _exactly(*(KeyRange(Edge(one, "left"), Edge(one, "right")) for one in keys))
         case TextIn(_, texts):
@@ -48,7 +49,7 @@ def compute_ranges(leaf: Comparison, spec: FieldSpec, key: FieldKey) -> KeyRange
             return _exactly(*(KeyRange(Edge(one, "left"), Edge(one, "right")) for one in keys))
         case TextPrefix(_, prefix):
             return _prefix(values.order_bytes(prefix))
-        case TextRange() if spec.kind == "uuid":
+        case TextRange() if spec.kind is KeyKind.UUID:
             return _uuid_range(leaf)
         case TextRange():
             return _range(leaf)

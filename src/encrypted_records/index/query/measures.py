@@ -32,7 +32,8 @@ from encrypted_records.model.aggregations import (
     Sum,
 )
 from encrypted_records.model.definition import SchemaDefinition, Value
-from encrypted_records.model.formats import Period
+from encrypted_records.model.field_types.base import KeyKind
+from encrypted_records.model.field_types.calendar import Period
 
 #: Decimals of an average beyond its field's.
 AVERAGE_DECIMALS = 6
@@ -201,11 +202,9 @@ class Shown:
             return None
         key = field.keys[code - 1].item()
         spec = self.definition.fields[field.field]
-        if isinstance(key, int):
-            return values.from_offset(spec, key)
-        if spec.kind == "uuid":
-            return values.from_uuid_key(key)
-        return field.text(code, self.texts)
+        if spec.kind is KeyKind.TEXT:
+            return field.text(code, self.texts)
+        return values.from_key(spec, key)
 
 
 class _Need:

@@ -19,6 +19,7 @@ from encrypted_records.crypto.keys import TailKey
 from encrypted_records.index.columns.column import Keys, key_type, run_starts
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.predicates import InColumn, NumberIn, Predicate, TextIn
 
 #: Of no more values, each is looked up as that of any comparison is.
@@ -43,7 +44,7 @@ class KeyMembers:
         return 0 <= offset <= _LAST and self._has(np.array([offset], np.uint64))
 
     def has_text(self, text: str) -> bool:
-        if self.spec.kind == "uuid":
+        if self.spec.kind is KeyKind.UUID:
             return self._has(values.uuid_keys([text]))
         ordered = values.order_bytes(text)
         if values.is_long(ordered):
@@ -78,9 +79,8 @@ def held_in(keys: Keys, wanted: Keys) -> Mask:
 def are_alike(one: FieldSpec, other: FieldSpec) -> bool:
     """Whether values of two fields can be equal: of one format, or of none and both of texts or
     both of numbers."""
-    if one.format is not None or other.format is not None:
-        return one.format == other.format
-    return (one.kind == "string") == (other.kind == "string")
+    own, its = one.field_type, other.field_type
+    return own is its or (own.is_number and its.is_number)
 
 
 def join_keys(parts: Sequence[Keys], spec: FieldSpec) -> Keys:
@@ -113,9 +113,9 @@ def compare_with(
         keys = to_grid(own, other, keys)
     if len(keys) + len(long) > few:
         return InColumn(own.name, KeyMembers(own, keys, frozenset(long)))
-    if own.kind == "string":
+    if own.kind is KeyKind.TEXT:
         return TextIn(own.name, frozenset((*map(values.text_of, map(bytes, keys)), *long)))
-    if own.kind == "uuid":
+    if own.kind is KeyKind.UUID:
         return TextIn(own.name, frozenset(map(values.from_uuid_key, map(bytes, keys))))
     lowest = own.numbers.lowest
     return NumberIn(own.name, frozenset(lowest + key for key in keys.tolist()))

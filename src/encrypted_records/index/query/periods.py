@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.model.definition import FieldSpec
-from encrypted_records.model.formats import MICROSECONDS_PER_DAY, Period, from_point
+from encrypted_records.model.field_types.calendar import DATE, Period
 
 #: Days from the first of January of the year 1 to numpy's first day.
 _TO_EPOCH = 719_162
@@ -26,7 +26,9 @@ Points = NDArray[Any]
 
 def _point_step(spec: FieldSpec) -> int:
     """Points of a day."""
-    return 1 if spec.format == "date" else MICROSECONDS_PER_DAY
+    step = spec.field_type.day_points
+    assert step is not None, "values without days have no periods"
+    return step
 
 
 def begin_periods(spec: FieldSpec, points: Points, period: Period) -> Points:
@@ -74,4 +76,4 @@ def cut_periods(spec: FieldSpec, points: Points, period: Period, most: int) -> l
 def show_period(spec: FieldSpec, begin: int, period: Period) -> str:
     """``2026``, ``2026-01``, or the first day of a week, or a day."""
     day = begin // _point_step(spec)
-    return str(from_point("date", day))[: _LABELS[period]]
+    return DATE.show(day)[: _LABELS[period]]

@@ -36,7 +36,7 @@ from encrypted_records.index.segments.reading import (
     read_column,
 )
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.formats import Period
+from encrypted_records.model.field_types.calendar import Period
 
 
 class PartGroups:

@@ -21,6 +21,7 @@ from encrypted_records.index.log.snapshot import Positions
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.long_strings import Texts, classes, inner_ranks
 from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.queries import SortKey
 from encrypted_records.model.records import PlainRecord
 
@@ -64,9 +65,9 @@ def locate_record(
     keys: list[int | bytes | None] = []
     for level in order:
         spec, value = definition.fields[level.field], record.data.get(level.field)
-        if spec.kind == "uuid" and value is not None:
+        if spec.kind is KeyKind.UUID and value is not None:
             keys.append(values.uuid_key(value).rstrip(b"\x00"))
-        elif spec.kind == "string" and isinstance(value, str):
+        elif spec.kind is KeyKind.TEXT and isinstance(value, str):
             keys.append(texts.learn(level.field, value, tails.field(spec).tail))
         else:
             keys.append(None if value is None else values.to_offset(spec, value))

@@ -39,8 +39,9 @@ from encrypted_records.index.segments.headers import (
 )
 from encrypted_records.index.segments.mini import Built, build_mini
 from encrypted_records.model.ciphertext_lengths import class_step, padded_length
-from encrypted_records.model.definition import KeyKind, SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import page_digest, segment_digest
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.records import (
     MAX_MINI_RECORDS,
     MAX_MINI_WORDS,
@@ -174,7 +175,7 @@ class Builder:
         kind = column_spec(self._definition, name).kind
         if self._count <= self._limits.mini:
             self._small[name] = column
-            self._room += words.count_entries(column) if kind == "words" else 0
+            self._room += words.count_entries(column) if kind is KeyKind.WORDS else 0
         else:
             self._cut(name, column, kind)
 

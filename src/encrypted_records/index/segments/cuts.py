@@ -12,7 +12,7 @@ from encrypted_records.index.columns.stream_cutter import StreamCutter
 from encrypted_records.index.segments.contents import Contents
 from encrypted_records.index.segments.headers import PLAIN, WORDS, ColumnKind
 from encrypted_records.index.segments.zones import encode_zone
-from encrypted_records.model.definition import KeyKind
+from encrypted_records.model.field_types.base import KeyKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def cut(
     """
     made: ColumnKind = PLAIN
     rows = len(column.ordinals)
-    if kind == "words":
+    if kind is KeyKind.WORDS:
         # What follows from lengths alone, not how many words there are.
         rows = words.count_entries(column)
         made = (WORDS, rows)
@@ -75,7 +75,7 @@ def cut_stream(
     built = cutter.directory(counted.rows)
     own, slots = _count_slots(built, kind, counted.rows, packed=packed, most=most)
     zone = encode_zone(built.firsts, built.lasts, kind)
-    made: ColumnKind = (WORDS, counted.rows) if kind == "words" else PLAIN
+    made: ColumnKind = (WORDS, counted.rows) if kind is KeyKind.WORDS else PLAIN
     return Cut(name, first, built, own, slots, zone, made)
 
 
@@ -83,7 +83,7 @@ class _Counted:
     """Counts on the way how many rows a column has; of words, for how many entries it has room."""
 
     def __init__(self, kind: KeyKind) -> None:
-        self._words = kind == "words"
+        self._words = kind is KeyKind.WORDS
         self.rows = 0
 
     def through(self, blocks: Iterator[EntryBlock]) -> Iterator[EntryBlock]:

@@ -16,7 +16,7 @@ from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.log.layout import Laid
 from encrypted_records.index.segments.builder import Shell
 from encrypted_records.index.segments.paged import OpenedSegment
-from encrypted_records.model.definition import KeyKind
+from encrypted_records.model.field_types.base import KeyKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def renumber(part: LivingRows, column: Column, kind: KeyKind) -> Column:
         DoesNotOpen: it lacks rows that are alive.
     """
     alive = part.living[column.ordinals]
-    listed = part.living[words.rows_of(column)] if kind == "words" else alive
+    listed = part.living[words.rows_of(column)] if kind is KeyKind.WORDS else alive
     if np.count_nonzero(listed) != np.count_nonzero(part.living):
         raise DoesNotOpen("a column lacks rows that are alive")
     moved = column.ordinals + np.uint32(part.base)

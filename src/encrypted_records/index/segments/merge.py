@@ -30,6 +30,7 @@ from encrypted_records.index.segments.living import lay_out, renumber
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.index.segments.paged import OpenedSegment
 from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
 from encrypted_records.model.word_columns import column_spec, columns_of
 
@@ -248,7 +249,7 @@ class SegmentMerger:
         spec = column_spec(self._definition, name)
         parts = [renumber(part, part.segment.column(name), spec.kind) for part in self._parts]
         joined = columns.join(parts, spec.kind)
-        if spec.kind == "words":
+        if spec.kind is KeyKind.WORDS:
             self._builder.add(name, words.limit(joined))
             return
         rebase = Rebase.between(self._compared.fields[name], spec)

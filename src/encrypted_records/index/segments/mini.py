@@ -38,8 +38,9 @@ from encrypted_records.index.segments.headers import (
     seal_header,
 )
 from encrypted_records.model.ciphertext_lengths import SEAL_VERSION, TAG_BYTES
-from encrypted_records.model.definition import KeyKind, SchemaDefinition, length_prefixed
+from encrypted_records.model.definition import SchemaDefinition, length_prefixed
 from encrypted_records.model.digests import page_digest, segment_digest
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.records import MAX_MINI_RECORDS, Page, Segment, SegmentHeader
 from encrypted_records.model.word_columns import column_spec, same_column
 
@@ -115,11 +116,11 @@ def build_mini(
 
 
 def _encode(column: Column, kind: KeyKind) -> bytes:
-    return words.encode(column) if kind == "words" else columns.encode(column, kind)
+    return words.encode(column) if kind is KeyKind.WORDS else columns.encode(column, kind)
 
 
 def _kind_of(column: Column, kind: KeyKind) -> ColumnKind:
-    return (WORDS, words.count_entries(column)) if kind == "words" else PLAIN
+    return (WORDS, words.count_entries(column)) if kind is KeyKind.WORDS else PLAIN
 
 
 def _digest(data: bytes) -> bytes:
@@ -283,7 +284,9 @@ class MiniSegment:
 
     def _missing(self, name: str) -> Column:
         kind = column_spec(self._definition, name).kind
-        return words.undecided(self.rows) if kind == "words" else columns.absent(self.rows, kind)
+        return (
+            words.undecided(self.rows) if kind is KeyKind.WORDS else columns.absent(self.rows, kind)
+        )
 
     def _open(self, name: str) -> Column:
         spec = column_spec(self._definition, name)

@@ -40,6 +40,7 @@ from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader, PageRole
 from encrypted_records.index.segments.paged_column import PagedColumn
 from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.records import Segment, SegmentHeader
 from encrypted_records.model.word_columns import column_spec
 
@@ -231,7 +232,9 @@ class PagedSegment:
 
     def _missing(self, name: str) -> Column:
         kind = column_spec(self._definition, name).kind
-        return words.undecided(self.rows) if kind == "words" else columns.absent(self.rows, kind)
+        return (
+            words.undecided(self.rows) if kind is KeyKind.WORDS else columns.absent(self.rows, kind)
+        )
 
     def _paged(self, name: str) -> PagedColumn:
         return PagedColumn(self.directories[name], self.blocks)

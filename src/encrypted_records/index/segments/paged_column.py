@@ -12,7 +12,7 @@ from encrypted_records.index.columns.column import Column, EntryBlock, Keys, key
 from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.ordinals import Ordinals
-from encrypted_records.model.definition import KeyKind
+from encrypted_records.model.field_types.base import KeyKind
 
 
 class PagedColumn:

@@ -29,7 +29,8 @@ from encrypted_records.index.segments.builder import (
     Shell,
 )
 from encrypted_records.index.segments.contents import Contents
-from encrypted_records.model.definition import KeyKind, SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.records import Group
 from encrypted_records.model.word_columns import column_spec, columns_of
 
@@ -133,7 +134,7 @@ class RunMerger:
             kind = self._kind(name)
             keys = _keys_of(runs, kind)
             blocks = block_streams.merge([self._stream(run, keys) for run in runs])
-            beyond = self._find_beyond(runs) if kind == "words" else None
+            beyond = self._find_beyond(runs) if kind is KeyKind.WORDS else None
             if beyond is not None:
                 blocks = word_limit.leave_out(blocks, beyond)
             if builder.streams:
@@ -150,7 +151,7 @@ class RunMerger:
             return None
         counts = word_limit.WordCounts(self._count)
         for run in runs:
-            for block in self._stream(run, key_type("words")):
+            for block in self._stream(run, key_type(KeyKind.WORDS)):
                 counts.add(block)
         return counts.find_beyond(most)
 

@@ -28,7 +28,8 @@ from encrypted_records.index.segments.headers import mask_digest
 from encrypted_records.index.segments.living import LivingRows, lay_out, renumber
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
 from encrypted_records.index.segments.paged_column import check_order
-from encrypted_records.model.definition import FieldSpec, KeyKind, SchemaDefinition
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.word_columns import column_spec, columns_of
 
 #: Gives a sealed data page of an input, by the segment's uid and the page's number.
@@ -82,7 +83,7 @@ class StreamMerger:
         """
         spec = column_spec(self._definition, name)
         blocks = block_streams.merge([self._stream(part, spec, read) for part in self._parts])
-        if spec.kind == "words":
+        if spec.kind is KeyKind.WORDS:
             beyond = self._find_beyond(spec, read)
             if beyond is not None:
                 blocks = word_limit.leave_out(blocks, beyond)
@@ -143,7 +144,7 @@ def _missing(covered: int, kind: KeyKind) -> Iterator[EntryBlock]:
     """The column of a field that is younger than its segment."""
     for first in range(0, covered, _PIECE):
         rows = np.arange(first, min(first + _PIECE, covered), dtype=np.uint32)
-        if kind == "words":
+        if kind is KeyKind.WORDS:
             yield EntryBlock(rows, np.array([UNDECIDED_FROM], np.uint64), np.zeros(1, np.uint32))
         else:
             yield absent_block(rows, kind)

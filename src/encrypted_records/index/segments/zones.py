@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.column import Keys, stored_key_type
 from encrypted_records.index.columns.key_range import KeyRange
-from encrypted_records.model.definition import KeyKind
+from encrypted_records.model.field_types.base import KeyKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,6 @@ def decode_zone(encoded: bytes, kind: KeyKind) -> Zone:
     if len(encoded) != 2 * width:
         raise DoesNotOpen("a segment's header has keys of another width than its fields")
     least, greatest = encoded[:width], encoded[width:]
-    if kind in ("string", "uuid"):
+    if kind.of_bytes:
         return Zone(_comparable(least), _comparable(greatest))
     return Zone(int.from_bytes(least, "big"), int.from_bytes(greatest, "big"))

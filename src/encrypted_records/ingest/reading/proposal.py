@@ -10,6 +10,8 @@ from typing import Any
 from encrypted_records.ingest.reading.detect import Found
 from encrypted_records.ingest.reading.recipe import Column, reader_of
 from encrypted_records.model import proposals
+from encrypted_records.model.field_types.calendar import DATE, INSTANT, TIME
+from encrypted_records.model.field_types.formatted import BOOLEAN
 
 _EXAMPLES = 2
 #: Texts of a field that are told of, where they are no more.
@@ -105,16 +107,16 @@ def _field(
         case "number":
             return _number(column, stored, tight=tight)
         case "date":
-            return proposals.of_format("date"), f"date, {column.format}", None
+            return DATE.propose(), f"date, {column.format}", None
         case "time":
-            return proposals.of_format("time"), "time of day", None
+            return TIME.propose(), "time of day", None
         case "boolean":
-            return proposals.of_format("boolean"), "boolean", None
+            return BOOLEAN.propose(), "boolean", None
         case "date-time":
-            return proposals.of_format("date-time"), "date and time", None
+            return INSTANT.propose(), "date and time", None
         case "local":
             if found.recipe.time_zone is not None:
-                return proposals.of_format("date-time"), "date and time", None
+                return INSTANT.propose(), "date and time", None
             note = "no time zone: kept as text"
             return proposals.text(0), "local date and time", note
     longest = max((len(text.encode("utf-8", "replace")) for text in stored), default=0)

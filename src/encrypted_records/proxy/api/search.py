@@ -19,7 +19,7 @@ from encrypted_records.model.aggregations import (
     Measure,
     Percentile,
 )
-from encrypted_records.model.formats import PERIODS
+from encrypted_records.model.field_types.calendar import PERIODS
 from encrypted_records.model.ids import reference
 from encrypted_records.model.queries import MAX_LIMIT, MAX_OFFSET
 from encrypted_records.proxy.api.condition_schema import FILTER, MEASURE, ORDER, WHERE

@@ -17,14 +17,15 @@ import msgspec
 
 from encrypted_records.errors import ErsError, Flaw, InvalidDefinition
 from encrypted_records.model import json_text, proposals, strict_json
-from encrypted_records.model.formats import JSON_TYPES
+from encrypted_records.model.field_types import BY_NAME, FORMATS, PLAIN
+from encrypted_records.model.field_types.plain import NUMBER, TEXT
 from encrypted_records.model.strict_json import escape_pointer
 
 #: The number of records of an estimate until the user enters one.
 EXPECTED_RECORDS = 100_000
-NUMERIC = ("integer", "number")
+NUMERIC = tuple(one.name for one in PLAIN.values() if one.is_number)
 #: Types of JSON, and enforced formats, which are types of their own.
-TYPES = ("string", *NUMERIC, *JSON_TYPES)
+TYPES = tuple(BY_NAME)
 #: What a field leaves behind that becomes one of another type.
 _OF_TEXTS = frozenset({"padTo", "maxLength", "minLength", "pattern", "x-index"})
 _OF_NUMBERS = frozenset({"multipleOf", "exclusiveMinimum", "exclusiveMaximum"})
@@ -72,10 +73,7 @@ class Row:
     @property
     def rules(self) -> dict[str, Any]:
         """Its type as a definition has it."""
-        if self.type not in JSON_TYPES:
-            return {"type": self.type}
-        bounds = {"minimum": 0, "maximum": 1} if self.type == "boolean" else {}
-        return {"type": JSON_TYPES[self.type], "format": self.type, **bounds}
+        return FORMATS[self.type].propose() if self.type in FORMATS else {"type": self.type}
 
     @property
     def published(self) -> list[str]:
@@ -94,14 +92,14 @@ class Row:
         """Leave no value in the definition; texts are padded instead of listed."""
         longest = max((len(value.encode()) for value in self.published), default=0)
         self.more = {key: value for key, value in self.more.items() if key not in _VALUES}
-        if self.type == "string":
+        if self.type == TEXT.name:
             self.more = {**proposals.text(longest), **self.more}
             del self.more["type"]
 
     def settle(self) -> None:
         """Give a field that has become a number the bounds and decimals of any number."""
         if self.is_numeric and not (self.minimum or self.maximum or self.precision):
-            whole = self.type == "integer"
+            whole = self.type != NUMBER.name
             given = proposals.whole_number() if whole else proposals.decimal_number(1, 0) or {}
             self.minimum, self.maximum = str(given["minimum"]), str(given["maximum"])
             self.precision = str(given.get("precision", ""))
@@ -109,8 +107,8 @@ class Row:
     @property
     def kept(self) -> dict[str, Any]:
         """Its other keywords, without those of the type that it had before."""
-        left = {*_OF_NUMBERS} if self.type == "string" else {*_OF_TEXTS}
-        if self.type in JSON_TYPES:
+        left = {*_OF_NUMBERS} if self.type == TEXT.name else {*_OF_TEXTS}
+        if self.type in FORMATS:
             left |= {*_OF_NUMBERS, "enum", "const"}
         elif any(isinstance(value, str) == self.is_numeric for value in self._listed):
             left |= {"enum", "const"}
@@ -177,7 +175,7 @@ class Draft:
         sets = self.rest.get("unique", [])
         unique = [[row.name] for row in rows if row.unique] + (sets if _is_list(sets) else [])
         definition = {"type": "object", "properties": properties, **self.rest}
-        if any(row.type in JSON_TYPES for row in rows):
+        if any(row.type in FORMATS for row in rows):
             definition["formats"] = "enforced"
         definition |= {"unique": unique} if unique else {}
         return definition | ({"required": required} if required else {})
@@ -206,7 +204,8 @@ class Draft:
             least, most, places = (_text(rules[key]) if key in rules else "" for key in _NUMBERS)
             more = {key: value for key, value in rules.items() if key not in {"type", *_NUMBERS}}
             kind = str(rules.get("type", ""))
-            if enforced and (str(rules.get("format")), kind) in JSON_TYPES.items():
+            known = FORMATS.get(str(rules.get("format")))
+            if enforced and known is not None and known.json_type == kind:
                 kind = more.pop("format")
                 least = most = ""
             rows.append(Row(name, kind, least, most, places, name in names, name in single, more))
@@ -215,7 +214,7 @@ class Draft:
                 rows[-1].was = before[name].was
         self.rows = rows
         self.rest = _beside_fields(definition)
-        if enforced and any(row.type in JSON_TYPES for row in rows):
+        if enforced and any(row.type in FORMATS for row in rows):
             del self.rest["formats"]
         if _is_list(sets) and "unique" in self.rest:
             names_of_rows = {row.name for row in rows}
@@ -276,7 +275,7 @@ def _bounds(row: Row, flaws: list[Flaw]) -> Iterator[tuple[str, int | Decimal]]:
     for key in _NUMBERS:
         typed = getattr(row, key).strip().replace("\N{MINUS SIGN}", "-")
         # A field that became a string keeps no bounds; an integer no decimals.
-        if not typed or not row.is_numeric or (row.type == "integer" and key == "precision"):
+        if not typed or not row.is_numeric or (row.type != NUMBER.name and key == "precision"):
             continue
         if not _NUMBER.fullmatch(typed):
             pointer = f"/properties/{escape_pointer(row.name)}/{key}"
@@ -290,7 +289,7 @@ def _bounds(row: Row, flaws: list[Flaw]) -> Iterator[tuple[str, int | Decimal]]:
 def _missing(rows: Iterable[Row]) -> Iterator[Flaw]:
     for row in rows:
         for key in _NUMBERS:
-            needed = row.type == "number" or (row.type == "integer" and key != "precision")
+            needed = row.type == NUMBER.name or (row.is_numeric and key != "precision")
             if row.name and needed and not getattr(row, key).strip():
                 pointer = f"/properties/{escape_pointer(row.name)}/{key}"
                 yield Flaw("missing_keyword", f"{key} is required here", pointer, field=row.name)

@@ -20,7 +20,6 @@ from encrypted_records.errors import Conflict
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.definition_retention import DATES
 from encrypted_records.model.retention import DAY_MILLISECONDS, Retention, number_of
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import aside
@@ -129,7 +128,7 @@ class Retainer:
                 return 0
             if rule.field is not None:
                 spec = history.present.by_id.get(new.fields[rule.field].id)
-                if spec is None or spec.format not in DATES:
+                if spec is None or not spec.field_type.is_moment:
                     return 0
                 rule = replace(rule, field=spec.name)
             return len(await self._find_by(rule, now, context))
@@ -205,7 +204,7 @@ class Retainer:
             day = number_of(rule.before(now))
             return await aside(ages.find_before, day, context.snapshot)
         spec = context.snapshot.definition.fields[rule.field]
-        body = {"where": rule.where(now, moments=spec.format == "date-time")}
+        body = {"where": rule.where(now, moments=spec.field_type.day_points != 1)}
         parts = await context.match_rows(Conditions(context.definition).read(body))
         return [number for part in parts for number in part.positions.tolist()]
 

@@ -139,8 +139,8 @@ async def _ask(other: QueryContext, join: Join, scope: _Scope) -> _Found:
     spec = Conditions(other.definition).spec(join.name, f"{at}/field")
     if not are_alike(join.own, spec):
         detail = (
-            f"{join.own.name} is {join.own.format or join.own.type}, and {spec.name} is "
-            f"{spec.format or spec.type}: no value of one can be one of the other"
+            f"{join.own.name} is {join.own.field_type.name}, and {spec.name} is "
+            f"{spec.field_type.name}: no value of one can be one of the other"
         )
         raise refuse_join("type", detail, f"{at}/field")
     joins = Joins()

@@ -9,6 +9,7 @@ from typing import Any
 from encrypted_records.index.query.counting import count_all
 from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.joins import Joins
 from encrypted_records.model.predicates import Not, NumberRange, Predicate, TextRange
 from encrypted_records.model.text_conditions import FOLDING
@@ -99,7 +100,7 @@ async def _look_at(context: QueryContext, asked: dict[str, Any], pointer: str) -
     reason = Reason(pointer, asked["field"], asked["op"], count, never=never)
     spec = context.definition.fields[asked["field"]]
     folds = asked["op"] in FOLDING and asked["op"] != "ne" and "of" not in asked
-    if count or spec.kind != "string" or not folds:
+    if count or spec.kind is not KeyKind.TEXT or not folds:
         return reason
     folded = None
     if not asked.get("fold"):

@@ -18,6 +18,7 @@ from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.ingest.reading.said import NOTHING, detect_as, read_said
 from encrypted_records.ingest.sampling import Sample, look_at
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.workers.messages import DetectTask
 
@@ -49,7 +50,7 @@ def reading_of(task: DetectTask) -> bytes:
         found, differences = read_again(task.sample, kept, said, whole=task.whole)
     else:
         texts = (
-            [name for name, spec in schema.fields.items() if spec.kind == "string"]
+            [name for name, spec in schema.fields.items() if spec.kind is KeyKind.TEXT]
             if schema
             else ()
         )

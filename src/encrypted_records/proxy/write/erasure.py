@@ -262,10 +262,10 @@ def _of_kind(spec: FieldSpec, value: object) -> object:
     Raises:
         InvalidQuery: it is no number, of a numeric field.
     """
-    if not isinstance(value, str) or spec.type not in ("integer", "number"):
+    if not isinstance(value, str):
         return value
-    try:
-        return int(value) if spec.type == "integer" else float(value)
-    except ValueError:
+    read = spec.field_type.of_cell(value)
+    if spec.field_type.is_number and isinstance(read, str):
         detail = "expected a number"
-        raise InvalidQuery(detail, flaws=(Flaw("type", detail, pointer="/value"),)) from None
+        raise InvalidQuery(detail, flaws=(Flaw("type", detail, pointer="/value"),))
+    return read

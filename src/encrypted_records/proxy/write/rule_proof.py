@@ -25,6 +25,7 @@ from encrypted_records.index.query.records import BATCH
 from encrypted_records.model.conversion import convert
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
 from encrypted_records.model.definition_changes import Change, Cost, find_added_sets
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.predicates import Everything
 from encrypted_records.model.rules import ValueRefused
 from encrypted_records.proxy.process.offload import aside
@@ -160,17 +161,13 @@ def _judge_keys(
     for code, key in enumerate(column.keys.tolist(), 1):
         if not column.counts[code]:
             continue
-        if compared.format == "date-time":
-            unsure.append(code)  # the index does not know the offset in which it was written
-        elif isinstance(key, int):
-            if not takes(values.from_offset(compared, key)):
-                refused.append(code)
-        elif compared.kind == "uuid":
-            if not takes(values.from_uuid_key(key)):
-                refused.append(code)
-        elif values.is_long(key) or not _is_spelled_once(text := values.text_of(key)):
+        if not compared.field_type.keys_tell_all:
+            unsure.append(code)  # such as the offset in which an instant was written
+        elif compared.kind is KeyKind.TEXT and (
+            values.is_long(key) or not _is_spelled_once(values.text_of(key))
+        ):
             unsure.append(code)
-        elif not takes(text):
+        elif not takes(values.from_key(compared, key)):
             refused.append(code)
     return np.array(refused, np.int64), np.array(unsure, np.int64)
 
@@ -197,10 +194,7 @@ def fits(spec: FieldSpec, value: Value, present: FieldSpec | None = None) -> boo
 
 
 def _value(column: GlobalDictionary, compared: FieldSpec, code: int) -> Value:
-    key = column.keys[code - 1].item()
-    if compared.kind == "uuid":
-        return values.from_uuid_key(key)
-    return values.from_offset(compared, key) if isinstance(key, int) else values.text_of(key)
+    return values.from_key(compared, column.keys[code - 1].item())
 
 
 def total(obstacles: Collection[Obstacle]) -> int:

@@ -1,0 +1,287 @@
+"""Dates, times of day and instants.
+
+A value is kept in its one spelling, as text, and is a point of a grid, as numbers are, so that
+values sort, compare and count as such (docs/SPEC.md, section 3.1). Texts are read by the rules of
+RFC 3339.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from datetime import date
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from encrypted_records.model.field_types.base import (
+    SIGNS,
+    Control,
+    FieldType,
+    Frame,
+    Span,
+    Sql,
+    grid_of,
+    refuse_form,
+    require_text,
+)
+from encrypted_records.model.rules import ValueRefused
+
+if TYPE_CHECKING:
+    from encrypted_records.model.definition import FieldSpec, Value
+
+#: Whole stretches of dates and instants that can be counted together.
+Period = Literal["year", "month", "week", "day"]
+PERIODS: tuple[Period, ...] = ("year", "month", "week", "day")
+MICROSECONDS_PER_DAY = 86_400 * 10**6
+DAYS = date.max.toordinal()
+#: Offsets from UTC lie between these many minutes.
+MOST_MINUTES = 23 * 60 + 59
+
+_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_MONTH = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?")
+_CLOCK = r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
+_TIME = re.compile(_CLOCK)
+_INSTANT = re.compile(
+    rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})[Tt]({_CLOCK})([Zz]|[+-][0-9]{{2}}:[0-9]{{2}})"
+)
+_DECIMALS = 6
+_SIGNED = re.compile(r"([<>]=?)\s*(.+)")
+_PACKED_INSTANT = struct.Struct(">QH")
+_SHOWN_CLOCK = "[0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,3})?)?"
+
+
+class OnClock(FieldType):
+    """Texts that are points in the order of time."""
+
+    json_type = "string"
+    phrases = "time"
+
+    def accept(self, spec: FieldSpec, raw: object) -> str:
+        return self.show(self.read(require_text(self.name, raw)))
+
+    def read(self, text: str) -> int:
+        """The point of a text.
+
+        Raises:
+            ValueRefused: of another form, or there is no such value.
+        """
+        raise NotImplementedError
+
+    def show(self, point: int) -> str:
+        """The one spelling of a point."""
+        raise NotImplementedError
+
+    def to_point(self, spec: FieldSpec, value: Value) -> int:
+        assert isinstance(value, str)
+        return self.read(value)
+
+    def from_point(self, spec: FieldSpec, point: int) -> str:
+        return self.show(point)
+
+    def read_filter(self, typed: str) -> tuple[str, Any]:
+        found = _SIGNED.fullmatch(typed)
+        return super().read_filter(typed) if found is None else (SIGNS[found[1]], found[2])
+
+
+class InCalendar(OnClock):
+    """Values that have a year, a month and a day; a comparison may name these alone."""
+
+    day_points: ClassVar[int]
+
+    def read_span(self, spec: FieldSpec, raw: object) -> Span:
+        """A point, or all points of a year, a month or a day (``2026``, ``2026-01``)."""
+        if not isinstance(raw, str):
+            detail = 'expected a text such as "2026-01-31"; a month is "2026-01", a year is "2026"'
+            raise ValueRefused("type", detail)
+        days = _read_days(raw)
+        if days is None:
+            return super().read_span(spec, raw)
+        return Span(days.first * self.day_points, (days.last + 1) * self.day_points - 1)
+
+
+class Date(InCalendar):
+    name = "date"
+    type_byte = 4
+    day_points = 1
+    is_moment = True
+    said = "date"
+    reading = "date"
+    frame = Frame("string", "string", taken=r"date(32|64)\[.*", declared="DateType")
+    sql = Sql(("date",))
+    control = Control(
+        "native",
+        "date",
+        _DATE.pattern,
+        {"min": "0001-01-01", "max": "9999-12-31"},
+        example="2026-01-31",
+    )
+    grid = grid_of(0, DAYS - 1)
+
+    def read(self, text: str) -> int:
+        return _day(text).toordinal() - 1
+
+    def show(self, point: int) -> str:
+        return date.fromordinal(point + 1).isoformat()
+
+
+class Time(OnClock):
+    name = "time"
+    type_byte = 5
+    said = "time"
+    reading = "time"
+    frame = Frame("string", "string", taken=r"time(32|64)\[.*", declared="TimeType")
+    sql = Sql(("time without time zone",))
+    control = Control("native", "time", _SHOWN_CLOCK, example="08:30:00", steps=True)
+    grid = grid_of(0, MICROSECONDS_PER_DAY - 1)
+
+    def read(self, text: str) -> int:
+        return _read_clock(text)
+
+    def show(self, point: int) -> str:
+        return _show_clock(point)
+
+
+class Instant(InCalendar):
+    """A point in time, and the offset from UTC in which it was written."""
+
+    name = "date-time"
+    type_byte = 6
+    fixed_bytes = _PACKED_INSTANT.size
+    #: the offset is not in the index
+    keys_tell_all = False
+    day_points = MICROSECONDS_PER_DAY
+    is_moment = True
+    said = "date and time"
+    reading = "date-time"
+    frame = Frame(
+        "string",
+        "string",
+        taken=r"timestamp\[\w+, tz=.*",
+        declared="DateTimeType",
+        note="times have an offset from UTC",
+    )
+    sql = Sql(("timestamp with time zone",), "replace({0}::text, ' ', 'T') || ':00'")
+    control = Control(
+        "instant",
+        "datetime-local",
+        rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{_SHOWN_CLOCK})(Z|[+-][0-9]{{2}}:[0-9]{{2}})",
+        example="2026-01-31T08:30:00Z",
+        steps=True,
+    )
+    grid = grid_of(0, DAYS * MICROSECONDS_PER_DAY - 1)
+
+    def accept(self, spec: FieldSpec, raw: object) -> str:
+        return show_instant(*read_instant(require_text(self.name, raw)))
+
+    def read(self, text: str) -> int:
+        return read_instant(text)[0]
+
+    def show(self, point: int) -> str:
+        """In UTC."""
+        return show_instant(point, 0)
+
+    def pack(self, spec: FieldSpec, value: Value) -> bytes:
+        assert isinstance(value, str)
+        instant, minutes = read_instant(value)
+        return _PACKED_INSTANT.pack(instant, minutes + MOST_MINUTES)
+
+    def unpack(self, spec: FieldSpec, plain: bytes) -> str:
+        instant, offset = _PACKED_INSTANT.unpack(plain)
+        if instant > _LAST_INSTANT:
+            raise refuse_form("lies outside the years 0001 to 9999 in UTC")
+        return show_instant(instant, offset - MOST_MINUTES)
+
+
+DATE: Final = Date()
+TIME: Final = Time()
+INSTANT: Final = Instant()
+_LAST_INSTANT = DAYS * MICROSECONDS_PER_DAY - 1
+
+
+def read_instant(text: str) -> tuple[int, int]:
+    """Microseconds since the first of January of the year 1 in UTC, and minutes from UTC.
+
+    Raises:
+        ValueRefused: of another form, no such day or time, or not in the years 1 to 9999 of UTC.
+    """
+    match = _INSTANT.fullmatch(text)
+    if match is None:
+        raise refuse_form("expected date, T, time and offset, such as 2026-01-31T08:30:00+02:00")
+    day, offset = match[1], match[7]
+    minutes = 0
+    if offset not in "Zz":
+        hours, rest = int(offset[1:3]), int(offset[4:6])
+        if hours > 23 or rest > 59:
+            raise refuse_form("there is no such offset from UTC")
+        minutes = (60 * hours + rest) * (-1 if offset[0] == "-" else 1)
+    local = (_day(day).toordinal() - 1) * MICROSECONDS_PER_DAY + _read_clock(match[2])
+    instant = local - minutes * 60 * 10**6
+    if not 0 <= instant <= _LAST_INSTANT:
+        raise refuse_form("lies outside the years 0001 to 9999 in UTC")
+    return instant, minutes
+
+
+def show_instant(instant: int, minutes: int) -> str:
+    """Undo :func:`read_instant`, in the one spelling.
+
+    Raises:
+        ValueRefused: there is no such local time.
+    """
+    local = instant + minutes * 60 * 10**6
+    if not 0 <= local <= _LAST_INSTANT or abs(minutes) > MOST_MINUTES:
+        raise refuse_form("there is no such local time")
+    days, clock = divmod(local, MICROSECONDS_PER_DAY)
+    hours, rest = divmod(abs(minutes), 60)
+    offset = f"{'-' if minutes < 0 else '+'}{hours:02d}:{rest:02d}" if minutes else "Z"
+    return f"{date.fromordinal(days + 1).isoformat()}T{_show_clock(clock)}{offset}"
+
+
+def _day(text: str) -> date:
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise refuse_form("expected a date such as 2026-01-31")
+    try:
+        return date(*map(int, match.groups()))
+    except ValueError:
+        raise refuse_form("there is no such day") from None
+
+
+def _read_clock(text: str) -> int:
+    """Microseconds of the day."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise refuse_form("expected a time such as 08:30:00, without an offset")
+    hours, minutes, seconds = (int(match[at]) for at in (1, 2, 3))
+    decimals = match[4] or ""
+    if seconds == 60:
+        raise refuse_form("a second 60 cannot be stored")
+    if hours > 23 or minutes > 59 or seconds > 59:
+        raise refuse_form("there is no such time of day")
+    if len(decimals) > _DECIMALS:
+        raise refuse_form(f"has more than {_DECIMALS} decimals of a second")
+    whole = (hours * 60 + minutes) * 60 + seconds
+    return whole * 10**6 + int(decimals.ljust(_DECIMALS, "0"))
+
+
+def _show_clock(microseconds: int) -> str:
+    seconds, decimals = divmod(microseconds, 10**6)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    text = f"{hour:02d}:{minute:02d}:{second:02d}"
+    return f"{text}.{decimals:06d}".rstrip("0") if decimals else text
+
+
+def _read_days(text: str) -> Span | None:
+    """The days of a year, a month or a day; None for text of another form."""
+    if _DATE.fullmatch(text):
+        only = _day(text).toordinal() - 1
+        return Span(only, only)
+    match = _MONTH.fullmatch(text)
+    if match is None:
+        return None
+    year, month = int(match[1]), int(match[2] or 0)
+    if not year or month > 12 or (match[2] and not month):
+        raise refuse_form("there is no such month" if match[2] else "there is no such year")
+    first = date(year, month or 1, 1).toordinal() - 1
+    after = (year + 1, 1) if not month or month == 12 else (year, month + 1)
+    last = DAYS - 1 if after[0] > date.max.year else date(*after, 1).toordinal() - 2
+    return Span(first, last)

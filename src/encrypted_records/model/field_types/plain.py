@@ -1,0 +1,217 @@
+"""Texts, whole numbers and numbers: the types that have no format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from encrypted_records.model.field_types.base import (
+    SIGNS,
+    Control,
+    FieldType,
+    Frame,
+    KeyKind,
+    Span,
+)
+from encrypted_records.model.normalization import comparable
+from encrypted_records.model.rules import (
+    MAX_STRING_BYTES,
+    NumberRules,
+    ValueRefused,
+    as_decimal,
+)
+from encrypted_records.model.strict_json import MAX_NUMBER_LENGTH
+
+if TYPE_CHECKING:
+    from encrypted_records.model.definition import FieldSpec, Value
+
+#: Of a number, "40~45" is from 40 to 45. Texts have no ranges of this form: they may be so.
+_NUMBER = r"(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)"
+_RANGE = re.compile(f"{_NUMBER}~{_NUMBER}")
+#: In a filter, whose values are often texts, also "40" and ">= 40".
+_SIGNED_NUMBER = re.compile(rf"([<>]=?|)\s*{_NUMBER}")
+_CELL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+
+
+class Text(FieldType):
+    name = "string"
+    json_type = "string"
+    is_format = False
+    keys = KeyKind.TEXT
+    type_byte = 3
+    fixed_bytes = None
+    said = "text"
+    phrases = "text"
+    reveals = "text"
+    reading = "text"
+    frame = Frame("string", "string")
+    control = Control("text", example="Ada")
+
+    def only_lengths(self, spec: FieldSpec) -> bool:
+        return spec.allowed is None and spec.string.pattern is None
+
+    def accept(self, spec: FieldSpec, raw: object) -> str:
+        # What most strings are, without looking at every rule.
+        if type(raw) is str:
+            if spec.any_text and len(raw) <= MAX_STRING_BYTES and raw.isascii():
+                return raw
+            # Each of them was checked against all other rules when the definition was read.
+            if spec.allowed is not None and raw in spec.allowed:
+                return raw
+        if not isinstance(raw, str):
+            raise ValueRefused("type", "expected a string")
+        try:
+            size = len(raw) if raw.isascii() else len(raw.encode())
+        except UnicodeEncodeError:
+            raise ValueRefused("unicode", "holds half of a surrogate pair") from None
+        if size > MAX_STRING_BYTES:
+            raise ValueRefused("max_length", f"longer than {MAX_STRING_BYTES} bytes of UTF-8")
+        spec.string.check(raw)
+        if spec.allowed is not None:
+            raise ValueRefused("enum", "not one of the values the field allows")
+        return raw
+
+    def read_text(self, raw: object) -> str:
+        if not isinstance(raw, str):
+            raise ValueRefused("type", "expected a string")
+        try:
+            raw.encode()
+        except UnicodeEncodeError:
+            raise ValueRefused("unicode", "holds half of a surrogate pair") from None
+        return comparable(raw)
+
+
+class _Number(FieldType):
+    is_format = False
+    is_number = True
+    phrases = "number"
+    reveals = "number"
+    reading = "number"
+    control = Control("number", "number", r"-?[0-9]+(\.[0-9]+)?", example="42")
+    _expected: ClassVar[str]
+
+    def accept(self, spec: FieldSpec, raw: object) -> Value:
+        rules = spec.numbers
+        # What most values are, without the cost of decimals; bool is an int of another type.
+        if type(raw) is int and spec.only_bounds and rules.lowest <= raw <= rules.highest:
+            return raw
+        value = as_decimal(raw)
+        if value is None:
+            raise ValueRefused("type", f"expected {self._expected}")
+        rules.check(value)
+        if spec.allowed is not None and value not in spec.allowed:
+            raise ValueRefused("enum", "not one of the values the field allows")
+        return self._keep(spec, rules, value)
+
+    def _keep(self, spec: FieldSpec, rules: NumberRules, value: Decimal) -> Value:
+        raise NotImplementedError
+
+    def to_point(self, spec: FieldSpec, value: Value) -> int:
+        # Not value.scaleb(): that rounds to the thread's 28 digits, and bounds may have more.
+        if type(value) is int:
+            return value if spec.numbers.precision == 0 else spec.numbers.to_grid(Decimal(value))
+        number = as_decimal(value)
+        assert number is not None
+        return spec.numbers.to_grid(number)
+
+    def convert(self, value: Value) -> Value:
+        if isinstance(value, bool):
+            return int(value)
+        if not isinstance(value, str):
+            return value
+        plain = value.removeprefix("-").replace(".", "", 1)
+        if not (plain.isascii() and plain.isdecimal()):
+            raise ValueRefused("type", "is no number")
+        number = Decimal(value)
+        return int(number) if "." not in value else number
+
+    def read_span(self, spec: FieldSpec, raw: object) -> Span:
+        # Only type and bounds count here: asking for a value that an enum rules out is a valid
+        # question; its answer is empty.
+        number = as_decimal(None if raw is None else self.accept(spec.without_rules, raw))
+        if number is None:
+            raise ValueRefused("type", "expected a number; is_null finds absent fields")
+        point = spec.numbers.to_grid(number)
+        return Span(point, point)
+
+    def read_lowest(self, spec: FieldSpec, raw: object, *, included: bool) -> int:
+        bound = self._bound(spec, raw)
+        return bound(ROUND_CEILING) if included else bound(ROUND_FLOOR) + 1
+
+    def read_highest(self, spec: FieldSpec, raw: object, *, included: bool) -> int:
+        bound = self._bound(spec, raw)
+        return bound(ROUND_FLOOR) if included else bound(ROUND_CEILING) - 1
+
+    def _bound(self, spec: FieldSpec, raw: object) -> Callable[[str], int]:
+        number = as_decimal(raw)
+        if number is None:
+            raise ValueRefused("type", "expected a number")
+        return lambda rounding: spec.numbers.clamp(number, rounding)
+
+    def read_filter(self, typed: str) -> tuple[str, Any]:
+        found = _SIGNED_NUMBER.fullmatch(typed)
+        return super().read_filter(typed) if found is None else (SIGNS[found[1]], Decimal(found[2]))
+
+    def read_range(self, raw: object) -> tuple[Any, Any] | None:
+        found = _RANGE.fullmatch(raw) if isinstance(raw, str) else None
+        return None if found is None else (Decimal(found[1]), Decimal(found[2]))
+
+    def of_cell(self, cell: str) -> object:
+        """A number in plain decimal notation."""
+        if len(cell) > MAX_NUMBER_LENGTH or not _CELL.fullmatch(cell):
+            return cell
+        return Decimal(cell) if "." in cell else int(cell)
+
+
+class Integer(_Number):
+    name = "integer"
+    json_type = "integer"
+    type_byte = 1
+    said = "whole number"
+    frame = Frame(None, "Int64")
+    values_are_points = True
+    _expected = "an integer"
+
+    def only_bounds(self, spec: FieldSpec) -> bool:
+        rules = spec.number
+        return rules is not None and spec.allowed is None and rules == rules.bounds_only
+
+    def _keep(self, spec: FieldSpec, rules: NumberRules, value: Decimal) -> int:
+        point = rules.to_grid(value)
+        if point != value:
+            raise ValueRefused("type", "expected an integer, found a fraction")
+        return point
+
+    def from_point(self, spec: FieldSpec, point: int) -> int:
+        return point
+
+
+class Number(_Number):
+    name = "number"
+    json_type = "number"
+    type_byte = 2
+    has_decimals = True
+    said = "number"
+    frame = Frame(None, "float64")
+    _expected = "a number"
+
+    def _keep(self, spec: FieldSpec, rules: NumberRules, value: Decimal) -> Decimal:
+        kept = rules.from_grid(rules.to_grid(value))
+        if spec.exact and kept != value:
+            raise ValueRefused("precision", f"has more than {rules.precision} decimals")
+        try:
+            rules.check(kept)
+        except ValueRefused as refused:
+            detail = f"once rounded to the field's precision, {refused.detail}"
+            raise ValueRefused(refused.code, detail) from None
+        return kept
+
+    def from_point(self, spec: FieldSpec, point: int) -> Decimal:
+        return spec.numbers.from_grid(point)
+
+
+TEXT: Final = Text()
+INTEGER: Final = Integer()
+NUMBER: Final = Number()
