@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -45,6 +46,8 @@ def measured(
             return head | {"value": sum(values) if values else None}
         case "avg":
             return head | {"value": average(values, fields[name])}
+        case "variance" | "stddev":
+            return head | {"value": spread(values, fields[name], asked["op"])}
         case "percentile":
             shares = asked["p"] if isinstance(asked["p"], list) else [asked["p"]]
             return head | {"values": [{"p": p, "value": percentile(values, p)} for p in shares]}
@@ -61,6 +64,22 @@ def average(values: Sequence[Fraction], field: Field) -> Fraction | None:
         return None
     scale = 10 ** (int(field.get("precision", 0)) + 6)
     return Fraction(round(sum(values) / len(values) * scale), scale)
+
+
+def spread(values: Sequence[Fraction], field: Field, op: str) -> Fraction | None:
+    """Of the sample; six decimals more than the unit has, rounded half to even."""
+    if len(values) < 2:
+        return None
+    mean = Fraction(sum(values)) / len(values)
+    squares = [(value - mean) ** 2 for value in values]
+    variance = Fraction(sum(squares)) / (len(values) - 1)
+    precision = int(field.get("precision", 0))
+    if op == "variance":
+        scale = 10 ** (2 * precision + 6)
+        return Fraction(round(variance * scale), scale)
+    with localcontext(prec=200, rounding=ROUND_HALF_EVEN):
+        root = (Decimal(variance.numerator) / variance.denominator).sqrt()
+        return Fraction(root.quantize(Decimal(1).scaleb(-precision - 6)))
 
 
 def percentile(values: Sequence[Fraction], p: Any) -> Fraction | None:

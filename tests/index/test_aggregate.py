@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,19 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.query.aggregate import STANDARD, Aggregated, AggregateLimits, aggregate
+from encrypted_records.index.query.field_rows import of_one_group
+from encrypted_records.index.query.measures import _root
+from encrypted_records.index.query.tallies import (
+    ALL_RANKS,
+    DIRECTORY,
+    ENDS_AND_SUMS,
+    RANKS_AND_SUMS,
+    Tally,
+)
+from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.paged import PagedSegment, scope
 from encrypted_records.index.segments.reading import ReadingLimits
-from encrypted_records.model.aggregations import parse_aggregation
+from encrypted_records.model.aggregations import Variance, parse_aggregation
 from encrypted_records.model.predicates import matches
 from tests import aggregate_oracle, oracle
 from tests.index.questions import Question
@@ -81,7 +93,7 @@ def measures(draw: st.DrawFn, fields: dict[str, plain.Field]) -> dict[str, Any]:
     field = fields[name]
     ops = ["count", "min", "max", "distinct"]
     if field["type"] != "string":
-        ops += ["sum", "avg", "percentile", "histogram", "histogram"]
+        ops += ["sum", "avg", "variance", "stddev", "percentile", "histogram", "histogram"]
     op = draw(st.sampled_from(ops))
     asked: dict[str, Any] = {"op": op, "field": name}
     if op == "count" and draw(st.booleans()):
@@ -177,6 +189,48 @@ def test_sums_beyond_64_bits_are_exact() -> None:
     total = 7 * (2**64 - 1) + 2**53 + 1
     assert whole.results[0] == total
     assert whole.results[1] == Decimal(total) / 8
+
+
+@pytest.mark.parametrize("own", [Limits(), Limits(mini=8, plain=1 << 16), Limits(mini=8, plain=0)])
+def test_a_variance_is_exact_over_small_paged_and_packed_segments(own: Limits) -> None:
+    """Of numbers of 64 bits, whose squares are no floats, with and without rows that are left
+    out."""
+    text = (
+        '{"type": "object", "properties": {"n": {"type": "integer",'
+        ' "minimum": -9223372036854775808, "maximum": 9223372036854775807}}}'
+    )
+    fields = {"n": {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}}
+    world = World(text, limits=replace(own, entries=5))
+    records = [{"n": (-1) ** at * (2**63 - 1 - at * 7**9)} for at in range(40)]
+    world.ingest(records)
+    ops = ("variance", "stddev", "max", "sum")
+    asked: list[dict[str, Any]] = [{"op": op, "field": "n"} for op in ops]
+    asked.append({"op": "percentile", "field": "n", "p": 50})
+    for left_out in ([], [(0, 3)]):
+        world.kill(left_out)
+        live = [one for at, one in enumerate(records) if (0, at) not in left_out]
+        for measures in (asked, asked[:2], asked[:3]):
+            (whole,) = Aggregation(world, {"measures": measures}, reading=NARROW).answer().groups
+            expected = [aggregate_oracle.measured(one, live, fields) for one in measures]
+            assert list(map(shown, measures, whole.results)) == expected
+
+
+def test_half_of_a_last_decimal_is_rounded_to_even() -> None:
+    # Of two values x apart, the standard deviation squared is x² / 2; 2 m² + 2 m + 1/2 is a half.
+    half = Fraction(1, 2) / 10**6
+    assert [_root((at + half) ** 2, 0) for at in (0, 1, 3)] == [0, 1, 3]
+    assert _root((Fraction(1, 10**6) + half) ** 2, 0) == Decimal("0.000002")
+
+
+def test_values_that_tell_less_than_a_measure_needs_are_refused() -> None:
+    """An aggregate that is added later cannot be answered by a source that does not tell enough."""
+    spread = Tally(1, [Variance("n", is_root=False)])
+    values = of_one_group(np.array([1, 9], np.uint64), np.array([1, 1]))
+    for source in (DIRECTORY, ALL_RANKS, RANKS_AND_SUMS, ENDS_AND_SUMS):
+        with pytest.raises(AssertionError):
+            spread.add(values, source)
+    spread.add(values)
+    assert spread.squares_of(0) == 82
 
 
 TEXT = '{"type": "object", "properties": {"f": {"type": "string"}, "g": {"type": "string"}}}'

@@ -50,6 +50,8 @@ MEASURES: list[dict[str, Any]] = [
     {"op": "histogram", "field": "n", "bounds": [-(2**63), -5, 0, 3, 10**6, 2**63 - 1]},
     {"op": "sum", "field": "n"},
     {"op": "avg", "field": "n"},
+    {"op": "variance", "field": "n"},
+    {"op": "stddev", "field": "n"},
     {"op": "min", "field": "n"},
     {"op": "max", "field": "n"},
     {"op": "count", "field": "n"},

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from encrypted_records.model.condition_parser import Conditions, invalid_query
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
@@ -27,10 +28,28 @@ ListOrder = Literal["value", "-value", "count", "-count"]
 _LIST_ORDERS = ("value", "-value", "count", "-count")
 
 
+class Needs(enum.Flag):
+    """What a measure needs to know of a field's values, besides how many there are. Whatever takes
+    values in says which of these it tells; nothing that tells less is used for the measure."""
+
+    NUMBER = 0
+    #: the lowest and the highest
+    ENDS = enum.auto()
+    #: what they add up to
+    SUMS = enum.auto()
+    #: what their squares add up to
+    SQUARES = enum.auto()
+    #: those at some places in their order, and how many there are below some points
+    RANKS = enum.auto()
+    #: each different one, and how often it comes
+    VALUES = enum.auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Count:
     """Records; of ``field``, those that have it."""
 
+    needs: ClassVar[Needs] = Needs.NUMBER
     field: str | None = None
 
 
@@ -38,18 +57,32 @@ class Count:
 class Extreme:
     """The lowest or the highest value."""
 
+    needs: ClassVar[Needs] = Needs.ENDS
     field: str
     highest: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
+    needs: ClassVar[Needs] = Needs.SUMS
     field: str
 
 
 @dataclass(frozen=True, slots=True)
 class Average:
+    needs: ClassVar[Needs] = Needs.SUMS
     field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variance:
+    """How far values lie from their average: the sum of the squares of the distances, over one less
+    than the number of values; or the square root of that, the standard deviation, if ``is_root``.
+    """
+
+    needs: ClassVar[Needs] = Needs.SUMS | Needs.SQUARES
+    field: str
+    is_root: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +92,7 @@ class Percentile:
     ``asked`` are these numbers as they were written.
     """
 
+    needs: ClassVar[Needs] = Needs.RANKS
     field: str
     p: tuple[Fraction, ...]
     asked: tuple[Any, ...]
@@ -73,6 +107,7 @@ class Histogram:
     ``asked`` are the bounds as they were written.
     """
 
+    needs: ClassVar[Needs] = Needs.RANKS
     field: str
     bins: int | None
     edges: tuple[int, ...]
@@ -89,12 +124,13 @@ class Histogram:
 class Distinct:
     """How many different values there are, and up to ``limit`` of them with their counts."""
 
+    needs: ClassVar[Needs] = Needs.VALUES
     field: str
     limit: int
     order: ListOrder
 
 
-Measure = Count | Extreme | Sum | Average | Percentile | Histogram | Distinct
+Measure = Count | Extreme | Sum | Average | Variance | Percentile | Histogram | Distinct
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +321,8 @@ MEASURES = {
     "max": _Operator(lambda spec, *_: Extreme(spec.name, highest=True), of_strings=True),
     "sum": _Operator(lambda spec, *_: Sum(spec.name)),
     "avg": _Operator(lambda spec, *_: Average(spec.name)),
+    "variance": _Operator(lambda spec, *_: Variance(spec.name, is_root=False)),
+    "stddev": _Operator(lambda spec, *_: Variance(spec.name, is_root=True)),
     "percentile": _Operator(_percentile, ("p",), of_dates=True),
     "histogram": _Operator(_histogram, ("bins", "bounds", "by"), of_dates=True),
     "distinct": _Operator(_distinct, ("limit", "order"), of_strings=True),

@@ -33,21 +33,21 @@ from encrypted_records.index.query.field_rows import (
 )
 from encrypted_records.index.query.grouping import choose_first
 from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.measures import Shown
+from encrypted_records.index.query.measures import Shown, count_shown
 from encrypted_records.index.query.ordered_keys import OrderedKeys
 from encrypted_records.index.query.ranked_measures import RankedMeasures
 from encrypted_records.index.query.row_groups import RowGroups, too_many_groups
-from encrypted_records.index.query.tallies import KEPT, MostKept, Tally
+from encrypted_records.index.query.tallies import (
+    ENDS_AND_SUMS,
+    KEPT,
+    RANKS_AND_SUMS,
+    MostKept,
+    Tally,
+)
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
 from encrypted_records.index.segments.reading import STANDARD as ALL_AT_ONCE
 from encrypted_records.index.segments.reading import ReadingLimits
-from encrypted_records.model.aggregations import (
-    Aggregation,
-    Distinct,
-    Histogram,
-    Measure,
-    Percentile,
-)
+from encrypted_records.model.aggregations import Aggregation, Measure, Needs
 from encrypted_records.model.definition import SchemaDefinition, Value
 
 
@@ -226,7 +226,9 @@ class _Work:
     def _is_ranked(self, parts: Sequence[Candidates], name: str, tally: Tally) -> bool:
         """Whether the values of all parts are taken in together, by where they lie among all."""
         ranked = self._ranked(name)
-        if tally.table is None or tally.table.lists or not any(map(ranked.fits, parts)):
+        if Needs.RANKS not in tally.needs or tally.needs not in RANKS_AND_SUMS:
+            return False
+        if not any(map(ranked.fits, parts)):
             return False
         return all(_has_little(part, name) or ranked.fits(part) for part in parts)
 
@@ -241,7 +243,7 @@ class _Work:
             return
         ranked = self._ranked(name)
         of_texts = self.definition.fields[name].is_of_texts
-        if not of_texts and tally.table is None and ranked.fits(part):
+        if not of_texts and tally.needs in ENDS_AND_SUMS and ranked.fits(part):
             yield from ranked.add([part], tally)
             return
         with scope(segment):
@@ -307,18 +309,7 @@ def _refuse_long(measures: Sequence[Measure], groups: int, rows: int, most: int)
     Raises:
         InvalidQuery: the measures of these would show more than ``most`` values.
     """
-    shown = 0
-    for measure in measures:
-        match measure:
-            case Percentile():
-                shown += groups * len(measure.p)
-            case Histogram():
-                shown += groups * measure.most_bins
-            case Distinct():
-                shown += min(groups * measure.limit, rows)
-            case _:
-                shown += groups
-    if shown > most:
+    if sum(count_shown(measure, groups, rows) for measure in measures) > most:
         raise InvalidQuery(
             f"the answer would show more than {most} values",
             code="too_many_values",

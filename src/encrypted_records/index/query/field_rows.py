@@ -16,7 +16,7 @@ from encrypted_records.index.ordinals import Ordinals, mask_of
 from encrypted_records.index.query.asking import Asking, ask_for
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.grouping import renumber
-from encrypted_records.index.query.tallies import Tally, Values
+from encrypted_records.index.query.tallies import DIRECTORY, Tally, Values
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import (
     ReadingLimits,
@@ -47,7 +47,7 @@ def known_counts(part: Candidates, field: str, tally: Tally) -> Values | None:
     if directory.listed:
         counts = np.diff(np.append(directory.starts.astype(np.int64), present))
         keys = directory.runs
-    elif tally.of_ends and present > 1:
+    elif tally.needs in DIRECTORY and present > 1:
         keys = directory.outermost
         counts = np.array([1, present - 1])
     else:

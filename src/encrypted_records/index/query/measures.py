@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from encrypted_records.model.aggregations import (
     Measure,
     Percentile,
     Sum,
+    Variance,
 )
 from encrypted_records.model.definition import SchemaDefinition, Value
 from encrypted_records.model.field_types.base import KeyKind
@@ -80,6 +81,8 @@ class Shown:
                     results.append(self._sums(measure.field, tally, _scale))
                 case Average():
                     results.append(self._sums(measure.field, tally, _average))
+                case Variance():
+                    results.append(self._variances(measure, tally))
                 case Percentile():
                     found = tables[measure.field]
                     results.append([self._percentiles(measure, one) for one in found])
@@ -89,7 +92,24 @@ class Shown:
                 case Distinct():
                     found = tables[measure.field]
                     results.append([self._distinct(measure, one) for one in found])
+                case _:
+                    assert_never(measure)
         return results
+
+    def _variances(self, measure: Variance, tally: Tally) -> list[Decimal | None]:
+        """Of each group; None of one value or none. A field's lowest value, from which keys are
+        counted, makes no difference."""
+        precision = self.definition.fields[measure.field].numbers.precision
+        found: list[Decimal | None] = []
+        for at, count in enumerate(tally.present.tolist()):
+            if count < 2:
+                found.append(None)
+                continue
+            upper, lower = tally.halves[:, at].tolist()
+            total = (upper << 32) + lower
+            squared = Fraction(count * tally.squares_of(at) - total**2, count * (count - 1))
+            found.append((_root if measure.is_root else _square)(squared, precision))
+        return found
 
     def _sums(self, name: str, tally: Tally, shown: Callable[[int, int, int], Any]) -> list[Any]:
         """``shown`` of each group's exact sum in grid points, its number of values, and the
@@ -147,8 +167,11 @@ class Shown:
             ],
         }
 
-    def edges(self, measure: Histogram, points: NDArray[Any]) -> list[int]:
-        """Where the bins begin, and where the last one ends, as offsets."""
+    def edges(self, measure: Measure, points: NDArray[Any]) -> list[int]:
+        """The points below which a measure counts values between the outermost ``points``, as
+        offsets: of a histogram, where the bins begin, and where the last one ends."""
+        if not isinstance(measure, Histogram):
+            return []
         spec = self.definition.fields[measure.field]
         if measure.by is not None:
             return cut_periods(spec, points, measure.by, MAX_BINS)
@@ -239,10 +262,31 @@ class _Need:
         return Cells.within(cells, self._firsts, self._cuts, widest=max(0, cells.shift - 1))
 
 
-def list_ranks(measure: Percentile, count: int) -> list[int]:
-    """Which of so many values in their order are asked for, counted from 1: the k-th is the first
-    that at least k of them do not exceed."""
-    return [max(1, math.ceil(share * count / 100)) for share in measure.p]
+def list_ranks(measure: Measure, count: int) -> list[int]:
+    """Which of so many values in their order a measure asks for, counted from 1. Of a percentile:
+    the k-th is the first that at least k of them do not exceed."""
+    match measure:
+        case Percentile():
+            return [max(1, math.ceil(share * count / 100)) for share in measure.p]
+        case Histogram():
+            return [1, count]
+        case Extreme():
+            return [count if measure.highest else 1]
+        case _:
+            return []
+
+
+def count_shown(measure: Measure, groups: int, rows: int) -> int:
+    """How many values a measure shows at most of so many groups, which have so many rows."""
+    match measure:
+        case Percentile():
+            return groups * len(measure.p)
+        case Histogram():
+            return groups * measure.most_bins
+        case Distinct():
+            return min(groups * measure.limit, rows)
+        case _:
+            return groups
 
 
 def _find_shares(measure: Percentile, one: Values) -> NDArray[np.intp]:
@@ -264,4 +308,20 @@ def _scale(total: int, _count: int, precision: int) -> int | Decimal:
 def _average(total: int, count: int, precision: int) -> Decimal:
     """Rounded half to even, once."""
     rounded = round(Fraction(total * 10**AVERAGE_DECIMALS, count))
+    return Decimal(rounded).scaleb(-precision - AVERAGE_DECIMALS, _WIDE)
+
+
+def _square(squared: Fraction, precision: int) -> Decimal:
+    """Rounded half to even, once."""
+    rounded = round(squared * 10**AVERAGE_DECIMALS)
+    return Decimal(rounded).scaleb(-2 * precision - AVERAGE_DECIMALS, _WIDE)
+
+
+def _root(squared: Fraction, precision: int) -> Decimal:
+    """Rounded half to even, once."""
+    exact = squared * 10 ** (2 * AVERAGE_DECIMALS)
+    doubled = math.isqrt(math.floor(4 * exact))
+    rounded = (doubled + 1) // 2
+    if rounded % 2 and doubled**2 == 4 * exact:  # half way
+        rounded -= doubled % 2
     return Decimal(rounded).scaleb(-precision - AVERAGE_DECIMALS, _WIDE)

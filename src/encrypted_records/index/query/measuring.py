@@ -8,15 +8,10 @@ from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.counting import count_matches
 from encrypted_records.index.query.matching import match_rows
 from encrypted_records.index.query.records import learn_texts
+from encrypted_records.index.query.tallies import ALL_RANKS
 from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.paged import PagedSegment, scope
-from encrypted_records.model.aggregations import (
-    Aggregation,
-    Count,
-    Extreme,
-    Histogram,
-    Percentile,
-)
+from encrypted_records.model.aggregations import Aggregation, Count
 from encrypted_records.model.predicates import Everything
 
 
@@ -61,9 +56,8 @@ def measure(space: Workspace, condition: Condition, aggregation: Aggregation) ->
 
 def _needs_columns(space: Workspace, aggregation: Aggregation) -> bool:
     """Whether more than directories and a few pages is needed of the fields that are measured."""
-    ranked = (Count, Extreme, Percentile, Histogram)
     if aggregation.group_by or not isinstance(aggregation.where, Everything):
         return True
-    if not all(isinstance(one, ranked) for one in aggregation.measures):
+    if not all(one.needs in ALL_RANKS for one in aggregation.measures):
         return True
     return any(space.definition.fields[name].is_of_texts for name in aggregation.fields)

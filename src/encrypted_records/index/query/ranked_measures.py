@@ -22,10 +22,9 @@ from encrypted_records.index.query.field_rows import count_values, of_one_group
 from encrypted_records.index.query.measures import Shown, list_ranks
 from encrypted_records.index.query.ranks import Ranks, SortedRows
 from encrypted_records.index.query.row_keys import look_up_keys
-from encrypted_records.index.query.tallies import Tally, Values
+from encrypted_records.index.query.tallies import RANKS_AND_SUMS, Tally, Values
 from encrypted_records.index.segments.paged import PagedSegment, scope
 from encrypted_records.index.segments.reading import ReadingLimits
-from encrypted_records.model.aggregations import Extreme, Histogram, Percentile
 
 #: Of a segment's rows, the share that may be left out: to look many up takes as long as all.
 _MOST_LEFT_OUT = 1 / 16
@@ -61,7 +60,8 @@ class RankedMeasures:
         columns add up to stays in their segments, for measures that are refined.
 
         Args:
-            tally: if it needs values, it has had none, and gets no more.
+            tally: it needs no more than :data:`RANKS_AND_SUMS`; if it needs ranks, it has had no
+                values, and gets no more.
 
         Raises:
             DoesNotOpen: a page or a column that is needed does not open.
@@ -75,7 +75,7 @@ class RankedMeasures:
                 halves += yield from self._add_up(part, own)
         ranks = Ranks(self.field, rows, self.limits)
         values = yield from self._condense(ranks, tally)
-        tally.add(values, halves if tally.adds else None)
+        tally.add(values, RANKS_AND_SUMS, halves)
 
     def _sort(self, part: Candidates) -> Asking[SortedRows]:
         segment = part.segment
@@ -116,20 +116,11 @@ class RankedMeasures:
         count = ranks.count
         if not count:
             return of_one_group(np.zeros(0, np.uint64), np.zeros(0, np.int64))
-        numbers: set[int] = set()
-        for measure in tally.measures:
-            match measure:
-                case Percentile():
-                    numbers.update(list_ranks(measure, count))
-                case Histogram():
-                    numbers.update((1, count))
-                case Extreme():
-                    numbers.add(count if measure.highest else 1)
+        numbers = set().union(*(list_ranks(one, count) for one in tally.measures))
         upto = yield from ranks.select(numbers)
-        histograms = [one for one in tally.measures if isinstance(one, Histogram)]
-        if histograms:
+        if upto:
             ends = np.array([min(upto), max(upto)], np.uint64)
-            edges = {edge for one in histograms for edge in self.shown.edges(one, ends)}
+            edges = set().union(*(self.shown.edges(one, ends) for one in tally.measures))
             before = {edge - 1 for edge in edges if 0 < edge <= _HIGHEST}
             upto |= yield from ranks.upto(before - upto.keys())
         # Those behind the last key that matters.

@@ -1,4 +1,5 @@
-"""The tuned numbers of questions: each with its unit, and the benchmark or decision that chose it.
+"""The tuned numbers of questions: each with its unit, and the benchmark that chose it
+(docs/decisions/questions.md, memory.md and search-cost.md have the figures).
 
 Those of one reading are in :class:`~encrypted_records.index.segments.reading.ReadingLimits`, those
 of a scan in :class:`~encrypted_records.index.query.sorted_scan.ScanLimits`; both are fields here.
@@ -16,8 +17,7 @@ from encrypted_records.index.segments.reading import ReadingLimits
 
 @dataclass(frozen=True, slots=True)
 class WorkSizes:
-    """How long work takes, counted in entries of columns. By ``python -m bench.search``, decisions
-    74 and 79."""
+    """How long work takes, counted in entries of columns. By ``bench.search``."""
 
     #: entries that are worked on sooner than a thread has begun
     on_loop: int = 1 << 14
@@ -42,33 +42,33 @@ WORK = WorkSizes()
 class Sizes:
     """From which sizes on a question is answered in another way (:mod:`.choices`)."""
 
-    #: rows of all segments, from which on pages are counted before they are brought (decision 70,
-    #: ``bench.scale``)
+    #: rows of all segments, from which on pages are counted before they are brought
+    #: (``bench.scale``)
     few_rows: int = 1 << 21
-    #: rows of all segments, from which on a sorted search looks up whether rows match (decision 83,
-    #: ``bench.scale``)
+    #: rows of all segments, from which on a sorted search looks up whether rows match
+    #: (``bench.scale``)
     few_to_sort: int = 1 << 18
     #: pages, and entries in them, of all segments together; with more, the pages of one segment
-    #: are in memory at a time (decision 76, ``bench.large_segments``)
+    #: are in memory at a time (``bench.large_segments``)
     many_pages: int = 1024
     many_entries: int = 1 << 22
     #: rows times fields up to which all columns that are measured come in one request
-    #: (decision 70, ``bench.large_segments``)
+    #: (``bench.large_segments``)
     few_values: int = 1 << 22
-    #: entries of which a set of rows is made in a millisecond (decision 75, ``bench.index_core``)
+    #: entries of which a set of rows is made in a millisecond (``bench.index_core``)
     few_entries: int = 1 << 16
     #: rows of a segment of which sets are made for the first ones in the order of storing: as many
-    #: as one part of a set has (decision 74, ``bench.search``)
+    #: as one part of a set has (``bench.search``)
     prefix_rows: int = 1 << 16
-    #: share of a column's pages from which on it is brought by row and kept (decision 70,
-    #: ``bench.large_segments``)
+    #: share of a column's pages from which on it is brought by row and kept
+    #: (``bench.large_segments``)
     most_of_column: float = 0.25
-    #: the same of a column of few values, which takes a byte or two of each row (decision 83,
-    #: ``bench.scale``)
+    #: the same of a column of few values, which takes a byte or two of each row (``bench.scale``)
     most_of_listed: float = 1 / 64
-    #: bytes of the columns by row that are looked into at once (decision 83)
+    #: bytes of the columns by row that are looked into at once (``bench.scale``)
     held: int = 32 << 20
-    #: rows of a segment from which on work on it waits for its turn at memory (decision 76)
+    #: rows of a segment from which on work on it waits for its turn at memory
+    #: (``bench.large_segments``)
     alone_rows: int = 1 << 18
     work: WorkSizes = WORK
     reading: ReadingLimits = READING

@@ -22,15 +22,7 @@ from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.columns.sums import Halves, split_halves
 from encrypted_records.index.log.snapshot import Positions
 from encrypted_records.index.query.cells import Cells
-from encrypted_records.model.aggregations import (
-    Average,
-    Distinct,
-    Extreme,
-    Histogram,
-    Measure,
-    Percentile,
-    Sum,
-)
+from encrypted_records.model.aggregations import Extreme, Measure, Needs
 
 #: Values are put in order when so many more have come.
 _PENDING = 1 << 18
@@ -48,6 +40,18 @@ class MostKept:
 
 
 KEPT = MostKept()
+
+#: What each source of values tells of them, besides their number: a column, or a directory that
+#: lists its values;
+EVERYTHING = ~Needs.NUMBER
+#: a directory that lists none;
+DIRECTORY = Needs.ENDS
+#: ranks of all values of nearly all rows, from directories and a few pages;
+ALL_RANKS = Needs.ENDS | Needs.RANKS
+#: these together with what columns add up to, which is kept of each segment;
+RANKS_AND_SUMS = ALL_RANKS | Needs.SUMS
+#: and the same of one segment beside others, where no rank is known.
+ENDS_AND_SUMS = DIRECTORY | Needs.SUMS
 
 
 class Values:
@@ -116,14 +120,21 @@ class Tally:
         """
         self.measures = measures
         self._kept = kept
+        self.needs = Needs.NUMBER
+        for measure in measures:
+            self.needs |= measure.needs
         self.present = np.zeros(groups, np.int64)
-        self.adds = any(isinstance(one, Sum | Average) for one in measures)
+        self.adds = bool(self.needs & (Needs.SUMS | Needs.SQUARES))
         #: of each group the sum of the keys' upper and of their lower 32 bits
         self.halves = np.zeros((2, groups), np.uint64)
+        squared = groups if Needs.SQUARES in self.needs else 0
+        #: of each group the sums of the squares of the upper halves, of their products with the
+        #: lower ones, and of the squares of these: of the upper and of the lower 32 bits of each
+        self.squares = np.zeros((3, 2, squared), np.uint64)
         ends = {one.highest for one in measures if isinstance(one, Extreme)}
         self.extremes = {highest: _Extremes(groups, highest) for highest in ends}
-        wants = any(isinstance(one, Percentile | Histogram | Distinct) for one in measures)
-        lists = any(isinstance(one, Distinct) for one in measures)
+        wants = bool(self.needs & (Needs.RANKS | Needs.VALUES))
+        lists = Needs.VALUES in self.needs
         self.table = _Table(kept, cells or Cells(), lists=lists) if wants else None
 
     def within(self, cells: Cells) -> Tally:
@@ -135,20 +146,17 @@ class Tally:
         """Whether it is quicker to count equal values first, and then take them in."""
         return self.table is not None or bool(self.extremes)
 
-    @property
-    def of_ends(self) -> bool:
-        """Whether the outermost values and their number are enough."""
-        return self.table is None and not self.adds
-
-    def add(self, values: Values, halves: Halves | None = None) -> None:
+    def add(self, values: Values, tells: Needs = EVERYTHING, halves: Halves | None = None) -> None:
         """
         Args:
-            halves: what all of them add up to, where they are of one group and some keys stand for
-                others.
+            tells: what ``values`` are right for, where some keys stand for others; they are of one
+                group then.
+            halves: what all of them add up to, if ``tells`` says so and keys stand for others.
 
         Raises:
             InvalidQuery: ``too_many_values``.
         """
+        assert self.needs in tells
         if not len(values):
             return
         np.add.at(self.present, values.groups, values.counts)
@@ -159,10 +167,25 @@ class Tally:
             many = values.counts.astype(np.uint64)
             for half, part in zip(self.halves, split_halves(values.keys), strict=True):
                 np.add.at(half, values.groups, part * many)
+            if Needs.SQUARES in self.needs:
+                self._add_squares(values.groups, values.keys, many)
         for one in self.extremes.values():
             one.add(values)
         if self.table is not None:
             self.table.add(values)
+
+    def _add_squares(self, groups: Codes, keys: Keys, many: NDArray[np.uint64]) -> None:
+        upper, lower = split_halves(keys)
+        products = (upper * upper, upper * lower, lower * lower)
+        for sums, product in zip(self.squares, products, strict=True):
+            for half, part in zip(sums, split_halves(product), strict=True):
+                np.add.at(half, groups, part * many)
+
+    def squares_of(self, group: int) -> int:
+        """What the squares of a group's keys add up to."""
+        sums: list[list[int]] = self.squares[:, :, group].tolist()
+        first, second, third = ((upper << 32) + lower for upper, lower in sums)
+        return (first << 64) + (second << 33) + third
 
 
 class _Extremes:

@@ -30,8 +30,8 @@ from encrypted_records.client.sdk.measures import name_measures
     "measures",
     multiple=True,
     metavar="MEASURE",
-    help="count, min(F), max(F), sum(F), avg(F), percentile(F, 50, 90), histogram(F, 10),"
-    " histogram(F, month), distinct(F); may be repeated. count if left out.",
+    help="count, min(F), max(F), sum(F), avg(F), variance(F), stddev(F), percentile(F, 50, 90),"
+    " histogram(F, 10), histogram(F, month), distinct(F); may be repeated. count if left out.",
 )
 @click.option(
     "--group-by",
