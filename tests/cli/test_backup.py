@@ -241,7 +241,7 @@ def test_a_backup_says_where_it_cannot_help(backup: Path, tmp_path: Path) -> Non
     data = backup.with_name("data")
     here = ("backup", tmp_path / "to", "--data-dir")
     for arguments, words in (
-        ((*here, tmp_path), "no data folder"),
+        ((*here, tmp_path), "not a data folder"),
         ((*here, data, "--database-url", "postgresql://somebody@127.0.0.1/x"), "pg_dump"),
         ((*here, data, "--bulk-url", "s3://bucket/here"), "pg_dump"),
     ):

@@ -143,7 +143,7 @@ def test_a_broken_log_is_not_accepted_and_what_opens_is_saved(
     found = {(one["id"], one["version"]): one["proven"] for one in said.lines}
     assert found == history.best(3)
     assert "6 records, 2 of them proven by the log" in said.err
-    assert "the log holds up to version 3: a commit in the log is not authentic" in said.err
+    assert "the log is valid up to version 3: a commit in the log is not authentic" in said.err
     assert "not known: deleted records may be among these" in said.err
 
     file = tmp_path / "saved.csv"
@@ -185,7 +185,7 @@ def test_the_exit_code_says_that_something_did_not_open(
         said = here("salvage", history.store.schema_id)
     assert said.code == 4
     assert len(said.lines) == 4
-    assert "rows that do not open: 1" in said.err
+    assert "rows that cannot be decrypted: 1" in said.err
     assert "do not open: 1" in said.err
 
 

@@ -47,7 +47,7 @@ def test_a_folder_of_somebody_elses_files_is_refused_and_untouched(folder: Path)
     folder.mkdir(parents=True)
     folder.chmod(0o755)
     (folder / "thesis.tex").touch()
-    with pytest.raises(Startup, match="no data folder of this service"):
+    with pytest.raises(Startup, match="not a data folder of this service"):
         data_folder.prepare(folder)
     assert mode(folder) == 0o755
     assert [path.name for path in folder.iterdir()] == ["thesis.tex"]

@@ -72,7 +72,7 @@ def test_two_people_share_a_proxy_and_each_gets_in_with_one_code(
 
         added = laptop.done("device", "add", typed=code_from(home, **password_of(home)))
 
-        assert "is taken in" in added.out
+        assert "is registered" in added.out
         assert names_seen(laptop) == ["Ada"]
         listed = laptop.done("device", "list").one["devices"]
         assert {(one["way"], one["this"]) for one in listed} == {("made", False), ("code", True)}
@@ -88,7 +88,7 @@ def test_whoever_asks_to_be_taken_in_sees_first_which_keyring_it_is(
     assert asked.code == 2
     assert fingerprint in asked.err
     assert re.search(r"made \d{4}-\d\d-\d\d", asked.err)
-    assert "1 taken in" in asked.err
+    assert "1 registered" in asked.err
 
 
 def test_before_there_is_a_keyring_a_machine_is_kept_for_the_one_that_will_be_made(
@@ -147,7 +147,7 @@ def test_the_passphrase_takes_a_machine_in_and_opens_the_keyring_there_alone(
     added = laptop.done("device", "add", typed=SECRET)
     third.done("device", "add", typed=code_from(home, typed=SECRET))
 
-    assert "under a passphrase of its own" in added.err
+    assert "protected by a passphrase" in added.err
     assert names_seen(laptop) == ["Ada"]
     locked = look(third)
     assert locked.code == 4
@@ -166,7 +166,7 @@ def test_a_passphrase_of_ones_own_is_the_proof_then_and_the_password_is_none(
     right = patiently(home, "keyring", "rotate", "--yes", typed=SECRET)
 
     assert refused.code == 2
-    assert "asks again who you are" in refused.err
+    assert "needs a proof" in refused.err
     assert wrong.code == 4
     assert "version 2" in right.out
 
@@ -341,7 +341,7 @@ def test_on_the_machine_of_the_proxy_its_user_is_shown_the_keyring_and_asked(
     assert "ers device add" in said.err
     assert unasked.code == 2
     assert fingerprint in unasked.err
-    assert "no terminal to ask on" in unasked.err
+    assert "no terminal to ask for it" in unasked.err
     assert names_seen(machine) == ["Ada"]
     # The door is a proof as good as the password, and asks nobody.
     assert len(words_of(machine).split()) == 24

@@ -96,4 +96,4 @@ def test_where_only_copies_are_left_the_receipt_says_so(
     left = {"rows": 0, "segments": segments, "groups": 0, "holds": [], "due": None}
     say_erased({"schemas": [{"schema": "people", "version": 7, "gone": False, "left": left}]})
     said = capsys.readouterr()
-    assert f"Not gone yet, of people: {what}" in said.out + said.err
+    assert f"Not erased yet, of people: {what}" in said.out + said.err

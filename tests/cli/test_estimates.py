@@ -96,7 +96,7 @@ def test_rows_that_do_not_fit_are_counted_on_the_way(
     path.write_text(json.dumps({"type": "object", "properties": properties | number}))
     asked = ("schema", "estimate", "--file", str(path), "--sample", str(sample))
     said = ers.done(*asked, "--output", "table")
-    assert "40 rows of the sample do not fit the schema" in said.err
+    assert "40 rows of the sample do not match the schema" in said.err
     assert "x" * 10 not in said.out + said.err
 
 

@@ -116,7 +116,7 @@ def test_no_to_a_question_is_no_ctrl_c_and_says_what_was_not_done(
     ) as terminal:
         terminal.answer("Delete 1 record? [y/N]", "n")
         assert terminal.end() == 7
-    assert "You said no: nothing was deleted." in terminal.shown
+    assert "Cancelled; nothing was deleted." in terminal.shown
 
     with at_terminal(told, "record", "delete", "--schema", people, "--matching", "age = 36") as one:
         one.expect("[y/N]")

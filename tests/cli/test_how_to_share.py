@@ -112,7 +112,7 @@ def test_two_people_do_what_the_document_says(
     grace.done(line.replace("ID", invitation), typed=invited.out)
     assert grace("ers record search --schema patient").code != 0
     let_in, listed = (ada.done(line).out for line in settle)
-    assert f"{grace.email} was let in." in let_in
+    assert f"{grace.email} was admitted." in let_in
     assert grace.email in listed
 
     (line,) = search

@@ -168,10 +168,10 @@ def test_a_file_that_was_interrupted_goes_on_with_the_same_command(
 
     broken = ers(*command, limits=limits)
     assert (broken.code, broken.out) == (code, "")
-    assert "the same command goes on where it stopped" in broken.err
+    assert "run the same command to resume it" in broken.err
     again = ers.done(*command, limits=limits)
 
-    assert "going on with an upload of which " in again.err
+    assert "resuming an upload, of which " in again.err
     assert again.one["status"] == "completed"
     assert sent[:4] == [0, 1000, 2000, 2000]
     assert count(ers, schema) == 250

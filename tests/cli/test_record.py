@@ -103,7 +103,7 @@ def test_records_come_one_per_line_too_and_keep_every_digit(ers: Ers, schema: st
         ('[{"name": "Ada"}, {"name": "Alan", "age": 131}]', "row 2, age: "),
         ('[{"name": "Ada"}, 3]', "row 2: expected an object"),
         ('[{"name": "Ada"}, {"schema": 3, "data": {}}]', "row 2, schema: expected the name"),
-        ("[]", "there are no records"),
+        ("[]", "the file has no records"),
     ],
 )
 def test_one_bad_record_is_named_and_nothing_is_stored(

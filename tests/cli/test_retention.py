@@ -114,7 +114,7 @@ def test_a_schema_without_a_rule_is_said_and_the_others_are_done_all_the_same(
 ) -> None:
     plain = f"{visits}-plain"
     shown = ers.done("retention", "show", plain, "--output", "table")
-    assert "Records stay until somebody deletes them." in shown.out + shown.err
+    assert "Records are kept until somebody deletes them." in shown.out + shown.err
     ended = ers("retention", "run", plain, visits, "--output", "csv")
     assert ended.code != 0
     assert "no retention" in ended.err
@@ -131,7 +131,7 @@ def test_a_rule_that_lets_records_go_at_once_is_taken_only_by_who_says_so(
     change = ("schema", "change", plain, "--file", "-", "--apply")
     refused = ers(*change, typed=json.dumps(DEFINITION))
     assert refused.code != 0
-    assert "1 record would go at once by the new retention" in refused.err
+    assert "1 record would be deleted at once by the new retention period" in refused.err
     assert len(ers.done("record", "list", "--schema", plain).lines) == 2
     longer = {**DEFINITION, "retention": {"days": 300, "field": "seen"}}
     assert ers.done(*change, typed=json.dumps(longer)).one["applied"]

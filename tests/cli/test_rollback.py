@@ -74,8 +74,8 @@ def test_roster_and_logs_are_taken_back_together_and_what_is_lost_is_listed(
             assert (unasked.code, "--yes" in unasked.err) == (2, True)
             said = ers.done("proxy", "accept-rollback", "--yes")
             assert f"Lost: {grace.email} was removed, and stands again, on 20" in said.err
-            assert "keeps no more" not in said.err
-            assert "Accepting it gives up the changes of version 2" in said.err
+            assert "has not kept" not in said.err
+            assert "Accepting it gives up the changes in version 2" in said.err
             assert "Accepted: the roster of" in said.out
             assert "Accepted: patient is at version 1." in said.out
             assert place.names() == ["Ada"]

@@ -123,7 +123,7 @@ def test_another_type_and_a_new_key_seal_all_records_again(ers: Ers, people: str
     change = ("schema", "change", people, "--file", "-")
     definition = {"type": "object", "properties": properties}
     said = ers.done(*change, "--output", "table", typed=json.dumps(definition))
-    assert "(all records are sealed again, as a job)" in said.out + said.err
+    assert "(a job encrypts all records again)" in said.out + said.err
     assert "Sealing 3 records again takes about" in said.out + said.err
     done = ers.done(*change, "--apply", typed=json.dumps(definition)).one
     assert (done["status"], done["processed"]) == ("completed", 3)

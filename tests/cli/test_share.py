@@ -60,7 +60,7 @@ class Two:
     def join(self) -> None:
         invitation, words = self.invite("--dataset", "medical")
         self.as_grace().done("share", "accept", invitation, typed=f"{words}\n")
-        assert f"{self.grace.email} was let in." in self.as_ada().done("share", "settle").out
+        assert f"{self.grace.email} was admitted." in self.as_ada().done("share", "settle").out
 
     def people(self) -> dict[str, Any]:
         return {one["name"]: one for one in self.as_ada().done("share", "list").lines}
@@ -84,7 +84,7 @@ def test_a_reader_is_invited_becomes_a_writer_and_is_removed(two: Two) -> None:
     assert ers("share", "list", "--organization", two.slug).code == 3
 
     ers = two.as_ada()
-    assert f"{two.grace.email} was let in." in ers.done("share", "settle").out
+    assert f"{two.grace.email} was admitted." in ers.done("share", "settle").out
     assert two.people()[two.grace.email]["shares"] == "Medical (reader)"
 
     ers.done("share", "set", two.grace.email, "--dataset", "medical", "--role", "writer")
@@ -101,7 +101,7 @@ def test_a_reader_is_invited_becomes_a_writer_and_is_removed(two: Two) -> None:
     assert "can still open what was stored before" in said.out
     assert set(two.people()) == {two.ada.email}
     again = ers("share", "set", two.grace.email, "--dataset", "medical", "--role", "reader")
-    assert "nobody of that name is in the organization" in again.err
+    assert "nobody with that name is in the organization" in again.err
 
 
 def test_invitations_are_withdrawn_and_those_that_were_declined_are_told(two: Two) -> None:
@@ -113,7 +113,10 @@ def test_invitations_are_withdrawn_and_those_that_were_declined_are_told(two: Tw
     assert done.out.strip() == f"Withdrew the invitation of {two.grace.email}."
     assert "Invited:" not in two.ers.done("share", "list").err
     again = two.ers("share", "withdraw", invitation)
-    assert (again.code, "no invitation of that address or id is open" in again.err) == (3, True)
+    assert (again.code, "there is no open invitation with that address or id" in again.err) == (
+        3,
+        True,
+    )
 
     invitation, words = two.invite("--dataset", "medical")
     two.ers.done("share", "withdraw", invitation)
@@ -214,7 +217,7 @@ def test_whose_account_is_gone_is_told_and_put_out_by_address(two: Two, tmp_path
     said = two.as_ada().done("share", "list")
     (listed,) = [one for one in said.lines if one["name"] == two.grace.email]
     assert listed["account"] == "gone"
-    assert f"Gone: {two.grace.email} has no account any more, the API says" in said.err
+    assert f"Gone: {two.grace.email} no longer has an account, the API says" in said.err
     two.ers.done("organization", "member", "delete", two.grace.email, "--yes")
     assert "Gone:" not in two.ers.done("share", "list").err
     assert set(two.people()) == {two.ada.email}
@@ -241,7 +244,8 @@ def test_a_member_becomes_an_owner_by_a_signed_entry(two: Two) -> None:
     refused = ers("share", "set", two.grace.email, "--dataset", "medical", "--role", "reader")
     assert "owners read and write every dataset" in refused.err
     assert (
-        "Nothing is due." in two.as_grace().done("share", "settle", "--organization", two.slug).out
+        "There are no pending changes."
+        in two.as_grace().done("share", "settle", "--organization", two.slug).out
     )
 
 
@@ -266,7 +270,7 @@ def test_a_lost_owners_words_and_the_operator_make_another_owner(
         check=True,
     )
     assert b"ers organization recover" in done.stdout
-    assert f"by the keys of {two.ada.email}" in ers.done(*recover, typed=f"{phrase}\n").out
+    assert f"with the keys of {two.ada.email}" in ers.done(*recover, typed=f"{phrase}\n").out
     assert two.people()[two.grace.email]["role"] == "owner"
 
 

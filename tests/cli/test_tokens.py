@@ -76,7 +76,10 @@ def test_a_token_without_a_password_says_what_to_set(home: Machine) -> None:
     refused = home.ers("token", "create", "report")
     assert (refused.code, refused.out) == (2, "")
     assert "error: an API token takes your password, and there is no terminal" in refused.err
-    assert "hint: set ERS_PASSWORD, or give the password as the next line of stdin" in refused.err
+    assert (
+        "hint: set ERS_PASSWORD, or give the password on the next line of standard input"
+        in refused.err
+    )
 
 
 def test_what_is_no_lifetime_or_belongs_to_an_access_token_is_said(home: Machine) -> None:

@@ -21,7 +21,7 @@ FULL = Path("/dev/full")
 DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
 DISK = "error: standard output cannot be written: no space left on device\n"
 CLOSED = "error: standard output cannot be written: it is closed\n"
-HINT = "hint: the command may have done its work: look before you repeat it\n"
+HINT = "hint: the command may have succeeded: check before you repeat it\n"
 
 pytestmark = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
 

@@ -70,7 +70,7 @@ def counted(client: Client, schema: str) -> int:
 def refused(said: Any) -> str:
     """The job that a refusal of the command names."""
     assert (said.code, said.out) == (4, ""), said
-    assert "to store it once more: --again; to see that job: ers job status " in said.err
+    assert "to store it again: --again; to see that job: ers job status " in said.err
     words = said.err.split()
     assert words[:2] == ["error:", "job"]
     return str(words[2])
@@ -312,7 +312,7 @@ def test_a_command_goes_on_with_the_job_that_an_interrupted_command_began(
             line = again.stderr.readline()
             held.go.set()
             out, err = again.communicate(timeout=90)
-        assert line == f"job {job} is storing this file already; this is its progress\n"
+        assert line == f"job {job} is already storing this file; this is its progress\n"
         assert (again.returncode, json.loads(out)["job_id"]) == (0, job), err
         assert len(store.everything()) == 150
 

@@ -55,7 +55,7 @@ def _check_format(folder: Path, sides: Collection[str]) -> None:
     if not marker.exists():
         if any(folder.iterdir()):
             raise Startup(
-                f"{folder} holds files and is no data folder of this service",
+                f"{folder} contains files and is not a data folder of this service",
                 hint="name a new or empty folder with --data-dir",
             )
         with open(marker, "x", opener=for_owner) as file:
@@ -111,8 +111,8 @@ def _close_to_others(folder: Path) -> None:
             folder.chmod(0o700)
     if folder.stat().st_mode & 0o077:
         raise Startup(
-            f"others can open the data folder {folder}, which holds keys",
-            hint=f"let its owner run: chmod 700 {folder}",
+            f"other users can read the data folder {folder}, which contains keys",
+            hint=f"its owner can protect it: chmod 700 {folder}",
         )
 
 

@@ -15,43 +15,43 @@ from encrypted_records.errors import ErsError
 COMMANDS = {
     "The service": {
         "up": "Start API and proxy together.",
-        "api": "Run the API alone; or send any request: ers api GET PATH.",
-        "proxy": "Run the proxy alone, for an API elsewhere.",
-        "demo": "Start both, store a thousand records, search them.",
-        "backup": "Copy the data folder while the service runs on it.",
-        "restore": "Make a data folder of a backup.",
-        "storage": "As the API's operator, move what it has stored.",
+        "api": "Run the API alone, or send any request: ers api GET PATH.",
+        "proxy": "Run the proxy alone, for an API on another machine.",
+        "demo": "Start API and proxy, store a thousand records, search them.",
+        "backup": "Copy the data folder while the service is running.",
+        "restore": "Create a data folder from a backup.",
+        "storage": "Move or reconcile the API's stored objects, as its operator.",
     },
     "Who you are": {
-        "register": "Open an account with an organization of its own.",
-        "verify": "Confirm an account by the link of its message; or check all that is stored.",
-        "login": "Log in, and stay logged in.",
-        "logout": "End the login that is kept here.",
+        "register": "Create an account with its own organization.",
+        "verify": "Confirm an account by the link in its message, or check stored data.",
+        "login": "Log in.",
+        "logout": "Log out on this machine.",
         "user": "Show your account, change or reset its password.",
-        "token": "Make, list, revoke tokens for other programs.",
-        "share": "Share datasets with people; see who reads and writes what.",
-        "service": "Make, list, delete services: programs with keys of their own.",
-        "organization": "List, show, rename organizations; members, invitations, audit log.",
+        "token": "Create, list or revoke tokens for other programs.",
+        "share": "Share datasets with people, and show who reads and writes what.",
+        "service": "Create, list or delete services: programs with their own keys.",
+        "organization": "List or rename organizations; manage members, invitations, audit log.",
     },
     "Your data": {
-        "dataset": "List, make, change or delete datasets.",
-        "schema": "List, make, change or delete schemas; infer one; look after its log.",
-        "record": "Store, search, read records.",
-        "subject": "Erase somebody from all schemas of a dataset.",
-        "retention": "Delete the records that are older than their schema lets them be.",
-        "job": "Upload any number of records, and follow the jobs that store them.",
-        "import": "Make a schema of a file or a table, and store its rows.",
-        "file": "Upload a file so that it goes on after an interruption.",
+        "dataset": "List, create, change or delete datasets.",
+        "schema": "List, create, change, infer or delete schemas; check their logs.",
+        "record": "Store, search, read, change or delete records.",
+        "subject": "Erase a person from all schemas of a dataset.",
+        "retention": "Delete records past their schema's retention period.",
+        "job": "Upload files of any size, and follow the jobs that store them.",
+        "import": "Import a file or a PostgreSQL table: propose a schema, store the rows.",
+        "file": "Upload a file that resumes after an interruption.",
         "keyring": "Show, back up, restore or rotate your keyring.",
-        "device": "List, take in or revoke the devices that may use your keyring.",
-        "salvage": "Write to a file what opens of a schema whose log is broken.",
+        "device": "List, register or revoke devices that may use your keyring.",
+        "salvage": "Save every record that can still be decrypted when a schema's log is damaged.",
     },
     "Help": {
-        "doctor": "Look for what is wrong, and say what to do.",
-        "status": "Say whether proxy and API answer.",
-        "config": "Show or change profiles: proxy, output, names that commands use.",
-        "completion": "Print what makes your shell complete ers.",
-        "help": "Say what a command does.",
+        "doctor": "Check the installation, and say how to fix problems.",
+        "status": "Check whether proxy and API answer.",
+        "config": "Show or change profiles: proxy, output and default names.",
+        "completion": "Print the shell completion script for ers.",
+        "help": "Show help for a command.",
     },
 }
 
@@ -65,7 +65,7 @@ COMMANDS = {
 @click.version_option(__version__, "-V", "--version", prog_name="ers")
 @terminal.debug_option
 def ers() -> None:
-    """Encrypted Records Service: records that stay searchable on a server without keys."""
+    """Encrypted Records Service: search records on a server that cannot read them."""
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ def takes_output(command: Command) -> Command:
         show_envvar=True,
         callback=lambda _ctx, _param, form: Output(form or default_format(), chosen=bool(form)),
         show_default="table on a terminal, else json",
-        help="How results are written.",
+        help="Format of results.",
     )
     return option(command)
 

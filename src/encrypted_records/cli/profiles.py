@@ -40,7 +40,7 @@ class _Address(Origin):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if "@" in urlsplit(value).netloc:
-            self.fail("a profile holds no user and no password", param, ctx)
+            self.fail("a profile cannot contain a user or password", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -110,7 +110,7 @@ def choose_profile(context: click.Context) -> Profile:
     name = context.meta.get(_NAMED)
     profiles = read_profiles()
     if name and name not in profiles and name != DEFAULT:
-        known = f"there are: {', '.join(profiles)}" if profiles else "make it: ers config set"
+        known = f"there are: {', '.join(profiles)}" if profiles else "create it: ers config set"
         raise NotFound(f"there is no profile {name}", hint=known)
     return profiles.get(name or DEFAULT, {})
 

@@ -85,32 +85,36 @@ class Settings:
     data_dir: Path = field(
         default_factory=_data_dir,
         metadata=_row(
-            "Folder that holds everything: keys, database, uploads, mail.",
+            "Folder for keys, database, uploads and mail.",
             Folder(),
             f"the platform's user data folder, {APP}",
         ),
     )
-    api_host: str = field(default=LOCAL, metadata=_row("Address the API listens on.", click.STRING))
+    api_host: str = field(
+        default=LOCAL, metadata=_row("Address that the API listens on.", click.STRING)
+    )
     api_port: int = field(default=8000, metadata=_row("Port of the API.", PORT))
     proxy_host: str = field(
         default=LOCAL,
         metadata=_row(
-            "Address the proxy listens on. Plaintext passes here: keep it local.", click.STRING
+            "Address that the proxy listens on. It receives plaintext: keep it local.", click.STRING
         ),
     )
     proxy_port: int = field(default=8080, metadata=_row("Port of the proxy.", PORT))
     workers: int = field(
         default=1,
-        metadata=_row("Processes of the API, which share its port.", click.IntRange(min=1, max=64)),
+        metadata=_row("Number of API processes, all on one port.", click.IntRange(min=1, max=64)),
     )
     base_url: str = field(
         default=f"http://{LOCAL}:8000",
-        metadata=_row("The API that this proxy works for.", Origin()),
+        metadata=_row("Address of the API.", Origin()),
     )
     database_url: str | None = field(
         default=None,
         metadata=_row(
-            "postgresql://user:password@host/name. Better set by its variable: ps shows flags.",
+            "postgresql://user:password@host/name. Prefer the variable: flags are visible in"
+            " the list"
+            " of processes.",
             Url("postgresql", "postgres", "sqlite"),
             "SQLite in the data folder",
         ),
@@ -118,7 +122,7 @@ class Settings:
     replica_url: str | None = field(
         default=None,
         metadata=_row(
-            "A PostgreSQL that follows that one, to read rows and pages from where it has them.",
+            "PostgreSQL replica that rows and index pages are read from.",
             Url("postgresql", "postgres"),
             "none",
         ),
@@ -126,8 +130,8 @@ class Settings:
     bulk_url: str | None = field(
         default=None,
         metadata=_row(
-            "Where large parts of records and index lie: file:///path,"
-            " s3://bucket/prefix?endpoint=https://host, or database:// for nowhere else.",
+            "Store for large objects: file:///path, s3://bucket/prefix?endpoint=https://host, or"
+            " database:// to keep them in the database.",
             Url("file", "s3", "database"),
             "files in api/objects/ of the data folder",
         ),
@@ -135,7 +139,7 @@ class Settings:
     bulk_before: str | None = field(
         default=None,
         metadata=_row(
-            "The store from which objects move to that of --bulk-url; read until they have moved.",
+            "Former store, read until its objects have moved to --bulk-url.",
             Url("file", "s3"),
             "none",
         ),
@@ -143,35 +147,33 @@ class Settings:
     keep_replaced: int = field(
         default=15,
         metadata=_row(
-            "Minutes for which what was replaced stays for readers, and for restored databases.",
+            "Minutes to keep replaced objects, for running readers and restores.",
             click.IntRange(min=1, max=60 * 24 * 365),
         ),
     )
     erase_within: int = field(
         default=30,
         metadata=_row(
-            "Days within which what deleted records were sealed into goes.",
+            "Days until the ciphertext of deleted records is erased.",
             click.IntRange(min=1, max=3650),
         ),
     )
     email_url: str | None = field(
         default=None,
         metadata=_row(
-            "smtp://user:password@host:port, for mail by SMTP. Better set by its variable.",
+            "smtp://user:password@host:port, to send mail by SMTP. Prefer the variable.",
             Url("smtp", "smtp+tls", "smtp+ssl"),
             "one file per message in mail/ of the data folder",
         ),
     )
     public_url: str | None = field(
         default=None,
-        metadata=_row(
-            "Address that links in messages lead to.", Origin(), "this service's own address"
-        ),
+        metadata=_row("Base address of links in messages.", Origin(), "this service's own address"),
     )
     allowed_hosts: str | None = field(
         default=None,
         metadata=_row(
-            "Names, separated by commas, that both sides answer to besides those they listen on.",
+            "Host names, separated by commas, that API and proxy also answer to.",
             click.STRING,
             "none",
         ),
@@ -179,50 +181,51 @@ class Settings:
     access: str = field(
         default="auto",
         metadata=_row(
-            "Access to keyrings: for users whom the API knows (api), or only with a device that was"
-            " taken in (device). auto: device if others can reach the proxy, else api.",
+            "Requests that may use a keyring: those of users known to the API (api), or only those"
+            " from a registered device (device). auto: device if other machines can reach the"
+            " proxy, else api.",
             click.Choice(["auto", "api", "device"]),
         ),
     )
     page_cache: int = field(
         default=2048,
         metadata=_row(
-            "MiB of index pages and rows that the proxy keeps on disk, sealed.",
+            "Disk cache of the proxy in MiB, for encrypted rows and index pages.",
             click.IntRange(min=1),
         ),
     )
     memory_cache: int = field(
         default=192,
         metadata=_row(
-            "MiB of index and rows that the proxy keeps in memory, all caches together.",
+            "Memory cache of the proxy in MiB, all caches together.",
             click.IntRange(min=16),
         ),
     )
     lock_after: int = field(
         default=720,
         metadata=_row(
-            "Minutes without use after which a keyring that was unlocked locks by itself.",
+            "Minutes without use after which an unlocked keyring locks.",
             click.IntRange(min=1, max=10_080),
         ),
     )
     api_metrics_port: int | None = field(
         default=None,
-        metadata=_row(f"Port of {LOCAL} for the metrics of the API.", PORT, "no metrics"),
+        metadata=_row(f"Port on {LOCAL} for the API's metrics.", PORT, "no metrics"),
     )
     proxy_metrics_port: int | None = field(
         default=None,
-        metadata=_row(f"Port of {LOCAL} for the metrics of the proxy.", PORT, "no metrics"),
+        metadata=_row(f"Port on {LOCAL} for the proxy's metrics.", PORT, "no metrics"),
     )
     admin: str | None = field(
         default=None,
         metadata=_row(
-            "E-mail addresses, separated by commas, of operators: they may use /admin/ on the API.",
+            "E-mail addresses of operators, separated by commas, who may use /admin/ on the API.",
             click.STRING,
             "none, and no admin",
         ),
     )
     log_format: str = field(
-        default="text", metadata=_row("Form of the log.", click.Choice(["text", "json"]))
+        default="text", metadata=_row("Format of the log.", click.Choice(["text", "json"]))
     )
 
     @property

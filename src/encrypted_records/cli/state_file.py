@@ -73,7 +73,7 @@ class StateFile(Generic[Kept]):
         except (OSError, msgspec.DecodeError):
             raise InvalidSetting(
                 f"the file {self.path} cannot be read",
-                hint="delete it; what it remembers, such as a login, has to be done again",
+                hint="delete it; logins and the like stored in it have to be repeated",
             ) from None
         return entries
 

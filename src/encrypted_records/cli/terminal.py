@@ -40,7 +40,7 @@ EXIT_CODES: tuple[tuple[type[ErsError], int], ...] = (
 #: Errors of disks that are full, read only or broken.
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 STDOUT = "standard output"
-_LOOK_BEFORE = "the command may have done its work: look before you repeat it"
+_LOOK_BEFORE = "the command may have succeeded: check before you repeat it"
 _CTRL_C = bytes([signal.SIGINT])
 #: How soon a Ctrl-C that nobody has looked at comes again.
 _REPEATED_SECONDS = 0.1
@@ -95,12 +95,12 @@ def confirm(
         return
     if not sys.stdin.isatty():
         raise errors.InvalidSetting(
-            f"{why}, and there is no terminal to ask on",
-            hint="repeat it with --yes if it is meant",
+            f"{why}, and there is no terminal to ask for it",
+            hint="add --yes to confirm",
         )
     with _ctrl_c_ends_it():
         if not click.confirm(question, err=True):
-            warn(f"You said no: {undone}.")
+            warn(f"Cancelled; {undone}.")
             raise click.exceptions.Exit(DECLINED)
 
 

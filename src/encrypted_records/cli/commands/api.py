@@ -34,7 +34,7 @@ class _Methods(click.Group):
 
 @click.group(
     cls=_Methods,
-    short_help="Run the API alone; or send any request: ers api GET PATH.",
+    short_help="Run the API alone, or send any request: ers api GET PATH.",
     invoke_without_command=True,
 )
 @takes_settings(
@@ -56,9 +56,9 @@ class _Methods(click.Group):
     "log_format",
 )
 def api(settings: Settings) -> None:
-    """Run the API alone, in the foreground. It holds ciphertext and no key.
+    """Run the API alone, in the foreground. It holds ciphertext and no keys.
 
-    With a method and a path it runs nothing, and sends a request to the proxy instead.
+    With a method and a path, send a request to the proxy instead.
 
     \b
     Examples:
@@ -116,8 +116,8 @@ def _passes(method: str) -> click.Command:
         _show(await call_with_proof(session, call))
 
     send.__name__ = method.lower()
-    send.__doc__ = f"""Send a {method} request as the user who is logged in, with the device of this
-    machine and, where it takes one, a proof; show what comes back. docs/http-api.md has all paths.
+    send.__doc__ = f"""Send a {method} request to the proxy as the logged-in user, with this
+    machine's device and, if the endpoint needs one, a proof. docs/http-api.md lists all paths.
 
     \b
     Example:
@@ -126,24 +126,33 @@ def _passes(method: str) -> click.Command:
     command: Any = send
     for option in (
         click.option(
-            "--header", "-H", "headers", multiple=True, metavar="NAME:VALUE", help="One more."
+            "--header",
+            "-H",
+            "headers",
+            multiple=True,
+            metavar="NAME:VALUE",
+            help="Additional header.",
         ),
-        click.option("--query", multiple=True, metavar="NAME=VALUE", help="Behind the path."),
+        click.option("--query", multiple=True, metavar="NAME=VALUE", help="Query parameter."),
         click.option(
-            "--raw-field", "raw_fields", multiple=True, metavar="NAME=TEXT", help="Always a text."
+            "--raw-field",
+            "raw_fields",
+            multiple=True,
+            metavar="NAME=TEXT",
+            help="As --field, but always text.",
         ),
         click.option(
             "--field",
             "fields",
             multiple=True,
             metavar="NAME=VALUE",
-            help="A member of the JSON sent; of GET behind the path. Numbers, true, false, null,"
-            " arrays and objects are JSON, all else a text.",
+            help="Member of the JSON body, or query parameter of GET. Numbers, true, false, null,"
+            " arrays and objects are JSON; anything else is text.",
         ),
         click.option(
             "--data",
             metavar="JSON",
-            help="The whole body; @FILE is that of a file, - standard input.",
+            help="Request body; @FILE reads a file, - standard input.",
         ),
         click.argument("path"),
     ):
@@ -165,7 +174,7 @@ def _header(text: str) -> tuple[str, str]:
     if not mark or not name.strip() or not value.isprintable():
         raise click.UsageError("expected NAME:VALUE")
     if name.strip().lower().startswith(_OWN_HEADERS):
-        raise click.UsageError(f"{name.strip()} is what ers says by itself")
+        raise click.UsageError(f"{name.strip()} is set by ers itself")
     return name.strip(), value.strip()
 
 
@@ -201,7 +210,7 @@ def _with_proof(body: bytes | None, proof: Proof) -> bytes:
     except ValueError:
         members = None
     if not isinstance(members, Mapping):
-        raise InvalidSetting("this takes a proof, in a body that is a JSON object")
+        raise InvalidSetting("this request needs a proof, in a body that is a JSON object")
     return json.dumps({**members, **proof_member(proof)}).encode()
 
 
@@ -218,14 +227,14 @@ def _show(body: bytes) -> None:
     show(text.decode(errors="replace"))
 
 
-@api.command(short_help="Make somebody an owner of an organization, as its operator.")
+@api.command(short_help="Make a user an owner of an organization, as the API's operator.")
 @click.argument("email")
-@click.option("--organization", required=True, help="Its slug.")
+@click.option("--organization", required=True, help="Slug of the organization.")
 @takes_settings("data_dir", "database_url")
 def owner(settings: Settings, email: str, organization: str) -> None:
-    """For the operator of the API, where an organization's last owner was lost: make the account
-    EMAIL an owner there. Without that owner's recovery phrases this opens no record and lets nobody
-    in; with them, EMAIL runs `ers organization recover`.
+    """Make the account EMAIL an owner of an organization whose last owner lost access. For the
+    operator of the API. This decrypts no record and admits nobody: EMAIL then runs `ers
+    organization recover` with the lost owner's recovery phrases.
 
     \b
     Example:

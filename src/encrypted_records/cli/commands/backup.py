@@ -11,15 +11,15 @@ from encrypted_records.cli.supervise.backup import back_up
 from encrypted_records.cli.terminal import format_count, say
 
 
-@click.command(short_help="Copy the data folder while the service runs on it.")
+@click.command(short_help="Copy the data folder while the service is running.")
 @click.argument("folder", type=Folder())
 @takes_settings("data_dir", "database_url", "bulk_url")
 def backup(settings: Settings, folder: Path) -> None:
-    """Copy database, objects, keys and uploads to FOLDER, which must not be there yet. The service
-    may run meanwhile, and the copy holds all that it had acknowledged when the command began.
+    """Copy database, objects, keys and uploads to FOLDER, which must not exist. The service may be
+    running; the copy contains everything acknowledged before the command began.
 
-    FOLDER is there only when it is whole. It holds the keys: keep it as safe as the data folder.
-    For a service on PostgreSQL, docs/operations.md says what to do instead.
+    FOLDER appears only when the copy is complete. It contains the keys: keep it as safe as the data
+    folder. For a service on PostgreSQL, see docs/operations.md.
 
     \b
     Example:

@@ -8,14 +8,14 @@ from click.shell_completion import get_completion_class
 from encrypted_records.cli.terminal import say
 
 
-@click.command(short_help="Print what makes your shell complete ers.")
+@click.command(short_help="Print the shell completion script for ers.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print a script that makes a shell complete commands and options.
+    """Print a script that completes commands and options in your shell.
 
-    Put its line into ~/.bashrc or ~/.zshrc, or for fish into ~/.config/fish/config.fish as:
-    ers completion fish | source
+    Add its line to ~/.bashrc or ~/.zshrc, or for fish to ~/.config/fish/config.fish: ers completion
+    fish | source
 
     \b
     Example:

@@ -28,14 +28,14 @@ _profile = click.option(
     show_envvar=True,
     default=DEFAULT,
     show_default=True,
-    help="The profile that is meant.",
+    help="Profile to read or change.",
 )
 
 
-@click.group(short_help="Show or change profiles: proxy, output, names that commands use.")
+@click.group(short_help="Show or change profiles: proxy, output and default names.")
 def config() -> None:
-    """Profiles: what commands use where neither a flag nor a variable says otherwise. They lie in
-    the config file, by name; the profile "default" counts where --profile names none.
+    """Manage profiles: defaults for commands when neither a flag nor a variable is set. They are in
+    the config file, by name; the profile "default" is used without --profile.
 
     \b
     Keys:
@@ -56,7 +56,7 @@ def config() -> None:
 @profile_option
 @takes_output
 def list_(output: Output) -> None:
-    """Show what every profile says.
+    """Show all values of all profiles.
 
     \b
     Example:
@@ -72,13 +72,13 @@ def list_(output: Output) -> None:
     asyncio.run(output.many(things(), ("profile", "key", "value"), called="profiles"))
 
 
-@config.command(short_help="Show one value.")
+@config.command(short_help="Show a value.")
 @_KEY
 @_profile
 @debug_option
 def get(key: str, profile: str) -> None:
-    """Show what a profile says of a key: proxy_url, output, organization, dataset or schema. The
-    exit code is 3 where it says nothing.
+    """Show the value of a key in a profile: proxy_url, output, organization, dataset or schema. The
+    exit code is 3 if it has none.
 
     \b
     Example:
@@ -92,14 +92,14 @@ def get(key: str, profile: str) -> None:
     say(value)
 
 
-@config.command("set", short_help="Change one value.")
+@config.command("set", short_help="Set a value.")
 @_KEY
 @click.argument("value")
 @_profile
 @debug_option
 def set_(key: str, value: str, profile: str) -> None:
-    """Have a profile say VALUE of a key: proxy_url, output, organization, dataset or schema. What
-    else the config file holds stays as it is. Passwords are not for config files: use ers login.
+    """Set the VALUE of a key in a profile: proxy_url, output, organization, dataset or schema. The
+    rest of the config file stays as it is. Passwords do not belong in config files: use ers login.
 
     \b
     Examples:
@@ -109,12 +109,12 @@ def set_(key: str, value: str, profile: str) -> None:
     change_profile(profile, key, check_value(key, value))
 
 
-@config.command(short_help="Forget one value.")
+@config.command(short_help="Remove a value.")
 @_KEY
 @_profile
 @debug_option
 def unset(key: str, profile: str) -> None:
-    """Have a profile say nothing of a key any more.
+    """Remove the value of a key from a profile.
 
     \b
     Example:
@@ -123,14 +123,14 @@ def unset(key: str, profile: str) -> None:
     if key not in KEYS:
         check_value(key, "")
     if key not in read_profiles().get(profile, {}):
-        raise NotFound(f"profile {profile} has no {key}", hint="nothing is to be done")
+        raise NotFound(f"profile {profile} has no {key}", hint="nothing was changed")
     change_profile(profile, key, None)
 
 
-@config.command(short_help="Say where the config file is.")
+@config.command(short_help="Show the path of the config file.")
 @debug_option
 def path() -> None:
-    """Say where the config file is, whether or not there is one.
+    """Show the path of the config file, whether it exists or not.
 
     \b
     Example:

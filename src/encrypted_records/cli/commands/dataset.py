@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("slug", "name", "id", "created")
 _FOUND = ("slug", "name", "count", "note")
-_slug = click.option("--slug", help="Short name for addresses; made from the name if left out.")
+_slug = click.option("--slug", help="Short name for addresses (default: made from the name).")
 _description = click.option("--description", help="Description of the dataset.")
 get_or_create_option = click.option(
-    "--get-or-create", is_flag=True, help="If there is one of this slug or name, show that."
+    "--get-or-create", is_flag=True, help="Show the existing one if slug or name is taken."
 )
 
 
-@click.group(short_help="List, make, change or delete datasets.")
+@click.group(short_help="List, create, change or delete datasets.")
 def dataset() -> None:
-    """Datasets: groups of schemas in an organization.
+    """Manage datasets: groups of schemas in an organization.
 
     A dataset is named by its slug, name or id, or with its organization: acme/medical.
     """
@@ -39,7 +39,7 @@ def dataset() -> None:
 @connected(organization=True)
 @takes_output
 async def list_(session: CommandSession, output: Output) -> None:
-    """List the datasets of an organization, or of all of yours.
+    """List the datasets of one or all of your organizations.
 
     \b
     Example:
@@ -65,7 +65,7 @@ async def get(session: CommandSession, dataset: str, output: Output) -> None:
     output.write_one(await session.names.dataset(dataset))
 
 
-@dataset.command(short_help="Ask all of its schemas.")
+@dataset.command(short_help="Search all schemas of a dataset.")
 @click.argument("dataset")
 @click.argument("expression", required=False)
 @where_option
@@ -74,7 +74,7 @@ async def get(session: CommandSession, dataset: str, output: Output) -> None:
     type=click.IntRange(0, 100),
     default=10,
     show_default=True,
-    help="Records shown of each schema, where they are shown.",
+    help="Maximum number of records shown per schema.",
 )
 @connected(organization=True)
 @takes_output
@@ -86,9 +86,10 @@ async def search(
     limit: int,
     output: Output,
 ) -> None:
-    """Ask every schema of a dataset that has the fields of EXPRESSION how many records fit it.
+    """Count the records that match EXPRESSION in every schema of a dataset that has its fields.
 
-    A table has the counts; JSON also the first records, and which fields a schema lacks.
+    Tables show the counts; JSON also contains the first records, and names the fields that a schema
+    lacks.
 
     \b
     Examples:
@@ -123,7 +124,7 @@ def _row(found: FoundIn) -> dict[str, Any]:
 
 
 @dataset.command(short_help="Make one.")
-@click.option("--name", required=True, help="Name for people.")
+@click.option("--name", required=True, help="Name to display.")
 @_slug
 @_description
 @get_or_create_option
@@ -137,7 +138,7 @@ async def create(
     get_or_create: bool,
     output: Output,
 ) -> None:
-    """Make a dataset. One of the same name needs a slug of its own.
+    """Create a dataset. A second dataset with the same name needs its own slug.
 
     \b
     Example:
@@ -172,7 +173,7 @@ async def update(
     description: str | None,
     output: Output,
 ) -> None:
-    """Change a dataset's name, slug or description; what is left out stays.
+    """Change a dataset's name, slug or description. Everything else stays.
 
     \b
     Example:
@@ -186,11 +187,11 @@ async def update(
 
 @dataset.command(short_help="Delete one.")
 @click.argument("dataset")
-@click.option("--cascade", is_flag=True, help="Also its schemas, with all their records.")
+@click.option("--cascade", is_flag=True, help="Also delete its schemas and all their records.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def delete(session: CommandSession, dataset: str, cascade: bool, yes: bool) -> None:
-    """Delete a dataset. One that has schemas is kept, unless --cascade says otherwise.
+    """Delete a dataset. A dataset with schemas is deleted only with --cascade.
 
     \b
     Example:

@@ -14,19 +14,19 @@ from encrypted_records.cli.terminal import say
 from encrypted_records.errors import InvalidSetting
 
 
-@click.command(short_help="Start both, store a thousand records, search them.")
+@click.command(short_help="Start API and proxy, store a thousand records, search them.")
 @takes_settings(*SETTINGS_OF_BOTH)
 @click.option(
     "--examples",
     type=Folder(),
     default=None,
     show_default="the data of the package",
-    help="Folder with census.csv and census.schema.json of your own.",
+    help="Folder with your own census.csv and census.schema.json.",
 )
 def demo(settings: Settings, examples: Path | None) -> int:
-    """Start API and proxy, make a demo account, store a thousand real records and search them.
+    """Start API and proxy, create a demo account, store a thousand real records and search them.
 
-    The service then goes on running until Ctrl-C or SIGTERM.
+    The service then runs until Ctrl-C or SIGTERM.
 
     \b
     Example:
@@ -48,6 +48,6 @@ def demo(settings: Settings, examples: Path | None) -> int:
         say()
         await show(settings, example)
         say()
-        say("The service goes on running. Stop it with Ctrl-C.")
+        say("The service keeps running. Stop it with Ctrl-C.")
 
     return asyncio.run(serve_both(settings, ready, log_file=log_file))

@@ -34,29 +34,31 @@ async def _each(every: list[Finding]) -> AsyncIterator[Finding]:
         yield one
 
 
-@click.command(short_help="Look for what is wrong, and say what to do.")
-@click.option("--schema", metavar="NAME", help="Look at this one only.")
+@click.command(short_help="Check the installation, and say how to fix problems.")
+@click.option("--schema", metavar="NAME", help="Check only this schema.")
 @click.option(
-    "--why", metavar="CONDITION", help="Say what each comparison of it finds alone; with --schema."
+    "--why",
+    metavar="CONDITION",
+    help="Show what each comparison of the condition finds by itself; requires --schema.",
 )
 @click.option(
     "--stored",
     is_flag=True,
-    help="As the API's operator, look at its database and its bulk store instead.",
+    help="Check the API's database and object store instead, as its operator.",
 )
 @takes_settings("data_dir", "database_url", "replica_url", "bulk_url", "bulk_before")
 @functools.wraps(_look, assigned=(), updated=("__dict__",))
 def doctor(
     settings: Settings, *, schema: str | None, why: str | None, stored: bool, **where: Any
 ) -> int:
-    """Look at versions, disk, proxy, API, clock, account, keyring, and at each schema and its
-    index, and say what to do about what is wrong. Nothing is changed.
+    """Check versions, disk, proxy, API, clock, account, keyring, and each schema and its index, and
+    say how to fix problems. Nothing is changed.
 
-    With --stored it is for the operator of an API, on a machine that reaches its database and its
-    bulk store: whether both can be read and written and have room, how far a read replica has
-    followed, whether a sample of objects is there, and what should be gone and is not.
+    With --stored, for the operator of an API, on a machine that reaches its database and object
+    store: check that both can be read and written and have room, how far a replica follows, whether
+    a sample of objects exists, and whether deleted data is really gone.
 
-    The exit code is 0 when nothing has failed, else that of the first failure.
+    The exit code is 0 if no check failed, otherwise that of the first failure.
 
     \b
     Examples:

@@ -89,7 +89,7 @@ async def findings(session: CommandSession, schema: str | None) -> AsyncIterator
 def _disk(little: int) -> Finding:
     folder = inline_settings().data_dir
     if not folder.exists():
-        return Finding("disk", "ok", f"{folder} is not there: the proxy keeps its data elsewhere")
+        return Finding("disk", "ok", f"{folder} does not exist: the proxy keeps its data elsewhere")
     free = shutil.disk_usage(folder).free
     message = f"{free / (1 << 30):.1f} GiB are free below {folder}"
     if free < little:
@@ -124,7 +124,7 @@ async def _service(session: CommandSession) -> Finding:
             "service", "warning", message, f"this is ers {__version__}: update the older"
         )
     if seconds > _SLOW_SECONDS:
-        hint = "each question takes several such answers: look at the load and at the way there"
+        hint = "a search needs several such answers: check the load and the network"
         return Finding("service", "warning", message, hint)
     return Finding("service", "ok", message)
 
@@ -132,7 +132,7 @@ async def _service(session: CommandSession) -> Finding:
 async def _clock(session: CommandSession) -> Finding:
     there = await session.client.clock()
     if there is None:
-        return Finding("clock", "ok", "the API does not tell its time")
+        return Finding("clock", "ok", "the API does not send its time")
     apart = abs(there - time.time())
     if apart > session.limits.clocks_differ:
         message = f"this machine's clock and the API's are {apart:.0f} s apart"
@@ -141,7 +141,7 @@ async def _clock(session: CommandSession) -> Finding:
 
 
 async def _account(session: CommandSession) -> Finding:
-    how = "by the login that ers login keeps" if session.who.login else "with a password"
+    how = "by the stored login" if session.who.login else "with a password"
     if os.environ.get("ERS_EMAIL") and os.environ.get("ERS_PASSWORD"):
         how = "by ERS_EMAIL and ERS_PASSWORD"
     user = await session.client.user()
@@ -167,18 +167,21 @@ def access_of(devices: Devices, proxy_url: str, *, shows_device: bool) -> Findin
         message = "level api: credentials that the API accepts are enough"
         if devices.exposed or not is_loopback(proxy_url):
             hint = (
-                "this proxy can be reached from beyond its machine: start it with --access device,"
-                " unless only one machine reaches it and you run the API yourself"
+                "other machines can reach this proxy: start it with --access device, unless"
+                " only one"
+                " machine can reach it and you run the API yourself"
             )
             return Finding("access", "warning", message, hint)
         return Finding("access", "ok", message)
     if devices.enrolled:
         return Finding("access", "ok", f"level device: this machine is one of {count}")
     if devices.keyring is None and shows_device:
-        message = "level device: the first records make the keyring, and take this machine in"
+        message = (
+            "level device: storing the first records creates the keyring and registers this machine"
+        )
         return Finding("access", "ok", message)
-    message = f"level device: this machine is not among {count}"
-    return Finding("access", "failed", message, "have it taken in: ers device add", REFUSED)
+    message = f"level device: this machine is not one of {count}"
+    return Finding("access", "failed", message, "register it: ers device add", REFUSED)
 
 
 async def _schemas(session: CommandSession, schema: str | None) -> list[Resource]:
@@ -196,7 +199,7 @@ async def _keyring(
     try:
         keyring = await session.client.keyring()
     except NotFound:
-        yield Finding("keyring", "ok", "not made yet; the first records make it")
+        yield Finding("keyring", "ok", "not created yet; storing the first records creates it")
         return
     except ErsError as error:
         yield _report_failure("keyring", error)
@@ -207,7 +210,7 @@ async def _keyring(
         if keyring.backup_confirmed:
             yield Finding("keyring", "ok", text)
         else:
-            hint = "without a backup a lost disk is lost records: ers keyring backup"
+            hint = "without a backup, losing the disk loses the records: ers keyring backup"
             yield Finding("keyring", "warning", text, hint)
         async for finding in _owners(session, keyring):
             yield finding
@@ -218,7 +221,8 @@ async def _keyring(
                 "keyring",
                 "failed",
                 f"the key {schema_key.key_id} of {schema_key.name} is not in it",
-                "use the proxy that stored the records, or bring its keyring: ers keyring restore",
+                "use the proxy that stored the records, or restore its keyring: ers keyring"
+                " restore",
                 FAILED,
             )
 
@@ -271,7 +275,7 @@ async def _erasure(session: CommandSession, schema: Resource) -> Finding:
     holds = ", ".join(f"{one['email']} ({one['reason']})" for one in look["api"]["holds"])
     held = f"; held by {holds}" if holds else ""
     if days > _ERASED_WITHIN_DAYS:
-        hint = f"have them erased: ers api POST {schema['url']}erasure/"
+        hint = f"erase them: ers api POST {schema['url']}erasure/"
         message = f"{rows}, still there after {days:.0f} days{held}"
         return Finding(check, "warning", message, hint)
     return Finding(check, "ok", f"{rows}, not erased yet{held}")
@@ -297,5 +301,5 @@ async def _index(session: CommandSession, schema: Resource) -> Finding:
     message = f"{live} segment{'' if live == 1 else 's'}, {mini} of them small"
     if not index.merge_pending:
         return Finding(check, "ok", f"{message}; none to merge")
-    hint = f"have them merged: ers proxy merge --once {schema['url']}"
-    return Finding(check, "warning", f"{message}; some to merge, and each slows questions", hint)
+    hint = f"merge them: ers proxy merge --once {schema['url']}"
+    return Finding(check, "warning", f"{message}; some to merge, each slows searches", hint)

@@ -36,8 +36,8 @@ def say_erased(receipt: Mapping[str, Any]) -> None:
         counts = [left[name] for name in ("rows", "segments", "groups")]
         # What is gone from the tables may be in objects, or in what an API keeps of them.
         what = format_count(left["rows"], "row") if any(counts) else "objects, or copies of them"
-        say(f"Not gone yet, of {one['schema']}: {what}.")
+        say(f"Not erased yet, of {one['schema']}: {what}.")
         for held in left["holds"]:
             say(f"  {held['email']} reads version {held['version']} ({held['reason']}).")
         if not left["holds"]:
-            say(f"  It goes by itself; due {left['due']}. ers doctor says when it has.")
+            say(f"  It will be erased by itself, due {left['due']}. ers doctor says when it has.")

@@ -9,18 +9,18 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 
 
-@click.group(short_help="Upload a file so that it goes on after an interruption.")
+@click.group(short_help="Upload a file that resumes after an interruption.")
 def file() -> None:
-    """Resumable uploads, whatever the size of the file."""
+    """Upload files resumably, whatever their size."""
 
 
-@file.command(short_help="Upload a file, or go on with it.")
+@file.command(short_help="Upload a file, or resume its upload.")
 @takes_upload
 @connected(organization=True)
 @takes_output
 async def upload(session: CommandSession, upload: JobUpload, output: Output) -> int:
-    """Upload a file as ers job upload does, and always so that the same command goes on where it
-    was interrupted. CSV, and JSON whose records have their data.
+    """Upload a file as ers job upload does, always resumably. CSV, and JSON whose records have
+    data.
 
     \b
     Example:

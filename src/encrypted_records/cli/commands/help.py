@@ -7,11 +7,11 @@ import click
 from encrypted_records.cli.terminal import say
 
 
-@click.command(short_help="Say what a command does.")
+@click.command(short_help="Show help for a command.")
 @click.argument("command", nargs=-1)
 @click.pass_context
 def help(context: click.Context, command: tuple[str, ...]) -> None:  # noqa: A001 - its name
-    """Say what a command does, as --help does; without one, which commands there are.
+    """Show help for a command, as --help does; without a command, list all commands.
 
     \b
     Example:
@@ -21,7 +21,7 @@ def help(context: click.Context, command: tuple[str, ...]) -> None:  # noqa: A00
     for word in command:
         group = shown.command
         if not isinstance(group, click.Group):
-            raise click.UsageError(f"{shown.command_path} has no commands below it", shown)
+            raise click.UsageError(f"{shown.command_path} has no subcommands", shown)
         name, resolved, _rest = group.resolve_command(shown, [word])
         if resolved is None:
             raise click.UsageError(f"no such command {word!r}", shown)

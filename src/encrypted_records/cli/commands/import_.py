@@ -23,33 +23,38 @@ if TYPE_CHECKING:
 _URL = "ERS_IMPORT_URL"
 
 
-@click.command("import", short_help="Make a schema of a file or a table, and store its rows.")
+@click.command(
+    "import", short_help="Import a file or a PostgreSQL table: propose a schema, store the rows."
+)
 @click.argument("source", required=False)
-@click.option("--table", metavar="NAME", help="Table of PostgreSQL: people, or sales.orders.")
+@click.option("--table", metavar="NAME", help="PostgreSQL table, such as people or sales.orders.")
 @click.option(
-    "--key", multiple=True, metavar="COLUMN", help="Column that orders it, not its primary key."
+    "--key",
+    multiple=True,
+    metavar="COLUMN",
+    help="Column to order the table by (default: its primary key).",
 )
 @click.option(
     "--dataset",
     cls=ProfileOption,
     metavar="NAME",
-    help="Where to make the schema; created if missing. The database's name if left out.",
+    help="Dataset of the new schema, created if missing (default: the database's name).",
 )
-@click.option("--name", help="Name of the new schema; the table's if left out.")
+@click.option("--name", help="Name of the new schema (default: the name of the file or table).")
 @click.option(
     "--schema",
     metavar="NAME",
-    help="A schema that there is, for a further file like the one before.",
+    help="Existing schema, for a further file like the one before.",
 )
 @click.option(
     "--page-rows",
     type=click.IntRange(1, 100_000),
     default=20_000,
     show_default=True,
-    help="Rows that are stored at once, whole or not at all.",
+    help="Rows per page of a table; each page is stored whole or not at all.",
 )
-@click.option("--skip-invalid", is_flag=True, help="Store the good rows, count the others.")
-@click.option("--yes", is_flag=True, help="Do not ask; of a file, take what is certain.")
+@click.option("--skip-invalid", is_flag=True, help="Store valid rows and count the others.")
+@click.option("--yes", is_flag=True, help="Do not ask; for files, accept only what is certain.")
 @asked_for
 @takes_reading
 @connected(organization=True)
@@ -111,7 +116,7 @@ async def import_(
         raise InvalidSetting("--schema, --reading and --keep are for files of CSV")
     if reading.as_json() or asked.tight or asked.enum:
         raise InvalidSetting(
-            "columns of PostgreSQL, Parquet and Arrow have types of their own",
+            "columns of PostgreSQL, Parquet and Arrow have declared types",
             hint="--unique and --required can be added",
         )
     given = bool(source)
@@ -158,7 +163,7 @@ async def _table(
     """
     if not source:
         raise InvalidSetting(
-            "nothing to import is named", hint=f"give a URL or a file, or set {_URL}"
+            "no file or table to import", hint=f"give a URL or a file, or set {_URL}"
         )
     if not source.startswith(("postgresql://", "postgres://")):
         from encrypted_records.cli.input.columns import ColumnFile  # noqa: PLC0415 - slow to import
@@ -169,9 +174,9 @@ async def _table(
     from encrypted_records.cli.input.postgresql import PostgresqlTable  # noqa: PLC0415 - slow to import
 
     if name is None:
-        raise InvalidSetting("which table is not said", hint="name it: --table people")
+        raise InvalidSetting("missing: --table", hint="add --table people")
     table = PostgresqlTable(source, name, key)
     if given and table.has_password:
-        warn(f"the password stands in the list of processes; set {_URL} or PGPASSWORD instead")
+        warn(f"the password is visible in the list of processes; set {_URL} or PGPASSWORD instead")
     await table.look()
     return table

@@ -16,22 +16,22 @@ _BESIDE = ("rounded", "packs", "packed", "waits")
 _JOB = click.argument("job", metavar="JOB")
 
 
-@click.group(short_help="Upload any number of records, and follow the jobs that store them.")
+@click.group(short_help="Upload files of any size, and follow the jobs that store them.")
 def job() -> None:
-    """Batch jobs: they check an upload as a whole, and store all of it or nothing."""
+    """Manage batch jobs, which check an upload as a whole and store all of it or nothing."""
 
 
-@job.command(short_help="Upload a file of records and see it stored.")
+@job.command(short_help="Upload a file of records, and wait until they are stored.")
 @takes_upload
 @connected(organization=True)
 @takes_output
 async def upload(session: CommandSession, upload: JobUpload, output: Output) -> int:
     """Upload a file of any size and wait until its records are stored: CSV, a JSON array, JSON
-    lines, Parquet or Arrow; - is standard input.
+    lines, Parquet or Arrow; - for standard input.
 
-    All rows are checked before any is stored. Large files are sent so that the same command goes
-    on after an interruption. Once a file is uploaded, Ctrl-C leaves its job running. The exit code
-    is 0 when the job completed, 6 when rows were rejected.
+    All rows are checked before any is stored. If a large upload is interrupted, the same command
+    resumes it. After the upload, Ctrl-C leaves the job running. The exit code is 0 if the job
+    completed, 6 if rows were rejected.
 
     \b
     Examples:
@@ -41,11 +41,11 @@ async def upload(session: CommandSession, upload: JobUpload, output: Output) -> 
     return await upload.run(session, output)
 
 
-@job.command("list", short_help="List your jobs, the newest first.")
+@job.command("list", short_help="List your jobs, newest first.")
 @connected()
 @takes_output
 async def list_(session: CommandSession, output: Output) -> None:
-    """List your jobs of the last thirty days, the newest first.
+    """List your jobs of the last thirty days, newest first.
 
     \b
     Example:
@@ -54,14 +54,14 @@ async def list_(session: CommandSession, output: Output) -> None:
     await output.many(session.client.jobs(), _COLUMNS, called="jobs")
 
 
-@job.command(short_help="Show how far a job has come.")
+@job.command(short_help="Show the progress of a job.")
 @_JOB
 @connected()
 @takes_output
 async def status(session: CommandSession, job: str, output: Output) -> None:
-    """Show how far a job has come. Of a large one: in how many pieces its index is packed when all
-    is stored, and how many are; of one that waits, why; and by field how many values are stored
-    with fewer decimals than were sent.
+    """Show the progress of a job; for a large job also how many pieces of its index are packed, for
+    a waiting job the reason, and by field how many values are stored with fewer decimals than were
+    sent.
 
     \b
     Example:
@@ -72,13 +72,13 @@ async def status(session: CommandSession, job: str, output: Output) -> None:
     output.write_one(shown | {name: about[name] for name in _BESIDE if about[name]})
 
 
-@job.command(short_help="Wait until a job has ended.")
+@job.command(short_help="Wait for the end of a job.")
 @_JOB
 @connected()
 @takes_output
 async def watch(session: CommandSession, job: str, output: Output) -> int:
-    """Show a job's progress until it ends; exit code as of ers job upload. Ctrl-C stops watching,
-    not the job.
+    """Show the progress of a job until it ends, with the exit codes of ers job upload. Ctrl-C stops
+    watching, not the job.
 
     \b
     Example:
@@ -87,11 +87,11 @@ async def watch(session: CommandSession, job: str, output: Output) -> int:
     return await finish(session, job, output)
 
 
-@job.command(short_help="Cancel a job; nothing of it is stored.")
+@job.command(short_help="Cancel a job; it stores nothing.")
 @_JOB
 @connected()
 async def cancel(session: CommandSession, job: str) -> None:
-    """Cancel a job, of which then nothing is stored; one that has ended is forgotten.
+    """Cancel a job, which then stores nothing. A job that has ended is removed from the list.
 
     \b
     Example:
@@ -101,16 +101,16 @@ async def cancel(session: CommandSession, job: str) -> None:
     say("Cancelled.")
 
 
-@job.command(short_help="List the rows that do not fit.")
+@job.command(short_help="List rows that were not valid.")
 @_JOB
 @connected()
 @takes_output
 async def errors(session: CommandSession, job: str, output: Output) -> None:
-    """List the rows of a job that do not fit their schema: row, field, and what is wrong.
+    """List the rows of a job that are not valid: row, field and reason.
 
     \b
     Example:
       ers job errors "$JOB" --output csv
     """
     columns = ("row", "field", "code", "detail")
-    await output.many(session.client.job_errors(job), columns, called="rows that do not fit")
+    await output.many(session.client.job_errors(job), columns, called="invalid rows")

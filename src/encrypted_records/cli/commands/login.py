@@ -22,18 +22,18 @@ from encrypted_records.cli.terminal import ask_yes, say, warn
 from encrypted_records.errors import ErsError, NoProxy
 
 
-@click.command(short_help="Log in, and stay logged in.")
+@click.command(short_help="Log in.")
 @email_option
 @connected(anonymous=True)
 async def login(session: CommandSession, email: str | None) -> None:
-    """Log in with e-mail and password, and keep the login for the commands that follow.
+    """Log in with e-mail address and password, and store the login for later commands.
 
-    It is kept in the keychain of the system, or without one in a file that only you can
-    open; never the password. The password is asked for, or taken from ERS_PASSWORD. A login ends
-    with ers logout, after a change of password, or after seven days without use.
+    The login is stored in the system's keychain, or in a file that only you can read; the password
+    is not stored. It is asked for, or taken from ERS_PASSWORD. A login ends with ers logout, after
+    a change of password, or after seven days without use.
 
-    Beside it a device secret is kept, by which the proxy knows this machine, and commands know the
-    proxy. Where that needs no question, the machine is taken in now; else ers device add does it.
+    The command also stores a device secret, by which the proxy recognises this machine. If no
+    confirmation is needed, this machine is registered now; otherwise run ers device add.
 
     \b
     Example:
@@ -46,7 +46,7 @@ async def login(session: CommandSession, email: str | None) -> None:
     async with session.proxy.client(NOBODY, device_at(session.proxy, email)) as client:
         tokens = await client.tokens(email=email, password=password)
     where = await Logins().keep(session.address, Login(email, tokens, time.time()))
-    say(f"Logged in at {session.address} as {email}. The login is kept in {where}.")
+    say(f"Logged in at {session.address} as {email}. The login is stored in {where}.")
     who = login_at(session.proxy)
     assert who is not None
     try:
@@ -79,13 +79,13 @@ async def _take_in(session: CommandSession) -> None:
         return  # the keyring takes it in when it is made
     elif not await session.client.has_door():
         if devices.level == DEVICE:
-            warn("This proxy asks for a device as well; have this machine taken in: ers device add")
+            warn("This proxy also requires a device: register this machine with ers device add")
     elif devices.level != DEVICE:
         await take_in(session)
     elif sys.stdin.isatty():
         for line in describe(devices):
             warn(line)
-        if ask_yes("Is that your keyring? Then this machine is taken in"):
+        if ask_yes("Is this your keyring? If so, this machine will be registered"):
             await take_in(session)
     else:
-        warn("Have this machine taken in: ers device add")
+        warn("Register this machine: ers device add")

@@ -11,12 +11,12 @@ from encrypted_records.cli.terminal import say
 from encrypted_records.errors import NotAuthenticated, NotFound
 
 
-@click.command(short_help="End the login that is kept here.")
+@click.command(short_help="Log out on this machine.")
 @connected(anonymous=True)
 async def logout(session: CommandSession) -> None:
-    """End the login that ers login began: its tokens are void at once, here and elsewhere.
+    """Log out: the tokens of the login are void at once, on every machine.
 
-    The device of this machine stays; ers device revoke ends it.
+    The device of this machine stays registered; ers device revoke revokes it.
 
     \b
     Example:
@@ -27,7 +27,7 @@ async def logout(session: CommandSession) -> None:
     logins = Logins()
     login = logins.find(session.address)
     if login is None:
-        raise NotFound(f"no login for {session.address} is kept here", hint="nothing is to be done")
+        raise NotFound(f"you are not logged in at {session.address}", hint="nothing was changed")
     email = login.email
     with suppress(NotAuthenticated):  # the service has ended it already
         auth = await bearer(session.proxy, logins, email)

@@ -20,9 +20,9 @@ _ROLES = ("owner", "member")
 _OUTSIDE = frozenset({"not_admitted", "key_missing", "identity_replaced"})
 
 
-@click.group(short_help="List, show, rename organizations; members, invitations, audit log.")
+@click.group(short_help="List or rename organizations; manage members, invitations, audit log.")
 def organization() -> None:
-    """Organizations: what datasets, schemas and records belong to."""
+    """Manage organizations, which own datasets, schemas and records."""
 
 
 @organization.command("list", short_help="List the organizations that you belong to.")
@@ -43,7 +43,7 @@ async def list_(session: CommandSession, output: Output) -> None:
 @connected(organization=True)
 @takes_output
 async def get(session: CommandSession, name: str | None, output: Output) -> None:
-    """Show the organization NAME (a slug, name or id), or the only one you have.
+    """Show the organization NAME (a slug, name or id), or your only one.
 
     \b
     Example:
@@ -52,13 +52,13 @@ async def get(session: CommandSession, name: str | None, output: Output) -> None
     output.write_one(await session.names.organization(name))
 
 
-@organization.command(short_help="Rename one that you own.")
+@organization.command(short_help="Rename an organization that you own.")
 @click.argument("name", required=False)
-@click.option("--name", "new_name", required=True, help="Its new name. The slug stays.")
+@click.option("--name", "new_name", required=True, help="New name; the slug stays.")
 @connected(organization=True)
 @takes_output
 async def update(session: CommandSession, name: str | None, new_name: str, output: Output) -> None:
-    """Rename the organization NAME (a slug, name or id), or the only one you have.
+    """Rename the organization NAME (a slug, name or id), or your only one.
 
     \b
     Example:
@@ -70,16 +70,16 @@ async def update(session: CommandSession, name: str | None, new_name: str, outpu
 
 @organization.command("audit-log", short_help="Show who did what, the newest first.")
 @click.argument("name", required=False)
-@click.option("--action", metavar="ACTION", help="Only this, such as member.joined.")
-@click.option("--without", metavar="ACTION", help="All but this, such as records.read.")
-@click.option("--user", metavar="EMAIL", help="Only what this member did, or somebody who left.")
-@click.option("--until", metavar="DAY", help="Nothing after this day in UTC, such as 2026-03-31.")
+@click.option("--action", metavar="ACTION", help="Only this action, such as member.joined.")
+@click.option("--without", metavar="ACTION", help="All but this action, such as records.read.")
+@click.option("--user", metavar="EMAIL", help="Only actions of this present or former member.")
+@click.option("--until", metavar="DAY", help="Only until this day (UTC), such as 2026-03-31.")
 @connected(organization=True)
 @takes_output
 async def audit_log(
     session: CommandSession, name: str | None, user: str | None, output: Output, **asked: str | None
 ) -> None:
-    """Show who did what in an organization that you own, the newest first. It holds no values.
+    """Show who did what in an organization that you own, newest first. The log contains no values.
 
     \b
     Examples:
@@ -112,12 +112,14 @@ async def _user_of(session: CommandSession, organization: str, email: str) -> st
     )
 
 
-@organization.command(short_help="Become an owner by the words of one who was lost.")
+@organization.command(
+    short_help="Become an owner with the recovery words of an owner who lost access."
+)
 @connected(organization=True)
 async def recover(session: CommandSession) -> None:
-    """Where the last owner was lost: become an owner of the organization by that owner's recovery
-    phrases, one a line on standard input, those of all versions in their order. The operator of the
-    API has to make you an owner there first, with `ers api owner`. The words are not kept.
+    """Become an owner of an organization whose last owner lost access, with that owner's recovery
+    phrases: one phrase a line on standard input, all versions, oldest first. Before that, the
+    operator of the API has to make you an owner with `ers api owner`. The words are not stored.
 
     \b
     Example:
@@ -128,21 +130,21 @@ async def recover(session: CommandSession) -> None:
     by = await call_with_proof(
         session, lambda proof: session.client.recover_organization(url, phrases, proof=proof)
     )
-    say(f"You own the organization now, by the keys of {by}. To put {by} out:")
+    say(f"You own the organization now, with the keys of {by}. To remove {by}:")
     say(f"  ers organization member delete {by}")
 
 
-@organization.group(short_help="See, change or remove members.")
+@organization.group(short_help="List, change or remove members.")
 def member() -> None:
-    """Members: they reach all datasets of the organization, and owners change it."""
+    """Manage members of an organization."""
 
 
 @member.command("list", short_help="List the members.")
 @connected(organization=True)
 @takes_output
 async def list_members(session: CommandSession, output: Output) -> None:
-    """List the members of an organization, by the API's word. Where something is shared, who is in
-    counts by the signed roster: `ers share list`.
+    """List the members of an organization, as reported by the API. Where datasets are shared, the
+    signed roster decides who is a member: see `ers share list`.
 
     \b
     Example:
@@ -154,7 +156,7 @@ async def list_members(session: CommandSession, output: Output) -> None:
     await session.tell_of_invitations()
 
 
-@member.command("update", short_help="Make a member an owner, or no owner.")
+@member.command("update", short_help="Change a member's role.")
 @click.argument("email")
 @click.option("--role", type=click.Choice(_ROLES), required=True)
 @connected(organization=True)
@@ -184,8 +186,8 @@ async def update_member(session: CommandSession, email: str, role: str, output: 
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def delete_member(session: CommandSession, email: str, yes: bool) -> int:
-    """Remove a member of an organization that you own, or leave it yourself. Each dataset that is
-    shared with them gets a new key for what comes; what they could read before, they may have kept.
+    """Remove a member of an organization that you own, or leave it yourself. Keys of datasets
+    shared with them are rotated; they may have kept copies of earlier records.
 
     \b
     Example:
@@ -238,21 +240,21 @@ async def _member(session: CommandSession, email: str) -> str:
         if one["email"].casefold() == email.casefold():
             return str(one["url"])
     raise NotFound(
-        f"{email} is no member of {organization['slug']}", hint="ers organization member list"
+        f"{email} is not a member of {organization['slug']}", hint="ers organization member list"
     )
 
 
 @organization.group(short_help="Invite people, or accept an invitation.")
 def invitation() -> None:
-    """Invitations: how people come to belong to an organization."""
+    """Manage invitations to an organization."""
 
 
-@invitation.command("list", short_help="List those for you, or of your organization.")
-@click.option("--mine", is_flag=True, help="Those for your own address.")
+@invitation.command("list", short_help="List invitations to you or from your organization.")
+@click.option("--mine", is_flag=True, help="Invitations to your own address.")
 @connected(organization=True)
 @takes_output
 async def list_invitations(session: CommandSession, mine: bool, output: Output) -> None:
-    """List the invitations to an organization that you own, or those for your own address.
+    """List invitations to an organization that you own, or to your own address.
 
     \b
     Examples:
@@ -268,15 +270,15 @@ async def list_invitations(session: CommandSession, mine: bool, output: Output) 
         await session.tell_of_invitations()
 
 
-@invitation.command("create", short_help="Invite somebody by e-mail.")
+@invitation.command("create", short_help="Invite a person by e-mail.")
 @click.argument("email")
-@click.option("--role", type=click.Choice(_ROLES), help="member if left out.")
+@click.option("--role", type=click.Choice(_ROLES), help="Role of the person (default: member).")
 @connected(organization=True)
 @takes_output
 async def create_invitation(
     session: CommandSession, email: str, role: str | None, output: Output
 ) -> None:
-    """Invite somebody to an organization that you own. A message goes to the address.
+    """Invite a person to an organization that you own. They receive a message.
 
     \b
     Example:
@@ -292,7 +294,7 @@ async def create_invitation(
 @connected()
 @takes_output
 async def accept_invitation(session: CommandSession, id: str, output: Output) -> None:  # noqa: A002
-    """Accept the invitation of an id, as ers organization invitation list --mine shows it.
+    """Accept the invitation with this id, as shown by ers organization invitation list --mine.
 
     \b
     Example:
@@ -301,11 +303,11 @@ async def accept_invitation(session: CommandSession, id: str, output: Output) ->
     output.write_one(await session.client.create(f"invitations/{id}/accept"))
 
 
-@invitation.command("delete", short_help="Withdraw or decline one.")
+@invitation.command("delete", short_help="Withdraw or decline an invitation.")
 @click.argument("id")
 @connected(organization=True)
 async def delete_invitation(session: CommandSession, id: str) -> int:  # noqa: A002
-    """Withdraw an invitation to an organization that you own, or decline one for you.
+    """Withdraw an invitation to an organization that you own, or decline one to you.
 
     \b
     Example:

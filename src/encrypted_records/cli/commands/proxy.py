@@ -34,12 +34,14 @@ _SETTINGS = (
 )
 
 
-@click.group(short_help="Run the proxy alone, for an API elsewhere.", invoke_without_command=True)
+@click.group(
+    short_help="Run the proxy alone, for an API on another machine.", invoke_without_command=True
+)
 @takes_settings(*_SETTINGS)
 def proxy(settings: Settings) -> None:
-    """Run the proxy alone, in the foreground, for an API that runs elsewhere.
+    """Run the proxy alone, in the foreground, for an API on another machine.
 
-    It holds the keys, and needs no database server.
+    The proxy holds the keys and needs no database server.
 
     \b
     Example:
@@ -49,16 +51,16 @@ def proxy(settings: Settings) -> None:
         run_proxy(settings)
 
 
-@proxy.command(short_help="Have index segments merged now.")
+@proxy.command(short_help="Merge index segments now.")
 @click.argument("schema", nargs=-1)
-@click.option("--once", is_flag=True, required=True, help="End when nothing is left to merge.")
+@click.option("--once", is_flag=True, required=True, help="Exit when nothing is left to merge.")
 @connected(organization=True)
 async def merge(session: CommandSession, schema: tuple[str, ...], once: bool) -> None:
-    """Have a running proxy merge index segments until that is no longer worth it.
+    """Have a running proxy merge index segments until merging gains nothing more.
 
-    Proxies do so by themselves after records were stored. It is needed where they could not: after
-    `merge_first`, or to be rid of what deleted records left in the index. Without names, of all
-    schemas that you reach.
+    Proxies merge by themselves after records are stored. Use this command after the error
+    merge_first, or to remove deleted records from the index. Without names, it covers all schemas
+    that you can reach.
 
     \b
     Example:
@@ -76,19 +78,19 @@ async def merge(session: CommandSession, schema: tuple[str, ...], once: bool) ->
         say(f"{resource['slug']}: {count} segments merged, {step.segments} left")
 
 
-@proxy.command("accept-rollback", short_help="Go on after the API's database was put back.")
-@click.option("--forked", is_flag=True, help="Also what went another way since.")
+@proxy.command("accept-rollback", short_help="Accept the restored database of an API.")
+@click.option("--forked", is_flag=True, help="Also accept logs that have diverged since.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> int:
-    """Have a running proxy go on with an organization as the API has it, after its database was put
-    back to an earlier moment: the roster, and the logs of all its schemas. What is lost is shown,
-    and then asked about. Accept it only if you know of the restore: an API that hides a removal
-    looks the same. What cannot be verified is never accepted.
+    """Accept an organization as the API has it after its database was restored to an earlier
+    moment: the roster, and the logs of all schemas. The command shows what is lost and asks. Accept
+    only if you know of the restore: an API that hides a removal looks the same. Data that cannot be
+    verified is never accepted.
 
-    People who were removed since stand again: remove them once more before anything is stored.
-    Where the API's operator has noted by ers storage reconcile that something is lost, the schemas
-    are repaired, as ers schema repair does.
+    People who were removed since the backup are members again: remove them before anything is
+    stored. Schemas whose loss the operator has recorded with ers storage reconcile are repaired, as
+    by ers schema repair.
 
     \b
     Example:
@@ -101,7 +103,7 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
         for line in _what_the_roster_loses(roster):
             warn(line)
         confirm(
-            "Accept this roster, and then the logs of this organization that are older?",
+            "Accept this roster, and then the older logs of this organization?",
             yes=yes,
             undone="nothing was accepted",
         )
@@ -144,7 +146,7 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
             warn(f"{schema['slug']} is not accepted, its log is {standing.state}")
             left += 1
     if roster.state == "whole" and not (count or left or repaired):
-        say("There is nothing to accept: this proxy has seen no more than the API has.")
+        say("There is nothing to accept: the API has everything that this proxy has seen.")
     return REFUSED if left else DONE
 
 
@@ -155,12 +157,12 @@ def _what_the_roster_loses(standing: RosterStanding) -> Iterator[str]:
         f" services; this proxy has seen entry {standing.seen.number}."
     )
     if standing.state != "older":
-        yield f"Up to entry {standing.common} they are known to be the same, and not beyond."
+        yield f"Both are the same up to entry {standing.common}; beyond that nothing is known."
     for lost in standing.lost:
         yield f"Lost: {_told(lost)}."
     unknown = standing.seen.number - standing.common - len(standing.lost)
     if unknown > 0:
-        yield f"Lost: {unknown} entries of which this proxy keeps no more than that they were."
+        yield f"Lost: {unknown} entries whose content this proxy has not kept."
 
 
 def _told(lost: LostEntry) -> str:
@@ -169,9 +171,9 @@ def _told(lost: LostEntry) -> str:
     said = {
         "founded": "the organization was founded",
         "invited": f"{who} was invited",
-        "stood": f"{who} was let in, or was given other rights or keys",
-        "removed": f"{who} was removed, and stands again",
-        "dataset": f"the dataset {who} was made, renamed, or got a new key",
-        "schema": "schemas were placed or changed",
+        "stood": f"{who} was admitted, or got other rights or keys",
+        "removed": f"{who} was removed, and is a member again",
+        "dataset": f"the dataset {who} was created, renamed, or got a new key",
+        "schema": "schemas were added or changed",
     }
     return f"{said.get(lost.what, lost.what)}, on {day}{by}"

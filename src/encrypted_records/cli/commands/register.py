@@ -21,19 +21,23 @@ from encrypted_records.cli.terminal import ask, say
 from encrypted_records.errors import InvalidSetting
 
 
-@click.command(short_help="Open an account with an organization of its own.")
+@click.command(short_help="Create an account with its own organization.")
 @email_option
-@click.option("--organization", metavar="NAME", help="Name of the new organization; asked for.")
-@click.option("--confirm", is_flag=True, help="Wait for the message's link, and confirm by it.")
+@click.option(
+    "--organization", metavar="NAME", help="Name of the new organization (asked for if missing)."
+)
+@click.option(
+    "--confirm", is_flag=True, help="Ask for the link in the message, and confirm the account."
+)
 @connected(anonymous=True)
 async def register(
     session: CommandSession, email: str | None, organization: str | None, confirm: bool
 ) -> None:
-    """Open an account. A message goes to the address; the account works once its link was opened,
-    in a browser or with ers verify. With --confirm the link is asked for now.
+    """Create an account. The account works once the link in the message to its address was opened,
+    in a browser or with ers verify. With --confirm the command asks for the link at once.
 
     The password is asked for twice, or taken from ERS_PASSWORD: at least twelve characters, not a
-    common one, not like the address.
+    common password, not similar to the address.
 
     \b
     Example:
@@ -42,8 +46,8 @@ async def register(
     given = os.environ.get("ERS_PASSWORD") or None
     if not (email and organization and given) and not sys.stdin.isatty():
         raise InvalidSetting(
-            "something is missing, and there is no terminal to ask on",
-            hint="name --email and --organization, and set ERS_PASSWORD",
+            "missing: --email, --organization or ERS_PASSWORD",
+            hint="add the options, and set ERS_PASSWORD",
         )
     address = email or ask("E-mail")
     # From the usual device: a stranger at the proxy's port gets no password.
@@ -55,7 +59,7 @@ async def register(
 
         password = await set_password("Password", given, use)
     if not confirm:
-        say(f"A message goes to {address}. Open its link, or run: ers verify. Then: ers login")
+        say(f"A message was sent to {address}. Open its link, or run: ers verify. Then: ers login")
         return
-    say(f"A message goes to {address}.")
+    say(f"A message was sent to {address}.")
     await confirm_account(session, ask_link(), Credentials(address, password))

@@ -11,16 +11,16 @@ from encrypted_records.cli.supervise.restore import restore as restore_folder
 from encrypted_records.cli.terminal import format_count, say
 
 
-@click.command(short_help="Make a data folder of a backup.")
+@click.command(short_help="Create a data folder from a backup.")
 @click.argument("folder", type=Folder())
 @takes_settings("data_dir")
 def restore(settings: Settings, folder: Path) -> None:
-    """Make the data folder of what `ers backup` has copied to FOLDER. Each file is checked, and
-    nothing is overwritten: the data folder must not be there, or be empty.
+    """Create the data folder from FOLDER, which `ers backup` has made. Each file is checked, and
+    nothing is overwritten: the data folder must be missing or empty.
 
-    All logins end, unless `api/secret.key`, which no backup has, is put back as well. A proxy
-    elsewhere that has seen more than the backup holds refuses it, until it is told to accept it:
-    docs/operations.md says how.
+    All logins end unless `api/secret.key`, which backups do not contain, is put back as well. A
+    proxy that has seen changes made after the backup refuses the restored data until you accept it:
+    see docs/operations.md.
 
     \b
     Example:

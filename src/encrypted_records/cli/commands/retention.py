@@ -18,20 +18,19 @@ _IF_RIGHT = (
 )
 
 
-@click.group(short_help="Delete the records that are older than their schema lets them be.")
+@click.group(short_help="Delete records past their schema's retention period.")
 def retention() -> None:
-    """Retention: for how long records stay. A schema's definition says it, at its root: with
-    "retention": {"days": 365} a record goes by the day on which it was first stored, with {"field":
-    "seen", "days": 365} by a date that it has. ers schema change sets it.
-    """
+    """Manage how long records are kept. The rule is in the schema's definition, at its root: with
+    "retention": {"days": 365} records expire by the day on which they were first stored, with
+    {"field": "seen", "days": 365} by one of their dates. ers schema change sets it."""
 
 
-@retention.command(short_help="Say what goes by now; delete nothing.")
+@retention.command(short_help="Show what is due for deletion, without deleting.")
 @click.argument("schema")
 @connected(organization=True)
 @takes_output
 async def show(session: CommandSession, schema: str, output: Output) -> None:
-    """Say for how long the records of a schema stay, and how many are old enough to go.
+    """Show the retention period of a schema, and how many records are due for deletion.
 
     \b
     Example:
@@ -46,14 +45,13 @@ async def show(session: CommandSession, schema: str, output: Output) -> None:
     _warn_of(due, schema)
 
 
-@retention.command(short_help="Delete the records that are old enough.")
+@retention.command(short_help="Delete records past their retention period now.")
 @click.argument("schemas", metavar="[SCHEMA]...", nargs=-1)
-@click.option("--dry-run", is_flag=True, help="Only say how many would go.")
+@click.option("--dry-run", is_flag=True, help="Show how many records would be deleted.")
 @click.option(
     "--clock-is-right",
     is_flag=True,
-    help="Confirm the proxy's clock, and delete the records that are held back because it went"
-    " ahead.",
+    help="Confirm the proxy's clock, and also delete records held back since it jumped ahead.",
 )
 @connected(organization=True)
 @takes_output
@@ -64,14 +62,13 @@ async def run(
     clock_is_right: bool,
     output: Output,
 ) -> int:
-    """Delete the records that are older than their schema's signed definition lets them be; without
-    SCHEMA, in every schema that has such a rule; those that cannot be read here are named. Proxies
-    do it by themselves once a day, when somebody who may write searches or stores there; where
-    nobody comes by, have cron do it, with a service's secret key. Deleted records are erased later,
-    as after any deletion. After the clock of the proxy's machine went ahead, or the machine was off
-    for more than a day, those days make no record older until the proxy has run for a day, or
-    --clock-is-right confirms the clock. Records that are held back so are counted (held), and the
-    exit code is 4.
+    """Delete records past the retention period in their schema's signed definition; without SCHEMA,
+    in every schema with such a rule. Schemas that cannot be read here are named. Proxies do this by
+    themselves once a day, when somebody with the right to write searches or stores there; otherwise
+    run it from cron, with a service's secret key. The ciphertext is erased later, as after any
+    deletion. If the clock of the proxy's machine jumped ahead, or the machine was off for more than
+    a day, those days do not count until the proxy has run for a day or --clock-is-right confirms
+    the clock. Records held back for that reason are counted (held), and the exit code is 4.
 
     \b
     Examples:
@@ -141,7 +138,7 @@ def _warn_of(due: Mapping[str, Any], schema: str) -> bool:
 def _line_of(due: Mapping[str, Any]) -> str:
     rule = due["retention"]
     if rule is None:
-        return "Records stay until somebody deletes them."
+        return "Records are kept until somebody deletes them."
     since = rule.get("field", "the day on which they were first stored")
     return (
         f"Records go {format_count(rule['days'], 'day')} after {since}:"

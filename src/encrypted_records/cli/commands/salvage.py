@@ -13,27 +13,34 @@ from encrypted_records.cli.terminal import DONE, REFUSED, warn
 from encrypted_records.errors import ApiFailed
 
 
-@click.command(short_help="Write to a file what opens of a schema whose log is broken.")
+@click.command(
+    short_help="Save every record that can still be decrypted when a schema's log is damaged."
+)
 @click.argument("schema")
 @click.option(
-    "--output", "file", type=click.Path(dir_okay=False), help="File; standard output if left out."
+    "--output",
+    "file",
+    type=click.Path(dir_okay=False),
+    help="File to write (default: standard output).",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["csv", "ndjson"]),
-    help="ndjson, with ids, or csv, which can be uploaded; by the file's name if left out.",
+    help="ndjson, with ids, or csv, which can be uploaded (default: by the file's name).",
 )
 @click.option(
-    "--safe-cells", is_flag=True, help="Of CSV: no spreadsheet takes a text for a formula."
+    "--safe-cells",
+    is_flag=True,
+    help="CSV only: escape cells that a spreadsheet would run as formulas.",
 )
 @click.option(
-    "--with-schema-id", is_flag=True, help="Of CSV: the header ends in schema_id: and the id."
+    "--with-schema-id", is_flag=True, help="CSV only: end the header with schema_id: and the id."
 )
 @click.option(
     "--without-ended",
     is_flag=True,
-    help="Leave out what the API says was changed or deleted, though the log does not prove it.",
+    help="Leave out records that the API, without proof, reports as changed or deleted.",
 )
 @connected(organization=True)
 async def salvage(
@@ -45,13 +52,13 @@ async def salvage(
     with_schema_id: bool,
     without_ended: bool,
 ) -> int:
-    """Write every record of a schema that opens, the newest version of each, also where the log of
-    the schema is broken or lost. To go on with them, store them in a new schema.
+    """Save the newest version of every record that can be decrypted, even if the log of the schema
+    is damaged or lost. Store them in a new schema to go on with them.
 
-    What the log proves is as good as an export. Of everything else only this is sure: that it was
-    stored so. Deleted records may be among it, old versions instead of newer ones, and records
-    may be missing. What is not known is said on standard error; the exit code is 4 if something did
-    not open or is missing.
+    Records that the log proves are as good as an export. For others, only this is certain: they
+    were stored like that. Deleted records and old versions may be among them, and records may be
+    missing. The command says what is not certain; the exit code is 4 if something could not be
+    decrypted or is missing.
 
     \b
     Example:
@@ -78,7 +85,7 @@ async def salvage(
                 else:
                     out.write(line_of(line, members))
         if report is None:
-            raise ApiFailed("the salvage came to no end", hint="what came is not all; try again")
+            raise ApiFailed("the salvage did not end", hint="the result is not complete; try again")
     return _say(report)
 
 
@@ -94,7 +101,7 @@ async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
                 yield line
             rest = [other]
     if any(rest):
-        raise ApiFailed("the salvage broke off", hint="what came is not all; try again")
+        raise ApiFailed("the salvage was interrupted", hint="the result is not complete; try again")
 
 
 def _parse(line: bytes) -> Mapping[str, Any]:
@@ -102,7 +109,7 @@ def _parse(line: bytes) -> Mapping[str, Any]:
 
     members = strict_json.loads(line)
     if not isinstance(members, dict):
-        raise ApiFailed("a line of the salvage is not of the expected form")
+        raise ApiFailed("a line of the salvage has an unexpected form")
     return members
 
 
@@ -133,20 +140,20 @@ def _say(report: Mapping[str, Any]) -> int:
             warn(f"{told}: {report[name]}")
     fault = report["fault"]
     if fault is not None:
-        warn(f"the log holds up to version {report['version']}: {fault['detail']}")
+        warn(f"the log is valid up to version {report['version']}: {fault['detail']}")
         for sentence in report["unknown"]:
-            warn(f"not known: {sentence}")
+            warn(f"not certain: {sentence}")
     return REFUSED if any(report[name] for name in _LOST) else DONE
 
 
 _TOLD = {
-    "ended": "rows left out, since their records were changed or deleted by the log",
-    "older": "rows left out, since a newer version of the record opens",
-    "left_out": "rows left out, since the API says that they have ended",
-    "beyond": "rows left out, since the log does not have them, or not yet",
+    "ended": "rows left out: their records were changed or deleted according to the log",
+    "older": "rows left out: a newer version of the record can be decrypted",
+    "left_out": "rows left out: the API reports them as changed or deleted",
+    "beyond": "rows left out: the log does not contain them, or not yet",
     "incomplete": "records without some field, which they may have had",
-    "unopened": "rows that do not open",
+    "unopened": "rows that cannot be decrypted",
     "without_key": "rows under a key that is not in this keyring (ers keyring restore)",
-    "missing": "records of the log that were not handed out, or do not open",
+    "missing": "records of the log that the API did not return, or that cannot be decrypted",
 }
 _LOST = ("unopened", "without_key", "missing")

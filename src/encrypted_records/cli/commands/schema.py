@@ -33,14 +33,14 @@ from encrypted_records.cli.terminal import (
 from encrypted_records.errors import Conflict, ErsError
 
 _COLUMNS = ("slug", "name", "id", "dataset", "created")
-_slug = click.option("--slug", help="Short name for addresses; made from the name if left out.")
-_description = click.option("--description", help="Description of its records.")
+_slug = click.option("--slug", help="Short name for addresses (default: made from the name).")
+_description = click.option("--description", help="Description of the records.")
 _FILE = click.Path(allow_dash=True, dir_okay=False)
 
 
-@click.group(short_help="List, make, change or delete schemas; infer one; look after its log.")
+@click.group(short_help="List, create, change, infer or delete schemas; check their logs.")
 def schema() -> None:
-    """Schemas: what the records of a table look like.
+    """Schemas: the fields of a table and their rules.
 
     A schema is named by its slug, name or id, or with dataset and organization:
     acme/medical/patient.
@@ -48,11 +48,11 @@ def schema() -> None:
 
 
 @schema.command("list", short_help="List schemas.")
-@click.option("--dataset", metavar="NAME", help="Only those of this dataset.")
+@click.option("--dataset", metavar="NAME", help="Only schemas of this dataset.")
 @connected(organization=True)
 @takes_output
 async def list_(session: CommandSession, dataset: str | None, output: Output) -> None:
-    """List the schemas of a dataset, of an organization, or all that you reach.
+    """List the schemas of a dataset or an organization, or all that you can reach.
 
     \b
     Example:
@@ -69,8 +69,8 @@ async def list_(session: CommandSession, dataset: str | None, output: Output) ->
 
 @schema.command(short_help="Show one.")
 @click.argument("schema")
-@click.option("--definition", is_flag=True, help="Only its JSON Schema, as it was given.")
-@click.option("--reading", is_flag=True, help="Only how its files are read: the kept reading.")
+@click.option("--definition", is_flag=True, help="Print only the JSON Schema, as it was given.")
+@click.option("--reading", is_flag=True, help="Print only the kept reading of its files.")
 @connected(organization=True)
 @takes_output
 async def get(
@@ -97,12 +97,14 @@ async def get(
     cls=ProfileOption,
     metavar="NAME",
     required=True,
-    help="Slug, name or id of its dataset.",
+    help="Slug, name or id of the dataset.",
 )
-@click.option("--name", required=True, help="Name for people.")
+@click.option("--name", required=True, help="Name to display.")
 @_slug
 @_description
-@click.option("--file", type=_FILE, required=True, help="Its JSON Schema; - is standard input.")
+@click.option(
+    "--file", type=_FILE, required=True, help="File with the JSON Schema; - for standard input."
+)
 @get_or_create_option
 @connected(organization=True)
 @takes_output
@@ -116,8 +118,8 @@ async def create(
     get_or_create: bool,
     output: Output,
 ) -> None:
-    """Make a schema from a JSON Schema in a file. docs/http-api.md says what one may hold. Another
-    of the same name in the dataset needs a slug of its own.
+    """Create a schema from a file with a JSON Schema; docs/http-api.md lists the supported
+    keywords. A second schema with the same name in the dataset needs its own slug.
 
     \b
     Example:
@@ -146,7 +148,7 @@ async def create(
 @click.option("--name", help="New name.")
 @_slug
 @_description
-@click.option("--file", type=_FILE, help="Its new JSON Schema; - is standard input.")
+@click.option("--file", type=_FILE, help="File with the new JSON Schema; - for standard input.")
 @connected(organization=True)
 @takes_output
 async def update(
@@ -158,10 +160,9 @@ async def update(
     file: str | None,
     output: Output,
 ) -> None:
-    """Change a schema; what is left out stays.
+    """Change a schema. Everything that is not named stays.
 
-    Once there are records, a definition is changed as by ers schema change, which says first what
-    that takes.
+    Use ers schema change to change the definition of a schema with records.
 
     \b
     Example:
@@ -176,19 +177,21 @@ async def update(
     )
 
 
-@schema.command(short_help="Say what another definition takes, and take it.")
+@schema.command(short_help="Show what a change of definition requires, and apply it.")
 @click.argument("schema")
-@click.option("--file", type=_FILE, required=True, help="The new JSON Schema; - is standard input.")
+@click.option(
+    "--file", type=_FILE, required=True, help="File with the new JSON Schema; - for standard input."
+)
 @click.option(
     "--rename",
     "renames",
     multiple=True,
     metavar="NEW=OLD",
-    help="A field that has another name in the file. May be repeated.",
+    help="Field that has a new name in the file; may be repeated.",
 )
-@click.option("--drop", "drops", multiple=True, help="A field to lose. May be repeated.")
-@click.option("--apply", is_flag=True, help="Take it, if nothing stands in the way.")
-@click.option("--yes", is_flag=True, help="Do not ask, where a new retention lets records go.")
+@click.option("--drop", "drops", multiple=True, help="Field to delete; may be repeated.")
+@click.option("--apply", is_flag=True, help="Apply the change if nothing prevents it.")
+@click.option("--yes", is_flag=True, help="Do not ask before a new retention rule deletes records.")
 @connected(organization=True)
 @takes_output
 async def change(
@@ -201,13 +204,14 @@ async def change(
     yes: bool,
     output: Output,
 ) -> int:
-    """Say what another definition of a schema with records takes, and with --apply, take it.
+    """Show what a change of definition requires for a schema with records, and apply it with
+    --apply.
 
-    Bounds can be widened, decimals and optional fields added, rules loosened and fields renamed at
-    once. A rule that demands more is compared with what is stored; where records do not fit, their
-    number is shown with a search that finds them, and the exit code is 4. Another type or format,
-    fewer decimals or a field that is gone need all records sealed again: --apply waits for that
-    job, and Ctrl-C leaves it running.
+    Wider bounds, more decimals, optional fields, looser rules and renamed fields are applied at
+    once. A stricter rule is compared with the stored records; if some do not satisfy it, the
+    command shows their number and a search that finds them, and the exit code is 4. Changing a type
+    or format, reducing decimals or deleting a field encrypts all records again: --apply waits for
+    that job, and Ctrl-C leaves it running.
 
     \b
     Example:
@@ -220,8 +224,9 @@ async def change(
     possible = plan["possible"]
     if possible and apply:
         if going := plan.get("old_enough"):
-            goes = f"{format_count(going, 'record')} would go at once by the new retention"
-            confirm(f"{goes}. Take it?", yes=yes, why=goes)
+            goes = f"{format_count(going, 'record')} would be deleted at once by the new"
+            " retention period"
+            confirm(f"{goes}. Apply the change?", yes=yes, why=goes)
         plan = await ask(url, definition, renames=named, drops=drops)
         if "job_id" in plan:
             return await see_through(session, url, definition, plan["job_id"], output)
@@ -229,21 +234,21 @@ async def change(
         for line in lines_of(plan):
             say(line)
         if possible:
-            say("It holds." if apply else "Nothing was changed: --apply takes it.")
+            say("It holds." if apply else "Nothing was changed; add --apply to apply it.")
     else:
         output.write_one(plan)
     if apply and not possible:
-        warn("Nothing was changed: records stand in the way, as the plan says.")
+        warn("Nothing was changed: some records prevent it, as listed above.")
     return DONE if possible else REFUSED
 
 
 @schema.command(short_help="Delete one.")
 @click.argument("schema")
-@click.option("--cascade", is_flag=True, help="Also all its records.")
+@click.option("--cascade", is_flag=True, help="Also delete all its records.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def delete(session: CommandSession, schema: str, cascade: bool, yes: bool) -> None:
-    """Delete a schema. One that has records is kept, unless --cascade says otherwise.
+    """Delete a schema. A schema with records is deleted only with --cascade.
 
     \b
     Example:
@@ -271,17 +276,17 @@ async def _has_records(session: CommandSession, url: str) -> bool:
     return False
 
 
-@schema.command(short_help="Say how far its log holds, and show its head.")
+@schema.command(short_help="Show the verified state of its log.")
 @click.argument("schema")
-@click.option("--at", type=click.IntRange(0), help="Also the digest of this version.")
+@click.option("--at", type=click.IntRange(0), help="Also show the digest of this version.")
 @connected(organization=True)
 @takes_output
 async def status(session: CommandSession, schema: str, at: int | None, output: Output) -> int:
-    """Say how far the log of a schema holds, and how it stands to what this proxy has seen of it.
+    """Show how far the log of a schema is valid, and how it relates to what this proxy has seen.
 
-    Version and digest are its head: two people whose proxies show the same have seen the same
-    changes. Where one is ahead, --at shows it the digest at the other's version. The exit code is 4
-    unless all is well.
+    Version and digest identify the end of the log: two people whose proxies show the same have seen
+    the same changes. If one of them is ahead, --at shows the digest at the other's version. The
+    exit code is 4 if there is a problem.
 
     \b
     Example:
@@ -296,16 +301,16 @@ async def status(session: CommandSession, schema: str, at: int | None, output: O
     return DONE if standing.state == "whole" else REFUSED
 
 
-@schema.command("accept-log", short_help="Go on with a log that lacks what this proxy has seen.")
+@schema.command("accept-log", short_help="Accept a log that lacks commits this proxy has seen.")
 @click.argument("schema")
-@click.option("--forked", is_flag=True, help="Also one that went another way.")
+@click.option("--forked", is_flag=True, help="Also accept a log that has diverged.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bool) -> None:
-    """Accept a schema's log that is older than the log this proxy has seen, as after restoring a
-    backup. The command shows which changes are lost, asks, and needs a proof: your password, or the
-    passphrase of your keyring. It counts for you alone: other users of the proxy are told, and
-    decide for themselves. A log that cannot be verified is never accepted.
+    """Accept a log that is older than the log this proxy has seen, as after restoring a backup. The
+    command shows which changes are lost, asks, and needs a proof: your password, or the passphrase
+    of your keyring. The decision counts for you alone; other users of the proxy are told and decide
+    for themselves. A log that cannot be verified is never accepted.
 
     \b
     Example:
@@ -315,7 +320,10 @@ async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bo
     path = await session.names.path_of_schema(resource)
     standing = await session.client.log_standing(resource["url"])
     if standing.state == "whole":
-        say(f"There is nothing to accept: the log of {path} holds all that this proxy has seen.")
+        say(
+            f"There is nothing to accept: the log of {path} contains everything that this"
+            " proxy has seen."
+        )
         return
     if standing.state == "older" or (forked and standing.state in ("forked", "unclear")):
         for line in what_is_lost(standing):
@@ -359,13 +367,14 @@ async def infer(session: CommandSession, file: str, asked: Asked) -> None:
     tell_of(notes, definition)
 
 
-@schema.command(short_help="Say what a schema will cost and reveal.")
+@schema.command(short_help="Estimate what a schema will cost and reveal.")
 @click.argument("schema", required=False)
-@click.option("--file", type=_FILE, help="A JSON Schema that is not stored yet.")
+@click.option("--file", type=_FILE, help="File with a JSON Schema that does not exist yet.")
 @click.option(
     "--sample",
     type=_FILE,
-    help="Rows in CSV, JSON or NDJSON; - is standard input. Without a schema, one is inferred.",
+    help="File with sample rows in CSV, JSON or NDJSON; - for standard input. Without a schema,"
+    " one is inferred.",
 )
 @click.option("--records", type=click.IntRange(1), default=1_000_000, show_default=True)
 @click.option(
@@ -373,7 +382,7 @@ async def infer(session: CommandSession, file: str, asked: Asked) -> None:
     "lengths",
     multiple=True,
     metavar="FIELD=BYTES",
-    help="Typical length of a string field; 12 where left out. May be repeated.",
+    help="Typical length of a string field (default: 12); may be repeated.",
 )
 @connected(organization=True)
 @takes_output
@@ -386,10 +395,11 @@ async def estimate(
     lengths: tuple[str, ...],
     output: Output,
 ) -> None:
-    """Say how much space and time records of a schema will take, and what the API learns of them.
+    """Estimate how much space and time the records of a schema will take, and what the API learns
+    of them.
 
-    With a sample, also what the stored lengths of each field tell, by an attack on the sample, and
-    what padding costs. The sample stays on this machine, and nothing of it is stored.
+    With a sample, also show what stored lengths reveal of each field, by an attack on the sample,
+    and what padding costs. The sample stays on this machine and is not stored.
 
     \b
     Example:

@@ -12,8 +12,8 @@ from encrypted_records.model import json_text
 
 _TAKES = {
     "commit": "at once",
-    "proof": "what is stored is compared first",
-    "reseal": "all records are sealed again, as a job",
+    "proof": "stored records are checked first",
+    "reseal": "a job encrypts all records again",
 }
 
 
@@ -35,21 +35,22 @@ def read_renames(given: tuple[str, ...]) -> dict[str, str]:
 def lines_of(plan: Mapping[str, Any]) -> Iterator[str]:
     """What a definition takes, a line for each change, and what stands in the way below it."""
     if not plan["changes"]:
-        yield "Nothing changes but words: titles, descriptions and the like."
+        yield "Only titles and descriptions change."
         return
     for change in plan["changes"]:
         yield f"{change['pointer']}: {change['detail']} ({_TAKES[change['takes']]})"
         if count := change.get("records"):
             where = "all of them"
             if change["where"] is not None:
-                where = f"they are found by {json_text.encode(change['where']).decode()}"
-            yield f"  {count} of {plan['records']} records stand in the way: {where}"
+                where = f"find them with {json_text.encode(change['where']).decode()}"
+            yield f"  {count} of {plan['records']} records prevent it: {where}"
             if change["code"] == "field_removed":
                 name = change["field"]
                 yield f"  --drop {name} loses its values; --rename NEW={name} keeps them"
     if "old_enough" in plan:
-        yield f"{format_count(plan['old_enough'], 'record')} would go at once by the new retention."
+        yield f"{format_count(plan['old_enough'], 'record')} would be deleted at once by the"
+        " new retention period."
     if plan["takes"] == "proof":
         yield f"Comparing {plan['records']} records took {plan['seconds']} s."
     if plan["takes"] == "reseal" and plan["possible"]:
-        yield f"Sealing {plan['records']} records again takes about {plan['seconds']} s."
+        yield f"Encrypting {plan['records']} records again takes about {plan['seconds']} s."

@@ -12,15 +12,15 @@ from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, show, wa
 from encrypted_records.errors import ApiFailed
 
 
-@click.command(short_help="Compare all that is stored with what was signed.")
+@click.command(short_help="Compare everything stored with what was signed.")
 @click.argument("schema")
 @connected(organization=True)
 async def verify(session: CommandSession, schema: str) -> int:
-    """Fetch every row and every page of the index of a schema, and compare them with the digests
-    that its commits name: who may read the schema could, together with the API, have put other ones
-    in their place, and they would open. Nothing is changed.
+    """Fetch every row and index page of a schema, and compare them with the digests in the signed
+    log. Members who can read a schema could otherwise, together with the API, replace data
+    unnoticed. Nothing is changed.
 
-    Each place that is not as it was stored is named; the exit code is 4 if there is one.
+    Each difference is named; the exit code is then 4.
 
     \b
     Example:
@@ -38,26 +38,26 @@ async def verify(session: CommandSession, schema: str) -> int:
             elif isinstance(members, dict) and isinstance(members.get("altered"), str):
                 show(members["altered"])
             else:
-                raise ApiFailed("a line of the answer is not of the expected form")
+                raise ApiFailed("a line of the answer has an unexpected form")
     if report is None:
-        raise ApiFailed("the comparison came to no end", hint="what came is not all; try again")
+        raise ApiFailed("the comparison did not end", hint="the result is not complete; try again")
     compared = f"{report['rows']} rows and {report['pages']} pages, up to version"
     if report["altered"]:
         warn(f"Compared {compared} {report['version']}: {report['altered']} places were altered.")
         warn("hint: restore the API's newest backup, or store these records again")
         return REFUSED
-    say(f"Compared {compared} {report['version']}: all are as they were stored.")
+    say(f"Compared {compared} {report['version']}: nothing was altered.")
     return DONE
 
 
-@click.command(short_help="Sign it as the API shows it.")
+@click.command(short_help="Sign a schema as the API shows it.")
 @click.argument("schema")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def sign(session: CommandSession, schema: str, yes: bool) -> None:
-    """Sign slug, name and, before its first record, definition of a schema as the API shows them:
-    where it was made at the API, or a change was cut short. What differs from what was signed is
-    shown, and then asked about.
+    """Sign slug, name and, before its first record, definition of a schema as the API shows them,
+    if it was created at the API or a change was interrupted. The command shows all differences from
+    what was signed, and asks.
 
     \b
     Example:
@@ -66,7 +66,7 @@ async def sign(session: CommandSession, schema: str, yes: bool) -> None:
     resource = await session.names.schema(schema)
     seen = await session.client.sign_schema(resource["url"], dry_run=True)
     if not seen.changes:
-        say("There is nothing to sign: it is called, and defined, as was signed.")
+        say("There is nothing to sign: names and definition are as signed.")
         return
     for name in seen.changes:
         before = "nothing" if seen.signed is None else getattr(seen.signed, name) or "nothing"

@@ -24,12 +24,12 @@ def show_estimate(estimated: Any) -> None:
         f"{per_record['total']} bytes each: {per_record['sealed']} sealed, {per_record['index']}"
         " in the index."
     )
-    say(f"Sealing them takes one core of this machine about {estimated['seconds']:.0f} s.")
+    say(f"Encrypting them takes one core of this machine about {estimated['seconds']:.0f} s.")
     sample = estimated.get("sample")
     if sample is not None:
         say(f"Of {sample['rows']} rows of the sample: padding takes {_cost(sample['padding'])}.")
         if sample["refused"]:
-            warn(f"{sample['refused']} rows of the sample do not fit the schema")
+            warn(f"{sample['refused']} rows of the sample do not match the schema")
     say()
     for field in estimated["fields"]:
         say(f"{field['name']}: {field['sealed_bytes']} + {field['index_bytes']} bytes")

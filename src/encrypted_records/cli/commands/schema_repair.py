@@ -11,15 +11,14 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.terminal import confirm, say, warn
 
 
-@click.command(short_help="Build a lost index again, and give up lost records.")
+@click.command(short_help="Rebuild a lost index, and delete records that are lost.")
 @click.argument("schema")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def repair(session: CommandSession, schema: str, yes: bool) -> None:
-    """Make a schema whole again of which the API has lost something, as after a restore of its
-    database or its objects alone: an index that is lost is built again from its records, and
-    records of which nothing is left are deleted, once you agree to their number. What is lost, the
-    operator has noted before by ers storage reconcile.
+    """Repair a schema of which the API has lost data, as after restoring its database or its
+    objects alone. A lost index is built again from the records; records that are lost altogether
+    are deleted after you confirm their number. The operator has to run ers storage reconcile first.
 
     \b
     Example:
@@ -38,8 +37,8 @@ async def repair_schema(session: CommandSession, schema: Mapping[str, Any], *, y
         return False
     if loss.records:
         warn(
-            f"{slug}: of {_count(loss.records, 'record')} nothing is left at the API, since they"
-            " were erased after the moment that was restored, or since objects are lost."
+            f"{slug}: of {_count(loss.records, 'record')} nothing is left at the API: they were"
+            " erased after the restored moment, or their objects are lost."
         )
         confirm(
             f"Delete {_count(loss.records, 'record')} of {slug}?",
@@ -48,7 +47,7 @@ async def repair_schema(session: CommandSession, schema: Mapping[str, Any], *, y
         )
     if loss.segments:
         segments, rows = _count(loss.segments, "segment"), _count(loss.rows, "record")
-        warn(f"{slug}: {segments} of the index, of {rows}, is built again.")
+        warn(f"{slug}: {segments} of the index, of {rows}, was rebuilt.")
     while not (await session.client.repair(url, confirm=loss.records)).done:
         pass
     say(f"Repaired: {slug}, {_count(loss.records, 'lost record')} deleted.")

@@ -25,17 +25,17 @@ async def see_through(
     return code
 
 
-@click.command(short_help="Seal all records again, under the present key.")
+@click.command(short_help="Encrypt all records again under the current key.")
 @click.argument("schema")
-@click.option("--detach", is_flag=True, help="Print the job's id, and do not wait for it.")
+@click.option("--detach", is_flag=True, help="Print the job's id without waiting for its end.")
 @connected(organization=True)
 @takes_output
 async def reseal(session: CommandSession, schema: str, detach: bool, output: Output) -> int:
-    """Seal all records of a schema again, as a job: under the newest key of its dataset, as after
-    somebody was removed, and at the lengths that its definition asks for by now.
+    """Encrypt all records of a schema again, as a job, under the newest key of its dataset and with
+    the lengths of its current definition.
 
-    Reads and writes go on meanwhile. A user who kept an older key and an older copy of the data
-    still opens that copy. Ctrl-C leaves the job running.
+    Reads and writes continue meanwhile. Someone who kept an older key and an older copy of the data
+    can still decrypt that copy. Ctrl-C leaves the job running.
 
     \b
     Example:
@@ -49,24 +49,24 @@ async def reseal(session: CommandSession, schema: str, detach: bool, output: Out
     return await finish(session, job, output)
 
 
-@click.command("reseal", short_help="Seal all records of all its schemas again.")
+@click.command("reseal", short_help="Encrypt all records of all its schemas again.")
 @click.argument("dataset")
-@click.option("--forget", is_flag=True, help="Then have members' grants lack all older keys.")
+@click.option("--forget", is_flag=True, help="Then remove all older keys from the members' grants.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 @takes_output
 async def reseal_dataset(
     session: CommandSession, dataset: str, forget: bool, yes: bool, output: Output
 ) -> int:
-    """Seal all records of every schema of a dataset again, one schema after another, each by a job:
-    as ers schema reseal does it. Schemas without records are left out. The dataset's older keys are
-    granted to its members as before, since they prove what the logs say of the time before.
+    """Encrypt all records of every schema of a dataset again, one schema after another, each by a
+    job, as ers schema reseal does. Schemas without records are skipped. Members keep the dataset's
+    older keys, which verify the earlier part of the logs.
 
-    With --forget, which is an owner's, only schemas that have something under an older key are
-    sealed again; what they had before is erased; and then the API and all proxies drop the older
-    keys. What the logs say of the time before is proven by signatures alone from then on. A user
-    who kept an older grant and an older copy of the data still opens that copy. It can be repeated
-    after any interruption.
+    With --forget, for owners: encrypt only schemas that have data under an older key, erase the
+    earlier ciphertext, and then delete the older keys from the API and all proxies. From then on
+    signatures alone verify the earlier part of the logs. Someone who kept an older grant and an
+    older copy of the data can still decrypt that copy. The command can be repeated after any
+    interruption.
 
     \b
     Examples:
@@ -98,18 +98,18 @@ async def _forget(
     if keys["absent"] and not keys["forgotten"]:
         raise SchemaUnsigned(
             f"the API shows no schema {', '.join(keys['absent'])}, which was signed in {path}",
-            hint="what it has would open with no key any more; if it was deleted, an owner frees"
+            hint="its records could not be decrypted any more; if it was deleted, an owner frees"
             " its name: ers api DELETE /api/schemas/ID/",
         )
     older = [one for one in keys["schemas"] if not one["present"]]
     if not keys["forgotten"]:
         say(
-            "A user who kept an older grant and an older copy of the data still opens that copy."
-            " Nobody else opens anything with the older keys."
+            "Someone who kept an older grant and an older copy of the data can still decrypt that"
+            " copy. Otherwise the older keys decrypt nothing."
         )
         records = format_count(sum(one["records"] for one in older), "record")
         confirm(
-            f"Seal {records} of {path} again, and forget all keys before epoch {keys['epoch']}?",
+            f"Encrypt {records} of {path} again, and forget all keys before epoch {keys['epoch']}?",
             yes=yes,
             undone="nothing was changed",
         )
@@ -120,7 +120,10 @@ async def _forget(
             return code
     done = await session.client.forget_keys(url)
     if not done["forgotten"]:
-        warn("What was sealed again is not erased yet. It goes by itself; then repeat the command.")
+        warn(
+            "The earlier ciphertext is not erased yet. This happens by itself; then repeat the"
+            " command."
+        )
         return FAILED
     say(f"The keys of {path} before epoch {done['epoch']} are forgotten.")
     return DONE

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from encrypted_records.client.proxy.schema_logs import Acceptance, Head, LogStanding
 
 _MEANING = {
-    "whole": "it holds all that this proxy has seen",
-    "older": "it is a beginning of what this proxy has seen",
-    "forked": "it went another way than what this proxy has seen",
+    "whole": "it contains everything that this proxy has seen",
+    "older": "it is older than what this proxy has seen",
+    "forked": "it has diverged from what this proxy has seen",
     "unclear": "it lacks what this proxy has seen",
-    "broken": "it cannot be followed any further",
+    "broken": "it is damaged from here on",
 }
 _HINTS = {
     "older": "restore the API's newest backup; if this is the newest: ers schema accept-log",
     "forked": "ask who changed the schema since, and compare heads; ers schema accept-log --forked",
     "unclear": "restore the API's newest backup; if this is the newest: ers schema accept-log"
     " --forked",
-    "broken": "restore the API's newest backup, or export what opens: ers salvage",
+    "broken": "restore the API's newest backup, or save what can be decrypted: ers salvage",
 }
 
 
@@ -48,7 +48,8 @@ def show_standing(standing: LogStanding) -> None:
         show(f"accepted {_acceptance(standing.accepted)}")
         if not standing.accepted.writer:
             warn(
-                "note: you accepted this log as a reader: it counts for you alone; ask somebody who"
+                "note: you accepted this log as a reader: this counts for you alone; ask"
+                " somebody who"
                 " may write the schema whether it is the right log"
             )
     for one in standing.accepted_by_others:
@@ -74,14 +75,14 @@ def what_is_lost(standing: LogStanding) -> Iterator[str]:
     first, last = standing.common + 1, standing.seen.version
     changes = f"version {last}" if first == last else f"versions {first} to {last}"
     if standing.state == "older":
-        yield f"Accepting it gives up the changes of {changes}."
+        yield f"Accepting it gives up the changes in {changes}."
         return
     known = (
         f"Up to version {standing.common} they are the same" if standing.common else "They differ"
     )
-    yield f"{known}. Accepting it gives up what this proxy has seen as {changes}."
+    yield f"{known}. Accepting it gives up what this proxy has seen in {changes}."
     if standing.version > standing.common:
-        yield f"In their place it has {standing.version - standing.common} changes of others."
+        yield f"It has {standing.version - standing.common} other changes instead."
 
 
 def _acceptance(accepted: Acceptance) -> str:

@@ -25,22 +25,26 @@ from encrypted_records.cli.terminal import confirm, say, warn
 _COLUMNS = ("name", "shares", "expires", "last_used", "admitted_by", "id")
 
 
-@click.group(short_help="Make, list, delete services: programs with keys of their own.")
+@click.group(short_help="Create, list or delete services: programs with their own keys.")
 def service() -> None:
-    """Services: programs that read or write datasets with keys of their own.
+    """Manage services: programs that read or write datasets with their own keys.
 
-    A service is one string, shown once. It is in the organization's roster like a person, and
-    removed like one. Programs show it to a proxy: in ERS_SERVICE to ers, or as a Bearer credential.
-    It never belongs at the API.
+    A service is one secret key, shown once. It is in the organization's roster like a person and is
+    removed like one. Programs show the key to a proxy: ers reads it from ERS_SERVICE, HTTP clients
+    send it as a Bearer credential. Never send it to the API.
     """
 
 
-@service.command(short_help="Make one, and print its string.")
+@service.command(short_help="Create a service, and print its secret key.")
 @click.argument("name")
-@click.option("--dataset", required=True, help="Share this one: its slug, name or id.")
+@click.option("--dataset", required=True, help="Dataset to share: slug, name or id.")
 @schema_option
 @click.option("--role", type=click.Choice(ROLES), default="reader", show_default=True)
-@click.option("--expires", type=Lifetime(), help="Such as 30d; never if left out.")
+@click.option(
+    "--expires",
+    type=Lifetime(),
+    help="Time until the service expires, such as 30d (default: never).",
+)
 @connected(organization=True)
 async def create(
     session: CommandSession,
@@ -50,8 +54,8 @@ async def create(
     role: str,
     expires: timedelta | None,
 ) -> None:
-    """Make the service NAME, let it into a dataset, and print its string, once. Its keys follow
-    from the string, so keep it as you keep a key. ers takes it from ERS_SERVICE.
+    """Create the service NAME, admit it to a dataset, and print its secret key once. ers reads the
+    key from ERS_SERVICE.
 
     \b
     Example:
@@ -67,14 +71,14 @@ async def create(
         ),
     )
     say(made.key)
-    warn(f"This is service {made.id}; its string is not shown again.")
+    warn(f"This is service {made.id}; its secret key is not shown again.")
 
 
 @service.command("list", short_help="List the services.")
 @connected(organization=True)
 @takes_output
 async def list_(session: CommandSession, output: Output) -> None:
-    """List the organization's services, with what they read and write.
+    """List the organization's services and what they can read and write.
 
     \b
     Example:
@@ -101,7 +105,7 @@ async def list_(session: CommandSession, output: Output) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def delete(session: CommandSession, name: str, yes: bool) -> int:
-    """Delete the service NAME (or an id). The datasets that it was in get new keys.
+    """Delete the service NAME (or an id). The keys of its datasets are rotated.
 
     \b
     Example:

@@ -31,37 +31,38 @@ ROLES = ("reader", "writer")
 #: How long --wait waits for an answer, and how often it looks.
 _WAIT_SECONDS, _LOOK_SECONDS = 7 * 86_400, 5.0
 
-dataset_option = click.option("--dataset", required=True, help="Its slug, name or id.")
+dataset_option = click.option("--dataset", required=True, help="Slug, name or id of the dataset.")
 schema_option = click.option(
-    "--schema", "schemas", multiple=True, help="This schema alone; may be repeated."
+    "--schema", "schemas", multiple=True, help="Share only this schema of it; may be repeated."
 )
 
 
-@click.group(short_help="Share datasets with people; see who reads and writes what.")
+@click.group(short_help="Share datasets with people, and show who reads and writes what.")
 def share() -> None:
-    """Sharing: people read and write the same datasets, each with a keyring of their own.
+    """Share datasets with people, each of whom has their own keyring.
 
     \b
-    A dataset has a key. Readers read it, writers also store into it; owners of the organization are
-    in every dataset and decide who else is. Invite somebody with `ers share invite`, and tell them
-    the twelve words by phone or in person. They enter them with `ers share accept`. When somebody
-    leaves, each dataset they were in gets a new key; what they could read before, they may have
-    copied.
+    A dataset has a key. Readers can read it, writers can also store; owners of the organization are
+    in every dataset and decide who else is. Invite a person with `ers share invite`, and tell them
+    the twelve words by phone or in person; they enter the words with `ers share accept`. When a
+    person leaves, each of their datasets gets a new key; they may have copied what they could read
+    before.
     """
 
 
 @share.command("list", short_help="Show who reads and writes what.")
 @click.argument("dataset", required=False)
-@click.option("--schema", help="Only who reads this schema of it.")
+@click.option("--schema", help="Only people who can read this schema.")
 @connected(organization=True)
 @takes_output
 async def list_(
     session: CommandSession, output: Output, dataset: str | None, schema: str | None
 ) -> None:
-    """Show who is in the organization, with what they read and write, by its signed roster; who was
-    invited, and what is due. Of a DATASET, or one schema of it, only who reads it, as what, and
-    since when. Owners see when services were last used, and whose account is gone, by the API's
-    word. The eight words at the end are the same for everybody who sees the very same roster.
+    """Show who is in the organization and what they can read and write, by its signed roster, with
+    open invitations and pending changes. With DATASET, or one schema of it, show only who can read
+    it, in which role and since when. Owners also see when services were last used and whose account
+    is gone, as reported by the API. The eight words at the end are the same for everybody who sees
+    the same roster.
 
     \b
     Example:
@@ -85,19 +86,19 @@ async def list_(
     await session.tell_of_invitations()
 
 
-@share.command(short_help="Invite somebody, by twelve words.")
+@share.command(short_help="Invite a person to a dataset, with twelve words.")
 @click.argument("email")
-@click.option("--dataset", help="Share this one: its slug, name or id.")
+@click.option("--dataset", help="Dataset to share: slug, name or id.")
 @schema_option
 @click.option("--role", type=click.Choice(ROLES), default="reader", show_default=True)
-@click.option("--new", is_flag=True, help="A new account: a former member had this address.")
-@click.option("--wait", is_flag=True, help="Wait for the answer, and let them in.")
+@click.option("--new", is_flag=True, help="Invite a new person whose address a former member had.")
+@click.option("--wait", is_flag=True, help="Wait for the answer, and admit the person.")
 @click.option(
     "--output",
     "-o",
     "form",
     type=click.Choice(FORMATS),
-    help="Id, words and end of the invitation in this form, instead of the words alone.",
+    help="Print id, words and expiry in this format instead of the words alone.",
 )
 @connected(organization=True)
 async def invite(
@@ -110,17 +111,17 @@ async def invite(
     wait: bool,
     form: str | None,
 ) -> int:
-    """Invite EMAIL to a dataset, and print twelve words, once. Tell them by phone or in person; the
-    message that goes to the address does not have them. Who enters them with `ers share accept` is
-    let in by your proxy, or any other owner's: with --wait by this command, else with
+    """Invite EMAIL to a dataset, and print twelve words once. Tell the person the words by phone or
+    in person; the message to the address does not contain them. When they have entered the words
+    with `ers share accept`, an owner's proxy admits them: this command if you use --wait, otherwise
     `ers share settle`.
 
-    Somebody in the organization who has lost their keyring is invited again in the same way. They
-    get what they had if --dataset is left out. With --new, an account is invited that never was in
-    the organization: EMAIL was somebody else's, or their account is gone and they made another.
+    Invite members who lost their keyring again in the same way; without --dataset they get what
+    they had. With --new, invite a new person: EMAIL belonged to a former member, or their account
+    is gone and they created another.
 
-    A second invitation of an address replaces the first, and stderr says what the first one shared:
-    share the rest with `ers share set` when they are in.
+    A second invitation to an address replaces the first, and the command says what the first one
+    shared: share the rest with `ers share set` after the person is admitted.
 
     \b
     Example:
@@ -143,11 +144,14 @@ async def invite(
         output.write_one(msgspec.to_builtins(made))
     if made.replaced is not None:
         warn(
-            f"This replaces the invitation {made.replaced.id} of {email}, whose words do nothing"
-            f" more. It shared: {shares_told(made.replaced.shares)}. To share that as well, once"
-            f" they are in: ers share set {email}"
+            f"This replaces the invitation {made.replaced.id} of {email}, whose words no longer"
+            f" work. It shared: {shares_told(made.replaced.shares)}. To share that as well after"
+            f" the person is admitted: ers share set {email}"
         )
-    warn(f"Tell {email} these words, by phone or in person; they are not shown again. With them:")
+    warn(
+        f"Tell {email} these words by phone or in person; they are not shown again. The person"
+        " runs:"
+    )
     warn(f"  ers share accept {made.id}")
     return await _await_admission(session, organization, made.id) if wait else DONE
 
@@ -168,8 +172,8 @@ async def _await_admission(session: CommandSession, organization: str, invitatio
 @click.argument("id", metavar="ID")
 @connected()
 async def accept(session: CommandSession, id: str) -> None:  # noqa: A002 - as the message calls it
-    """Answer the invitation ID with its twelve words: asked for, or the next line of standard
-    input. A keyring is made where you have none. An owner's proxy lets you in then.
+    """Answer the invitation ID with its twelve words, which are asked for or read from the next
+    line of standard input. A keyring is created if you have none. An owner's proxy then admits you.
 
     \b
     Example:
@@ -179,10 +183,10 @@ async def accept(session: CommandSession, id: str) -> None:  # noqa: A002 - as t
     if (await session.client.devices()).keyring is None:
         session.make_device()  # the keyring that is made takes it in
     joined = await session.client.answer_invitation(id, words)
-    say(f"Answered. You are let in when a proxy of an owner sees it: {joined.invited_by}.")
+    say(f"Answered. An owner's proxy admits you when it sees the answer: {joined.invited_by}.")
 
 
-@share.command("set", short_help="Share a dataset with a member, or change how.")
+@share.command("set", short_help="Share a dataset with a member, or change the role.")
 @click.argument("member")
 @dataset_option
 @schema_option
@@ -191,8 +195,8 @@ async def accept(session: CommandSession, id: str) -> None:  # noqa: A002 - as t
 async def set_(
     session: CommandSession, member: str, dataset: str, schemas: tuple[str, ...], role: str
 ) -> int:
-    """Share a dataset with MEMBER (an address, a service's name, or an id), in place of what was
-    shared of it. Where that is less than before, the dataset gets a new key.
+    """Set which part of a dataset MEMBER (an address, the name of a service, or an id) can use, and
+    in which role. If this takes something away, the dataset's key is rotated.
 
     \b
     Example:
@@ -210,14 +214,14 @@ async def set_(
     return tell(settled)
 
 
-@share.command(short_help="Take a dataset away from a member.")
+@share.command(short_help="End a member's access to a dataset.")
 @click.argument("member")
 @dataset_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def remove(session: CommandSession, member: str, dataset: str, yes: bool) -> int:
-    """Take a dataset away from MEMBER, and give it a new key for what comes. What was stored
-    before, the member may have kept.
+    """End MEMBER's access to a dataset, and rotate its key for new records. The member may have
+    kept copies of earlier records.
 
     \b
     Example:
@@ -225,7 +229,7 @@ async def remove(session: CommandSession, member: str, dataset: str, yes: bool) 
     """
     who = await member_named(session, member)
     url = (await session.names.dataset(dataset))["url"]
-    confirm(f"Take {dataset} away from {member}?", yes=yes, undone="nothing was taken away")
+    confirm(f"End the access of {member} to {dataset}?", yes=yes, undone="nothing was changed")
     code = tell(await session.client.unshare(url, who))
     say_kept(member)
     return code
@@ -235,8 +239,8 @@ async def remove(session: CommandSession, member: str, dataset: str, yes: bool) 
 @click.argument("invited")
 @connected(organization=True)
 async def withdraw(session: CommandSession, invited: str) -> int:
-    """Withdraw the invitation of INVITED, an e-mail address or the id of one. Its words open
-    nothing then.
+    """Withdraw the invitation to INVITED, an e-mail address or an invitation's id. Its words stop
+    working.
 
     \b
     Example:
@@ -249,7 +253,7 @@ async def withdraw(session: CommandSession, invited: str) -> int:
     ]
     if not found:
         raise NotFound(
-            "no invitation of that address or id is open",
+            "there is no open invitation with that address or id",
             code="not_a_member",
             hint="ers share list shows invitations, with their ids",
         )
@@ -260,12 +264,12 @@ async def withdraw(session: CommandSession, invited: str) -> int:
     return code
 
 
-@share.command(short_help="Let in who has answered, and give new keys where due.")
+@share.command(short_help="Admit people who accepted, and rotate keys that need it.")
 @connected(organization=True)
 async def settle(session: CommandSession) -> int:
-    """Do what an owner's proxy has to do: let in who has answered an invitation, put out services
-    that have expired, give datasets a new key that somebody has lost. Doing it again is harmless.
-    If something could not be done, it is named, and the exit code is 4.
+    """Apply pending changes as an owner: admit people who have answered an invitation, remove
+    expired services, and rotate keys of datasets that somebody lost access to. Repeating it is
+    harmless. Changes that could not be applied are named, and the exit code is then 4.
 
     \b
     Example:
@@ -275,15 +279,15 @@ async def settle(session: CommandSession) -> int:
     settled = await session.client.settle(organization)
     code = tell(settled)
     if code == DONE:
-        say("Nothing is due.")
+        say("There are no pending changes.")
     return code
 
 
-@share.command(short_help="Give a dataset a new key for what comes.")
+@share.command(short_help="Rotate a dataset's key for new records.")
 @click.argument("dataset")
 @connected(organization=True)
 async def rotate(session: CommandSession, dataset: str) -> int:
-    """Give DATASET a new key for what is stored from now on, sealed to everybody who is in it.
+    """Rotate the key of DATASET for new records, and give the new key to everybody who is in it.
 
     \b
     Example:
@@ -291,7 +295,7 @@ async def rotate(session: CommandSession, dataset: str) -> int:
     """
     url = (await session.names.dataset(dataset))["url"]
     code = tell(await session.client.rotate_dataset(url))
-    say(f"{dataset} has a new key for what comes.")
+    say(f"{dataset} has a new key for new records.")
     return code
 
 
@@ -353,7 +357,7 @@ def named_member(people: People, named: str) -> str | None:
 
 def _not_one(how_many: str) -> NotFound:
     return NotFound(
-        f"{how_many} of that name is in the organization",
+        f"{how_many} with that name is in the organization",
         code="not_a_member",
         hint="ers share list names its members, with their ids",
     )
@@ -362,15 +366,15 @@ def _not_one(how_many: str) -> NotFound:
 def tell(settled: Settled) -> int:
     """Say what was done, and what could not be; the exit code, which is not 0 for the latter."""
     for name in settled.admitted:
-        say(f"{name} was let in.")
+        say(f"{name} was admitted.")
     for name in settled.removed:
-        say(f"{name} was put out.")
+        say(f"{name} was removed.")
     for name in settled.rotated:
-        say(f"{name} has a new key for what comes.")
+        say(f"{name} has a new key for new records.")
     for one in settled.troubles:
         warn(f"{one.name}: {one.detail} ({one.code}); {one.hint}")
     return REFUSED if settled.troubles else DONE
 
 
 def say_kept(name: str) -> None:
-    say(f"{name} can still open what was stored before, if it was kept.")
+    say(f"{name} may have kept copies of earlier records.")

@@ -83,7 +83,7 @@ def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
     for one in people.people:
         if one.account_gone:
             yield (
-                f"Gone: {one.name} has no account any more, the API says; put them out with"
+                f"Gone: {one.name} no longer has an account, the API says; remove them with"
                 f" ers organization member delete {one.name}"
             )
     for invitation in people.invitations:
@@ -93,7 +93,9 @@ def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
         if invitation.answer_refused:
             state = f"an answer was refused ({invitation.answer_refused})"
         if invitation.status == "declined":
-            state = f"declined, the API says; end it with ers share withdraw {invitation.email}"
+            state = (
+                f"declined, the API says; withdraw it with ers share withdraw {invitation.email}"
+            )
         told = shares_told(invitation.shares)
         yield f"Invited: {invitation.email}, {told}: {state}, {invitation.id}"
     for due in people.due:
@@ -101,7 +103,7 @@ def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
             continue
         if due.because:
             because = ", ".join(due.because)
-            yield f"Due: {due.name} needs a new key because of {because}: ers share settle"
+            yield f"Pending: {due.name} needs a new key because of {because}: ers share settle"
         if due.schemas:
             yield (
                 f"Due: members who lost the right to write in {due.name} may still add to"

@@ -10,12 +10,12 @@ from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import DONE, REFUSED, warn
 
 
-@click.command(short_help="Say whether proxy and API answer.")
+@click.command(short_help="Check whether proxy and API answer.")
 @connected(anonymous=True)
 @takes_output
 async def status(session: CommandSession, output: Output) -> int:
-    """Say whether the proxy and its API answer, and their version. It needs no account. Where the
-    API itself answers, and no proxy, the exit code is 4: records cannot be stored there.
+    """Check whether the proxy and its API answer, and show their version. No account is needed. If
+    the API itself answers instead of a proxy, the exit code is 4: records cannot be stored there.
 
     \b
     Example:
@@ -24,8 +24,8 @@ async def status(session: CommandSession, output: Output) -> int:
     answer = await session.client.status()
     output.write_one({"address": session.address, **answer, "ers_version": __version__})
     if answer.get("behind_proxy") is not True:
-        warn(f"That is the API itself, no proxy: {session.proxy_url}")
-        warn("hint: name a proxy with --proxy-url or ERS_PROXY_URL; records go to proxies alone")
+        warn(f"This is the API itself, not a proxy: {session.proxy_url}")
+        warn("hint: name a proxy with --proxy-url or ERS_PROXY_URL")
         return REFUSED
     if answer.get("clock_jumped") is True:
         warn(

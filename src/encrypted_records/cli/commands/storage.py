@@ -9,24 +9,24 @@ from encrypted_records.cli.supervise.operating import move_stored, reconcile_sto
 from encrypted_records.cli.terminal import DONE, FAILED
 
 
-@click.group(short_help="As the API's operator, move what it has stored.")
+@click.group(short_help="Move or reconcile the API's stored objects, as its operator.")
 def storage() -> None:
-    """For the operator of the API: where it keeps what it stores.
+    """Manage where the API keeps its data. For the operator of the API.
 
     Example: ers storage move --data-dir ./data
     """
 
 
-@storage.command(short_help="Bring everything to the bulk store that is set.")
+@storage.command(short_help="Move all objects to the store of --bulk-url.")
 @takes_settings("data_dir", "database_url", "bulk_url", "bulk_before")
 def move(settings: Settings) -> int:
-    """Bring rows and pages that lie in the database, and objects of the store that --bulk-before
-    names, to the store of --bulk-url. The API may run meanwhile, with the same two settings; it
-    reads from both stores, and writes to the new one.
+    """Move rows and pages from the database, and objects from the store of --bulk-before, to the
+    store of --bulk-url. The API may be running with the same two settings; it reads from both
+    stores and writes to the new one.
 
-    Each piece is written, read again and checked before the database forgets it or
-    the old store loses it. A command that was ended goes on where it was. What is damaged stays
-    where it is and is named, and the exit code is 1 then. Small parts stay in the database.
+    Each piece is written, read back and checked before it is removed from its old place. An
+    interrupted command continues where it stopped. Damaged pieces stay where they are and are
+    named, and the exit code is then 1. Small parts stay in the database.
 
     \b
     Examples:
@@ -36,16 +36,16 @@ def move(settings: Settings) -> int:
     return DONE if move_stored(settings) else FAILED
 
 
-@storage.command(short_help="Bring database and objects together after one was put back.")
+@storage.command(short_help="Reconcile database and objects after one of them was restored.")
 @takes_settings("data_dir", "database_url", "bulk_url", "bulk_before")
 def reconcile(settings: Settings) -> int:
-    """Bring the database and the bulk store together after one of them was put back to an earlier
-    moment. Rows of objects that are lost are looked for in those that the database does not know,
-    compared with their digests, and taken back. What is lost after that is noted, for
-    ers schema repair, and the exit code is 1.
+    """Reconcile database and object store after one of them was restored to an earlier moment. Rows
+    of lost objects are searched for in objects that the database does not know, compared by digest
+    and recovered. Everything else is recorded as lost, for ers schema repair, and the exit code is
+    1.
 
-    The API may run meanwhile. Run it only on the database that is to be served from now on: what it
-    takes back, another one on the same bulk store loses.
+    The API may be running. Run this only on the database that will be served from now on: objects
+    that it recovers are lost to any other database on the same store.
 
     \b
     Examples:

@@ -11,16 +11,16 @@ from encrypted_records.cli.terminal import confirm as ask
 from encrypted_records.cli.terminal import format_count, say
 
 
-@click.group(short_help="Erase somebody from all schemas of a dataset.")
+@click.group(short_help="Erase a person from all schemas of a dataset.")
 def subject() -> None:
-    """A subject: the person or thing that records of several schemas are about."""
+    """Erase a person that records of several schemas are about."""
 
 
-@subject.command(short_help="Delete and erase all records with a value.")
+@subject.command(short_help="Delete and erase all records with this value.")
 @click.argument("field_value", metavar="FIELD=VALUE")
-@click.option("--dataset", required=True, metavar="NAME", help="Where they are.")
-@click.option("--confirm", type=click.IntRange(min=0), help="How many records there have to be.")
-@click.option("--yes", is_flag=True, help="Do not ask; with --confirm.")
+@click.option("--dataset", required=True, metavar="NAME", help="Dataset of the records.")
+@click.option("--confirm", type=click.IntRange(min=0), help="Number of records that must match.")
+@click.option("--yes", is_flag=True, help="Do not ask; requires --confirm.")
 @connected(organization=True)
 @takes_output
 async def erase(
@@ -31,10 +31,10 @@ async def erase(
     yes: bool,
     output: Output,
 ) -> None:
-    """Delete every record that has a value, in all schemas of a dataset that have the field, and
-    have what they were sealed into go. They are counted first, and deleted only if there are as
-    many then. The receipt says how many of each schema, and names versions and digests of their
-    logs; no value is in it.
+    """Delete every record with this value in all schemas of a dataset that have the field, and
+    erase the ciphertext. Records are counted first, and deleted only if the number is still the
+    same. The receipt states the number per schema, with versions and digests of the logs, and
+    contains no value.
 
     \b
     Examples:
@@ -51,7 +51,7 @@ async def erase(
     if not count:
         found = await session.client.count_subject(url, field, value)
         if not found["records"]:
-            say("No record fits: nothing is deleted.")
+            say("No record matches; nothing was deleted.")
             return
         for one in found["counts"]:
             say(f"{one['schema']}: {format_count(one['records'], 'record')}")

@@ -37,19 +37,30 @@ class Lifetime(click.ParamType[timedelta]):
         return int(match[1]) * _UNITS[match[2]]
 
 
-@click.group(short_help="Make, list, revoke tokens for other programs.")
+@click.group(short_help="Create, list or revoke tokens for other programs.")
 def token() -> None:
-    """Tokens, for programs that speak HTTP themselves.
+    """Manage tokens for programs that use the HTTP API directly.
 
-    An access token is you, for fifteen minutes. An API token has a name, an end, and limits.
+    An access token acts as you for fifteen minutes. An API token has a name, an expiry and limits.
     """
 
 
-@token.command(short_help="Print an API token, or an access token.")
+@token.command(short_help="Create an API token; without a name, print an access token.")
 @click.argument("name", required=False)
-@click.option("--expires", type=Lifetime(), default="30d", show_default=True, help="At most 366d.")
+@click.option(
+    "--expires",
+    type=Lifetime(),
+    default="30d",
+    show_default=True,
+    help="Time until the token expires, at most 366d.",
+)
 @click.option("--scope", type=click.Choice(("read", "write")), default="read", show_default=True)
-@click.option("--dataset", "datasets", multiple=True, help="Limit it to this one; may be repeated.")
+@click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    help="Dataset that the token is limited to; may be repeated.",
+)
 @connected(organization=True)
 async def create(
     session: CommandSession,
@@ -58,16 +69,16 @@ async def create(
     scope: str,
     datasets: tuple[str, ...],
 ) -> None:
-    """Print a new API token of that NAME, once: it reads, or reads and writes, all that you reach
-    or some datasets, at the API and at proxies, until it expires or is revoked. It reaches no keys,
-    no other tokens, and nothing of the account. It takes your password: asked for, or ERS_PASSWORD,
-    or the next line of stdin.
+    """Create an API token called NAME and print it once. It can read, or read and write, everything
+    that you can reach or only some datasets, at API and proxy, until it expires or is revoked. It
+    gives no access to keys, other tokens or your account. Creating one needs your password: asked
+    for, or ERS_PASSWORD, or the next line of standard input.
 
-    Commands use the API token in ERS_TOKEN, the Python client its argument token=. A proxy that
-    asks for a device asks a token for one, too: ERS_DEVICE.
+    ers reads the token from ERS_TOKEN, the Python client from its argument token=. A proxy that
+    requires devices also requires one with a token: ERS_DEVICE.
 
-    Without NAME, print an access token. It is good for up to fifteen minutes: anyone who has it is
-    you.
+    Without NAME, print an access token. It is valid for up to fifteen minutes, and anybody with it
+    can act as you.
 
     \b
     Examples:
@@ -90,8 +101,8 @@ async def create(
         password = os.environ.get("ERS_PASSWORD") or ask_secret("Your password")
         if not password:
             raise InvalidSetting(
-                "an API token takes your password, and there is no terminal to ask on",
-                hint="set ERS_PASSWORD, or give the password as the next line of stdin",
+                "creating an API token needs your password",
+                hint="set ERS_PASSWORD, or give the password on the next line of standard input",
             )
     made = await session.client.create_token(
         name,
@@ -102,14 +113,17 @@ async def create(
     )
     say(made.token)
     warn(f"This is API token {made.id}; it is not shown again. Keep it so that only its program")
-    warn(f"can read it. It ends on {made.expires:%Y-%m-%d}, or with: ers token revoke {made.id}")
+    warn(
+        f"can read it. It expires on {made.expires:%Y-%m-%d}; revoke it with: ers token revoke"
+        f" {made.id}"
+    )
 
 
-@token.command("list", short_help="List API tokens, and when they were used.")
+@token.command("list", short_help="List API tokens and when they were last used.")
 @connected()
 @takes_output
 async def list_(session: CommandSession, output: Output) -> None:
-    """List your API tokens: what they may, until when, and the day (UTC) they were last used.
+    """List your API tokens with scope, expiry and the day (UTC) of their last use.
 
     \b
     Example:
@@ -124,24 +138,24 @@ def _cells(one: Mapping[str, Any]) -> dict[str, Any]:
     return {**one, "datasets": shown, "expires": str(one["expires"])[:10]}
 
 
-@token.command(short_help="Refuse an API token from now on.")
+@token.command(short_help="Revoke an API token.")
 @click.argument("id", metavar="ID")
 @connected()
 async def revoke(session: CommandSession, id: str) -> None:  # noqa: A002 - as ers token list calls it
-    """Refuse an API token from now on; jobs under way that it began fail.
+    """Revoke an API token. Running jobs that it began fail.
 
     \b
     Example:
       ers token revoke "$TOKEN_ID"
     """
     await session.client.revoke_token(id)
-    say(f"API token {id} is refused from now on.")
+    say(f"API token {id} is revoked.")
 
 
-@token.command(short_help="Say whether an access token is valid.")
+@token.command(short_help="Check whether an access token is valid.")
 @connected(anonymous=True)
 async def verify(session: CommandSession) -> None:
-    """Say whether the access token on standard input is valid now; exit code 4 when it is not.
+    """Check whether the access token on standard input is valid now (exit code 4 if not).
 
     \b
     Example:

@@ -87,8 +87,9 @@ class JobUpload:
         source = await asyncio.to_thread(source_of, self.file, self.kind)
         if resumable and source.file is None:
             raise InvalidSetting(
-                f"{self.file} is turned into JSON lines on its way, or is a pipe, or empty, and so"
-                " cannot be resumed",
+                f"{self.file} is converted while it is sent, or is a pipe, or empty, so it"
+                " cannot be"
+                " resumed",
                 hint=f"run: ers job upload {self.file}",
             )
         schema = None
@@ -118,30 +119,37 @@ def takes_upload(command: Command) -> Command:
     wrapped: Any = call
     for option in (
         click.option(
-            "--format", "kind", type=click.Choice(list(KINDS)), help="If its name is no help."
+            "--format",
+            "kind",
+            type=click.Choice(list(KINDS)),
+            help="Format of the file (default: by its name).",
         ),
         again_option,
-        click.option("--detach", is_flag=True, help="Do not wait for the job to end."),
+        click.option("--detach", is_flag=True, help="Do not wait for the end of the job."),
         click.option(
             "--by",
             multiple=True,
             metavar="FIELD",
-            help="Unique fields that find the record to replace; repeat it for a set.",
+            help="Unique field that finds the record to replace; repeat for a set of fields.",
         ),
         click.option(
             "--on-conflict",
             type=click.Choice(["fail", "skip", "replace"]),
-            help="Treatment of rows whose values of unique fields others have (default: as rows"
-            " that do not fit).",
+            help="Handling of rows whose unique values already exist (default: treat them as"
+            " invalid).",
         ),
-        click.option("--skip-invalid", is_flag=True, help="Store the good rows, list the others."),
-        click.option("--batch-size", type=click.IntRange(1, 1000), help="Unit of progress; 10."),
-        click.option("--dataset", metavar="NAME", help="Where to look for the schema."),
+        click.option("--skip-invalid", is_flag=True, help="Store valid rows and list the others."),
+        click.option(
+            "--batch-size",
+            type=click.IntRange(1, 1000),
+            help="Rows per progress step (default: 10).",
+        ),
+        click.option("--dataset", metavar="NAME", help="Dataset of the schema."),
         click.option(
             "--schema",
             cls=ProfileOption,
             metavar="NAME",
-            help="Schema of CSV, and of records that name none.",
+            help="Schema of a CSV file, or of records that do not name one.",
         ),
         click.argument("file", type=click.Path(allow_dash=True, dir_okay=False)),
     ):
@@ -230,7 +238,7 @@ async def _send_file(
     if begun_upload is not None:
         try:
             reached = await session.client.upload_offset(begun_upload.upload)
-            warn(f"going on with an upload of which {reached * 100 // max(size, 1)} % are there")
+            warn(f"resuming an upload, of which {reached * 100 // max(size, 1)} % are there")
         except NotFound:  # it has expired, or its job was cancelled
             begun_upload = None
     if begun_upload is None:
@@ -242,7 +250,7 @@ async def _send_file(
                 begun_upload.upload, file, on_offset=lambda offset: move(offset, size)
             )
     except (asyncio.CancelledError, Unavailable):
-        warn("the upload is not complete; the same command goes on where it stopped")
+        warn("the upload is not complete; run the same command to resume it")
         raise
     begun.put(key, None)
     return begun_upload.job
@@ -256,11 +264,11 @@ async def going_on(session: CommandSession, error: UploadedBefore) -> str:
     """
     try:
         if not (await session.client.job(error.job_id)).has_ended:
-            warn(f"job {error.job_id} is storing this file already; this is its progress")
+            warn(f"job {error.job_id} is already storing this file; this is its progress")
             return error.job_id
     except NotFound:  # somebody has cancelled it just now
         pass
-    hint = f"to store it once more: --again; to see that job: ers job status {error.job_id}"
+    hint = f"to store it again: --again; to see that job: ers job status {error.job_id}"
     raise UploadedBefore.by(error.job_id, error.message, hint=hint) from None
 
 

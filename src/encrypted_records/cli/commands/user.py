@@ -23,10 +23,10 @@ from encrypted_records.errors import InvalidSetting
 
 @click.group(short_help="Show your account, change or reset its password.")
 def user() -> None:
-    """The account behind the credentials."""
+    """Show your account, or change its password."""
 
 
-@user.command(short_help="Show who you are.")
+@user.command(short_help="Show your account.")
 @connected()
 @takes_output
 async def get(session: CommandSession, output: Output) -> None:
@@ -42,10 +42,10 @@ async def get(session: CommandSession, output: Output) -> None:
 @user.command(short_help="Change your password.")
 @connected()
 async def password(session: CommandSession) -> None:
-    """Change the password. It ends all logins of the account, everywhere.
+    """Change the password. This ends all logins of the account on every machine.
 
-    The passwords are asked for; without a terminal, ERS_PASSWORD is the old one and the first line
-    of standard input the new one.
+    The command asks for the passwords. Without a terminal, ERS_PASSWORD is the old password and the
+    first line of standard input the new one.
 
     \b
     Example:
@@ -59,8 +59,8 @@ async def password(session: CommandSession) -> None:
         given = sys.stdin.readline().rstrip("\n")
     if not old or given == "":
         raise InvalidSetting(
-            "the present or the new password is missing",
-            hint="set ERS_PASSWORD, and give the new one on standard input",
+            "missing: the current or the new password",
+            hint="set ERS_PASSWORD, and give the new password on standard input",
         )
     present = old
     await set_password(
@@ -69,17 +69,19 @@ async def password(session: CommandSession) -> None:
     say("The password is changed, and all logins have ended. Log in again: ers login")
 
 
-@user.command("reset-password", short_help="Set a new password where the old one is lost.")
+@user.command("reset-password", short_help="Set a new password if the old one is lost.")
 @email_option
-@click.option("--link", "has_link", is_flag=True, help="The message is there: ask for its link.")
+@click.option(
+    "--link", "has_link", is_flag=True, help="Ask for the link of a message that you have received."
+)
 @connected(anonymous=True)
 async def reset_password(session: CommandSession, email: str | None, has_link: bool) -> None:
-    """Have a message sent with a link, then set a new password by that link. It works once, for an
-    hour. The keyring stays as it is: records open as before.
+    """Request a message with a link, then set a new password by that link. A link works once, for
+    an hour. Your keyring does not change, and records can be decrypted as before.
 
-    On a terminal the link and the new password are asked for at once. Without one a message is
-    sent and nothing else; with --link the first line of standard input is the link, the second the
-    new password.
+    On a terminal the command asks for the link and the new password. Without a terminal it only
+    requests the message; with --link it reads the link and the new password from the first two
+    lines of standard input.
 
     \b
     Example:
@@ -90,9 +92,9 @@ async def reset_password(session: CommandSession, email: str | None, has_link: b
         if not has_link:
             address = email or answer("E-mail", "the e-mail address")
             await client.send_reset_link(address)
-            say(f"If {address} has an account, a message with a link goes there.")
+            say(f"If {address} has an account, a message with a link was sent to it.")
             if not sys.stdin.isatty():
-                say("With the link: ers user reset-password --link")
+                say("When you have the link: ers user reset-password --link")
                 return
         link = ask_link()
         given = None

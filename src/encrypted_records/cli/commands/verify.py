@@ -21,27 +21,25 @@ async def _confirm(session: CommandSession, link: str | None) -> None:
     await confirm_account(session, signed, Credentials(email, password))
 
 
-@click.command(
-    short_help="Confirm an account by the link of its message; or check all that is stored."
-)
+@click.command(short_help="Confirm an account by the link in its message, or check stored data.")
 @click.argument("link", required=False)
 @click.option(
     "--stored",
     is_flag=True,
-    help="Confirm nothing; as the API's operator, check all that it has stored.",
+    help="Check everything that the API has stored, as its operator.",
 )
 @takes_settings("data_dir", "database_url", "bulk_url", "bulk_before")
 # With the options that say where the proxy is.
 @functools.wraps(_confirm, assigned=(), updated=("__dict__",))
 def verify(settings: Settings, *, link: str | None, stored: bool, **where: str | bool) -> int:
-    """Confirm an account by the LINK of the message that ers register caused; without one it is
-    asked for, or read from standard input. It works once, for seven days.
+    """Confirm an account by the LINK in the message of ers register. Without LINK, the command asks
+    for it or reads it from standard input. A link works once, for seven days.
 
-    Where ERS_EMAIL and ERS_PASSWORD are set, the slug of the new organization is shown, too.
+    If ERS_EMAIL and ERS_PASSWORD are set, the slug of the new organization is shown.
 
-    With --stored it is for the operator of the API, beside an API that may run: every row, page and
-    object is read and checked against its digests, without a key, and what is lost or altered is
-    named. The exit code is 1 if anything is.
+    With --stored, for the operator of the API: read every row, page and object, check it against
+    its digests without a key, and name everything that is lost or altered. The API may be running.
+    The exit code is 1 if there is any damage.
 
     \b
     Examples:

@@ -66,18 +66,18 @@ def asked_for(command: Callable[..., Any]) -> Callable[..., Any]:
         "--enum",
         multiple=True,
         metavar="FIELD",
-        help="Let this field take the values of the file only; the API can read them.",
+        help="Allow only the file's values in this field; the API can read this list.",
     )
     @click.option(
         "--unique",
         multiple=True,
         metavar="FIELD",
-        help="Let no two records have one value of this field.",
+        help="Refuse two records with the same value of this field.",
     )
     @click.option(
-        "--required", multiple=True, metavar="FIELD", help="Let every record have this field."
+        "--required", multiple=True, metavar="FIELD", help="Require this field in every record."
     )
-    @click.option("--tight", is_flag=True, help="Propose bounds near the numbers of the file.")
+    @click.option("--tight", is_flag=True, help="Propose bounds close to the file's numbers.")
     @functools.wraps(command)
     def with_asked(
         *arguments: Any,

@@ -19,8 +19,8 @@ def link_in(text: str) -> SignedLink:
     link = signed_link(text)
     if link is None:
         raise InvalidSetting(
-            "that is no link from a message",
-            hint="give all of it, in quotes: it has user_id, timestamp and signature",
+            "this is not a link from a message",
+            hint="give the whole link in quotes: it contains user_id, timestamp and signature",
         )
     return link
 

@@ -111,7 +111,7 @@ def read_device() -> Device | None:
     secret = device_secret.parse(text.strip())
     if secret is None:
         raise InvalidSetting(
-            f"{VARIABLE} holds no device secret, and names no file with one",
-            hint="set it to what ers device create printed, or to the path of a file with that",
+            f"{VARIABLE} is neither a device secret nor a file with one",
+            hint="set it to the output of ers device create, or to the path of a file with it",
         )
     return Device(secret)

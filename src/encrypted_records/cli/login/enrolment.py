@@ -53,9 +53,9 @@ def describe(devices: Devices) -> Iterator[str]:
         yield "keyring      none yet"
         return
     count = devices.count
-    sealed = ", under a passphrase of its own" if known.passphrase else ""
+    sealed = ", protected by a passphrase" if known.passphrase else ""
     yield f"keyring      {known.fingerprint}, made {day(known.made)}{sealed}"
-    yield f"devices      {count} taken in" if count else "devices      none"
+    yield f"devices      {count} registered" if count else "devices      none"
 
 
 def day(seconds: int) -> str:

@@ -62,7 +62,7 @@ def _ask(label: str) -> str:
         elif ask("Repeat it", hide_input=True) == password:
             return password
         else:
-            warn("the two are not the same")
+            warn("the two entries differ")
 
 
 def _about_password(error: ErsError) -> bool:

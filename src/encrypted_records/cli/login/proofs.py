@@ -97,9 +97,8 @@ def _proof(session: CommandSession, devices: Devices | None, words: str | None) 
 def _or_words(words: str | None) -> Proof:
     if words is None:
         raise InvalidSetting(
-            "this gives out or changes keys, and asks again who you are",
-            hint="type the password, or set ERS_PASSWORD; or the passphrase of a keyring that has"
-            " one of its own",
+            "this command gives out or changes keys, and needs a proof",
+            hint="enter your password or set ERS_PASSWORD; or enter the keyring's passphrase",
         )
     return Proof(phrase=words)
 

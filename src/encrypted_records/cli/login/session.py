@@ -151,8 +151,8 @@ class CommandSession:
             async for one in self.client.listing("invitations"):
                 lines.append(
                     f"{one['invited_by']} has invited you to {one['organization_name']}: ers share"
-                    f" accept {one['id']}. Where you have entered the words, you wait until a proxy"
-                    " of an owner lets you in"
+                    f" accept {one['id']}. If you have entered the words, an owner's proxy still"
+                    " has to admit you"
                 )
         return "\n".join(lines)
 
@@ -172,7 +172,7 @@ class CommandSession:
             raise NotAllowed(
                 "a service has no login",
                 code="token_limited",
-                hint="log in, and do it as yourself",
+                hint="log in as yourself",
             )
         if self.who.login is not None:
             return (await self.who.login()).removeprefix("Bearer ")
@@ -250,7 +250,7 @@ def connected(
 
 #: Of commands that need no account before they run.
 email_option = click.option(
-    "--email", envvar="ERS_EMAIL", show_envvar=True, help="Asked for where left out."
+    "--email", envvar="ERS_EMAIL", show_envvar=True, help="E-mail address (asked for if missing)."
 )
 
 _ORGANIZATION = click.option(
@@ -259,7 +259,7 @@ _ORGANIZATION = click.option(
     envvar="ERS_ORGANIZATION",
     show_envvar=True,
     metavar="NAME",
-    help="Slug, name or id of the organization. Not needed by those who have one.",
+    help="Slug, name or id of the organization (default: your only one).",
 )
 
 
@@ -344,7 +344,7 @@ def credentials_at(proxy: ProxyAddress) -> Credentials:
     """Who uses a proxy.
 
     Raises:
-        NotAuthenticated: nobody said, and there is no terminal to ask on.
+        NotAuthenticated: nobody said, and there is no terminal to ask for it.
         Malformed: ``ERS_SERVICE`` is no service's string.
     """
     if service := os.environ.get("ERS_SERVICE", "").strip():
@@ -402,7 +402,7 @@ def ask_credentials(email: str | None, password: str | None) -> tuple[str, str]:
     """
     if not (email and password) and not sys.stdin.isatty():
         raise NotAuthenticated(
-            "who you are is not known, and there is no terminal to ask on",
+            "you are not logged in",
             hint="set ERS_EMAIL and ERS_PASSWORD, or run: ers login",
         )
     return email or terminal.ask("E-mail"), password or terminal.ask("Password", hide_input=True)

@@ -104,13 +104,13 @@ def back_up(settings: Settings, target: Path) -> BackedUp:
 def _check(settings: Settings, folder: Path) -> None:
     if not (folder / "format").exists():
         raise InvalidSetting(
-            f"{folder} is no data folder of this service", hint="name it with --data-dir"
+            f"{folder} is not a data folder of this service", hint="name it with --data-dir"
         )
     if settings.database_url is not None or settings.bulk_url is not None:
         raise InvalidSetting(
-            "the database or the bulk store is not the data folder's own, and this command backs up"
-            " no other",
-            hint="take pg_dump and a copy of the objects, as docs/operations.md says under Backup",
+            "the database or the object store is outside the data folder, and this command cannot"
+            " back it up",
+            hint="use pg_dump and copy the objects: see Backup in docs/operations.md",
             code="backup_elsewhere",
         )
 
@@ -234,7 +234,7 @@ def _as_named() -> Iterator[None]:
 def _damaged(name: str) -> DatabaseDamaged:
     return DatabaseDamaged(
         f"the database {name} is damaged, so there is no backup of it",
-        hint="keep the backups that you have, and look at the disk",
+        hint="keep your backups, and check the disk",
     )
 
 

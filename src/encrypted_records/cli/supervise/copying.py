@@ -61,8 +61,8 @@ def whole_or_nothing(target: Path) -> Iterator[Path]:
     with named(target):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise InvalidSetting(
-                f"{target} is there already, and nothing is overwritten",
-                hint="name a folder that is not there yet",
+                f"{target} already exists, and nothing is overwritten",
+                hint="name a folder that does not exist",
                 code="folder_taken",
             )
         with _alone(partial):
@@ -79,7 +79,7 @@ def _alone(partial: Path) -> Iterator[None]:
     """Make the folder, without what somebody who was ended has left of it."""
     if partial.exists() and any(partial.iterdir()) and not (partial / _MARK).exists():
         raise InvalidSetting(
-            f"{partial} holds something else, and nothing is overwritten",
+            f"{partial} contains something else, and nothing is overwritten",
             hint="name another folder",
             code="folder_taken",
         )
@@ -161,5 +161,5 @@ def named(folder: Path) -> Iterator[None]:
         reason = (error.strerror or "it fails").lower()
         raise Startup(
             f"{folder} cannot be written, or its source cannot be read: {reason}",
-            hint="look at the folders that are named, and at whose they are",
+            hint="check that these folders exist and who owns them",
         ) from None

@@ -60,7 +60,7 @@ class Example:
         except OSError as error:
             raise InvalidSetting(
                 f"no example data in {folder}: {(error.strerror or '').lower()}",
-                hint="leave --examples out, and the data of the package is taken",
+                hint="leave out --examples to use the data of the package",
             ) from None
 
     @classmethod
@@ -86,18 +86,18 @@ async def show(settings: Settings, example: Example) -> None:
     async with AsyncClient(
         settings.proxy_url, email=address, password=password, device=device
     ) as client:
-        with _step("make a dataset and a schema of 15 fields"):
+        with _step("create a dataset and a schema with 15 fields"):
             dataset = await client.create_dataset("Census")
             schema = await dataset.create_schema("Adult", example.definition)
         with _step(f"encrypt and store {len(example.records)} records"):
             await schema.ingest(example.records, progress=True)
         await _search(schema)
-    terminal.say(f"Look around with curl; {settings.proxy_url}/help/quickstart/ shows how:")
+    terminal.say(f"Open {settings.proxy_url} in a browser, and log in with:")
     terminal.say(f"  account   {address}")
     terminal.say(f"  password  {password}")
-    terminal.say(f"  schema    {schema.url}")
     if device is not None:
-        terminal.say(f"  device    {device.secret.text}   (in the header X-ERS-Device)")
+        terminal.say(f"  device    {device.secret.text}   (for programs: header X-ERS-Device)")
+    terminal.say(f"With curl: {settings.proxy_url}/help/quickstart/; the schema is {schema.url}")
 
 
 async def _device_for(settings: Settings, address: str, password: str) -> Device | None:

@@ -49,7 +49,7 @@ def check_installed(*sides: Side) -> None:
     extra = "all" if len(missing) > 1 else next(iter(missing))
     raise Startup(
         f"{_WHO[extra]} packages that are not installed: {shown}{more}",
-        hint=f"install what belongs to it: pip install 'encrypted-records[{extra}]'",
+        hint=f"install them: pip install 'encrypted-records[{extra}]'",
     )
 
 

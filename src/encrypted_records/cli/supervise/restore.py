@@ -23,7 +23,7 @@ def restore(source: Path, data_dir: Path) -> Manifest:
     Raises:
         InvalidSetting: ``folder_taken``, or ``backup_damaged`` of what is no backup; the folder is
             there already, and nothing is overwritten.
-        Unavailable: ``backup_damaged``; a file is missing, or is not as it was copied.
+        Unavailable: ``backup_damaged``; a file is missing, or differs from the copy.
         OutOfSpace, Startup: it cannot be read or written.
     """
     manifest = _manifest(source)
@@ -34,7 +34,7 @@ def restore(source: Path, data_dir: Path) -> Manifest:
             except FileNotFoundError:
                 raise _damaged(f"{name} is not there") from None
             if copied != wanted:
-                raise _damaged(f"{name} is not as it was copied")
+                raise _damaged(f"{name} differs from the copy")
     return manifest
 
 
@@ -44,7 +44,7 @@ def _manifest(source: Path) -> Manifest:
             manifest = msgspec.json.decode((source / MANIFEST).read_bytes(), type=Manifest)
         except (FileNotFoundError, NotADirectoryError):
             raise InvalidSetting(
-                f"{source} is no whole backup: it has no {MANIFEST}",
+                f"{source} is not a complete backup: it has no {MANIFEST}",
                 hint="name a folder that ers backup has made",
                 code="backup_damaged",
             ) from None
@@ -52,7 +52,7 @@ def _manifest(source: Path) -> Manifest:
             raise _damaged(f"{MANIFEST} cannot be read") from None
     if manifest.form != FORM:
         raise InvalidSetting(
-            f"the backup is of another form than this version reads: {manifest.form}",
+            f"this version cannot read backups of form {manifest.form}",
             hint=f"restore it with the version that made it, {manifest.version}",
             code="backup_damaged",
         )

@@ -381,5 +381,5 @@ def _blame(sides: list[_Side], log_file: Path | None, *, spoken: bool) -> int:
     how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
     raise Startup(
         f"the {ended.name} ended ({how}), so both are stopped",
-        hint=f"its own message is {'above' if log_file is None else f'in {log_file}'}",
+        hint=f"its message is {'above' if log_file is None else f'in {log_file}'}",
     )

@@ -12,11 +12,11 @@ from encrypted_records.cli.commands.device.listing import listing
 from encrypted_records.cli.commands.device.others import code, create, revoke
 
 
-@click.group(short_help="List, take in or revoke the devices that may use your keyring.")
+@click.group(short_help="List, register or revoke devices that may use your keyring.")
 def device() -> None:
-    """The devices that may use your keyring at a proxy: this machine, browsers, programs. Where the
-    proxy works at level device, or your keyring has a passphrase of its own, every request needs
-    one.
+    """Manage the devices that may use your keyring at a proxy: this machine, browsers, programs.
+    Every request needs a device if the proxy runs at level device or your keyring has its own
+    passphrase.
 
     Example: ers device list
     """

@@ -25,31 +25,31 @@ _CODE = re.compile(r"[0-9A-Za-z]{4}[- ]?[0-9A-Za-z]{4}")
 _WORDS = 24
 
 
-@click.command(short_help="Have this machine taken in.")
-@click.option("--name", metavar="NAME", help="Name in the list (default: its host name).")
+@click.command(short_help="Register this machine.")
+@click.option("--name", metavar="NAME", help="Name of the device (default: the host name).")
 @click.option(
     "--by",
     type=click.Choice(list(_WAYS)),
-    help="Kind of secret that you type, where its form does not tell; the door is not used then.",
+    help="Kind of secret that you will type, if its form does not show it.",
 )
 @click.option(
     "--new",
     is_flag=True,
-    help="Make a new device instead of the one that is kept. Nothing shows then that what"
-    " answers is the proxy that you know.",
+    help="Create a new device instead of using the stored one. The proxy's identity cannot be"
+    " checked then.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(anonymous=True)
 async def add(
     session: CommandSession, name: str | None, by: str | None, new: bool, yes: bool
 ) -> None:
-    """Have this machine taken in, so that its commands may use your keyring at this proxy.
+    """Register this machine, so that its commands may use your keyring at this proxy.
 
-    On the machine of the proxy, for the user who runs it, nothing has to be shown. Elsewhere it
-    takes one of: a code that ers device code or the page /keyring/ shows on a device of yours; the
-    keyring's own passphrase; the 24 words of its newest version. It is asked for, or the first line
-    of stdin. Look at the date and the fingerprint first: it should be your keyring, and not one
-    that somebody made in your name.
+    On the proxy's own machine, the user who runs the proxy needs no proof. Elsewhere, enter one of:
+    a code from ers device code or the page /keyring/ on a registered device; the keyring's
+    passphrase; the 24 words of its newest version. It is asked for, or read from the first line of
+    standard input. Check the date and the fingerprint first: the keyring should be yours, and not
+    one that somebody created in your name.
 
     \b
     Example:
@@ -58,14 +58,14 @@ async def add(
     who = credentials_at(session.proxy)
     if new:
         if os.environ.get(VARIABLE):
-            raise InvalidSetting(f"{VARIABLE} names a device already", hint=f"unset {VARIABLE}")
+            raise InvalidSetting(f"{VARIABLE} already names a device", hint=f"unset {VARIABLE}")
         KeptDevices().forget(session.proxy.devices, who.email)
     async with session_of(session.proxy, who) as own:
         devices = await devices_of(own)
         own.make_device()
         if devices.enrolled:
             await own.remember_device()
-            say("This machine is taken in already.")
+            say("This machine is already registered.")
             return
         for line in describe(devices):
             warn(line)
@@ -74,8 +74,12 @@ async def add(
             _say_none_yet()
             return
         if by_door and devices.level == DEVICE:
-            question = "Is that your keyring? Then this machine is taken in"
-            confirm(question, yes=yes, why="this machine would be taken in for that keyring")
+            question = "Is this your keyring? If so, this machine will be registered"
+            confirm(
+                question,
+                yes=yes,
+                why="registering this machine for this keyring needs a confirmation",
+            )
         try:
             where = await take_in(own, name or "", **({} if by_door else _ask_code(devices, by)))
         except NotFound as error:
@@ -83,11 +87,14 @@ async def add(
                 raise
             _say_none_yet()
         else:
-            say(f"This machine is taken in. Its secret is kept in {where}.")
+            say(f"This machine is registered. Its secret is stored in {where}.")
 
 
 def _say_none_yet() -> None:
-    say("You have no keyring here yet. The first records make it, and take this machine in.")
+    say(
+        "You have no keyring here yet. Storing the first records creates it and registers this"
+        " machine."
+    )
 
 
 def _ask_code(devices: Devices, by: str | None) -> dict[str, str]:
@@ -96,8 +103,8 @@ def _ask_code(devices: Devices, by: str | None) -> dict[str, str]:
     text = ask_secret(f"Code{', passphrase' if own else ''} or words (it does not show)").strip()
     if not text:
         raise InvalidSetting(
-            "nothing was typed for which this machine is taken in",
-            hint="on a device of yours, ers device code or the page /keyring/ shows a code",
+            "no code, passphrase or words were entered",
+            hint="run ers device code on a registered device, or open its page /keyring/",
         )
     if by is None and len(text.split()) >= _WORDS:
         by = "words"

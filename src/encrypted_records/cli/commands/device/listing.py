@@ -15,20 +15,20 @@ from encrypted_records.client.proxy.devices import Devices
 
 _LEVELS = {
     "api": "api: credentials that the API accepts are enough",
-    DEVICE: "device: a request needs a device that was taken in as well",
+    DEVICE: "device: a request also needs a registered device",
 }
 #: Events of a table; the other forms have all.
 _EVENTS = 20
 
 
-@click.command("list", short_help="Show the devices, and what happened to the keyring.")
+@click.command("list", short_help="Show devices and events of the keyring.")
 @connected()
 @takes_output
 async def listing(session: CommandSession, output: Output) -> None:
-    """Show which devices may use your keyring at this proxy, how they came in, and what happened:
-    devices taken in, revoked and refused, keys shown and changed.
+    """Show which devices may use your keyring at this proxy, how they were registered, and what
+    happened: devices registered, revoked and refused, keys shown and changed.
 
-    Look at it when a keyring is said to be there before you made one.
+    Check this list if the proxy says that you have a keyring before you created one.
 
     \b
     Example:
@@ -48,7 +48,7 @@ def _lines(devices: Devices) -> Iterator[str]:
     yield f"user         {devices.user}"
     yield f"level        {_LEVELS.get(devices.level, devices.level)}"
     yield from describe(devices)
-    yield f"this one     {'taken in' if devices.enrolled else 'not taken in: ers device add'}"
+    yield f"this one     {'taken in' if devices.enrolled else 'not registered: ers device add'}"
     if devices.devices:
         yield ""
         rows = [

@@ -10,18 +10,20 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.terminal import say, warn
 
 
-@click.command(short_help="Print a code that takes one other device in.")
-@click.option("--user", metavar="ID", help="For somebody else; on the machine of the proxy alone.")
+@click.command(short_help="Print a code that registers one other device.")
+@click.option(
+    "--user", metavar="ID", help="Register a device for this user; only on the proxy's machine."
+)
 @connected()
 async def code(session: CommandSession, user: str | None) -> None:
-    """Print a code, to be typed on the device that it is for: at ers device add, or on the page
-    /device/. It is good for ten minutes, once; a newer code ends it.
+    """Print a code to enter on the new device, at ers device add or on the page /device/. It works
+    once, for ten minutes; a newer code replaces it.
 
-    Away from the proxy's machine it takes your password, or the keyring's own passphrase: asked
-    for, or ERS_PASSWORD, or the next line of stdin.
+    Away from the proxy's machine the command needs your password or the keyring's passphrase: asked
+    for, or ERS_PASSWORD, or the next line of standard input.
 
-    With --user it is for somebody who has lost all devices and words. That takes the user of the
-    operating system who runs the proxy; ask the person for the id that ers device list shows.
+    With --user, the code is for a person who has lost all devices and words. This works only as the
+    operating system user who runs the proxy; ask the person for the id that ers device list shows.
 
     \b
     Example:
@@ -32,15 +34,15 @@ async def code(session: CommandSession, user: str | None) -> None:
     else:
         made = await session.client.device_code(user=user)
     say(made.code)
-    warn(f"Type it on the other device within {made.seconds // 60} minutes; it is good once.")
+    warn(f"Enter it on the other device within {made.seconds // 60} minutes; it works once.")
 
 
-@click.command(short_help="Print the secret of a device for another program.")
+@click.command(short_help="Create a device for another program, and print its secret.")
 @click.argument("name")
 @connected()
 async def create(session: CommandSession, name: str) -> None:
-    """Print the secret of a device, for a program that sends it as X-ERS-Device, or has it in
-    ERS_DEVICE. It is shown once. It takes the same proof as ers device code.
+    """Create a device for a program, and print its secret once. The program sends it as
+    X-ERS-Device, or reads it from ERS_DEVICE. The command needs the same proof as ers device code.
 
     \b
     Example:
@@ -51,18 +53,19 @@ async def create(session: CommandSession, name: str) -> None:
     )
     say(made.device)
     warn(
-        f"This is device {made.id}, {made.name}. With your login it opens your records: keep it so"
+        f"This is device {made.id}, {made.name}. Together with your login it decrypts your"
+        " records: store it so"
     )
-    warn("that only its program can read it, and end it with: ers device revoke " + made.id)
+    warn("that only its program can read it, and revoke it with: ers device revoke " + made.id)
 
 
-@click.command(short_help="Refuse a device from now on.")
+@click.command(short_help="Revoke a device.")
 @click.argument("id", metavar="ID")
 @connected()
 async def revoke(session: CommandSession, id: str) -> None:  # noqa: A002 - as ers device list calls it
-    """Refuse a device from now on, and end what it has open. Jobs that it began go on.
+    """Revoke a device and end its open connections. Jobs that it began continue.
 
-    For another device than this one it takes the same proof as ers device code.
+    For another device than this one, the command needs the same proof as ers device code.
 
     \b
     Example:
@@ -73,6 +76,6 @@ async def revoke(session: CommandSession, id: str) -> None:  # noqa: A002 - as e
     if own is not None and own.secret.id == id:
         KeptDevices().forget(session.proxy.devices, session.who.email)
         session.client.show_device(None)
-        say("This machine is not taken in any more.")
+        say("This machine is no longer registered.")
     else:
-        say(f"Device {id} is refused from now on.")
+        say(f"Device {id} is revoked.")

@@ -17,8 +17,8 @@ from encrypted_records.cli.commands.keyring.show import show
 
 @click.group(short_help="Show, back up, restore or rotate your keyring.")
 def keyring() -> None:
-    """Your keyring: the keys that open your records. A proxy holds it; with --inline it is the one
-    in ERS_DATA_DIR.
+    """Manage your keyring: the keys that decrypt your records. The proxy holds it; with --inline it
+    is in ERS_DATA_DIR.
 
     Example: ers keyring show
     """

@@ -20,27 +20,29 @@ from encrypted_records.errors import BadInput, InvalidSetting
 _ASKED = 3
 
 
-@click.command(short_help="Show recovery phrases, to write them down.")
-@click.option("--force", is_flag=True, help="Print the words even where that is no terminal.")
-@click.option("--all", "everything", is_flag=True, help="Show all versions, confirmed ones too.")
+@click.command(short_help="Show recovery phrases to write down.")
+@click.option("--force", is_flag=True, help="Print the words even if the output is not a terminal.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Show all versions, including confirmed ones."
+)
 @click.option(
     "--file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a file that a passphrase seals, instead of words.",
+    help="Write a passphrase-protected file instead of showing words.",
 )
 @connected()
 async def backup(session: CommandSession, force: bool, everything: bool, file: Path | None) -> None:
     """Show a recovery phrase, 24 words to write down on paper, then ask for three of them.
 
-    Each key version has its phrase; those that you confirmed before are left out. Anyone who has
-    the words can read the records; without them a lost keyring is lost permanently.
+    Each key version has its own phrase; confirmed ones are skipped. Anybody with the words can read
+    the records; without them a lost keyring is lost permanently.
 
-    With --file nothing is shown: all versions go into a file, sealed with a passphrase that is
-    asked for, or is the first line of stdin. It is as safe as that passphrase; the file alone and
-    the passphrase alone open nothing.
+    With --file, write all versions to a file instead, protected by a passphrase that is asked for
+    or read from the first line of standard input. The file alone and the passphrase alone decrypt
+    nothing.
 
-    On another machine than the proxy's it takes your password, or the keyring's own passphrase:
-    asked for, or ERS_PASSWORD, or the next line of stdin.
+    On another machine than the proxy's, the command needs your password or the keyring's
+    passphrase: asked for, or ERS_PASSWORD, or the next line of standard input.
 
     Example: ers keyring backup --file keyring.backup
     """
@@ -49,8 +51,8 @@ async def backup(session: CommandSession, force: bool, everything: bool, file: P
         return
     if not (sys.stdout.isatty() or force):
         raise InvalidSetting(
-            "the recovery phrase is shown on a terminal only, and this output goes elsewhere",
-            hint="run it in a terminal, or with --force if you know where the output is kept",
+            "the recovery phrase is shown only on a terminal, and the output is not one",
+            hint="run it in a terminal, or with --force if you know where the output is stored",
         )
     phrases = await call_with_proof(
         session,
@@ -70,9 +72,9 @@ async def backup(session: CommandSession, force: bool, everything: bool, file: P
             await session.client.confirm_backup(phrase.phrase)
             say(f"The backup of version {phrase.version} is confirmed.")
     if phrases and asking:
-        say("Keep the words where no one else finds them, each version with its number.")
+        say("Keep the words where nobody else finds them, each version with its number.")
     elif phrases:
-        warn("not confirmed: there is no terminal to ask for the words")
+        warn("not confirmed: no terminal to ask for the words")
 
 
 async def _backup_to(file: Path, session: CommandSession) -> None:
@@ -83,7 +85,7 @@ async def _backup_to(file: Path, session: CommandSession) -> None:
     _write_new(file, content)
     # What is on the disk counts, not what was sent.
     await session.client.confirm_backup_file(backup_in(file), passphrase)
-    say(f"The backup of all versions is in {file}, and opens with its passphrase.")
+    say(f"The backup of all versions is in {file}. It opens with its passphrase.")
     say("Keep it on another machine or disk than the keyring.")
 
 

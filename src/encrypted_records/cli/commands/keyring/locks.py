@@ -11,28 +11,28 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.terminal import say
 
 
-@click.command(short_help="Open a locked keyring on this machine.")
+@click.command(short_help="Unlock a keyring.")
 @connected()
 async def unlock(session: CommandSession) -> None:
-    """Open a keyring that a passphrase seals, for the commands of this machine: until it is locked,
-    is not used for long (--lock-after of the proxy), or the proxy ends.
+    """Unlock a passphrase-protected keyring for the commands of this machine, until it is locked,
+    unused for long (--lock-after of the proxy), or the proxy ends.
 
-    The passphrase is asked for, or is the first line of stdin. Each wrong one makes the wait until
-    the next longer. The right one takes this machine in.
+    The passphrase is asked for, or read from the first line of standard input. Each wrong
+    passphrase lengthens the wait before the next try. The right one registers this machine.
 
     Example: ers keyring unlock
     """
     keyring = await session.client.unlock_keyring(ask_secret("Passphrase"))
     if keyring.device is not None and session.client.device is not None:
         session.keep_device(session.client.device)
-    say(f"The keyring {keyring.fingerprint} is unlocked here until ers keyring lock,")
+    say(f"The keyring {keyring.fingerprint} is unlocked until ers keyring lock,")
     say("some hours without use, or the end of the proxy.")
 
 
-@click.command(short_help="Lock a keyring that was unlocked.")
+@click.command(short_help="Lock an unlocked keyring.")
 @connected()
 async def lock(session: CommandSession) -> None:
-    """Let the proxy forget a keyring that was unlocked, and what it has opened.
+    """Lock an unlocked keyring: the proxy forgets its keys and everything decrypted with them.
 
     Example: ers keyring lock
     """
@@ -40,16 +40,17 @@ async def lock(session: CommandSession) -> None:
     say("The keyring is locked.")
 
 
-@click.command("passphrase", short_help="Give the keyring a passphrase, or another one.")
+@click.command("passphrase", short_help="Set or change the keyring's passphrase.")
 @connected()
 async def change_passphrase(session: CommandSession) -> None:
-    """Seal the keyring with a new passphrase. No record is touched; files that were kept of older
-    keyrings are sealed again, too. From then on every request needs a device that was taken in, and
-    each device the passphrase; this machine is taken in now.
+    """Set or change the keyring's passphrase. Records are not touched; kept files of older keyrings
+    are protected by the new passphrase as well. From then on every request needs a registered
+    device, and each device the passphrase; this machine is registered now.
 
-    The present passphrase is asked for where one seals the keyring, then the new one, twice; or
-    they are the lines of stdin, each once. Copies of the proxy's folder from before still open with
-    the old one. If somebody may have such a copy and the old passphrase, rotate the keys as well.
+    The current passphrase, if there is one, is asked for, then the new one twice; or both are read
+    from lines of standard input. Earlier copies of the proxy's folder can still be opened with the
+    old passphrase. If somebody may have such a copy and the old passphrase, rotate the keys as
+    well.
 
     Example: ers keyring passphrase
     """
@@ -70,6 +71,9 @@ async def change_passphrase(session: CommandSession) -> None:
         session, lambda proof: session.client.change_passphrase(new, old=old, proof=proof)
     )
     say("The keyring has a new passphrase, and is unlocked here.")
-    say("Where the proxy is started with one, give it the new one; or run: ers keyring unlock")
+    say(
+        "If the proxy is started with a passphrase, give it the new one; otherwise run: ers"
+        " keyring unlock"
+    )
     if left:
-        say(f"Files of replaced keyrings that it did not open, left as they are: {left}")
+        say(f"Files of replaced keyrings that the passphrase did not open, left unchanged: {left}")

@@ -22,35 +22,35 @@ _WORDS = 24
 _MOST_TYPED = 100_000
 
 
-@click.command(short_help="Bring a keyring here from its backup.")
+@click.command(short_help="Restore a keyring from its backup.")
 @click.option(
-    "--replace", is_flag=True, help="Take the place of another keyring here; its file is kept."
+    "--replace", is_flag=True, help="Replace another keyring on this proxy; its file is kept."
 )
 @click.option(
     "--file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A file that ers keyring backup wrote.",
+    help="File that ers keyring backup has written.",
 )
 @click.option(
     "--older-keys",
     is_flag=True,
-    help="Believe organizations that know you by a version before the newest.",
+    help="Trust organizations that know an older version of your keys.",
 )
 @connected()
 async def restore(
     session: CommandSession, replace: bool, file: Path | None, older_keys: bool
 ) -> None:
-    """Bring a keyring to this proxy from its recovery phrases, or from a file.
+    """Restore a keyring to this proxy from its recovery phrases, or from a file.
 
-    One phrase for each version, the oldest first, asked for or read from stdin; with --file the
-    passphrase. A keyring here that has the same keys or fewer is brought up to date; one that has
-    others is left alone unless you say --replace. Where one is here, it asks for the same proof as
-    ers keyring backup; the words of its newest version are one, so that they open what a lost
-    passphrase seals.
+    Enter one phrase for each version, oldest first, on the terminal or standard input; with --file,
+    the passphrase. A keyring on this proxy with the same or fewer keys is completed; a keyring with
+    other keys is replaced only with --replace. If there is a keyring, the command needs the same
+    proof as ers keyring backup; the words of its newest version are a proof, so they also open a
+    keyring whose passphrase is lost.
 
-    Organizations follow a new version once its backup was confirmed. If you never confirmed it,
-    they know you by an older one, and are refused here (roster_unknown) unless you say
-    --older-keys: do so if nobody else can have got the older phrases.
+    Organizations follow a new key version once its backup is confirmed. If you never confirmed it,
+    they know an older version and are refused here (roster_unknown) unless you use --older-keys: do
+    so only if nobody else can have the older phrases.
 
     Example: ers keyring restore < phrases.txt
     """
@@ -71,7 +71,7 @@ async def restore(
             ),
             words=phrases[-1] if phrases else None,
         )
-    say(f"The keyring {keyring.fingerprint} is here, with {_versions(len(keyring.versions))}.")
+    say(f"The keyring {keyring.fingerprint} is restored, with {_versions(len(keyring.versions))}.")
 
 
 async def _taking_in(

@@ -9,23 +9,23 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.terminal import confirm, say
 
 
-@click.command(short_help="Seal new records under a new key.")
+@click.command(short_help="Rotate the key for new records.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected()
 async def rotate(session: CommandSession, yes: bool) -> None:
-    """Add a key version, under which everything is sealed that is stored from now on.
+    """Add a key version for all new records.
 
-    Do this when a key or a recovery phrase may have been seen by others, or by a schedule. The old
-    keys stay: they open what was stored before, for anyone who else has them, too. The new version
-    needs a backup of its own, and other machines that use this keyring need the new phrase. It asks
-    for the same proof as ers keyring backup.
+    Rotate when a key or a recovery phrase may have been seen by others, or on a schedule. The old
+    keys stay: they decrypt earlier records, for anybody else who has them as well. The new version
+    needs its own backup, and other machines with this keyring need the new phrase. The command
+    needs the same proof as ers keyring backup.
 
     Example: ers keyring rotate && ers keyring backup
     """
-    confirm("Seal new records under a new key, which needs a new backup?", yes=yes)
+    confirm("Encrypt new records under a new key, which needs a new backup?", yes=yes)
     keyring = await call_with_proof(
         session, lambda proof: session.client.rotate_keyring(proof=proof)
     )
     version = keyring.versions[-1].version
-    say(f"New records are sealed under version {version}, {keyring.fingerprint}.")
-    say("It has no backup yet; run: ers keyring backup")
+    say(f"New records are encrypted under version {version}, {keyring.fingerprint}.")
+    say("It has no backup yet: run ers keyring backup")

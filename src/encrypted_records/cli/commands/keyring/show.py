@@ -20,16 +20,16 @@ _SEALED_WITH = {
 }
 
 
-@click.command(short_help="Show fingerprints, dates, and what each key protects.")
+@click.command(short_help="Show fingerprints, dates and what each key protects.")
 @connected()
 @takes_output
 async def show(session: CommandSession, output: Output) -> None:
-    """Show the keyring's fingerprints, dates, and what each key protects; never a key.
+    """Show the keyring's fingerprints, dates and what each key protects; never a key.
 
-    The newest version seals what is stored from now on. A schema goes over to it with the next
-    record; what was stored before stays under the version of its time.
+    The newest version protects new records. A schema changes to it with its next record; earlier
+    records stay under their version.
 
-    Elsewhere than on a terminal, and with --output, it is what the HTTP API says, with its schemas.
+    Without a terminal, or with --output, print the answer of the HTTP API, including schemas.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ async def show(session: CommandSession, output: Output) -> None:
         output.write_one({**to_builtins(keyring), "schemas": to_builtins(schemas)})
         return
     say(f"fingerprint  {keyring.fingerprint}")
-    say(f"sealed with  {_SEALED_WITH.get(keyring.wrapping, keyring.wrapping)}")
+    say(f"protected by {_SEALED_WITH.get(keyring.wrapping, keyring.wrapping)}")
     confirmed = (
         "confirmed" if keyring.backup_confirmed else "not confirmed; run: ers keyring backup"
     )
@@ -65,7 +65,7 @@ async def show(session: CommandSession, output: Output) -> None:
     foreign = [schema for schema in schemas if not schema.held]
     if foreign:
         say()
-        say("Sealed with keys that are not in this keyring:")
+        say("Encrypted with keys that are not in this keyring:")
         for line in table(
             [
                 {"key": one.key_id, "version": one.key_version, "schema": _name(one)}

@@ -11,9 +11,9 @@ from encrypted_records.cli.commands.record.search import decrypt, get, list_, se
 from encrypted_records.cli.commands.record.store import create, ingest
 
 
-@click.group(short_help="Store, search, read records.")
+@click.group(short_help="Store, search, read, change or delete records.")
 def record() -> None:
-    """Records: encrypted by the proxy, and opened by it. The API never sees their values."""
+    """Manage records. The proxy encrypts and decrypts them; the API never sees their values."""
 
 
 for one in (create, ingest, list_, search, get, decrypt, aggregate, export, update, delete):

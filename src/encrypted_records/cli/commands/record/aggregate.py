@@ -20,7 +20,7 @@ from encrypted_records.client.sdk import condition_language
 from encrypted_records.client.sdk.measures import name_measures
 
 
-@click.command(short_help="Count, add up, average, group.")
+@click.command(short_help="Count, sum, average or group records.")
 @click.argument("expression", required=False)
 @schema_option
 @dataset_option
@@ -36,10 +36,10 @@ from encrypted_records.client.sdk.measures import name_measures
 @click.option(
     "--group-by",
     metavar="FIELDS",
-    help="A result for each value of these; of dates also year(F), month(F), week(F), day(F).",
+    help="Fields to group by; dates also as year(F), month(F), week(F), day(F).",
 )
 @click.option("--order", help="Order of groups: value, -value, count or -count.")
-@click.option("--limit", type=click.IntRange(0), help="At most so many groups; 100 if left out.")
+@click.option("--limit", type=click.IntRange(0), help="Maximum number of groups (default: 100).")
 @connected(organization=True)
 @takes_output
 async def aggregate(
@@ -54,7 +54,7 @@ async def aggregate(
     limit: int | None,
     output: Output,
 ) -> None:
-    """Measure the records that fit EXPRESSION, or all, without opening them.
+    """Compute measures of the records that match EXPRESSION, or of all, without decrypting them.
 
     \b
     Examples:

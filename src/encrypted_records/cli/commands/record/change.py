@@ -17,10 +17,14 @@ from encrypted_records.cli.terminal import confirm, format_count, say
 from encrypted_records.errors import InvalidSetting
 
 
-@click.command(short_help="Change fields of one.")
+@click.command(short_help="Change fields of a record.")
 @click.argument("id")
-@click.option("--file", type=FILE, required=True, help="A JSON object; - is standard input.")
-@click.option("--replace", is_flag=True, help="The file holds all fields, not only the changed.")
+@click.option(
+    "--file", type=FILE, required=True, help="File with a JSON object; - for standard input."
+)
+@click.option(
+    "--replace", is_flag=True, help="Replace the whole record instead of changing the given fields."
+)
 @connected()
 @takes_output
 async def update(
@@ -30,7 +34,8 @@ async def update(
     replace: bool,
     output: Output,
 ) -> None:
-    """Change the fields of a record that a JSON object names; null removes one. The id stays.
+    """Change the fields of a record that a JSON object contains; null removes a field. The id
+    stays.
 
     \b
     Example:
@@ -38,19 +43,21 @@ async def update(
     """
     objects = list(islice(objects_in(file), 2))
     if len(objects) != 1 or not isinstance(objects[0], dict):
-        raise InvalidSetting(f"one JSON object is expected in {file}")
+        raise InvalidSetting(f"expected one JSON object in {file}")
     record = await session.client.change_record(id, objects[0], replace=replace)
     output.write_one(record["data"] if output.form in ("table", "csv") else record)
     warn_of_rounding(record.get("rounded", ()))
 
 
-@click.command(short_help="Delete one, or all that fit a condition.")
+@click.command(short_help="Delete a record, or all that match a condition.")
 @click.argument("id", required=False)
-@click.option("--schema", metavar="NAME", help="Where those are that --matching names.")
+@click.option("--schema", metavar="NAME", help="Schema of the records that --matching selects.")
 @dataset_option
-@click.option("--matching", metavar="EXPRESSION", help="Delete all records that fit.")
 @click.option(
-    "--erase", is_flag=True, help="Have what it was sealed into go now, and wait until it has."
+    "--matching", metavar="EXPRESSION", help="Delete all records that match this condition."
+)
+@click.option(
+    "--erase", is_flag=True, help="Erase the ciphertext at once, and wait until it is gone."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
@@ -63,9 +70,9 @@ async def delete(
     erase: bool,
     yes: bool,
 ) -> None:
-    """Delete the record of an id, or all of a schema that fit a condition. They are counted first,
-    and deleted only if there are as many then. With --erase, the command says first how much of the
-    index is written again, and at the end whether the bytes are gone.
+    """Delete the record with this id, or all records of a schema that match a condition. They are
+    counted first, and deleted only if the number is still the same. With --erase, the command says
+    how much of the index will be rewritten, and at the end whether the ciphertext is gone.
 
     \b
     Examples:
@@ -89,7 +96,7 @@ async def delete(
     resource, condition, _known = await question(session, schema or "", dataset, matching, None)
     count = (await session.client.search(resource["url"], where=condition, limit=0)).count or 0
     if not count:
-        say("No record fits: nothing is deleted.")
+        say("No record matches; nothing was deleted.")
         return
     confirm(f"Delete {format_count(count, 'record')}?", yes=yes, undone="nothing was deleted")
     deleted = await session.client.delete_matching(resource["url"], condition or {}, confirm=count)

@@ -17,21 +17,30 @@ from encrypted_records.cli.terminal import confirm, format_count, warn
 from encrypted_records.client.sdk.progress_bars import bar
 
 
-@click.command(short_help="Write all records that fit a condition to a file.")
+@click.command(short_help="Export all records that match a condition.")
 @click.argument("expression", required=False)
 @schema_option
 @dataset_option
 @where_option
-@click.option("--order-by", metavar="FIELDS", help="Such as city,-age.")
+@click.option("--order-by", metavar="FIELDS", help="Order, such as city,-age.")
 @fields_option
-@click.option("--format", "form", type=click.Choice(["csv", "ndjson"]), help="ndjson if left out.")
 @click.option(
-    "--safe-cells", is_flag=True, help="Of CSV: no spreadsheet takes a text for a formula."
+    "--format",
+    "form",
+    type=click.Choice(["csv", "ndjson"]),
+    help="Format of the file (default: ndjson).",
 )
 @click.option(
-    "--with-schema-id", is_flag=True, help="Of CSV: the header ends in schema_id: and the id."
+    "--safe-cells",
+    is_flag=True,
+    help="CSV only: escape cells that a spreadsheet would run as formulas.",
 )
-@click.option("--file", type=click.Path(dir_okay=False), help="Standard output if left out.")
+@click.option(
+    "--with-schema-id", is_flag=True, help="CSV only: end the header with schema_id: and the id."
+)
+@click.option(
+    "--file", type=click.Path(dir_okay=False), help="File to write (default: standard output)."
+)
 @click.option("--yes", "--force", is_flag=True, help="Do not ask before a file is overwritten.")
 @connected(organization=True)
 async def export(
@@ -48,11 +57,12 @@ async def export(
     file: str | None,
     yes: bool,
 ) -> None:
-    """Write all records that fit EXPRESSION, or all, of one moment. The file can be uploaded again.
+    """Export all records that match EXPRESSION, or all, as of one moment. The file can be uploaded
+    again.
 
-    A spreadsheet is to import CSV as text, or the file has --safe-cells; these are not what was
-    stored, and not to be uploaded. An export that breaks off leaves no file; on standard output the
-    exit code tells.
+    Import CSV into a spreadsheet as text, or use --safe-cells; such a file does not contain the
+    stored values and should not be uploaded. An interrupted export leaves no file; on standard
+    output the exit code is not 0.
 
     \b
     Examples:
@@ -66,7 +76,7 @@ async def export(
     if with_schema_id and form != "csv":
         raise click.UsageError("--with-schema-id is for CSV: --format csv")
     if file is not None and is_there(file):
-        there = f"{file} is there already"
+        there = f"{file} already exists"
         confirm(f"{there}. Overwrite it?", yes=yes, why=there, undone="nothing was written")
     asked = session.client.export(
         resource["url"],

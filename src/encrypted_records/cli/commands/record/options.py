@@ -15,16 +15,18 @@ schema_option = click.option(
     help="Slug, name, id or acme/medical/patient.",
 )
 default_schema_option = click.option(
-    "--schema", cls=ProfileOption, metavar="NAME", help="Schema of the records that name none."
+    "--schema", cls=ProfileOption, metavar="NAME", help="Schema of records that do not name one."
 )
-dataset_option = click.option("--dataset", metavar="NAME", help="Where to look for the schema.")
+dataset_option = click.option("--dataset", metavar="NAME", help="Dataset of the schema.")
 #: How many records are shown where nothing is said.
 SHOWN = 100
 where_option = click.option(
-    "--where", metavar="JSON", help="The condition as JSON, as the HTTP API takes it."
+    "--where", metavar="JSON", help="Condition as JSON, as in the HTTP API."
 )
-fields_option = click.option("--fields", metavar="FIELDS", help="Only these, such as name,age.")
+fields_option = click.option(
+    "--fields", metavar="FIELDS", help="Only these fields, such as name,age."
+)
 limit_option = click.option(
-    "--limit", type=click.IntRange(1), help=f"At most so many; {SHOWN} if left out."
+    "--limit", type=click.IntRange(1), help=f"Maximum number of records (default: {SHOWN})."
 )
-all_option = click.option("--all", "all_", is_flag=True, help="All of them.")
+all_option = click.option("--all", "all_", is_flag=True, help="All records, without a limit.")

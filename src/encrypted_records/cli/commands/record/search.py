@@ -28,12 +28,12 @@ from encrypted_records.client.sdk.measures import own_column
 from encrypted_records.model.csv_text import LEFT_OUT
 
 
-@click.command("list", short_help="List those of a schema, the oldest first.")
+@click.command("list", short_help="List records of a schema, oldest first.")
 @schema_option
 @dataset_option
 @limit_option
 @all_option
-@click.option("--sealed", is_flag=True, help="As the API has them: ciphertext.")
+@click.option("--sealed", is_flag=True, help="Show the ciphertext that the API has.")
 @connected(organization=True)
 @takes_output
 async def list_(
@@ -93,16 +93,20 @@ async def _show(
         warn(format_count(shown, "record"))
 
 
-@click.command(short_help="Find the records that fit a condition.")
+@click.command(short_help="Find records that match a condition.")
 @click.argument("expression", required=False)
 @schema_option
 @dataset_option
 @where_option
-@click.option("--order-by", metavar="FIELDS", help="Such as city,-age: by city, then oldest first.")
+@click.option(
+    "--order-by",
+    metavar="FIELDS",
+    help="Order, such as city,-age: by city, then by age, descending.",
+)
 @fields_option
 @limit_option
 @all_option
-@click.option("--count", is_flag=True, help="Only say how many there are.")
+@click.option("--count", is_flag=True, help="Print only the number of records.")
 @connected(organization=True)
 @takes_output
 async def search(
@@ -118,7 +122,7 @@ async def search(
     count: bool,
     output: Output,
 ) -> None:
-    """Find the records that fit EXPRESSION, or all. docs/cli.md has the whole grammar.
+    """Find the records that match EXPRESSION, or all. docs/cli.md describes the language.
 
     \b
     Examples:
@@ -147,11 +151,11 @@ async def search(
 
 @click.command(short_help="Show one.")
 @click.argument("id")
-@click.option("--sealed", is_flag=True, help="As the API has it: ciphertext.")
+@click.option("--sealed", is_flag=True, help="Show the ciphertext that the API has.")
 @connected()
 @takes_output
 async def get(session: CommandSession, id: str, sealed: bool, output: Output) -> None:  # noqa: A002
-    """Show the record of an id.
+    """Show the record with this id.
 
     \b
     Example:
@@ -161,13 +165,13 @@ async def get(session: CommandSession, id: str, sealed: bool, output: Output) ->
     output.write_one(record["data"] if output.form in ("table", "csv") and not sealed else record)
 
 
-@click.command(short_help="Open sealed records.")
+@click.command(short_help="Decrypt records.")
 @click.argument("file", type=FILE)
 @connected()
 @takes_output
 async def decrypt(session: CommandSession, file: str, output: Output) -> None:
-    """Open sealed records, as the API or record get --sealed gives them, in a JSON or NDJSON file
-    (- is standard input).
+    """Decrypt records as the API or record get --sealed returns them, in a JSON or NDJSON file (-
+    for standard input).
 
     \b
     Example:

@@ -33,7 +33,9 @@ from encrypted_records.errors import InvalidRecords, UploadedBefore
 @default_schema_option
 @dataset_option
 @again_option
-@click.option("--file", type=FILE, required=True, help="JSON or NDJSON; - is standard input.")
+@click.option(
+    "--file", type=FILE, required=True, help="File with JSON or NDJSON; - for standard input."
+)
 @connected(organization=True)
 @takes_output
 async def create(
@@ -46,9 +48,9 @@ async def create(
 ) -> int | None:
     """Store the records of a file: all of them, or none.
 
-    A record is an object of field names and values, or one with data and maybe schema, as the HTTP
-    API has it. Of up to 100 the ids are printed, in the order of the file; more become a batch job,
-    whose end is waited for.
+    A record is an object of field names and values, or an object with data and schema, as in the
+    HTTP API. The ids of up to 100 records are printed, in the order of the file; larger files
+    become a batch job, and the command waits for its end.
 
     \b
     Example:
@@ -57,7 +59,7 @@ async def create(
     return await _store(session, file, schema, dataset, again, output)
 
 
-@click.command(short_help="Store the records of a file that is named as an argument.")
+@click.command(short_help="Store the records of a file.")
 @click.argument("file", type=FILE)
 @default_schema_option
 @dataset_option
@@ -95,7 +97,7 @@ async def _store(
     records = records_from(objects_in(file), default, session.names, session.limits.at_once)
     first_ones = await anext(records, None)
     if first_ones is None:
-        raise InvalidRecords("there are no records", hint="nothing was stored")
+        raise InvalidRecords("the file has no records", hint="nothing was stored")
     if len(first_ones) > MAX_DIRECT:
         pieces = _lines(first_ones, records)
         try:
