@@ -31,6 +31,7 @@ CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
             "a list that is signed, and a key for a dataset",
         ),
         "concepts-leaks": ("What leaks", "in plain words, with an attack"),
+        "concepts-glossary": ("Glossary", "the terms of code and specification"),
         "performance": ("How fast", "what was measured, with charts"),
         "scale": ("How it grows", "many records: what is bounded, and what is missing"),
         "comparison": ("Compared with others", "what each of them does better, too"),
