@@ -149,7 +149,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> BackedUp:
                 killed.wait()
             assert not first.exists()
             refused = ers("restore", f"{first}.partial", "--data-dir", folder / "none")
-            assert (refused.code, "no whole backup" in refused.err) == (2, True)
+            assert (refused.code, "not a complete backup" in refused.err) == (2, True)
             assert not (folder / "none").exists()
 
             before = list(now.acknowledged)

@@ -61,7 +61,7 @@ def test_a_person_is_counted_then_erased_and_the_receipt_has_no_value(
     for count in ("0", "1"):
         refused = ers(*erase, f"email={ADA}", "--confirm", count, "--yes")
         assert (refused.code, "selects 2 records in 1 schema\n" in refused.err) == (4, True)
-        assert "No record fits" not in refused.out + refused.err
+        assert "No record matches" not in refused.out + refused.err
     assert len(stored(ers, people)) == 3
     receipt = ers.done(*erase, f"email={ADA}", "--confirm", "2", "--yes")
     assert (receipt.one["records"], receipt.one["gone"]) == (2, True)
@@ -71,7 +71,7 @@ def test_a_person_is_counted_then_erased_and_the_receipt_has_no_value(
     assert "1 record deleted" in shown.out + shown.err
     assert stored(ers, people) == []
     nobody = ers.done(*erase, f"email={ADA}")
-    assert "No record fits" in nobody.out + nobody.err
+    assert "No record matches" in nobody.out + nobody.err
 
 
 @pytest.mark.parametrize("wrong", [("email",), ("email=x", "--yes"), ("colour=red",), ("age=old",)])

@@ -144,7 +144,7 @@ def test_an_export_says_how_many_records_and_overwrites_only_when_told(
     whole = file.read_text()
     file.write_text("mine")
     said = ers(*export)
-    assert (said.code, "is there already" in said.err, file.read_text()) == (2, True, "mine")
+    assert (said.code, "already exists" in said.err, file.read_text()) == (2, True, "mine")
     with at_terminal(told, *export) as terminal:
         terminal.answer("Overwrite it? [y/N]", "n")
         assert terminal.end() == 7

@@ -133,7 +133,7 @@ def test_two_people_do_what_the_document_says(
 
     for line in out:
         assert line.startswith(ASKED)
-        assert "repeat it with --yes" in ada(line).err
+        assert "add --yes to confirm" in ada(line).err
         assert "can still open what was stored before" in ada.done(f"{line} --yes").out
         assert grace("ers record search --schema patient").code != 0
     assert grace.email not in ada.done("ers share list").out

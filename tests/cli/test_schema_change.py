@@ -102,7 +102,7 @@ def test_a_renamed_field_is_named_by_its_caller(ers: Ers, people: str) -> None:
     refused = ers(*change, typed=json.dumps(renamed))
     assert refused.code == 4
     # On stdout is the plan, which a program reads.
-    assert "Nothing was changed: records stand in the way" in refused.err
+    assert "Nothing was changed: some records prevent it" in refused.err
     told = ers(*change, "--output", "table", typed=json.dumps(renamed)).out
     assert "--drop name loses its values; --rename NEW=name keeps them" in told
     assert shown(ers, people) == DEFINITION

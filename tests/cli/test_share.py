@@ -95,10 +95,10 @@ def test_a_reader_is_invited_becomes_a_writer_and_is_removed(two: Two) -> None:
     ers = two.as_ada()
     said = ers.done("share", "remove", two.grace.email, "--dataset", "medical", "--yes")
     assert "Medical has a new key" in said.out
-    assert "can still open what was stored before" in said.out
+    assert "may have kept copies of earlier records" in said.out
     ers.done("share", "rotate", "medical")
     said = ers.done("organization", "member", "delete", two.grace.email, "--yes")
-    assert "can still open what was stored before" in said.out
+    assert "may have kept copies of earlier records" in said.out
     assert set(two.people()) == {two.ada.email}
     again = ers("share", "set", two.grace.email, "--dataset", "medical", "--role", "reader")
     assert "nobody with that name is in the organization" in again.err
@@ -206,7 +206,7 @@ def test_a_removal_counts_when_it_is_signed_whatever_an_api_answers(
         two.ers.done("organization", "invitation", "delete", eves)
         assert "eve@example.org" not in listed().err
         said = two.ers.done(*member, "delete", two.grace.email.upper(), "--yes")
-        assert "can still open what was stored before" in said.out
+        assert "may have kept copies of earlier records" in said.out
         assert [one["name"] for one in listed().lines] == [two.ada.email]
 
 
@@ -282,8 +282,8 @@ def test_older_keys_are_forgotten_by_command_and_by_python(two: Two, running: Se
     ers.done("share", "rotate", "medical")
     forget = ("dataset", "reseal", "medical", "--forget")
     asked = ers(*forget)
-    assert (asked.code != 0, "repeat it with --yes" in asked.err) == (True, True)
-    assert "still opens that copy" in asked.out
+    assert (asked.code != 0, "add --yes to confirm" in asked.err) == (True, True)
+    assert "can still decrypt that" in asked.out
 
     def is_done() -> bool:
         """What was sealed again is erased a little later; then it is to be repeated."""
@@ -400,7 +400,7 @@ def test_a_second_invitation_says_what_it_replaces(two: Two) -> None:
 
 def test_the_invited_are_told_that_they_wait_for_an_owner(two: Two) -> None:
     told = f"{two.ada.email} has invited you to "
-    wait = "you wait until a proxy of an owner lets you in"
+    wait = "an owner's proxy still has to admit you"
     invitation, words = two.invite("--dataset", "medical")
     ers = two.as_grace()
     for typed in (None, f"{words}\n"):
