@@ -9,10 +9,11 @@ import pytest
 
 from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.joins import Joins
 from encrypted_records.model.queries import parse_query
 from encrypted_records.model.text_conditions import FOLDING, MOST_EDITS, TEXT_OPERATORS
-from encrypted_records.proxy.pages.comparisons import AMONG, PHRASES, has_spellings
+from encrypted_records.proxy.pages.comparisons import AMONG, has_spellings, phrases_of
 from encrypted_records.proxy.pages.search_form import Filter, Question, condition_of
 
 TYPES = {
@@ -106,7 +107,9 @@ def test_a_filter_asks_what_it_says(form: dict[str, str], condition: dict[str, A
     assert asked(**form)["where"] == {"and": [condition]}
 
 
-@pytest.mark.parametrize(("kind", "op"), [(kind, op) for kind in PHRASES for op in PHRASES[kind]])
+@pytest.mark.parametrize(
+    ("kind", "op"), [(kind, op) for kind in BY_NAME for op in phrases_of(kind)]
+)
 def test_every_phrase_is_one_that_the_search_understands(kind: str, op: str) -> None:
     name = next(name for name in TYPES if TYPES[name] == kind)
     value, second = VALUES.get(kind, ("2", "3"))
@@ -123,7 +126,7 @@ def test_every_phrase_is_one_that_the_search_understands(kind: str, op: str) -> 
 def test_every_comparison_of_texts_is_offered_also_in_any_spelling_and_at_each_distance() -> None:
     offered = [
         asked(field_0="city", op_0=op, value_0="a%", second_0="b", spelling_0="any")["where"]
-        for op in PHRASES["string"]
+        for op in phrases_of("string")
         if op not in AMONG
     ]
     conditions = [condition for where in offered for condition in where["and"]]
@@ -131,7 +134,7 @@ def test_every_comparison_of_texts_is_offered_also_in_any_spelling_and_at_each_d
     assert {one["op"] for one in conditions if one.get("fold")} == set(FOLDING)
     near = [one.get("within", 1) for one in conditions if one["op"] == "near"]
     assert near == list(range(1, MOST_EDITS + 1))
-    assert not any(has_spellings(kind, "eq") for kind in PHRASES if kind != "string")
+    assert not any(has_spellings(kind, "eq") for kind in BY_NAME if kind != "string")
 
 
 def test_the_values_of_another_schema_are_typed_as_on_the_command_line() -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from encrypted_records.errors import BadInput
-from encrypted_records.proxy.pages.comparisons import PHRASES
+from encrypted_records.proxy.pages.comparisons import phrases_of
 from encrypted_records.proxy.pages.question_changes import change, read_pick, write_pick
 from encrypted_records.proxy.pages.search_form import Filter, Question
 
@@ -26,7 +26,7 @@ def any_question(chance: random.Random) -> Question:
     filters = []
     for _ in range(chance.randrange(4)):
         name = chance.choice(list(TYPES))
-        one = Filter(name, chance.choice(list(PHRASES[TYPES[name]])))
+        one = Filter(name, chance.choice(list(phrases_of(TYPES[name]))))
         one.narrows = chance.random() < 0.3
         one.any_spelling = chance.random() < 0.3
         takes = one.takes(TYPES)

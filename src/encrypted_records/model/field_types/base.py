@@ -93,6 +93,7 @@ class Control:
         attributes: of the control in HTML.
         example: of a value.
         steps: whether the control needs to know how fine a value is.
+        hints: whether a field of text shows the example while it is empty.
     """
 
     form: Literal["text", "number", "choice", "instant", "native"]
@@ -101,6 +102,7 @@ class Control:
     attributes: Mapping[str, str] = field(default_factory=dict)
     example: str = ""
     steps: bool = False
+    hints: bool = False
 
 
 class FieldType:
@@ -124,8 +126,9 @@ class FieldType:
         identifies: whether values that are all different name their records.
         bounds_in_definition: bounds that the definition of such a field always says.
         said: what people call it.
-        phrases: the set of comparisons that pages offer: ``text``, ``number``, ``time`` or
-            ``same`` (equal or not).
+        about: its values in words.
+        phrases: the set of comparisons that pages offer: ``text``, ``number``, ``time``,
+            ``length`` (of a time) or ``same`` (equal or not).
         reveals: what its sealed lengths tell: ``text``, ``number`` or ``format``.
         reading: what readings of files call a column of such values; None where none is.
         example: values as an error shows them.
@@ -148,7 +151,8 @@ class FieldType:
     identifies: ClassVar[bool] = False
     bounds_in_definition: ClassVar[tuple[int, int] | None] = None
     said: ClassVar[str]
-    phrases: ClassVar[Literal["text", "number", "time", "same"]]
+    about: ClassVar[str]
+    phrases: ClassVar[Literal["text", "number", "time", "length", "same"]]
     reveals: ClassVar[Literal["text", "number", "format"]] = "format"
     reading: ClassVar[str | None] = None
     frame: ClassVar[Frame]
@@ -156,6 +160,15 @@ class FieldType:
     control: ClassVar[Control] = Control("text")
     #: the points of all values; None where they are texts, or the field has its own bounds
     grid: ClassVar[NumberRules | None] = None
+
+    @property
+    def is_text(self) -> bool:
+        return self.keys is KeyKind.TEXT
+
+    @property
+    def reads_as_dates(self) -> bool:
+        """Whether values have years, months and days, by which pictures group them."""
+        return self.day_points is not None
 
     # --- definitions ------------------------------------------------------------------------------
 

@@ -104,6 +104,7 @@ class Date(InCalendar):
     day_points = 1
     is_moment = True
     said = "date"
+    about = "days, such as 2026-01-31"
     reading = "date"
     frame = Frame("string", "string", taken=r"date(32|64)\[.*", declared="DateType")
     sql = Sql(("date",))
@@ -127,6 +128,7 @@ class Time(OnClock):
     name = "time"
     type_byte = 5
     said = "time"
+    about = "times of a day"
     reading = "time"
     frame = Frame("string", "string", taken=r"time(32|64)\[.*", declared="TimeType")
     sql = Sql(("time without time zone",))
@@ -151,6 +153,7 @@ class Instant(InCalendar):
     day_points = MICROSECONDS_PER_DAY
     is_moment = True
     said = "date and time"
+    about = "instants, with their offset"
     reading = "date-time"
     frame = Frame(
         "string",
@@ -163,7 +166,8 @@ class Instant(InCalendar):
     control = Control(
         "instant",
         "datetime-local",
-        rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{_SHOWN_CLOCK})(Z|[+-][0-9]{{2}}:[0-9]{{2}})",
+        rf"(?P<local>[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{_SHOWN_CLOCK})"
+        r"(?P<offset>Z|[+-][0-9]{2}:[0-9]{2})",
         example="2026-01-31T08:30:00Z",
         steps=True,
     )

@@ -34,6 +34,7 @@ class Boolean(FieldType):
     is_ordered = False
     bounds_in_definition = (0, 1)
     said = "yes or no"
+    about = "true or false"
     phrases = "same"
     reading = "boolean"
     frame = Frame("bool", "boolean", taken=r"bool", declared="BoolType")
@@ -74,6 +75,7 @@ class Uuid(FieldType):
     fixed_bytes = UUID_BYTES
     identifies = True
     said = "UUID"
+    about = "hexadecimal, in one spelling"
     phrases = "same"
     frame = Frame("string", "string", declared="UUIDType")
     sql = Sql(("uuid",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -43,6 +43,7 @@ class Text(FieldType):
     type_byte = 3
     fixed_bytes = None
     said = "text"
+    about = "exact and prefix search"
     phrases = "text"
     reveals = "text"
     reading = "text"
@@ -170,6 +171,7 @@ class Integer(_Number):
     json_type = "integer"
     type_byte = 1
     said = "whole number"
+    about = "numbers without decimals"
     frame = Frame(None, "Int64")
     values_are_points = True
     _expected = "an integer"
@@ -194,6 +196,7 @@ class Number(_Number):
     type_byte = 2
     has_decimals = True
     said = "number"
+    about = "numbers with decimals"
     frame = Frame(None, "float64")
     _expected = "a number"
 
@@ -210,6 +213,16 @@ class Number(_Number):
 
     def from_point(self, spec: FieldSpec, point: int) -> Decimal:
         return spec.numbers.from_grid(point)
+
+
+def step_of(field: Mapping[str, Any]) -> int | Decimal:
+    """The least difference of two values of a field of numbers.
+
+    Args:
+        field: in a definition in JSON.
+    """
+    has_decimals = field["type"] == Number.name
+    return Decimal(1).scaleb(-int(field["precision"])) if has_decimals else 1
 
 
 TEXT: Final = Text()

@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages.column_heads import Column
 from encrypted_records.proxy.pages.formatting import reveal, write_digits
 from encrypted_records.proxy.pages.sealed_values import SealedValue, SealedValues
@@ -43,7 +44,8 @@ def write_rows(
         first: the number of the first record.
     """
     starts = [
-        (one.name, one.type == "string", *_starts(one, place)) for place, one in enumerate(columns)
+        (one.name, BY_NAME[one.type].is_text, *_starts(one, place))
+        for place, one in enumerate(columns)
     ]
     at, query = escape(links.at), escape(links.query)
     parts: list[str] = []
@@ -75,7 +77,7 @@ def write_rows(
 def _starts(column: Column, place: int) -> tuple[str, str]:
     """How a cell begins, and one whose text shows its own direction."""
     label = f' data-label="{escape(column.name)}"' if place < CARD_FIELDS else ""
-    if column.type == "string":
+    if BY_NAME[column.type].is_text:
         return f"<td{label}>", f"<td dir=auto{label}>"
     return f"<td class=number{label}>", ""
 

@@ -12,6 +12,7 @@ from html import escape
 
 from markupsafe import Markup
 
+from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages.formatting import reveal
 from encrypted_records.proxy.pages.search_form import Question
 
@@ -30,7 +31,7 @@ def write_heads(columns: Sequence[Column], question: Question) -> Markup:
     parts: list[str] = []
     for one in columns:
         named, at = escape(one.name), one.position
-        number = "" if one.type == "string" else ' class="number"'
+        number = "" if BY_NAME[one.type].is_text else ' class="number"'
         sorts, arrow = "", ""
         if question.order == one.name:
             way, sign = ("descending", "▼") if question.descending else ("ascending", "▲")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.text_conditions import FOLDING
 
 #: Phrase of the filter builder -> its text, and how many values it takes (9: a list).
@@ -52,16 +53,7 @@ _DATE = {
     **_ANY,
 }
 _SAME = {"eq": ("is", 1), "in": ("is one of", 9), "ne": ("is not", 1), **_ANY}
-PHRASES: Mapping[str, Mapping[str, tuple[str, int]]] = {
-    "date": _DATE,
-    "time": _DATE,
-    "date-time": _DATE,
-    "uuid": _SAME,
-    "boolean": _SAME,
-    "string": _STRING,
-    "integer": _NUMBER,
-    "number": _NUMBER,
-}
+_SETS = {"text": _STRING, "number": _NUMBER, "time": _DATE, "length": _NUMBER, "same": _SAME}
 #: Phrases that are another ``op`` with more members.
 OTHER_OPS: Mapping[str, tuple[str, Mapping[str, Any]]] = {"near_two": ("near", {"within": 2})}
 #: Phrases that questions saved by versions before have: an ``op``, in any spelling.
@@ -70,10 +62,15 @@ FORMER = {"alike": "eq", "contains_alike": "contains"}
 AMONG = ("among", "not_among")
 
 
+def phrases_of(kind: str) -> Mapping[str, tuple[str, int]]:
+    """The comparisons of a type or enforced format; those of texts where there is none."""
+    return _SETS[BY_NAME[kind].phrases] if kind in BY_NAME else _STRING
+
+
 def has_spellings(kind: str, phrase: str) -> bool:
     """Whether a comparison can look past capital letters, accents and widths.
 
     Args:
         kind: a field's type, or its enforced format.
     """
-    return PHRASES.get(kind, _STRING) is _STRING and OTHER_OPS.get(phrase, (phrase,))[0] in FOLDING
+    return phrases_of(kind) is _STRING and OTHER_OPS.get(phrase, (phrase,))[0] in FOLDING

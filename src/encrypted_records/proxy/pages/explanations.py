@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from encrypted_records.errors import ErsError
+from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages.page import Visit
 from encrypted_records.proxy.pages.questions import SchemaQuestion
@@ -48,7 +49,7 @@ async def _explain(
     if not alone:
         found = words.format_count(count, "record") if count else "none"
         reasons.append(Reason(f"{' '.join(one.says(on.types)).strip()}: alone {found}"))
-    is_text = on.types.get(one.name) == "string"
+    is_text = one.name in on.types and BY_NAME[on.types[one.name]].is_text
     if not count and is_text and not one.folds(on.types) and one.op in ("eq", "in", "prefix"):
         for typed in one.values[:_MOST_SPELLINGS]:
             stored = await _find_spellings(visit, on, one, typed)

@@ -14,7 +14,10 @@ from typing import Any
 import msgspec
 
 from encrypted_records.errors import ErsError, ReadingRefused
-from encrypted_records.proxy.pages.schema_form import Draft, Row
+from encrypted_records.model.field_types import BY_NAME
+from encrypted_records.model.field_types.formatted import BOOLEAN
+from encrypted_records.model.field_types.plain import TEXT
+from encrypted_records.proxy.pages.schema_form import NUMERIC, Draft, Row
 
 CHARSETS = {
     "utf-8": "UTF-8",
@@ -44,8 +47,6 @@ DATE_FORMATS = (
     *("dd.mm.yy", "dd/mm/yy", "mm/dd/yy", "dd-mm-yy", "mm-dd-yy", "yy-mm-dd", "dd-mon-yy"),
 )
 #: The type of a reading's column, by that of the field which it goes into.
-_TYPES = {"integer": "number", "number": "number", "date": "date", "time": "time"}
-_TYPES |= {"date-time": "date-time", "boolean": "boolean"}
 #: Members of a column that a recipe leaves out.
 _PLAIN = {"type": "text", "format": "", "decimal": ".", "true": "", "false": ""}
 #: Members about the whole file; changing them makes other columns.
@@ -130,7 +131,7 @@ class FileReading:
             wanted = self.wanted.get(number)
             if old[number] != now[number]:
                 _replace(row, proposed)
-                if wanted in ("integer", "number") and row.type in ("integer", "number"):
+                if wanted is not None and wanted in NUMERIC and row.is_numeric:
                     _become(row, wanted)
             elif wanted is not None:
                 _become(row, wanted)
@@ -216,8 +217,8 @@ def _of_column(
     is_new = kind != form.get(f"kind-{number}", kind)
     if is_new:
         reading.wanted[number] = kind
-        said.append(("type", _TYPES.get(kind, "text")))
-        if kind == "boolean":
+        said.append(("type", (kind in BY_NAME and BY_NAME[kind].reading) or TEXT.reading))
+        if kind == BOOLEAN.name:
             words = [one for one in form.get(f"two-{number}", "").split("\n") if one]
             if len(words) == 2:
                 said += [("false", words[0]), ("true", words[1])]

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from encrypted_records.errors import BadInput
+from encrypted_records.model.field_types.plain import step_of
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages.page import Visit
 from encrypted_records.proxy.pages.questions import SchemaQuestion
@@ -112,7 +113,7 @@ def _label(one: dict[str, Any]) -> str:
 def _step(on: SchemaQuestion, name: str) -> Decimal | int:
     """The least difference of two values of a number."""
     spec = on.schema["schema"]["properties"][name]
-    return 1 if spec["type"] == "integer" else Decimal(1).scaleb(-int(spec["precision"]))
+    return step_of(spec)
 
 
 async def _count(

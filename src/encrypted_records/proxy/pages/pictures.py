@@ -15,11 +15,13 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any
 
+from encrypted_records.model.field_types import BY_NAME
+from encrypted_records.model.field_types.plain import TEXT, step_of
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages.page import Visit
 from encrypted_records.proxy.pages.question_changes import write_pick
 from encrypted_records.proxy.pages.questions import SchemaQuestion
-from encrypted_records.proxy.pages.search_form import DATED, is_listed, read_typed
+from encrypted_records.proxy.pages.search_form import is_dated, is_listed, read_typed
 
 BINS = 20
 #: Dates and instants are counted by the shortest of these that gives no more columns than this: a
@@ -91,8 +93,13 @@ class Picture:
         return replace(self, bars=bars, filtered=False, steep=False, ticks=ticks)
 
     @property
+    def is_listed(self) -> bool:
+        """Whether each bar is of a value, and not of a stretch of values."""
+        return BY_NAME[self.type].is_text
+
+    @property
     def is_dated(self) -> bool:
-        return self.type in DATED
+        return self.type in BY_NAME and is_dated(self.type)
 
     @property
     def least(self) -> str:
@@ -130,7 +137,7 @@ async def draw_picture(visit: Visit, on: SchemaQuestion, name: str) -> Picture:
         return await _draw_values(visit, on, name, whole, where, own.values if own else [])
     if where is None or not whole.items:
         return _picture(on, name, whole, None)
-    if on.types[name] in DATED:
+    if is_dated(on.types[name]):
         found = await _measure_dates(visit, on, name, where, whole)
     else:
         found = await _measure(visit, on, name, where, _bounds(on, name, whole))
@@ -176,7 +183,7 @@ async def draw_suggestions(visit: Visit, on: SchemaQuestion, name: str, typed: s
     Raises:
         ErsError: as /api/records/aggregate/ does.
     """
-    if on.types[name] == "string" and typed:
+    if BY_NAME[on.types[name]].is_text and typed:
         beginning = {"field": name, "op": "prefix", "value": typed}
         found = await _measure(visit, on, name, beginning)
         if found.items:
@@ -187,7 +194,7 @@ async def draw_suggestions(visit: Visit, on: SchemaQuestion, name: str, typed: s
 def _bounds(on: SchemaQuestion, name: str, whole: _Measurement) -> list[Any]:
     """The bins of the whole schema: where each begins, and what is above the last."""
     spec = on.schema["schema"]["properties"][name]
-    step = Decimal(1).scaleb(-int(spec.get("precision", 0) if spec["type"] == "number" else 0))
+    step = Decimal(step_of(spec))
     return [*(item["from"] for item in whole.items), Decimal(whole.items[-1]["to"]) + step]
 
 
@@ -198,7 +205,7 @@ async def _measure(
     where: Any,
     bounds: Sequence[Any] | None = None,
 ) -> _Measurement:
-    if on.types[name] in DATED:
+    if is_dated(on.types[name]):
         return await _measure_dates(visit, on, name, where)
     measures: list[dict[str, Any]] = [{"op": "count"}, {"op": "count", "field": name}]
     if _is_counted_by_value(on.types[name]):
@@ -224,7 +231,7 @@ async def _measure(
 
 
 def _is_counted_by_value(kind: str) -> bool:
-    return is_listed(kind) and kind not in DATED
+    return is_listed(kind) and not is_dated(kind)
 
 
 async def _measure_dates(
@@ -330,7 +337,7 @@ def _picture(
     *,
     picked: Sequence[str] = (),
 ) -> Picture:
-    kind = "string" if _is_counted_by_value(on.types[name]) else on.types[name]
+    kind = TEXT.name if _is_counted_by_value(on.types[name]) else on.types[name]
     present = measurement.present
     counts = [int(item["count"]) for item in measurement.items]
     if behind is None:
@@ -339,7 +346,7 @@ def _picture(
         heights = [count / (present or 1) for count in counts]
         grey = [count / (all_present or 1) for count in behind]
     highest = max([*heights, *grey], default=1) or 1
-    if kind != "string":
+    if not BY_NAME[kind].is_text:
         highest = _round_up(highest) if behind is None else _round_up(100 * highest) / 100
     bars = [
         _bar(name, kind, item, present, 100 * height / highest, 100 * shade / highest)
@@ -364,7 +371,7 @@ def _picture(
         missing,
         bars,
         measurement.distinct,
-        unique=kind == "string" and 1 < present == measurement.distinct,
+        unique=BY_NAME[kind].is_text and 1 < present == measurement.distinct,
         filtered=behind is not None,
         steep=max(counts, default=0) > _STEEP * present,
         ticks=ticks,
@@ -384,12 +391,12 @@ def _bar(
 ) -> Bar:
     count = int(item["count"])
     said = f"{words.format_count(count, 'record')} ({words.percent(count, present)})"
-    if kind == "string":
+    if BY_NAME[kind].is_text:
         value = words.plain(item["value"])
         pick = write_pick(name, "eq", [value])
         return Bar(value, count, length, behind, said, pick)
     low, high = words.plain(item["from"]), words.plain(item["to"])
-    if kind in DATED:
+    if is_dated(kind):
         label = said_period(item["period"], item["from"], item["to"])
     else:
         ends = [words.grouped(item[end]) for end in ("from", "to")]

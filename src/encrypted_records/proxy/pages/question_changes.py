@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from encrypted_records.errors import BadInput
-from encrypted_records.proxy.pages.comparisons import PHRASES
-from encrypted_records.proxy.pages.search_form import DATED, Filter, Question, is_listed
+from encrypted_records.model.field_types import BY_NAME
+from encrypted_records.proxy.pages.comparisons import phrases_of
+from encrypted_records.proxy.pages.search_form import Filter, Question, is_dated, is_listed
 
 
 def change(
@@ -103,16 +104,16 @@ def _known(name: str, types: Mapping[str, str]) -> str:
 
 def _new_filter(name: str, types: Mapping[str, str], listed: Collection[str]) -> Filter:
     """A text is looked for anywhere in a value and in any spelling, unless somebody says more."""
-    if types.get(name, "string") == "string" and name not in listed:
+    if (name not in types or BY_NAME[types[name]].is_text) and name not in listed:
         return Filter(name, "contains", any_spelling=True)
-    return Filter(name, next(iter(PHRASES.get(types.get(name, ""), PHRASES["string"]))))
+    return Filter(name, next(iter(phrases_of(types.get(name, "")))))
 
 
 def _take_ranges(question: Question, form: Mapping[str, str], types: Mapping[str, str]) -> None:
     """The ends that were typed below pictures, as filters."""
     for position, name in enumerate(types):
         ends = [form.get(f"{end}-{position}", "").strip() for end in ("from", "to")]
-        if any(ends) and (not is_listed(types[name]) or types[name] in DATED):
+        if any(ends) and (not is_listed(types[name]) or is_dated(types[name])):
             question.narrow(Filter(name, "between", ends))
 
 
@@ -150,7 +151,7 @@ def read_pick(text: str, types: Mapping[str, str]) -> Filter:
         name, op, values = msgspec.json.decode(text, type=tuple[str, str, list[str]])
     except msgspec.DecodeError:
         raise _unknown() from None
-    if op not in PHRASES.get(types.get(name, ""), {}):
+    if name not in types or op not in phrases_of(types[name]):
         raise _unknown()
     return Filter(name, op, values)
 

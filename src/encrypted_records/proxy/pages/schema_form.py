@@ -65,6 +65,15 @@ class Row:
         return self.type in NUMERIC
 
     @property
+    def has_decimals(self) -> bool:
+        return self.type in BY_NAME and BY_NAME[self.type].has_decimals
+
+    @property
+    def about(self) -> str:
+        """Its values in words."""
+        return BY_NAME[self.type].about if self.type in BY_NAME else TEXT.about
+
+    @property
     def is_bounded(self) -> bool:
         """Whether its bounds are others than those of any number."""
         whole = str(proposals.WHOLE)

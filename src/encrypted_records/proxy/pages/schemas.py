@@ -9,13 +9,14 @@ import msgspec
 from starlette.responses import Response
 
 from encrypted_records.errors import BadInput, Conflict, ErsError, PreconditionFailed
+from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.pages.editor_errors import first_invalid, lock, place_errors
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.saved import forget_questions
 from encrypted_records.proxy.pages.schema_change import show_words
 from encrypted_records.proxy.pages.schema_form import TYPES, Draft, Row, draft_of
-from encrypted_records.proxy.pages.search_form import DATED, types_of
+from encrypted_records.proxy.pages.search_form import types_of
 
 #: The buttons that save although a retention lets records go at once; ``:`` and how many follow.
 _SAVE_AND_LET_GO = "save-and-let-go"
@@ -261,7 +262,9 @@ async def _show_retention(
         "due": due,
         "shown": _rule_of(schema),
         "going": going,
-        "dated": [name for name, kind in types_of(schema["schema"]).items() if kind in DATED],
+        "dated": [
+            name for name, kind in types_of(schema["schema"]).items() if BY_NAME[kind].is_moment
+        ],
         "days": visit.text("days") if visit.text("do") else str(rule.get("days", "")),
         "field": visit.text("field") if visit.text("do") else rule.get("field", ""),
         "stays": visit.text("stay") == "always" if visit.text("do") else not rule,

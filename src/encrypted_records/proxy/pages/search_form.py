@@ -18,19 +18,18 @@ import msgspec
 
 from encrypted_records.client.sdk.condition_language import parse
 from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.model.field_types import BY_NAME, type_in
 from encrypted_records.model.queries import MAX_OFFSET
 from encrypted_records.proxy.pages.comparisons import (
     AMONG,
     FORMER,
     OTHER_OPS,
-    PHRASES,
     has_spellings,
+    phrases_of,
 )
 
 PAGE_RECORDS = 50
 MAX_FILTERS = 100
-#: Types whose values are days or instants.
-DATED = ("date", "date-time")
 _TYPED_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
 
 
@@ -47,7 +46,7 @@ class Filter:
     any_spelling: bool = False
 
     def phrases(self, types: Mapping[str, str]) -> Mapping[str, tuple[str, int]]:
-        return PHRASES.get(types.get(self.name, ""), PHRASES["string"])
+        return phrases_of(types.get(self.name, ""))
 
     def takes(self, types: Mapping[str, str]) -> int:
         return self.phrases(types).get(self.op, ("", 1))[1]
@@ -354,26 +353,28 @@ def _among(name: str, typed: str, flaws: list[Flaw]) -> dict[str, Any]:
 
 def _value(name: str, text: str, types: Mapping[str, str], flaws: list[Flaw]) -> Any:
     kind = types.get(name, "")
-    return read_typed(kind, text, name, flaws) if is_listed(kind) else number(text, name, flaws)
+    listed = kind not in BY_NAME or is_listed(kind)
+    return read_typed(kind, text, name, flaws) if listed else number(text, name, flaws)
 
 
 def types_of(definition: Mapping[str, Any]) -> dict[str, str]:
     """The type of each field of a definition, or its format where formats are enforced."""
-    enforced = "formats" in definition
-    return {
-        name: one["format"] if enforced and "format" in one else one["type"]
-        for name, one in definition["properties"].items()
-    }
+    return {name: type_in(definition, name).name for name in definition["properties"]}
 
 
 def is_listed(kind: str) -> bool:
     """Whether pictures list the values of such a field; numbers are counted by stretches."""
-    return kind not in ("integer", "number")
+    return not BY_NAME[kind].is_number
+
+
+def is_dated(kind: str) -> bool:
+    """Whether pictures count the values of such a field by years, months or days."""
+    return BY_NAME[kind].reads_as_dates
 
 
 def read_typed(kind: str, text: str, name: str, flaws: list[Flaw]) -> str | bool | None:
     """What a person types for a value that is no number."""
-    if kind != "boolean":
+    if kind not in BY_NAME or not BY_NAME[kind].is_boolean:
         return text
     typed = {"true": True, "false": False, "yes": True, "no": False}.get(text.strip().lower())
     if typed is None:

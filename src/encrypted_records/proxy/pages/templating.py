@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages import formatting, static_files, wording
 from encrypted_records.proxy.pages.help_targets import find_help
 from encrypted_records.proxy.pages.widgets import is_day, widget_of
@@ -21,4 +22,4 @@ templates.filters |= formatting.FILTERS
 templates.filters |= {"said": wording.said_of, "flaws_of": wording.flaws_of}
 templates.filters |= {"is_day": is_day}
 templates.globals |= {"static": static_files.address_of, "find_help": find_help}
-templates.globals |= {"widget_of": widget_of}
+templates.globals |= {"widget_of": widget_of, "field_types": BY_NAME}

@@ -12,23 +12,16 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from encrypted_records.model.field_types import BY_NAME
+from encrypted_records.model.field_types.base import FieldType
+from encrypted_records.model.field_types.calendar import DATE
 from encrypted_records.proxy.pages import formatting as words
 
 #: Beyond this many digits browsers compare numbers with an error.
 _EXACT_DIGITS = 15
 #: Longer texts, and those of several lines, get more than one line.
 _LONG_TEXT = 80
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_TIME = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,3})?)?")
-_INSTANT = re.compile(rf"({_DATE.pattern}T{_TIME.pattern})(Z|[+-][0-9]{{2}}:[0-9]{{2}})")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
-_SAID = {
-    "integer": "whole number",
-    "string": "text",
-    "boolean": "yes or no",
-    "date-time": "date and time",
-    "uuid": "UUID",
-}
 #: How a boolean is typed, and what it is called.
 BOOLEANS = (("true", "yes"), ("false", "no"))
 
@@ -60,28 +53,28 @@ def widget_of(kind: str, spec: Mapping[str, Any], value: str) -> Widget:
         spec: the field in the definition.
         value: what is shown, as text; empty for none.
     """
-    said = _SAID.get(kind, kind)
-    if kind == "boolean":
-        if value in ("", "true", "false"):
-            return Widget("buttons", value, said, choices=BOOLEANS)
-    elif "enum" in spec or "const" in spec:
+    own = BY_NAME[kind]
+    control, said = own.control, own.said
+    shows = not value or re.fullmatch(control.pattern, value) is not None
+    if "enum" in spec or "const" in spec:
         listed = [words.plain(one) for one in spec.get("enum", [spec.get("const")])]
         if not value or value in listed:
             return Widget("menu", value, "one of a list", choices=[(one, one) for one in listed])
-    elif kind in ("integer", "number"):
-        return _of_number(kind, spec, value)
-    elif kind == "date" and (not value or _DATE.fullmatch(value)):
-        return Widget("input", value, said, "date", {"min": "0001-01-01", "max": "9999-12-31"})
-    elif kind == "time" and (not value or _TIME.fullmatch(value)):
-        return Widget("input", value, said, "time", {"step": _step(value)})
-    elif kind == "date-time":
-        instant = _INSTANT.fullmatch(value)
-        if not value or instant:
-            local, offset = (instant[1], instant[4]) if instant else ("", "Z")
-            return Widget("instant", local, said, attributes={"step": _step(local)}, offset=offset)
-    elif kind == "string" and ("\n" in value or len(value) > _LONG_TEXT):
+    elif control.form == "number":
+        return _of_number(own, spec, value)
+    elif control.form == "choice" and value in ("", *(typed for typed, _ in BOOLEANS)):
+        return Widget("buttons", value, said, choices=BOOLEANS)
+    elif control.form == "native" and shows:
+        attributes = {**control.attributes, **({"step": _step(value)} if control.steps else {})}
+        return Widget("input", value, said, control.html, attributes)
+    elif control.form == "instant" and shows:
+        instant = re.fullmatch(control.pattern, value)
+        local, offset = (instant["local"], instant["offset"]) if instant else ("", "Z")
+        return Widget("instant", local, said, attributes={"step": _step(local)}, offset=offset)
+    elif own.is_text and ("\n" in value or len(value) > _LONG_TEXT):
         return Widget("lines", value, said)
-    return Widget("input", value, said, attributes={"dir": "auto"})
+    shown = {"placeholder": control.example} if control.hints else {}
+    return Widget("input", value, said, attributes={"dir": "auto", **shown})
 
 
 def _step(time: str) -> str:
@@ -89,24 +82,24 @@ def _step(time: str) -> str:
     return "0.001" if "." in time else "1"
 
 
-def _of_number(kind: str, spec: Mapping[str, Any], value: str) -> Widget:
+def _of_number(own: FieldType, spec: Mapping[str, Any], value: str) -> Widget:
     least, most = Decimal(spec["minimum"]), Decimal(spec["maximum"])
-    decimals = int(spec.get("precision", 0)) if kind == "number" else 0
-    said = f"{_SAID.get(kind, kind)}, {words.grouped(least)} to {words.grouped(most)}"
+    decimals = int(spec.get("precision", 0)) if own.has_decimals else 0
+    said = f"{own.said}, {words.grouped(least)} to {words.grouped(most)}"
     if decimals:
         said += f", {words.format_count(decimals, 'decimal')}"
     digits = len(f"{max(abs(least), abs(most)):.0f}") + decimals
     if digits > _EXACT_DIGITS or not (not value or _NUMBER.fullmatch(value)):
         return Widget("input", value, said, attributes={"inputmode": "decimal"})
     # A number with more decimals is not refused here: what becomes of it, the schema says.
-    step = "1" if kind == "integer" else "any"
+    step = "any" if own.has_decimals else "1"
     limits = {"step": step, "min": words.plain(least), "max": words.plain(most)}
     return Widget("input", value, said, "number", limits)
 
 
 def is_day(text: str) -> bool:
     """Whether a browser's field of a date shows this."""
-    return _DATE.fullmatch(text) is not None
+    return re.fullmatch(DATE.control.pattern, text) is not None
 
 
 def instant_of(local: str, offset: str) -> str:
