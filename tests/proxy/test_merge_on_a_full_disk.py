@@ -47,12 +47,12 @@ async def fill(proxy: Proxy) -> None:
 
 
 def limit_workers(proxy: Proxy, largest: int) -> None:
-    """No file of a worker that starts from now on grows beyond so many bytes (EFBIG)."""
+    """No file of a worker that takes a task from now on grows beyond so many bytes (EFBIG)."""
     take = type(proxy.services.workers)._take
 
     async def limited() -> asyncio.subprocess.Process:
         process = await take(proxy.services.workers)
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest, largest))
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
         return process
 
     proxy.services.workers._take = limited  # type: ignore[method-assign]

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from encrypted_records.errors import ErsError, Unavailable
+from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.process.background import WORKERS
 from encrypted_records.proxy.workers import main, messages, pool
@@ -91,6 +92,40 @@ def test_processes_that_are_just_being_started_end_with_the_pool() -> None:
         await workers.close()
         assert workers.idle == []
         assert not [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+
+    asyncio.run(run())
+
+
+SAMPLE = messages.InferTask(b"a\n1\n", Format.CSV, Wishes())
+
+
+def test_a_process_that_holds_little_memory_takes_the_next_task_and_one_that_holds_much_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        workers = WorkerPool(count=1)
+        try:
+            waiting = await prepared(workers)
+            for _ in range(2):
+                await workers.run(SAMPLE)
+                assert [one.pid for one in workers.idle] == waiting
+            monkeypatch.setattr(pool, "_MOST_HELD", 0)
+            await workers.run(SAMPLE)
+            assert workers.idle == []
+        finally:
+            await workers.close()
+
+    asyncio.run(run())
+
+
+def test_no_more_processes_wait_than_may_work_at_once_whatever_worked_beside_them() -> None:
+    async def run() -> None:
+        workers = WorkerPool(count=1)
+        try:
+            await asyncio.gather(*(workers.run(SAMPLE, beside=True) for _ in range(3)))
+            assert len(workers.idle) == 1
+        finally:
+            await workers.close()
 
     asyncio.run(run())
 

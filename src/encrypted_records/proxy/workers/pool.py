@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
+from pathlib import Path
 
 from encrypted_records.errors import Unavailable
 from encrypted_records.ingest.infer import Wishes
@@ -25,7 +27,9 @@ log = logging.getLogger(__name__)
 
 _PIPE_BYTES = 1 << 20
 
-#: Tasks behind which a process ends: this frees hundreds of MiB that it would keep.
+#: Tasks for which a process may allocate hundreds of MiB, which it does not give back: it ends
+#: after such a task if it then holds more bytes than this. A process starts with 57 MiB.
+_MOST_HELD = 128 << 20
 _LARGE = (
     messages.MergeTask
     | messages.PackTask
@@ -99,7 +103,10 @@ class WorkerPool:
                 raise
             finally:
                 self._working -= 1
-            if isinstance(task, _LARGE):
+            # Of those that work beside the others, no more than ``count`` wait for the next task.
+            if isinstance(task, _LARGE) and (
+                len(self.idle) + self._working >= self.count or _held(process) > _MOST_HELD
+            ):
                 await _end(process)
             else:
                 self.idle.append(process)
@@ -186,6 +193,15 @@ async def _start() -> asyncio.subprocess.Process:
         raise Unavailable(
             f"a worker process cannot be started: {reason}", code="worker_lost"
         ) from None
+
+
+def _held(process: asyncio.subprocess.Process) -> float:
+    """Bytes of memory that a process has now; endless where the system does not tell."""
+    try:
+        _, resident, *_ = Path(f"/proc/{process.pid}/statm").read_text("ascii").split()
+    except OSError:
+        return math.inf
+    return int(resident) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
