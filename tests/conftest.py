@@ -122,7 +122,7 @@ def services(
         @cache
         def of(kind: str) -> Service:
             folder = tmp_path_factory.mktemp(kind) / "data"
-            url = postgresql() if kind == "postgresql" else None
+            url = postgresql.with_tables() if kind == "postgresql" else None
             return stack.enter_context(running_service(folder, database_url=url))
 
         yield of
@@ -140,7 +140,7 @@ def database(request: pytest.FixtureRequest) -> str | None:
     if request.param == "sqlite":
         return None
     new_database: NewDatabase = request.getfixturevalue("postgresql")
-    return new_database()
+    return new_database.with_tables()
 
 
 @pytest.fixture(scope="module")

@@ -155,7 +155,7 @@ def place(
     with running_swift(tmp_path / "swift") as swift:
         swift.make_bucket(BUCKET)
         url = f"s3://{BUCKET}/{folder.name}?endpoint={swift.endpoint}&least=0"
-        settings = {"ERS_BULK_URL": url, "ERS_DATABASE_URL": new_database()}
+        settings = {"ERS_BULK_URL": url, "ERS_DATABASE_URL": new_database.with_tables()}
         yield Place(folder, settings, swift, new_database)
 
 

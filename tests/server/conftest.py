@@ -25,7 +25,7 @@ def apis(
 
         @cache
         def of(kind: str) -> Api:
-            url = postgresql() if kind == "postgresql" else None
+            url = postgresql.with_tables() if kind == "postgresql" else None
             return stack.enter_context(
                 running_api(
                     folder := tmp_path_factory.mktemp("api"),

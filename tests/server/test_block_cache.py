@@ -55,7 +55,7 @@ def two(tmp_path_factory: pytest.TempPathFactory, postgresql: NewDatabase) -> It
             **swift.credentials,
         }
 
-        database = postgresql()
+        database = postgresql.with_tables()
         with (
             running_api(machine("a"), database_url=database, environment=environment) as here,
             running_api(machine("b"), database_url=database, environment=environment) as there,

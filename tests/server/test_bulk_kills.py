@@ -100,7 +100,7 @@ def lives(
         @cache
         def of(where: str) -> Life:
             folder = tmp_path_factory.mktemp("life")
-            database_url = "" if where.startswith("sqlite") else postgresql()
+            database_url = "" if where.startswith("sqlite") else postgresql.with_tables()
             bulk_url, environment = "", {}
             if where.endswith("s3"):
                 swift = stack.enter_context(running_swift(tmp_path_factory.mktemp("swift")))

@@ -30,7 +30,9 @@ def frames(_context: Any, value: Any) -> bytes:
 @pytest.fixture(scope="module")
 def strict_api(tmp_path_factory: pytest.TempPathFactory, postgresql: NewDatabase) -> Iterator[Api]:
     """On PostgreSQL, which refuses more than SQLite does."""
-    with running_api(tmp_path_factory.mktemp("openapi"), database_url=postgresql()) as running:
+    with running_api(
+        tmp_path_factory.mktemp("openapi"), database_url=postgresql.with_tables()
+    ) as running:
         yield running
 
 

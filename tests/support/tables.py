@@ -1,4 +1,5 @@
-"""An embedded database that has its tables and nothing in them, made once for many services.
+"""A database that has its tables and nothing in them, made once for many services: an embedded one
+here, and one of each PostgreSQL by :class:`tests.support.postgres.NewDatabase`.
 
 To make the tables takes longer than all else that an API does at its first start. Tests about first
 starts start an API by themselves.
@@ -35,6 +36,16 @@ def give_tables(data_dir: Path) -> None:
         database.execute("UPDATE django_migrations SET applied = ?", (_now(),))
 
 
+def migrate(data_dir: Path, **settings: str) -> None:
+    """Make the tables in the database that an API with these settings has."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ERS_")}
+    subprocess.run(
+        [sys.executable, "-m", "encrypted_records.server.manage", "migrate", "--verbosity", "0"],
+        env={**kept, "ERS_DATA_DIR": str(data_dir), "ERS_CONFIG": os.devnull, **settings},
+        check=True,
+    )
+
+
 def _now() -> str:
     return datetime.now(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
@@ -43,12 +54,7 @@ def _now() -> str:
 def _made() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="ers-tables-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ERS_")}
-    subprocess.run(
-        [sys.executable, "-m", "encrypted_records.server.manage", "migrate", "--verbosity", "0"],
-        env={**kept, "ERS_DATA_DIR": str(folder), "ERS_CONFIG": os.devnull},
-        check=True,
-    )
+    migrate(folder)
     with closing(sqlite3.connect(folder / "api" / "db.sqlite3")) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return folder / "api" / "db.sqlite3"
