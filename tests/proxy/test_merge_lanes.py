@@ -445,7 +445,7 @@ def test_a_large_one_that_fails_again_and_again_rests_longer_each_time(
             assert await merging.merge_next(proxy.caller, proxy.state, unless_resting=True) is None
             now += 0.5
             assert await commit(2) == 1
-        for _ in range(20):
+        for _ in range(9):
             now += MOST_REST
             assert await commit() == 1
 

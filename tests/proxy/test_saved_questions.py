@@ -159,19 +159,22 @@ def _count(world: World) -> int:
 
 
 def test_two_that_are_saved_at_once_get_no_name_twice_and_are_no_more_than_allowed(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    most = 20
+    monkeypatch.setattr(saved_questions, "MOST_QUESTIONS", most)
+
     def save(name: str) -> int:
         return world.browser.visit(world.path, do="save", name=name, **ASKED).status
 
     with ThreadPoolExecutor(8) as pool:
         same = list(pool.map(save, [NAME] * 8))
     assert sorted(same) == [200] + [400] * 7
-    names = [f"{NAME} {number}" for number in range(saved_questions.MOST_QUESTIONS + 4)]
+    names = [f"{NAME} {number}" for number in range(most + 4)]
     with ThreadPoolExecutor(8) as pool:
         statuses = list(pool.map(save, names))
-    assert statuses.count(200) == saved_questions.MOST_QUESTIONS - 1
-    assert _count(world) == saved_questions.MOST_QUESTIONS
+    assert statuses.count(200) == most - 1
+    assert _count(world) == most
     for one in world.ids():
         world.browser.visit(world.path, do=f"delete:{one}")
     assert world.ids() == []

@@ -463,10 +463,10 @@ class Scene:
         return self._flow("recovery", make, holds)
 
 
-@pytest.fixture(scope="module")
-def scene(api: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    folder = tmp_path_factory.mktemp("scene")
-    team = Team(new_person(api, folder), folder)
+@pytest.fixture
+def scene(api: Service, tmp_path: Path) -> Iterator[Scene]:
+    """A team of each flow's own: who takes keys away seals new ones for all who are still in."""
+    team = Team(new_person(api, tmp_path), tmp_path)
     assert team.made
     with running_front(api.base_url) as front:
         yield Scene(team, Liar(front), team.join(), team.join())
