@@ -26,9 +26,9 @@ from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns.column import Column
 from encrypted_records.index.segments.builder import Builder, Shell
+from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.index.segments.paged import PagedSegment
-from encrypted_records.index.segments.stream_merge import StreamMerger
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.word_columns import words_column
@@ -80,7 +80,7 @@ def measured(inputs: list[Built], folder: Path) -> Iterator[Row]:
     groups = [one.segment.groups for one in opened]
     contents = SpooledContents(folder, keep_free=0)
     none = [BitMap() for _ in opened]
-    merging = StreamMerger(KEY, DEFINITION, opened, groups, none, contents)
+    merging = SegmentMerger(KEY, DEFINITION, opened, groups, none, contents)
     for name in merging.fields:
         peak, began = _Peak(), time.process_time()
         for one in opened:

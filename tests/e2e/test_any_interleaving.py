@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import Background
 from tests import aggregate_oracle, oracle

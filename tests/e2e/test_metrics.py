@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from tests.support import jobs
 from tests.support.proxies import running_proxy
 from tests.support.service import call, free_ports, running_service

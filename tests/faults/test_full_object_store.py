@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pytest
 
 from encrypted_records.errors import ErsError
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import ids
 from encrypted_records.proxy.write.merge_commits import MergeOutcome
 from encrypted_records.server.objects.files import DRAFT

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import Unavailable
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.proxy.schemas.heads import Heads
 from encrypted_records.proxy.write.lanes import Lanes
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings

@@ -15,7 +15,8 @@ from pyroaring import BitMap
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.log.snapshot import GroupState, Snapshot
 from encrypted_records.index.segments.builder import MAX_PLAIN_RECORDS
-from encrypted_records.index.segments.merge import (
+from encrypted_records.index.segments.merge import merge
+from encrypted_records.index.segments.merge_policy import (
     FEW_LOOSE,
     LARGE_ROWS,
     LONGEST_DEAD,
@@ -25,7 +26,6 @@ from encrypted_records.index.segments.merge import (
     TIERS,
     Tier,
     listing_dead,
-    merge,
     worth_merging,
 )
 from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS
@@ -307,7 +307,7 @@ def test_what_is_seen_at_a_glance_to_need_no_merge_needs_none(
     taken = (
         data.draw(st.sets(st.sampled_from([one.uid for one in found.segments]))) if counts else ()
     )
-    with patch(f"{merge.__module__}._may_have_many", lambda *_: True):
+    with patch(f"{worth_merging.__module__}._may_have_many", lambda *_: True):
         thorough = worth_merging(found, tiers, now=NOW, taken=taken)
     assert worth_merging(found, tiers, now=NOW, taken=taken) == thorough
 

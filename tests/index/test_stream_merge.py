@@ -18,9 +18,9 @@ from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.index.segments import merge as in_memory
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.contents import ContentsInMemory
+from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.index.segments.paged import PagedSegment
-from encrypted_records.index.segments.stream_merge import StreamMerger
 from encrypted_records.model.field_types.base import KeyKind
 from tests.index.world import World
 from tests.support.paged_segments import roles_of
@@ -59,7 +59,7 @@ def merged_as_stream(world: World, limits: Limits, most_words: int | None = None
     inputs = [world.open_segment(segment) for segment in snapshot.segments]
     groups = [snapshot.groups_of(one) for one in snapshot.segments]
     dead = [snapshot.dead_rows(one) for one in snapshot.segments]
-    merger = StreamMerger(
+    merger = SegmentMerger(
         *(world.key, world.definition, inputs, groups, dead),
         *(ContentsElsewhere(), limits, world.compared, most_words),
     )

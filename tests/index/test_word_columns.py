@@ -17,7 +17,7 @@ from encrypted_records.errors import DoesNotOpen, InvalidDefinition
 from encrypted_records.index.columns import block_streams, word_limit, words
 from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.segments.builder import STANDARD, Limits
-from encrypted_records.index.segments.merge import TIERS
+from encrypted_records.index.segments.merge_policy import TIERS
 from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.definition_changes import Cost, list_changes
 from encrypted_records.model.definition_parser import parse_definition

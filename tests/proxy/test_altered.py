@@ -21,7 +21,7 @@ from encrypted_records.errors import Altered
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import pages
 from encrypted_records.index.columns.column import Column
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.ciphertext_lengths import least_class
 from encrypted_records.model.digests import DIGEST, page_digest

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from encrypted_records.errors import OutOfSpace
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import (
     CLOCK,

@@ -19,7 +19,7 @@ import pytest
 from encrypted_records.client.api import SealedRecord
 from encrypted_records.errors import Altered, Conflict
 from encrypted_records.index.segments.crowds import Sizes
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import wire
 from encrypted_records.model.ids import from_text
 from encrypted_records.proxy.overrides import Overrides

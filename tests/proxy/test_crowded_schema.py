@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.http import problem
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.ingest.seal import seal_group
 from encrypted_records.model import ids
 from encrypted_records.model.records import MAX_SMALL_SEGMENTS, PlainRecord

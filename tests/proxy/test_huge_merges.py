@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import Conflict, Unavailable
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import ids
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write import merge_commits

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import wire
 from encrypted_records.model.records import RowRef, SealedRow, StoredRow
 from encrypted_records.proxy.overrides import Overrides

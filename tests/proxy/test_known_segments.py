@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.index.segments.merge import TIERS
+from encrypted_records.index.segments.merge_policy import TIERS
 from tests.support.front import Asked, Front, Reply
 from tests.support.held_back import is_for_pages
 from tests.support.proxies import Proxy, running_proxy

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from encrypted_records.errors import Unavailable
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service, gone
 from tests.support.sqlite_files import change

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from tests.proxy.test_crowded_schema import DEFINITION, crowd
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service

@@ -12,7 +12,7 @@ import pytest
 
 from encrypted_records.errors import Conflict, Unavailable
 from encrypted_records.index.segments.crowds import Sizes
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.lanes import MOST_REST, Lanes, Tasks

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import OutOfSpace
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.proxy.write.lanes import Lanes
 from encrypted_records.proxy.write.merge_commits import MergeOutcome
 from encrypted_records.proxy.write.merge_executor import MergeExecutor

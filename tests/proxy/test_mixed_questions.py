@@ -16,7 +16,7 @@ import pytest
 
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.builder import Limits
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.proxy.overrides import Overrides
 from tests import oracle

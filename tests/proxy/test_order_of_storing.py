@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.index.log.snapshot import GroupState, Snapshot
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS
 from encrypted_records.model.records import Group, RowRef, Segment
 from encrypted_records.proxy.search import explain as explaining

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from tests import oracle
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service

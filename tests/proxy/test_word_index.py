@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from tests.proxy.test_reseal import resealed
 from tests.support.second_proxy import second_proxy, with_keyrings
 from tests.support.service import Service

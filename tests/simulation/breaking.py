@@ -110,7 +110,10 @@ PLANTED = (
     Planted(
         "dead_rows_are_found",
         "index.query.matching",
-        ("live = self.plan.match(segment).without(dead)", "live = self.plan.match(segment)"),
+        (
+            "live = self.condition.match(segment).without(dead)",
+            "live = self.condition.match(segment)",
+        ),
         "records",
     ),
     Planted(

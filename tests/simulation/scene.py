@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from encrypted_records.index.segments.crowds import Sizes
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from tests.simulation.api import Account, ApiServer, Template
 from tests.simulation.expected import Fault
 from tests.simulation.network import Network

@@ -12,7 +12,7 @@ from typing import Any
 from encrypted_records.client.known import Known
 from encrypted_records.index.segments.builder import STANDARD, Limits
 from encrypted_records.index.segments.crowds import Sizes
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import ids
 from encrypted_records.model.queries import parse_query

@@ -24,7 +24,7 @@ from encrypted_records.index.columns import directory, packing, pages, words
 from encrypted_records.index.columns.packing import MAX_ENTRIES
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.segments.builder import MAX_PLAIN_RECORDS
-from encrypted_records.index.segments.merge import TIERS
+from encrypted_records.index.segments.merge_policy import TIERS
 from encrypted_records.ingest.blocks import MAX_RECORD_BYTES
 from encrypted_records.ingest.sampling import FieldSample, Sample
 from encrypted_records.ingest.seal import seal

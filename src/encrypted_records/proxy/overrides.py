@@ -10,7 +10,7 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.index.query.long_strings import MAX_OPENED
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments import crowds
-from encrypted_records.index.segments.merge import MOST_DEAD, TIERS, Tier
+from encrypted_records.index.segments.merge_policy import MOST_DEAD, TIERS, Tier
 from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
 from encrypted_records.proxy.jobs.packing import PACKING, PackingPolicy
 from encrypted_records.proxy.jobs.service import SWEEP_SECONDS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import Conflict
-from encrypted_records.index.segments.merge import Tier
+from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.write.merge_commits import MergeOutcome
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler

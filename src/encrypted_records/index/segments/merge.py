@@ -1,217 +1,53 @@
-"""Several segments -> one, without their dead rows (docs/SPEC.md, section 6.4).
+"""Several segments -> one, without their dead rows (docs/SPEC.md, section 6.4), in memory that does
+not grow with them. Which are merged, :mod:`.merge_policy` decides.
 
-A merge rewrites the index only. Rows stay where they are; each group keeps its order, and its
-rows keep their ordinals, so that a local ordinal is always base + ordinal.
+A merge rewrites the index only. Rows stay where they are; each group keeps its order, and its rows
+keep their ordinals, so that a local ordinal is always base + ordinal.
 
-Columns are taken one after another, so that a caller need not hold all pages of all inputs.
+Columns are taken one after another, and of a column only a few pages of each input are open at a
+time: entries come in order, dead rows are left out, and what is merged is cut into pages at once.
+A column of words that would list more than one may is read twice (:mod:`..columns.word_limit`).
+Where all pages are in memory, as of minis, whole columns are put in order: that takes less time.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from encrypted_records.crypto.format import UNDECIDED_FROM
 from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns import block_streams, word_limit, words
 from encrypted_records.index.columns import column as columns
-from encrypted_records.index.columns import words
+from encrypted_records.index.columns.block_streams import absent_block
+from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.columns.rebase import Rebase
 from encrypted_records.index.log.layout import Laid
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.segments.builder import (
-    MAX_PLAIN_RECORDS,
-    STANDARD,
-    Builder,
-    Limits,
-)
-from encrypted_records.index.segments.living import lay_out, renumber
+from encrypted_records.index.segments.builder import STANDARD, Builder, Limits, SealedSegment
+from encrypted_records.index.segments.contents import Contents
+from encrypted_records.index.segments.headers import mask_digest
+from encrypted_records.index.segments.living import LivingRows, lay_out, renumber
 from encrypted_records.index.segments.mini import Built
-from encrypted_records.index.segments.paged import OpenedSegment
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.paged_column import check_order
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.field_types.base import KeyKind
-from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
 from encrypted_records.model.word_columns import column_spec, columns_of
 
-#: A merge of more rows than the first number takes up to a minute, and is *large*. Of more than the
-#: second it takes minutes, and is *huge*. Others do not wait for either.
-ORDINARY_ROWS, LARGE_ROWS = 1 << 16, 1 << 20
-ANY_ROWS = range(1 << 32)
+#: Gives a sealed data page of an input, by the segment's uid and the page's number.
+ReadPage = Callable[[bytes, int], bytes]
 
-#: What a huge merge reads at most, so that its memory is bounded whatever the definition is, and
-#: however many dead rows have their places in it: pages (2 GiB), and local ordinals.
-MOST_PAGES, MOST_ORDINALS = 1 << 17, 1 << 25
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """Segments of up to half of ``capacity`` rows, and more than half of the tier below.
-
-    ``few`` of them may be live; one more, and the oldest that fit into one are merged. What is
-    merged has at most so many ``pages``, and ``ordinals``, those of dead rows that were left out
-    before too. A segment with more than half of either is left alone, as it would be in the last
-    tier: else it would be merged with one that has a few rows, again and again.
-    """
-
-    capacity: int
-    few: int
-    pages: int = 1 << 32
-    ordinals: int = 1 << 32
-
-    def takes(self, segment: Segment) -> bool:
-        """Whether it may be merged with others."""
-        return 2 * segment.pages <= self.pages and 2 * _covered(segment) <= self.ordinals
-
-
-def _huge(capacity: int) -> Tier:
-    # Four of more than half of the tier below fill half of it: so each row is rewritten in it once.
-    return Tier(capacity, 3, MOST_PAGES, MOST_ORDINALS)
-
-
-#: The first is for the small segments that direct ingests leave, and is merged at once.
-TIERS = (
-    Tier(MAX_MINI_RECORDS, 64),
-    Tier(ORDINARY_ROWS, 15),
-    Tier(LARGE_ROWS, 15),
-    _huge(1 << 22),
-    _huge(1 << 24),
-)
-#: Segments of so many rows, as chunks of jobs leave them, are not packed: they take ten times the
-#: bytes that the rows of a packed one do. So few of them may be live; one more, and they are merged
-#: into one of at most so many rows.
-LOOSE = range((1 << 15) + 1, MAX_PLAIN_RECORDS + 1)
-FEW_LOOSE, LOOSE_CAPACITY = 3, LARGE_ROWS
-
-#: The part of a segment's rows that may be dead before it is merged by itself, and for how long
-#: a single one may be, in milliseconds.
-MOST_DEAD = 0.05
-LONGEST_DEAD = 30 * 24 * 3600 * 1000
-
-
-def worth_merging(
-    snapshot: Snapshot,
-    tiers: Sequence[Tier] = TIERS,
-    *,
-    now: int,
-    taken: Collection[bytes] = (),
-    most_dead: float = MOST_DEAD,
-    rows: range = ANY_ROWS,
-) -> tuple[Segment, ...]:
-    """The segments to merge next; none where all is well.
-
-    A segment that fills more than half of its tier counts as one of the next, so that no row is
-    rewritten more often than it takes to fill half a segment. Such segments of the last tier are
-    not merged. Those that are large and not packed are, before their tier has many. Dead rows are
-    dropped when one segment has many, or some that died long ago: deleted records must not stay.
-
-    Args:
-        now: milliseconds since 1970.
-        taken: uids of segments that are left alone, since they are being merged.
-        most_dead: the part of a segment's rows that may be dead before it is merged by itself.
-        rows: how many the merged segments may have together.
-    """
-    if not snapshot.dying and not _may_have_many(snapshot.counts, tiers):
-        return ()
-    segments = _by_age(snapshot, snapshot.segments, taken)
-    below = -1
-    for tier in tiers:
-        half = tier.capacity // 2
-        own = [one for one in segments if below < one.count <= half and tier.takes(one)]
-        below = half
-        if len(own) <= tier.few:
-            continue
-        chosen = _oldest(own, tier)
-        if len(chosen) > 1 and rows_of(chosen) in rows:
-            return chosen
-    loose = [one for one in segments if one.count in LOOSE]
-    if len(loose) > FEW_LOOSE:
-        chosen = _oldest(loose, Tier(LOOSE_CAPACITY, FEW_LOOSE))
-        if rows_of(chosen) in rows:
-            return chosen
-    dying = _by_age(snapshot, snapshot.dying, taken)
-    decayed = [one for one in dying if _is_decayed(snapshot, one, now, most_dead)]
-    return _rewritten(decayed, tiers, rows)
-
-
-def _may_have_many(counts: Sequence[int], tiers: Sequence[Tier]) -> bool:
-    """Whether a tier, or what is loose, may have more segments than there should be.
-
-    It is asked several times after each commit, mostly in vain, and sorts nothing.
-
-    Args:
-        counts: how many rows each segment has, in ascending order.
-    """
-    first = 0
-    for tier in tiers:
-        end = bisect_right(counts, tier.capacity // 2)
-        if end - first > tier.few:
-            return True
-        first = end
-    return bisect_left(counts, LOOSE.stop) - bisect_left(counts, LOOSE.start) > FEW_LOOSE
-
-
-def listing_dead(
-    snapshot: Snapshot,
-    tiers: Sequence[Tier] = TIERS,
-    *,
-    taken: Collection[bytes] = (),
-    rows: range = ANY_ROWS,
-) -> tuple[Segment, ...]:
-    """The segments to merge next so that none lists rows that died; as :func:`worth_merging`."""
-    return _rewritten(_by_age(snapshot, snapshot.dying, taken), tiers, rows)
-
-
-def rows_of(segments: Sequence[Segment]) -> int:
-    return sum(one.count for one in segments)
-
-
-def _rewritten(
-    segments: Sequence[Segment], tiers: Sequence[Tier], rows: range
-) -> tuple[Segment, ...]:
-    """The oldest of those, for which it is worth to be rewritten alone."""
-    own = [one for one in segments if one.count in rows]
-    return _oldest(own, replace(tiers[-1], capacity=min(tiers[-1].capacity, rows[-1])))
-
-
-def _by_age(
-    snapshot: Snapshot, segments: Sequence[Segment], taken: Collection[bytes]
-) -> list[Segment]:
-    """Those that are not taken, in the order of storing: so groups that were stored one after the
-    other lie so in a merged segment, too, and a compaction can make one of them."""
-    free = [one for one in segments if one.uid not in taken]
-    return sorted(free, key=lambda one: snapshot.places(one).lowest)
-
-
-def _oldest(segments: Sequence[Segment], tier: Tier) -> tuple[Segment, ...]:
-    """The first of them, and as many of the next as ``tier`` lets one merge have."""
-    chosen: list[Segment] = []
-    rows = pages = ordinals = 0
-    for segment in segments:
-        rows += segment.count
-        pages += segment.pages
-        ordinals += _covered(segment)
-        if chosen and (rows > tier.capacity or pages > tier.pages or ordinals > tier.ordinals):
-            break
-        chosen.append(segment)
-    return tuple(chosen)
-
-
-def _covered(segment: Segment) -> int:
-    """How many local ordinals its groups have."""
-    return segment.count + segment.purged
-
-
-def _is_decayed(snapshot: Snapshot, segment: Segment, now: int, most_dead: float) -> bool:
-    dead = len(snapshot.dead_rows(segment)) - segment.purged
-    if dead > most_dead * segment.count:
-        return True
-    since = snapshot.dying_since(segment)
-    return since is not None and now - since > LONGEST_DEAD
+#: Rows of a column that an input lacks, which are made up so many at a time.
+_PIECE = 1 << 16
 
 
 class SegmentMerger:
-    """One merge: :meth:`take` each of :attr:`fields`, then :meth:`finish`."""
+    """One merge: :meth:`take` each of :attr:`fields`, then :meth:`seal` or :meth:`finish`."""
 
     def __init__(
         self,
@@ -220,42 +56,113 @@ class SegmentMerger:
         inputs: Sequence[OpenedSegment],
         groups: Sequence[Laid],
         dead: Sequence[BitMap],
+        contents: Contents | None = None,
         limits: Limits = STANDARD,
         compared: SchemaDefinition | None = None,
+        most_words: int | None = None,
     ) -> None:
         """
         Args:
             groups: those that each input has by now (:meth:`Snapshot.groups_of`).
             dead: local ordinals of each input's rows that are left out.
+            contents: where the contents of pages wait; in memory if None.
             compared: whose names and grids the inputs have, if that is another definition.
+            most_words: that a column of words lists, if other than :func:`.words.most_listed`.
         """
         self._definition = definition
         self._compared = compared or definition
         self._parts, shell = lay_out(inputs, groups, dead)
-        self._builder = Builder(key, definition, shell, limits)
+        self._covered = len(shell.rows)
+        self._most_words = words.most_listed(shell.count) if most_words is None else most_words
+        self._builder = Builder(key, definition, shell, limits, contents)
 
     @property
     def fields(self) -> list[str]:
         """The columns of the new segment."""
         return [spec.name for spec in columns_of(self._definition)]
 
-    def take(self, name: str) -> None:
-        """Merge a column, all pages of which the inputs must have by now.
+    def take(self, name: str, read: ReadPage | None = None) -> None:
+        """Merge a column, whose directories the inputs must have by now.
+
+        Args:
+            read: gives the data pages of inputs; None where all of them are here.
 
         Raises:
             DoesNotOpen: a column of an input does not open, or lacks a living row, or has one whose
             value the definition does not allow.
         """
         spec = column_spec(self._definition, name)
-        parts = [renumber(part, part.segment.column(name), spec.kind) for part in self._parts]
-        joined = columns.join(parts, spec.kind)
-        if spec.kind is KeyKind.WORDS:
-            self._builder.add(name, words.limit(joined))
+        if read is None:
+            self._builder.add(name, self._join(spec))
             return
-        rebase = Rebase.between(self._compared.fields[name], spec)
-        self._builder.add(name, rebase.column(joined) if rebase else joined)
+        blocks = block_streams.merge([self._stream(part, spec, read) for part in self._parts])
+        if spec.kind is KeyKind.WORDS:
+            beyond = self._find_beyond(spec, read)
+            if beyond is not None:
+                blocks = word_limit.leave_out(blocks, beyond)
+        elif rebase := Rebase.between(self._compared.fields[name], spec):
+            blocks = map(rebase.block, blocks)
+        if self._builder.streams:
+            self._builder.add_stream(name, blocks)
+        else:
+            self._builder.add(name, block_streams.gather(blocks, spec.kind))
+
+    def _join(self, spec: FieldSpec) -> Column:
+        """A column of the new segment, from whole ones."""
+        whole = [renumber(part, part.segment.column(spec.name), spec.kind) for part in self._parts]
+        joined = columns.join(whole, spec.kind)
+        if spec.kind is KeyKind.WORDS:
+            return words.limit(joined)
+        rebase = Rebase.between(self._compared.fields[spec.name], spec)
+        return rebase.column(joined) if rebase else joined
+
+    def _stream(self, part: LivingRows, spec: FieldSpec, read: ReadPage) -> Iterator[EntryBlock]:
+        """The living rows of a column of one input, as they are in the new segment."""
+        segment = part.segment
+        if not isinstance(segment, PagedSegment):
+            whole = renumber(part, segment.column(spec.name), spec.kind)
+            yield from block_streams.stream(whole, spec.kind)
+            return
+        if segment.has_column(spec.name):
+            blocks = _read_column(part, segment, spec, read)
+        else:
+            blocks = _missing(segment.covered, spec.kind)
+        for block in blocks:
+            living = part.of(block)
+            if living is not None:
+                yield living
+
+    def _find_beyond(self, spec: FieldSpec, read: ReadPage) -> NDArray[np.bool_] | None:
+        """Of each local ordinal whether its words are more than a column may list; None where all
+        may be listed.
+
+        Raises:
+            DoesNotOpen: as :meth:`take`.
+        """
+        if self._may_list(spec.name) <= self._most_words:
+            return None
+        counts = word_limit.WordCounts(self._covered)
+        for part in self._parts:
+            for block in self._stream(part, spec, read):
+                counts.add(block)
+        return counts.find_beyond(self._most_words)
+
+    def _may_list(self, name: str) -> int:
+        """How many words the inputs list in a column, at most, beside the entry of each row."""
+        listed = 0
+        for segment in (part.segment for part in self._parts):
+            if not isinstance(segment, PagedSegment):
+                listed += segment.column(name).present - segment.count
+            elif segment.has_column(name):
+                listed += segment.directories[name].present - segment.count
+        return listed
+
+    def seal(self) -> SealedSegment:
+        """The new segment; its pages are sealed as they are taken."""
+        return self._builder.seal()
 
     def finish(self) -> Built:
+        """The same, with all of its pages."""
         return self._builder.finish()
 
 
@@ -279,7 +186,72 @@ def merge(
     dead = [snapshot.dead_rows(one.segment) for one in inputs]
     history = snapshot.history
     compared = history.compared if history else None
-    merging = SegmentMerger(key, definition, inputs, groups, dead, limits, compared)
+    merging = SegmentMerger(key, definition, inputs, groups, dead, None, limits, compared)
     for name in merging.fields:
         merging.take(name)
     return merging.finish()
+
+
+def _missing(covered: int, kind: KeyKind) -> Iterator[EntryBlock]:
+    """The column of a field that is younger than its segment."""
+    for first in range(0, covered, _PIECE):
+        rows = np.arange(first, min(first + _PIECE, covered), dtype=np.uint32)
+        if kind is KeyKind.WORDS:
+            yield EntryBlock(rows, np.array([UNDECIDED_FROM], np.uint64), np.zeros(1, np.uint32))
+        else:
+            yield absent_block(rows, kind)
+
+
+def _read_column(
+    part: LivingRows, segment: PagedSegment, spec: FieldSpec, read: ReadPage
+) -> Iterator[EntryBlock]:
+    """The blocks of an input's column, checked as :meth:`PagedSegment.column` checks all of it.
+
+    Raises:
+        DoesNotOpen: it does not open; behind the last block also where it lists other rows than
+            the segment has, or lacks a living one.
+    """
+    name, uid = spec.name, segment.segment.uid
+    room = segment.directories.rooms.get(name)
+    rows = _ListedRows(segment.covered, is_words=room is not None)
+    before: EntryBlock | None = None
+    for number in segment.directories[name].numbers.tolist():
+        block = segment.open_block(number, read(uid, number))
+        if before is not None:
+            check_order(before, block)
+        rows.add(block)
+        yield block
+        before = block
+    rows.check(segment, room)
+    part.require_all(rows.listed)
+
+
+class _ListedRows:
+    """Which rows a column lists, and for how many entries it has room, if it is of words."""
+
+    def __init__(self, covered: int, *, is_words: bool) -> None:
+        self.listed: NDArray[np.bool_] = np.zeros(covered, np.bool_)
+        self._is_words = is_words
+        self._rows = self._entries = self._room = self._absent = 0
+
+    def add(self, block: EntryBlock) -> None:
+        rows = len(block.ordinals)
+        self._entries += rows
+        if not len(block.keys):
+            self._absent += rows
+        if self._is_words and len(block.keys):
+            rows = words.count_rows(block)
+            self._room += words.count_room(block)
+        self.listed[block.ordinals[:rows]] = True
+        self._rows += rows
+
+    def check(self, segment: PagedSegment, room: int | None) -> None:
+        """
+        Raises:
+            DoesNotOpen: they are not those of the segment, each once.
+        """
+        if room is not None and (self._absent or self._room != room or self._entries > room):
+            raise words.other_room()
+        # As many as the segment has, so equal sets list each row once.
+        if self._rows != segment.count or mask_digest(self.listed) != segment.stated_rows:
+            raise DoesNotOpen("a column lists other rows than its segment has")

@@ -16,9 +16,9 @@ from pathlib import Path
 from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import MiniSegment
 from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
-from encrypted_records.index.segments.stream_merge import StreamMerger
 from encrypted_records.model.definition_history import DefinitionHistory
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.digests import check_page
@@ -50,7 +50,7 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
     dead = [BitMap.deserialize(bitmap) for bitmap in task.dead]
     folder = Path(task.folder)
     fetched = FetchedPages(folder, task.keep_free)
-    merging = StreamMerger(
+    merging = SegmentMerger(
         keys[task.version],
         definition,
         inputs,

@@ -21,7 +21,7 @@ from typing import Any
 
 from encrypted_records import runtime
 from encrypted_records.errors import Conflict, ErsError
-from encrypted_records.index.segments.merge import LARGE_ROWS, ORDINARY_ROWS
+from encrypted_records.index.segments.merge_policy import LARGE_ROWS, ORDINARY_ROWS
 from encrypted_records.proxy.process.background import MERGES, Background
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from encrypted_records import runtime
 from encrypted_records.errors import BadInput, Conflict, NotFound, Unavailable
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.segments.merge import rows_of
+from encrypted_records.index.segments.merge_policy import rows_of
 from encrypted_records.model.records import Segment
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState

@@ -22,7 +22,7 @@ from functools import partial
 from encrypted_records import runtime
 from encrypted_records.errors import Conflict
 from encrypted_records.index.segments.crowds import Crowd
-from encrypted_records.index.segments.merge import (
+from encrypted_records.index.segments.merge_policy import (
     ANY_ROWS,
     MOST_DEAD,
     TIERS,
