@@ -15,6 +15,7 @@ import pytest
 
 from encrypted_records.cli.commands import import_file
 from encrypted_records.cli.limits import CommandLimits
+from encrypted_records.client.proxy import uploads
 from tests.cli.command import Ers, environment
 from tests.support.service import Account, Service, clean_environment
 
@@ -95,12 +96,17 @@ def test_what_nobody_can_know_is_asked_and_stays_text_until_it_is_said(
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("pdf.csv", "a PDF document"), ("nothing.csv", "cannot be read")],
+    [
+        ("pdf.csv", "a PDF document"),
+        ("nothing.csv", "cannot be read"),
+        ("plain.xlsx --sheet X", "it has: Daten; say it with --sheet"),
+    ],
 )
 def test_what_cannot_be_read_is_refused_by_name_and_stores_nothing(
     ers: Ers, dataset: str, name: str, says: str
 ) -> None:
-    said = ers("import", FILES / name, "--dataset", dataset, "--yes")
+    file, *options = name.split()
+    said = ers("import", FILES / file, "--dataset", dataset, "--yes", *options)
     assert (said.code, says in said.err) == (2, True), said.err
     assert ers("schema", "list", "--dataset", dataset).code == 3
 
@@ -137,6 +143,7 @@ import os, signal, sys
 from encrypted_records.cli import main
 from encrypted_records.cli.commands import import_file
 from encrypted_records.cli.limits import CommandLimits
+from encrypted_records.client.proxy import uploads
 from encrypted_records.client.limits import ClientLimits
 from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.client import ProxyClient
@@ -257,7 +264,7 @@ def test_rows_of_another_file_or_reading_never_come_into_an_import_in_silence(
 def test_an_import_whose_rows_did_not_fit_is_repeated_when_they_do(
     ers: Ers, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_file, "HEAD_BYTES", 4096)
+    monkeypatch.setattr(uploads, "HEAD_BYTES", 4096)
     path = tmp_path / "late.csv"
     rows = [f"{at};{'x' * 80}" for at in range(100)]
     command = ("import", path, "--dataset", dataset, "--yes")
@@ -315,7 +322,7 @@ def test_the_next_file_is_read_as_the_one_before_and_another_form_is_refused_wit
 def test_the_reading_of_a_file_is_kept_where_some_of_its_rows_do_not_fit(
     ers: Ers, dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_file, "HEAD_BYTES", 4096)
+    monkeypatch.setattr(uploads, "HEAD_BYTES", 4096)
     path = tmp_path / "late.csv"
     rows = [f"{at},5;{'x' * 80}" for at in range(100)]
     path.write_text("\n".join(["n;text", *rows, "A17;y"]) + "\n")
@@ -354,6 +361,38 @@ def test_nothing_is_called_rewritten_by_a_job_that_stored_nothing(
     said = ers("import", path, "--schema", f"{dataset}/a")
     assert (said.code, "nothing was stored" in said.err) == (6, True)
     assert "Rewritten" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("name", "read_as"),
+    [
+        ("title.xlsx", "a workbook: sheet Daten, names in row 4"),
+        ("nested.json", "JSON: an array"),
+        ("lines.ndjson", "JSON: an object a line"),
+    ],
+)
+def test_workbooks_and_json_are_stored_whole_and_the_next_file_is_read_in_the_same_way(
+    ers: Ers, dataset: str, tmp_path: Path, name: str, read_as: str
+) -> None:
+    said = ers.done("import", FILES / name, "--dataset", dataset, "--yes", "--name", "a")
+    assert f"{name} is read as {read_as}, 24 rows." in said.err
+    schema = f"{dataset}/a"
+    rows = stored(ers, schema)
+    assert len(rows) == 24
+    if name == "title.xlsx":
+        assert rows[1] == {
+            "Kundennr": "00022",
+            "Name": "Weiß",
+            "Umsatz": Decimal("1234.62"),
+            "Menge": 37,
+            "Geboren": "1957-02-06",
+            "Gesehen": "2024-02-06T03:11:17",
+            "Aktiv": False,
+        }
+    again = tmp_path / f"next{Path(name).suffix}"
+    again.write_bytes((FILES / name).read_bytes())
+    said = ers("import", again, "--schema", schema)
+    assert (said.code, "stored this file" in said.err) == (4, True), said.err
 
 
 def test_a_reading_can_be_given_as_a_file_and_left_aside(

@@ -19,6 +19,7 @@ from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.parse_csv import read_numbers
 from encrypted_records.ingest.reading import columns
 from encrypted_records.ingest.reading import detect as detecting
+from encrypted_records.ingest.reading.containers import head_of, parser_by
 from encrypted_records.ingest.reading.detect import Found, detect
 from encrypted_records.ingest.reading.parser import Head, ReadingParser, Tally, read_head
 from encrypted_records.ingest.reading.proposal import propose
@@ -45,10 +46,10 @@ def content(name: str) -> bytes:
 def rows_by(
     recipe: Recipe, body: bytes, step: int = 1 << 20, start: RecordStart | None = None
 ) -> list[RawRecord | BadRow]:
-    head = read_head(body, recipe, final=True)
+    head = head_of(body, recipe, final=True)
     assert isinstance(head, Head)
     begin = start or head.start
-    parser = ReadingParser(recipe, head, begin)
+    parser = parser_by(recipe, head, begin)
     rows: list[RawRecord | BadRow] = []
     for at in range(begin.offset, len(body), step):
         rows += [one for block in parser.feed(body[at : at + step]) for one in block.records]
@@ -74,8 +75,11 @@ def test_each_cell_of_a_file_is_what_its_author_meant(name: str) -> None:
     wanted, body = EXPECTED[name], content(name)
     found = detect(body, whole=True)
     recipe = found.recipe
-    assert (recipe.delimiter, recipe.header_row) == (wanted["delimiter"], wanted["header_row"])
-    if not body.isascii():
+    if wanted["container"] != "json":
+        assert recipe.header_row == wanted["header_row"]
+    if recipe.container == "csv":
+        assert recipe.delimiter == wanted["delimiter"]
+    if recipe.container == "csv" and not body.isascii():
         assert recipe.encoding == wanted["encoding"]
     columns = wanted["columns"]
     assert [one.name for one in recipe.columns] == [one["name"] for one in columns]
@@ -121,13 +125,12 @@ def test_rows_are_the_same_however_the_bytes_come_and_wherever_reading_begins(na
     recipe = detect(body, whole=True).recipe
     whole = rows_by(recipe, body)
     assert rows_by(recipe, body, 7) == whole
-    large = body + body[len(body) - 400 :].partition(b"\n")[2] * 0
-    head = read_head(large, recipe, final=True)
+    head = head_of(body, recipe, final=True)
     assert head is not None
-    parser = ReadingParser(recipe, head, head.start)
-    blocks = [*parser.feed(large[head.start.offset :]), *parser.finish()]
+    parser = parser_by(recipe, head, head.start)
+    blocks = [*parser.feed(body[head.start.offset :]), *parser.finish()]
     for block in blocks:
-        again = rows_by(recipe, large, start=block.start)
+        again = rows_by(recipe, body, start=block.start)
         assert again[: block.count] == block.records
 
 
@@ -158,7 +161,7 @@ def test_reading_begins_again_at_each_block_of_a_long_file() -> None:
         (content("pdf.csv"), "a PDF document"),
         (b"<!DOCTYPE html><html><body>Please log in</body></html>", "a web page"),
         (b"\x1f\x8b\x08\x00aaaa", "compressed with gzip"),
-        (b"PK\x03\x04aaaa", "an Excel workbook"),
+        (b"PK\x03\x04aaaa", "an archive"),
         (b"PAR1aaaa", "a Parquet file"),
         (b"a,b\n1,\x00\n", "zero bytes"),
         (("name\n" + "Müller\n" * 9).encode() + "Grün\n".encode("cp1252"), "first in line 11"),

@@ -8,7 +8,8 @@ from encrypted_records.ingest.blocks import Parser, RecordStart
 from encrypted_records.ingest.charsets import TranscodedParser, Transcoder, settle
 from encrypted_records.ingest.parse_csv import MAX_HEADER_BYTES, CsvParser, Header, read_header
 from encrypted_records.ingest.parse_json_stream import ArrayParser, LinesParser
-from encrypted_records.ingest.reading.parser import Head, ReadingParser, read_head
+from encrypted_records.ingest.reading.containers import head_of, parser_by
+from encrypted_records.ingest.reading.parser import Head
 from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.model.charsets import Charset
 from encrypted_records.model.media_types import Format
@@ -38,7 +39,7 @@ def recognize(
         BadInput: ``file_type``; CSV begins as text in another charset.
     """
     if reading is not None:
-        head = read_head(start, reading, final=final)
+        head = head_of(start, reading, final=final)
         return None if head is None else (head, head.start)
     if kind is Format.CSV:
         return _recognize_csv(start, settle(charset, start, final=final), final=final)
@@ -79,7 +80,7 @@ def parser_for(
     """
     if isinstance(layout, Head):
         assert reading is not None
-        return ReadingParser(reading, layout, start)
+        return parser_by(reading, layout, start)
     if isinstance(layout, Header):
         if charset is None:
             return CsvParser(layout, start)

@@ -74,20 +74,23 @@ async def import_(
     reading: ReadingOptions,
     output: Output,
 ) -> int:
-    """Make an encrypted schema of SOURCE: a file as people have it, of CSV in whatever form; a file
-    of Parquet, Arrow or Feather; or a table of PostgreSQL by its URL.
+    """Make an encrypted schema of SOURCE: a file as people have it, of CSV in whatever form, JSON,
+    or a workbook of Excel or LibreOffice; a file of Parquet, Arrow or Feather; or a table of
+    PostgreSQL by its URL.
 
     Of CSV, delimiter, charset, header, decimal marks and dates are found out and shown before
-    anything is stored. What cannot be known is asked, by an option, and else stays text.
+    anything is stored. What cannot be known is asked, by an option, and else stays text. Objects
+    within objects of JSON become fields such as addr.city, and lists become texts. Of a workbook,
+    the largest sheet is read that is shown, or --sheet.
 
     Of the others, fields have the types that are declared there, and columns that must not be
     null are required.
 
-    The reading of a file of CSV is kept for its schema. With --schema, the next file is read in
+    The reading of a file is kept for its schema. With --schema, the next file is read in
     the same way; where it differs in what may change values, nothing is stored, and the options
     that take it are named.
 
-    A file of CSV is stored whole or not at all, the others page by page. After an interruption,
+    Such a file is stored whole or not at all, the others page by page. After an interruption,
     even a kill, the same command on the same machine goes on, and stores no row twice. SOURCE is
     only read.
 
@@ -113,7 +116,7 @@ async def import_(
             skip_invalid=skip_invalid,
         )
     if schema or reading.keep or not reading.uses_kept:
-        raise InvalidSetting("--schema, --reading and --keep are for files of CSV")
+        raise InvalidSetting("--schema, --reading and --keep are for CSV, JSON and workbooks")
     if reading.as_json() or asked.tight or asked.enum:
         raise InvalidSetting(
             "columns of PostgreSQL, Parquet and Arrow have declared types",

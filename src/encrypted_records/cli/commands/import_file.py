@@ -24,7 +24,7 @@ from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import confirm, format_count, warn
 from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.resources import Resource
-from encrypted_records.client.proxy.uploads import HEAD_BYTES
+from encrypted_records.client.proxy.uploads import READ_MEDIA_TYPE, read_head
 from encrypted_records.errors import (
     BadInput,
     InvalidSetting,
@@ -32,7 +32,6 @@ from encrypted_records.errors import (
     UploadedBefore,
 )
 from encrypted_records.model import json_text
-from encrypted_records.model.media_types import Format
 
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 _DELIMITERS |= {mark: mark for mark in ",;\t|"}
@@ -46,6 +45,7 @@ _OPTIONS = {
     "/delimiter": "--delimiter",
     "/encoding": "--encoding",
     "/header_row": "--header-row",
+    "/sheet": "--sheet",
     "/columns": "--type, --decimal, --date-format or --null",
 }
 
@@ -58,6 +58,7 @@ class ReadingOptions:
     encoding: str | None
     header_row: int | None
     below: int | None
+    sheet: str | None
     decimal: tuple[str, ...]
     date_format: tuple[str, ...]
     null: tuple[str, ...]
@@ -90,7 +91,7 @@ class ReadingOptions:
             if self.delimiter not in _DELIMITERS:
                 raise InvalidSetting("--delimiter is , ; tab or pipe")
             said["delimiter"] = _DELIMITERS[self.delimiter]
-        for name in ("encoding", "header_row", "below", "time_zone"):
+        for name in ("encoding", "header_row", "below", "sheet", "time_zone"):
             if (value := getattr(self, name)) is not None:
                 said[name] = value
         columns: dict[str, dict[str, Any]] = {}
@@ -197,6 +198,11 @@ def takes_reading(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--decimal", multiple=True, metavar="[COLUMN=]MARK", help="A comma or a point."
         ),
+        click.option(
+            "--sheet",
+            metavar="NAME",
+            help="Sheet of a workbook, or member of a JSON object, with the rows.",
+        ),
         click.option("--below", type=click.IntRange(0), help="Rows under the table; 0: none."),
         click.option(
             "--header-row", type=click.IntRange(0), help="The row with the names; 0: none has them."
@@ -237,7 +243,7 @@ async def import_file(
         raise InvalidSetting("--name, --enum, --unique, --required and --tight make a new schema")
     file = await runtime.in_thread(LocalFile, Path(path))
     file.require_size("a file is read twice: to see how it is read, and to store it")
-    head = await runtime.in_thread(_head, file)
+    head = await runtime.in_thread(read_head, file)
     if schema is not None:
         found_schema = await session.names.schema(schema, dataset)
         return await _import_again(
@@ -354,7 +360,7 @@ async def _ends_as_read(session: CommandSession, job: str, recipe: bytes) -> boo
 
 
 def _source(file: LocalFile) -> Source:
-    return Source(file.path.name, Format.CSV.media_type, file.pieces, file.size, file)
+    return Source(file.path.name, READ_MEDIA_TYPE, file.pieces, file.size, file)
 
 
 async def _detect(
@@ -414,7 +420,7 @@ def _require_no_difference(name: str, found: Mapping[str, Any]) -> None:
 
 def _flags(say: Mapping[str, Any]) -> Iterator[str]:
     """The options that say what a member of a reading says."""
-    for member in ("delimiter", "encoding", "header_row", "below"):
+    for member in ("delimiter", "encoding", "header_row", "below", "sheet"):
         if member in say:
             value = {"\t": "tab", "|": "pipe"}.get(say[member], say[member])
             yield f"--{member.replace('_', '-')} {shlex.quote(str(value))}"
@@ -445,24 +451,29 @@ async def _begun(session: CommandSession, remembered: Remembered | None) -> Reso
         return None
 
 
-def _head(file: LocalFile) -> bytes:
-    return file.read_at(0, min(HEAD_BYTES, file.size or 0))
-
-
 def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any] | None) -> None:
     """Say on stderr how a file is read, what of it will be stored, and which values the server will
     see; the latter of a new schema, by its definition."""
     recipe = found["reading"]
     charset = recipe["encoding"]
+    kind = recipe["container"]
     if "encoding" in found["guessed"]:
         words = ", ".join(found["words"])
         charset += f" (a guess{f': {words}' if words else ''})"
     row = recipe["header_row"]
     names = f"names in row {row}" if row else "no names"
+    read_as = {
+        "csv": f"CSV: {_MARKS[recipe['delimiter']]}, {charset}, {names}",
+        "workbook": f"a workbook: sheet {recipe['sheet']}, {names}",
+        "json": f"JSON: the list {recipe['sheet']}" if recipe["sheet"] else "JSON: an array",
+        "ndjson": "JSON: an object a line",
+    }[kind]
     warn(
-        f"{name} is read as CSV: {_MARKS[recipe['delimiter']]}, {charset}, {names},"
+        f"{name} is read as {read_as},"
         f" {'' if found['whole'] else 'first '}{format_count(found['sampled'], 'row')}."
     )
+    for note in found["notes"]:
+        warn(f"  {note}")
     for what, where in (("above", "above the table"), ("below", "below the table")):
         for line in found[what]:
             warn(f"  left out {where}: {line}")
@@ -511,6 +522,7 @@ def _require_sure(found: Mapping[str, Any], reading: ReadingOptions, *, yes: boo
     flags = {
         "encoding": f"--encoding {found['reading']['encoding']}",
         "below": f"--below {found['reading']['below']}",
+        "sheet": f"--sheet {shlex.quote(found['reading']['sheet'] or '')}",
     }
     open_ones = [flags[one] for one in found["guessed"]]
     if yes and open_ones:

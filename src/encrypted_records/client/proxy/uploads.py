@@ -24,10 +24,12 @@ from encrypted_records.client.proxy.jobs import (
     upload_metadata,
 )
 from encrypted_records.errors import ApiFailed, Conflict, InvalidSetting, Throttled, Unavailable
-from encrypted_records.model.media_types import Format
 
-#: Bytes of a file that tell how it is read.
-HEAD_BYTES = 8 << 20
+#: Bytes of a file that tell how it is read; of a workbook, which is read whole.
+HEAD_BYTES, WHOLE_BYTES = 8 << 20, 16 << 20
+#: A file that is sent with a reading, whatever it is.
+READ_MEDIA_TYPE = "application/octet-stream"
+_ARCHIVE = b"PK\x03\x04"
 _COLUMNAR = (b"PAR1", b"ARROW1")
 _TUS = {"Tus-Resumable": "1.0.0"}
 _PATCH = {**_TUS, "Content-Type": "application/offset+octet-stream"}
@@ -46,7 +48,17 @@ async def head_of(path: Path) -> tuple[bytes, int]:
                 f"{path.name} is a file of columns, whose types are known",
                 hint="read it into a frame, and give that to create_schema and ingest",
             )
-        return await runtime.in_thread(file.read_at, 0, min(HEAD_BYTES, size)), size
+        return await runtime.in_thread(read_head, file), size
+
+
+def read_head(file: LocalFile) -> bytes:
+    """As much of a file as tells how it is read.
+
+    Raises:
+        InvalidSetting: it cannot be read.
+    """
+    is_whole = file.start.startswith((_ARCHIVE, b"{"))
+    return file.read_at(0, min(WHOLE_BYTES if is_whole else HEAD_BYTES, file.size or 0))
 
 
 class Uploads(Connection):
@@ -76,7 +88,7 @@ class Uploads(Connection):
             if file.size is not None:
                 upload, job = await self.begin_upload(
                     file,
-                    file.media_type if reading is None else Format.CSV.media_type,
+                    file.media_type if reading is None else READ_MEDIA_TYPE,
                     schema=schema,
                     batch_size=batch_size,
                     skip_invalid=skip_invalid,

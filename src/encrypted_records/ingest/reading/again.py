@@ -9,7 +9,7 @@ whose cells fit the kept reading, and which by itself speaks for another one, di
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +17,15 @@ import msgspec
 
 from encrypted_records.ingest.reading.charset import find_charset, is_likely, refused
 from encrypted_records.ingest.reading.columns import Decided
-from encrypted_records.ingest.reading.detect import Found, Wanted, detect, dialect_of, text_of
-from encrypted_records.ingest.reading.dialect import rows_of
+from encrypted_records.ingest.reading.detect import (
+    Found,
+    Wanted,
+    container_of,
+    detect,
+    dialect_of,
+    text_of,
+)
+from encrypted_records.ingest.reading.dialect import Row, rows_of
 from encrypted_records.ingest.reading.recipe import Column, Recipe, read_recipe, reader_of
 from encrypted_records.ingest.reading.said import (
     NOTHING_OF_COLUMN,
@@ -27,6 +34,7 @@ from encrypted_records.ingest.reading.said import (
     follow,
     require_columns,
 )
+from encrypted_records.ingest.reading.workbook import read_sheet
 
 #: Names stand in one of so many rows, within so many characters.
 _HEAD_ROWS = 1000
@@ -35,6 +43,7 @@ _HEAD_CHARACTERS = 1 << 20
 _FEW_WORDS = 3
 _SHOWN = 40
 _UNICODE = ("utf-8", "utf-16-le", "utf-16-be")
+_CONTAINERS = {"csv": "CSV", "json": "JSON", "ndjson": "JSON", "workbook": "a workbook"}
 _NAMED = {",": "commas", ".": "points"}
 
 
@@ -64,11 +73,7 @@ def read_again(
         TooLarge: a quote does not close.
     """
     differences: list[Difference] = []
-    encoding = said.encoding or _encoding(sample, kept, differences, whole=whole)
-    text = text_of(sample, Wanted(encoding=encoding), whole=whole)
-    delimiter, row = _names(text, kept, said, differences)
-    header = row if said.header_row is None else said.header_row
-    wanted = Wanted(encoding, delimiter, header, said.below)
+    wanted = _wanted(sample, kept, said, differences, whole=whole)
     found = detect(sample, whole=whole, wanted=wanted)
     if kept.header_row == 0 and found.recipe.header_row and said.header_row is None:
         detail = f"row {found.recipe.header_row} looks like names, and the file before had none"
@@ -88,7 +93,9 @@ def read_again(
         differences.append(Difference("above", detail, taken, say=say))
     recipe = msgspec.structs.replace(
         kept,
-        encoding=encoding,
+        encoding=found.recipe.encoding,
+        sheet=found.recipe.sheet,
+        container=found.recipe.container,
         delimiter=found.recipe.delimiter,
         quote=found.recipe.quote if found.recipe.delimiter != kept.delimiter else kept.quote,
         header_row=found.recipe.header_row,
@@ -111,6 +118,31 @@ def read_again(
         difference = _differs(column, one, recipe, list(cells))
         differences += [difference] if difference else []
     return replace(found, recipe=recipe, decided=decided, guessed=()), differences
+
+
+def _wanted(
+    sample: bytes, kept: Recipe, said: Said, differences: list[Difference], *, whole: bool
+) -> Wanted:
+    """The parts of the kept reading that tell where the table is."""
+    container = container_of(sample)
+    if container != kept.container.removeprefix("nd"):
+        raise refused(
+            f"the file is {_CONTAINERS[container]}, and the file before was"
+            f" {_CONTAINERS[kept.container]}"
+        )
+    sheet = said.sheet or kept.sheet
+    if container == "json":
+        return Wanted(sheet=sheet)
+    if container == "workbook":
+        rows = read_sheet(sample, sheet).rows if whole else []
+        row = _row_of_names(rows, kept)
+        header = row if said.header_row is None else said.header_row
+        return Wanted(header_row=header, below=said.below, sheet=sheet)
+    encoding = said.encoding or _encoding(sample, kept, differences, whole=whole)
+    text = text_of(sample, Wanted(encoding=encoding), whole=whole)
+    delimiter, row = _names(text, kept, said, differences)
+    header = row if said.header_row is None else said.header_row
+    return Wanted(encoding, delimiter, header, said.below)
 
 
 def _said_of(column: Column, name: str, said: Said) -> SaidOfColumn:
@@ -171,13 +203,17 @@ def _names(
 
 
 def _names_row(text: str, delimiter: str, kept: Recipe) -> int | None:
+    rows = rows_of(text[:_HEAD_CHARACTERS], delimiter, kept.quote, final=True)
+    return _row_of_names(rows, kept)
+
+
+def _row_of_names(rows: Iterable[Row], kept: Recipe) -> int | None:
     """The first row with most of the names; 0 where the kept reading has none, and nothing stands
     above its table; None where they are not found."""
     if kept.header_row == 0:
         return None
     wanted = Counter(column.source for column in kept.columns if column.source)
     least = max(1, (sum(wanted.values()) + 1) // 2)
-    rows = rows_of(text[:_HEAD_CHARACTERS], delimiter, kept.quote, final=True)
     for number, row in zip(range(1, _HEAD_ROWS + 1), rows, strict=False):
         if (Counter(row.cells) & wanted).total() >= least:
             return number
@@ -236,7 +272,9 @@ def _columns(
     for source, column in missing.items():
         detail = f"the column {source!r} is missing"
         say_so = renamed.get(source)
-        differences.append(Difference("missing", detail, column=column.name, say=say_so))
+        # An object of JSON without a member has no value for it.
+        taken = found.recipe.container in ("json", "ndjson")
+        differences.append(Difference("missing", detail, taken, column.name, say_so))
     if order != [column for column in kept.columns if column in order]:
         differences.append(Difference("order", "the columns come in another order", taken=True))
 

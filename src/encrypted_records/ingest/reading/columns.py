@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -289,13 +289,25 @@ def _almost(
 
 
 def decide_all(
-    sources: Sequence[str], names: Sequence[str], columns: Sequence[Mapping[str, int]]
+    sources: Sequence[str],
+    names: Sequence[str],
+    columns: Sequence[Mapping[str, int]],
+    *,
+    numbers: Collection[int] = (),
+    texts: Collection[int] = (),
 ) -> list[Decided]:
-    """All columns of a file. Those of which the form is certain settle what others leave open."""
-    alone = [
-        decide(source, name, cells, Evidence())
-        for source, name, cells in zip(sources, names, columns, strict=True)
-    ]
+    """All columns of a file. Those of which the form is certain settle what others leave open.
+
+    Args:
+        numbers: columns whose numbers are numbers in the file itself, with a decimal point.
+        texts: columns in which the file itself has texts, which are no numbers and no booleans.
+    """
+    alone = []
+    for at, (source, name, cells) in enumerate(zip(sources, names, columns, strict=True)):
+        found = decide(source, name, cells, Evidence(decimal="." if at in numbers else None))
+        if at in texts and (found.column.type in ("number", "boolean") or found.ask == "decimal"):
+            found = Decided(Column(source, name))
+        alone.append(found)
     known = _evidence_of(alone, columns)
     return [
         found if found.ask is None else decide(found.column.source, name, cells, known)

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 from encrypted_records.ingest.reading.charset import Charset, find_charset, refused
 from encrypted_records.ingest.reading.columns import Decided, decide_all
 from encrypted_records.ingest.reading.dialect import Row, find_dialect, rows_of
+from encrypted_records.ingest.reading.json_rows import (
+    find_objects,
+    flatten,
+    names_of_all,
+    rows_of_all,
+)
 from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.ingest.reading.table import Layout, find_layout, is_no_row, names_of
 from encrypted_records.ingest.reading.values import ABSENT
+from encrypted_records.ingest.reading.workbook import (
+    MAX_BYTES,
+    is_workbook,
+    moments_of,
+    read_sheet,
+    require_one_table,
+)
 from encrypted_records.model.definition import MAX_FIELDS
 
 #: Rows, and cells, that are looked at. All rows of 8 MiB, of two bytes each, took 33 s and
@@ -22,8 +36,11 @@ MAX_CELLS = 500_000
 #: Longest cell, in characters.
 MAX_CELL = 1 << 20
 _OTHERS = {
-    b"PK\x03\x04": ("an archive or an Excel workbook", "save it as CSV"),
-    b"\xd0\xcf\x11\xe0": ("an Excel workbook", "save it as CSV"),
+    b"PK\x03\x04": ("an archive", "unpack it"),
+    b"\xd0\xcf\x11\xe0": (
+        "an Excel workbook of an old form, or protected by a password",
+        "save it as .xlsx or CSV, without a password",
+    ),
     b"%PDF": ("a PDF document", "export the data as CSV"),
     b"\x1f\x8b": ("compressed with gzip", "unpack it"),
     b"\x28\xb5\x2f\xfd": ("compressed with zstd", "unpack it"),
@@ -44,6 +61,7 @@ class Wanted:
     delimiter: str | None = None
     header_row: int | None = None
     below: int | None = None
+    sheet: str | None = None
 
 
 NOTHING_SAID = Wanted()
@@ -67,24 +85,39 @@ class Found:
     short: int = 0
     whole: bool = True
     empty: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def require_text(sample: bytes) -> None:
-    """
+def container_of(sample: bytes) -> str:
+    """``csv``, ``json`` or ``workbook``, by the first bytes of a file.
+
     Raises:
         InvalidRecords: ``reading``; the file is another kind of file.
     """
+    if is_workbook(sample):
+        return "workbook"
     for magic, (what, hint) in _OTHERS.items():
         if sample.startswith(magic):
             raise refused(f"the file is {what}", hint)
     start = sample.removeprefix(b"\xef\xbb\xbf").lstrip()[:20].lower()
     if start.startswith(_MARKUP):
         raise refused("the file is a web page or XML", "was the download behind a login?")
-    if start.startswith((b"[", b"{")):
-        raise refused(
-            "the file is JSON, which is read as it is",
-            "infer a schema of it, and upload it without a reading",
-        )
+    return "json" if start.startswith((b"[", b"{")) else "csv"
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Rows of a file that were looked at, ``whole`` whether they are all, and what is known of it
+    beside its table: members of the recipe, and columns by what the file itself has in them."""
+
+    rows: Sequence[Row]
+    whole: bool
+    recipe: dict[str, Any]
+    guessed: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    numbers: Collection[int] = ()
+    texts: Collection[int] = ()
 
 
 def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Found:
@@ -96,13 +129,82 @@ def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Foun
         InvalidRecords: ``reading``; it cannot be read.
         TooLarge: a quote does not close.
     """
+    match container_of(sample):
+        case "workbook":
+            return _detect_sheet(sample, wanted, whole=whole)
+        case "json":
+            return _detect_objects(sample, wanted, whole=whole)
     charset, text = _read_text(sample, wanted, whole=whole)
     lead, delimiter, quote = dialect_of(text, wanted)
     rows, ends = _first_rows(rows_of(text, delimiter, quote, final=whole))
     whole = whole and ends
     _limit(rows)
-    layout = _layout(rows, wanted, lead=lead, whole=whole)
-    data = [row for row in rows[layout.first :] if not is_no_row(row)]
+    source = _Source(
+        rows,
+        whole,
+        {"encoding": charset.name, "delimiter": delimiter, "quote": quote},
+        ("encoding",) if charset.guessed else (),
+        charset.words,
+    )
+    return _find(source, _layout(rows, wanted, lead=lead, whole=whole), wanted)
+
+
+def _detect_sheet(sample: bytes, wanted: Wanted, *, whole: bool) -> Found:
+    if not whole:
+        raise refused(f"the workbook has more than {MAX_BYTES >> 20} MiB", "save the sheet as CSV")
+    sheet = read_sheet(sample, wanted.sheet)
+    rows, ends = _first_rows(sheet.rows)
+    _limit(rows)
+    layout = _layout(rows, wanted, lead=0, whole=ends)
+    rows = list(moments_of(rows, layout.first))
+    require_one_table(sheet, layout.header, layout.first, len(layout.below))
+    notes = list(sheet.notes)
+    if sheet.hidden:
+        notes.append(f"hidden sheets are not read: {', '.join(sheet.hidden[:20])}")
+    if sheet.others:
+        notes.append(f"further sheets are not read: {', '.join(sheet.others[:20])}")
+    source = _Source(
+        rows,
+        ends,
+        {"container": "workbook", "sheet": sheet.name},
+        ("sheet",) if sheet.others and wanted.sheet is None else (),
+        notes=tuple(notes),
+        numbers=sheet.numbers,
+    )
+    return _find(source, layout, wanted)
+
+
+def _detect_objects(sample: bytes, wanted: Wanted, *, whole: bool) -> Found:
+    found = find_objects(sample, whole=whole, wanted=wanted.sheet, most=MAX_ROWS)
+    every = [flatten(item) for item in found.items]
+    flawed = next((at for at, row in enumerate(every, 1) if row.flaw is not None), 0)
+    if flawed:
+        raise refused(f"row {flawed}: {every[flawed - 1].flaw}")
+    names = names_of_all(every)
+    if not names:
+        raise refused("the objects of the file have no members")
+    every = every[: max(1, MAX_CELLS // len(names))]
+    rows = list(rows_of_all(every, names))
+    _limit(rows)
+    texts = {at for at, name in enumerate(names) if any(name in row.texts for row in every)}
+    lists = [name for name in names if any(name in row.lists for row in every)]
+    notes = [f"lists become texts of JSON: {', '.join(lists[:20])}"] if lists else []
+    if found.others:
+        notes.append(f"left out beside {found.member}: {', '.join(found.others[:20])}")
+    source = _Source(
+        rows,
+        found.whole and len(every) == len(found.items),
+        {"container": found.container, "sheet": found.member, "empty_quotes": "text"},
+        notes=tuple(notes),
+        numbers=set(range(len(names))) - texts,
+        texts=texts | {names.index(name) for name in lists},
+    )
+    layout = Layout(len(names), 1, tuple(names), 0, (), ())
+    return _find(source, layout, replace(wanted, below=0))
+
+
+def _find(source: _Source, layout: Layout, wanted: Wanted) -> Found:
+    data = [row for row in source.rows[layout.first :] if not is_no_row(row)]
     if layout.below:
         data = data[: len(data) - len(layout.below)]
     _require_one_table(data, layout)
@@ -116,19 +218,17 @@ def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Foun
         _sources(layout.names, width) if layout.header else [f"#{at + 1}" for at in range(width)]
     )
     columns, empty = _gather(data, width)
-    decided = decide_all(sources, names, columns)
+    decided = decide_all(sources, names, columns, numbers=source.numbers, texts=source.texts)
     short = sum(1 for row in data if len(row.cells) < width)
     recipe = Recipe(
         columns=[one.column for one in decided],
-        encoding=charset.name,
-        delimiter=delimiter,
-        quote=quote,
         header_row=layout.header,
         above=len(layout.above),
-        below=len(layout.below) if whole else wanted.below,
+        below=len(layout.below) if source.whole else wanted.below,
         short_rows=short > 0,
+        **source.recipe,
     )
-    guessed: tuple[str, ...] = ("encoding",) if charset.guessed else ()
+    guessed = source.guessed
     guessed += ("below",) if layout.below and wanted.below is None else ()
     return Found(
         recipe,
@@ -137,12 +237,13 @@ def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Foun
         layout.above,
         layout.below,
         guessed,
-        charset.words,
+        source.words,
         changed,
         columns,
         short,
-        whole,
+        source.whole,
         tuple(empty),
+        source.notes,
     )
 
 
@@ -167,7 +268,6 @@ def text_of(sample: bytes, wanted: Wanted, *, whole: bool) -> str:
 
 
 def _read_text(sample: bytes, wanted: Wanted, *, whole: bool) -> tuple[Charset, str]:
-    require_text(sample)
     charset = _charset(sample, wanted, whole=whole)
     text = sample[charset.mark :].decode(
         charset.name, errors="replace" if charset.guessed else "ignore"

@@ -115,7 +115,7 @@ def read_head(start: bytes, recipe: Recipe, *, final: bool) -> Head | None:
         if final or len(start) > MAX_HEAD_BYTES:
             raise refused(f"the file has no row {recipe.header_row}, where its names belong")
         return None
-    order = _match(names, recipe)
+    order = match_names(names, recipe)
     return Head(RecordStart(mark + _size(text[:end], recipe), 1), order)
 
 
@@ -148,8 +148,12 @@ def _mark_of(start: bytes, recipe: Recipe) -> int:
     return 0
 
 
-def _match(names: Sequence[str], recipe: Recipe) -> tuple[int, ...]:
-    """Of each column of the file the number of its column in the recipe."""
+def match_names(names: Sequence[str], recipe: Recipe) -> tuple[int, ...]:
+    """Of each column of the file the number of its column in the recipe.
+
+    Raises:
+        InvalidRecords: ``reading``; columns are missing or new.
+    """
     places: dict[str, list[int]] = {}
     for at, column in enumerate(recipe.columns):
         places.setdefault(column.source, []).append(at)
@@ -199,7 +203,15 @@ class ReadingParser:
         self._start = start
         self._buffer = b""
         self._wait = BLOCK_BYTES
-        self._columns = [recipe.columns[at] for at in head.order]
+        self._is_legacy = not recipe.encoding.startswith("utf-")
+        self.take_order(head.order)
+        #: counts what becomes of cells, where somebody wants to know
+        self.tally: Tally | None = None
+
+    def take_order(self, order: Sequence[int]) -> None:
+        """Take the file's columns in this order, by their numbers in the recipe."""
+        recipe = self._recipe
+        self._columns = [recipe.columns[at] for at in order]
         self._readers = [reader_of(column, recipe) for column in self._columns]
         self._nulls = [
             frozenset(column.null) | {ABSENT}
@@ -207,10 +219,7 @@ class ReadingParser:
             else frozenset({ABSENT, *column.null})
             for column in self._columns
         ]
-        self._is_legacy = not recipe.encoding.startswith("utf-")
         self._known: list[dict[str, str | None]] = [{} for _ in self._columns]
-        #: counts what becomes of cells, where somebody wants to know
-        self.tally: Tally | None = None
 
     def feed(self, data: bytes) -> Sequence[RecordBlock | Table]:
         """
@@ -239,8 +248,8 @@ class ReadingParser:
                 " inside quotes",
                 hint="look for a quote in this row that is not closed",
             )
-        if recipe.below is None and final:
-            rows = _refuse_notes(rows, len(self._columns))
+        if final:
+            rows = self.watch(rows)
         held = _WATCHED if recipe.below is None and not final else recipe.below
         if held:
             real = [at for at, row in enumerate(rows) if not is_no_row(row)]
@@ -256,6 +265,16 @@ class ReadingParser:
         if len(self._buffer) > MAX_RECORD_BYTES:
             raise record_too_large(self._start.row)
         return blocks
+
+    def watch(self, rows: list[Row]) -> list[Row]:
+        """The last rows of a file, with a flaw in those that look like notes below the table, where
+        nobody has seen its end."""
+        if self._recipe.below is not None:
+            return rows
+        real = [row for row in rows if not is_no_row(row)]
+        count = count_below(real[-_WATCHED:], len(self._columns))
+        last = [replace(row, flaw=row.flaw or _NOTE) for row in real[len(real) - count :]]
+        return real[: len(real) - count] + last
 
     def _blocks(self, rows: list[Row]) -> Sequence[RecordBlock | Table]:
         if not rows:
@@ -336,7 +355,8 @@ class ReadingParser:
     def _record(self, row: Row, number: int) -> RawRecord | BadRow:
         width, cells = len(self._columns), row.cells
         if row.flaw is not None:
-            return BadRow(number, Flaw("csv_row", row.flaw, row=number))
+            code = "csv_row" if self._recipe.container == "csv" else "reading"
+            return BadRow(number, Flaw(code, row.flaw, row=number))
         if len(cells) > width or (len(cells) < width and not self._recipe.short_rows):
             detail = f"{len(cells)} cells, where the names are {width}"
             return BadRow(number, Flaw("csv_row", detail, row=number))
@@ -370,14 +390,6 @@ def _was_utf8(cell: str, encoding: str) -> bool:
     except UnicodeError:
         return False
     return True
-
-
-def _refuse_notes(rows: Sequence[Row], width: int) -> list[Row]:
-    """The last rows of a file, with a flaw in those that look like notes below the table."""
-    real = [row for row in rows if not is_no_row(row)]
-    count = count_below(real[-_WATCHED:], width)
-    last = [replace(row, flaw=row.flaw or _NOTE) for row in real[len(real) - count :]]
-    return real[: len(real) - count] + last
 
 
 def _flaw(column: Column, row: int, recipe: Recipe) -> Flaw:

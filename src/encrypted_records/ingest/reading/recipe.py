@@ -46,7 +46,7 @@ class Recipe(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     columns: Annotated[list[Column], Meta(min_length=1, max_length=MAX_FIELDS)]
     version: Literal[1] = 1
-    container: Literal["csv"] = "csv"
+    container: Literal["csv", "json", "ndjson", "workbook"] = "csv"
     encoding: str = "utf-8"
     delimiter: Annotated[str, Meta(min_length=1, max_length=1)] = ","
     quote: _Mark = '"'
@@ -55,9 +55,16 @@ class Recipe(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     below: Annotated[int, Meta(ge=0, le=1000)] | None = 0
     empty_quotes: Literal["absent", "text"] = "absent"
     short_rows: bool = False
+    #: of a workbook, the sheet; of a JSON object with records in it, the member that has them
+    sheet: _Text | None = None
     time_zone: str | None = None
     #: whether decimals that a field does not keep are rounded, also where the schema refuses them
     round: bool = False
+
+    @property
+    def is_read_whole(self) -> bool:
+        """Whether reading the file can begin at its first byte alone."""
+        return self.container == "workbook" or self.sheet is not None
 
 
 def read_recipe(body: bytes) -> Recipe:

@@ -47,6 +47,7 @@ class Said(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     delimiter: Literal[",", ";", "\t", "|"] | None = None
     header_row: Annotated[int, Meta(ge=0, le=1000)] | None = None
     below: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    sheet: Annotated[str, Meta(max_length=1000)] | None = None
     decimal: Literal[".", ","] | None = None
     format: _Word | None = None
     null: list[_Word] = []
@@ -83,7 +84,7 @@ def detect_as(sample: bytes, said: Said, *, whole: bool, texts: Collection[str] 
         InvalidRecords: ``reading``; also where a cell does not read as is said.
         TooLarge: a quote does not close.
     """
-    wanted = Wanted(said.encoding, said.delimiter, said.header_row, said.below)
+    wanted = Wanted(said.encoding, said.delimiter, said.header_row, said.below, said.sheet)
     found = detect(sample, whole=whole, wanted=wanted)
     require_columns(found, said)
     recipe = msgspec.structs.replace(found.recipe, time_zone=said.time_zone, round=said.round)

@@ -174,6 +174,8 @@ def _options(request: Request, metadata: Mapping[str, bytes]) -> JobOptions:
         BadInput: a parameter or header that is not valid.
     """
     kind = Format.of_media_type(media_type(request))
+    if kind is None and "reading" in metadata:
+        kind = Format.CSV
     if kind is None:
         raise Unsupported(
             "an upload is CSV or JSON",

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 
 from encrypted_records import logs, runtime
@@ -21,6 +23,7 @@ from encrypted_records.ingest.charsets import GROWTH
 from encrypted_records.ingest.check import STANDARD, Checker, SchemaLookup
 from encrypted_records.ingest.parse_csv import Header, check_columns
 from encrypted_records.ingest.reading.parser import Tally, check_fields
+from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.ingest.seal import build_columns, seal_columns
 from encrypted_records.ingest.tables import Columns
 from encrypted_records.model import ids, wire
@@ -31,6 +34,7 @@ from encrypted_records.model.records import Page, Part, PartUpload, Segment, Seg
 from encrypted_records.proxy.process.hardening import harden
 from encrypted_records.proxy.workers import messages, pipe
 from encrypted_records.proxy.workers.keys import keys_by_row
+from encrypted_records.proxy.workers.memory_limit import limited
 from encrypted_records.proxy.workers.merge import merge
 from encrypted_records.proxy.workers.pack import pack
 from encrypted_records.proxy.workers.rebuild import rebuild
@@ -70,18 +74,28 @@ def _run(task: messages.ToWorker) -> None:
     """Do a task and write its result, or why there is none."""
     try:
         # Within the try: a result that cannot be encoded fails its task, and not the process.
-        pipe.write(_result(task))
+        with limited() if _is_limited(task) else nullcontext():
+            pipe.write(_result(task))
     except ErsError as error:
         pipe.write(messages.Failed.of(error))
     except BrokenPipeError:
         raise
     except MemoryError:
+        if isinstance(task, messages.SampleTask):
+            os.abort()  # which names what took too much
         # The proxy tries again in a new process, and later.
         raise SystemExit("a worker process has no memory left") from None
     except Exception as error:
         # The log gets the type and the traceback; the text of the error may quote a record.
         log.exception("unexpected %s in a worker", type(error).__name__)
         pipe.write(messages.Failed(ErsError.code, ErsError.code, "a worker made a mistake", ""))
+
+
+def _is_limited(task: messages.ToWorker) -> bool:
+    """Whether a task reads what may unfold to more than there is memory for."""
+    if isinstance(task, messages.CheckTask | messages.KeysTask | messages.SealTask):
+        return task.source.reading is not None and read_recipe(task.source.reading).is_read_whole
+    return isinstance(task, messages.SampleTask)
 
 
 def _result(task: messages.ToWorker) -> messages.Result:

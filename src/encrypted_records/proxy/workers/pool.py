@@ -12,18 +12,23 @@ import asyncio
 import logging
 import math
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
-from encrypted_records.errors import Unavailable
+from encrypted_records.errors import TooLarge, Unavailable
 from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.process.background import WORKERS, Background
 from encrypted_records.proxy.workers import messages
+from encrypted_records.proxy.workers.memory_limit import MOST_BYTES
 
 log = logging.getLogger(__name__)
+
+#: Seconds that a worker may look at a sample.
+SAMPLE_SECONDS = 30
 
 _PIPE_BYTES = 1 << 20
 
@@ -85,6 +90,7 @@ class WorkerPool:
 
         Raises:
             ErsError: the worker's own, such as DoesNotOpen or BadInput.
+            TooLarge: looking at a sample took too long, or too much memory.
             Unavailable: ``worker_lost``; it ended or did not start, and a second try may succeed.
         """
         async with nullcontext() if beside else self._free:
@@ -92,9 +98,18 @@ class WorkerPool:
             self._working += 1
             place = _Place(task)
             try:
-                answer = await _run(process, task, place.watch(listener))
+                seconds = SAMPLE_SECONDS if isinstance(task, messages.SampleTask) else None
+                async with asyncio.timeout(seconds):
+                    answer = await _run(process, task, place.watch(listener))
+            except TimeoutError:
+                _kill(process)
+                raise _too_much(f"{SAMPLE_SECONDS} seconds") from None
             except (asyncio.IncompleteReadError, ConnectionError):
+                # A library without memory aborts the process that it is in.
+                aborted = await process.wait() == -signal.SIGABRT
                 await _end(process)
+                if aborted and isinstance(task, messages.SampleTask):
+                    raise _too_much(f"{MOST_BYTES >> 30} GiB of memory") from None
                 raise Unavailable(
                     f"a worker process ended before its work was done{place}", code="worker_lost"
                 ) from None
@@ -140,6 +155,12 @@ class WorkerPool:
         for process in self.idle:
             await _end(process)
         self.idle.clear()
+
+
+def _too_much(what: str) -> TooLarge:
+    return TooLarge(
+        f"looking at the file takes more than {what}", hint="look at its first rows alone"
+    )
 
 
 class _Place:

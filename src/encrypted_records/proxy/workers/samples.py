@@ -70,6 +70,7 @@ def reading_of(task: DetectTask) -> bytes:
             "short_rows": found.short,
             "guessed": found.guessed,
             "words": found.words,
+            "notes": found.notes,
             "renamed": found.changed,
             "kept": kept is not None,
             "differences": differences,

@@ -1,0 +1,242 @@
+"""Objects of JSON -> rows of cells: what is within an object gets a name such as ``addr.city``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from encrypted_records.errors import Malformed
+from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
+from encrypted_records.ingest.parse_json_stream import ArrayParser, LinesParser, layout_of
+from encrypted_records.ingest.reading.charset import refused
+from encrypted_records.ingest.reading.dialect import Row
+from encrypted_records.model import json_text, record_form, strict_json
+from encrypted_records.model.definition import MAX_FIELDS
+
+#: Objects within objects.
+_MAX_DEPTH = 20
+#: Bytes of a document that is one object with the records in it, and is read whole.
+MAX_WRAPPED = 16 << 20
+#: Numbers of more digits stay as they are written.
+_MAX_DIGITS = 400
+
+
+class _Items:
+    """Any value instead of a record: how it becomes one is not the parser's."""
+
+    def _record(self, row: int, item: Any) -> RawRecord | BadRow:
+        return RawRecord(row, None, {"": item})
+
+
+class _Array(_Items, ArrayParser):
+    pass
+
+
+class _Lines(_Items, LinesParser):
+    pass
+
+
+def parser_of(container: str, start: RecordStart) -> ArrayParser | LinesParser:
+    """The values of an array or of lines, each as the only one of its record."""
+    kind = _Lines if container == "ndjson" else _Array
+    return kind(start, schema_named=True)
+
+
+@dataclass(frozen=True)
+class Objects:
+    """``start`` is where the first object begins; of a document that is one object, ``member`` is
+    the name of its list. ``items`` are the objects that were looked at, and ``whole`` whether they
+    are all."""
+
+    container: str
+    start: RecordStart
+    items: list[Any]
+    whole: bool
+    member: str | None = None
+    others: tuple[str, ...] = ()
+
+
+def find_objects(
+    sample: bytes, *, whole: bool, wanted: str | None = None, most: int = 1 << 62
+) -> Objects:
+    """
+    Args:
+        sample: the file's first bytes; all of it if ``whole``.
+        wanted: the member of a document with the records in it.
+        most: objects that are looked at.
+
+    Raises:
+        InvalidRecords: ``reading``; it is no JSON, or not of objects.
+    """
+    try:
+        found = layout_of(sample)
+        assert found is not None
+        layout, start = found
+        if layout == "lines" and (wanted is not None or not _has_lines(sample, whole=whole)):
+            return _unwrap(sample, start, wanted, whole=whole)
+        container = "ndjson" if layout == "lines" else "json"
+        items, ends = _items_of(container, start, sample, most, whole=whole)
+    except Malformed as error:
+        raise refused(f"the file is not JSON: {error.message}") from None
+    if not items:
+        raise refused("the file has no objects in it")
+    return Objects(container, start, items, whole and ends)
+
+
+def _items_of(
+    container: str, start: RecordStart, sample: bytes, most: int, *, whole: bool
+) -> tuple[list[Any], bool]:
+    parser = parser_of(container, start)
+    items: list[Any] = []
+    body = sample[start.offset :]
+    for at in range(0, len(body) + 1, 1 << 20):
+        is_last = at + (1 << 20) > len(body)
+        blocks = parser.feed(body[at : at + (1 << 20)])
+        blocks += parser.finish() if is_last and whole else []
+        for block in blocks:
+            for record in block.records:
+                if isinstance(record, BadRow):
+                    raise refused(f"row {record.row}: {record.error.detail}")
+                items.append(record.data[""])
+        if len(items) > most:
+            return items[:most], False
+    return items, True
+
+
+def _has_lines(sample: bytes, *, whole: bool) -> bool:
+    """Whether the first line is an object of its own."""
+    line, mark, _ = sample.strip().partition(b"\n")
+    if not mark and not whole:
+        return True  # a line longer than what is there
+    try:
+        first = strict_json.loads(line.removeprefix(b"\xef\xbb\xbf"), halves=True)
+    except Malformed:
+        return False
+    return bool(mark) or not (_lists_of(first) or _is_of_columns(first))
+
+
+def _unwrap(sample: bytes, start: RecordStart, wanted: str | None, *, whole: bool) -> Objects:
+    if not whole or len(sample) > MAX_WRAPPED:
+        raise refused(
+            f"the file is one JSON object of more than {MAX_WRAPPED >> 20} MiB",
+            "save its records as JSON lines: one object on each line",
+        )
+    document = strict_json.loads(sample[start.offset :], halves=True)
+    lists = _lists_of(document)
+    if wanted is not None:
+        if wanted not in lists:
+            raise refused(f"the file has no list of objects {wanted}", "", "sheet")
+        member = wanted
+    elif len(lists) == 1:
+        member = next(iter(lists))
+    elif lists:
+        raise refused(
+            "the file has several lists of objects in it",
+            f"say which: {', '.join(list(lists)[:20])}",
+            "sheet",
+        )
+    elif _is_of_columns(document):
+        raise refused(
+            "the file is an object of columns, as pandas writes it",
+            "write it with orient='records'",
+        )
+    else:
+        return Objects("ndjson", start, [document], whole=True)
+    others = tuple(name for name in document if name != member)
+    return Objects("json", RecordStart(0, 1), list(lists[member]), True, member, others)
+
+
+def _is_of_columns(document: Any) -> bool:
+    return len(document) > 1 and all(isinstance(one, Mapping) for one in document.values())
+
+
+def _lists_of(document: Any) -> dict[str, list[Any]]:
+    if not isinstance(document, Mapping):
+        return {}
+    return {
+        name: value
+        for name, value in document.items()
+        if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value)
+    }
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of an object by the names of their columns; ``texts`` are those of texts, and
+    ``lists`` those of lists."""
+
+    cells: dict[str, str]
+    texts: frozenset[str]
+    lists: frozenset[str]
+    flaw: str | None = None
+
+
+def flatten(item: Any) -> Cells:
+    """The members of an object, those of objects in it under both names with a point between. A
+    list becomes a text of JSON, a member that is null has no cell."""
+    cells: dict[str, str] = {}
+    texts: set[str] = set()
+    lists: set[str] = set()
+    if not isinstance(item, Mapping):
+        return Cells({}, frozenset(), frozenset(), "expected an object")
+    if isinstance(item.get("data"), Mapping) and item.keys() <= record_form.MEMBERS:
+        item = item["data"]  # a record, as this service exports it
+    flaw = _flatten(item, "", 0, (cells, texts, lists))
+    return Cells(cells, frozenset(texts), frozenset(lists), flaw)
+
+
+_Into = tuple[dict[str, str], set[str], set[str]]
+
+
+def _flatten(item: Mapping[str, Any], before: str, depth: int, into: _Into) -> str | None:
+    cells, texts, lists = into
+    if depth > _MAX_DEPTH:
+        return f"objects are nested more than {_MAX_DEPTH} deep"
+    flaw = None
+    for key, value in item.items():
+        name = f"{before}{key}"
+        if isinstance(value, Mapping) and value:
+            flaw = flaw or _flatten(value, f"{name}.", depth + 1, into)
+            continue
+        if name in cells:
+            return "two members have one name when objects are flattened"
+        if value is None:
+            continue
+        if isinstance(value, list | Mapping):
+            lists.add(name)
+            cells[name] = json_text.encode(value).decode()
+        elif isinstance(value, bool):
+            cells[name] = "true" if value else "false"
+        elif isinstance(value, str):
+            texts.add(name)
+            cells[name] = value
+        else:
+            is_plain = isinstance(value, Decimal) and abs(value.adjusted()) < _MAX_DIGITS
+            cells[name] = format(value, "f") if is_plain else str(value)
+    return flaw
+
+
+def names_of_all(rows: Sequence[Cells]) -> list[str]:
+    """The names of all columns, in the order in which they come.
+
+    Raises:
+        InvalidRecords: ``reading``; they are too many.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row.cells))
+    if len(names) > MAX_FIELDS:
+        raise refused(f"the file has more than {MAX_FIELDS} columns")
+    return names
+
+
+def rows_of_all(rows: Sequence[Cells], names: Sequence[str]) -> Iterator[Row]:
+    """Rows with a cell for each of the names. Texts count as quoted: an empty one is a text."""
+    places = {name: at for at, name in enumerate(names)}
+    for row in rows:
+        cells = [row.cells.get(name, "") for name in names]
+        quoted = frozenset(places[name] for name in row.texts if name in places)
+        flaw = row.flaw
+        if flaw is None and not row.cells.keys() <= places.keys():
+            flaw = "has a member that the reading does not know"
+        yield Row(cells, quoted, 0, flaw)

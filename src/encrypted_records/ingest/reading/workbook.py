@@ -1,0 +1,467 @@
+"""Workbooks of Excel and LibreOffice -> rows of cells in canonical text.
+
+A library reads values; this module looks into the archive before: at how large it unfolds, and at
+what the library leaves out without a word (errors, formulas that were never computed, digits beyond
+those of a floating-point number). Such a cell refuses the file by its place.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from encrypted_records.ingest.reading.charset import refused
+from encrypted_records.ingest.reading.dialect import Row
+
+MAGIC = b"PK\x03\x04"
+#: Bytes of a workbook, and of all that is in it; and cells, empty ones between others included.
+MAX_BYTES = 16 << 20
+MAX_UNPACKED = 256 << 20
+MAX_PLACES = 5_000_000
+#: Decimal digits that spreadsheet programs keep of a number.
+_DIGITS = 15
+_NOTHING: frozenset[int] = frozenset()
+#: Excel counts a day that never was, 29 February 1900: earlier days are those of two countings.
+_FIRST_DAY = date(1900, 3, 1)
+_CELL = re.compile(rb"<(?:\w{1,20}:)?c(?=[\s/>])([^<>]*)>")
+#: Bytes of a cell with the longest text that programs keep.
+_MAX_CELL = 400_000
+_PLACE = re.compile(rb"""\br=["']([A-Z]{1,3})([0-9]{1,7})["']""")
+_KIND = re.compile(rb"""\bt=["'](\w+)["']""")
+_STYLE = re.compile(rb"""\bs=["']([0-9]+)["']""")
+_VALUE = re.compile(rb"<(?:\w{1,20}:)?v(?:\s[^<>]*)?>([^<]*)<")
+_FORMULA = re.compile(rb"<(?:\w{1,20}:)?f[\s/>]")
+_LONG = re.compile(rb"\s*-?[1-9][0-9]{%d,}\s*" % _DIGITS)
+_SHEET = re.compile(rb"<(?:\w{1,20}:)?sheet\s[^<>]*>")
+_RELATION = re.compile(rb"<(?:\w{1,20}:)?Relationship\s[^<>]*>")
+_FORMAT = re.compile(rb"<(?:\w{1,20}:)?numFmt\s[^<>]*>")
+_XF = re.compile(rb"<(?:\w{1,20}:)?xf[\s/>][^<>]*>")
+_ZEROS = re.compile(rb"0{2,18}")
+_TYPED = re.compile(r"[-+]?[0-9][-0-9.,:TZ ]*|true|false")
+#: Rows and cells of OpenDocument.
+_PART = re.compile(rb"<table:(table|table-row|(?:covered-)?table-cell)(?=[\s/>])([^<>]*)>")
+_REPEATED = re.compile(rb'table:number-(?:columns|rows)-repeated="([0-9]{1,9})"')
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """``rows`` have a row for each of the sheet, from the first on. ``numbers`` are the columns
+    with a number that is one in the workbook, and no text. ``others`` are the names of further
+    sheets with cells, ``hidden`` of those that the program does not show."""
+
+    name: str
+    rows: list[Row]
+    numbers: frozenset[int]
+    others: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    #: first and last row and column of merged cells, from 0 on
+    merged: tuple[tuple[int, int, int, int], ...] = ()
+
+
+@dataclass
+class _Seen:
+    """What the XML of a sheet tells: how far its cells reach, and places of cells in trouble."""
+
+    height: int = 0
+    width: int = 0
+    cells: int = 0
+    errors: list[str] = field(default_factory=list)
+    uncomputed: list[str] = field(default_factory=list)
+    long: list[str] = field(default_factory=list)
+    #: digits that a cell is shown with, by its row and column, where it is padded with zeros
+    padded: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+def is_workbook(sample: bytes) -> bool:
+    """Whether a file is a workbook of XML in an archive, as far as its beginning tells."""
+    names = (b"[Content_Types].xml", b"_rels/", b"xl/", b"docProps/", b"mimetype")
+    return sample.startswith(MAGIC) and sample[30:60].startswith(names)
+
+
+def read_sheet(body: bytes, wanted: str | None) -> Sheet:
+    """The sheet of a name, or the one with the most cells of those that are shown.
+
+    Args:
+        body: all of the file.
+
+    Raises:
+        InvalidRecords: ``reading``; it cannot be read, or a cell of it has no value that could be
+            stored.
+    """
+    try:
+        import python_calamine  # noqa: PLC0415 - optional
+    except ImportError:
+        raise refused(
+            "the file is an Excel workbook, and the library that reads it is not installed",
+            "pip install 'encrypted-records[excel]', or save it as CSV",
+        ) from None
+    archive = _open(body)
+    try:
+        book = python_calamine.load_workbook(io.BytesIO(body))
+        seen = _look_at_all(archive, book.sheets_metadata)
+        name = _choose(book.sheets_metadata, seen, wanted)
+        _require_values(name, seen[name])
+        visible = [one.name for one in book.sheets_metadata if _is_shown(one)]
+        shown = [one for one in visible if one != name and seen[one].cells]
+        hidden = [one for one in seen if one not in visible]
+        sheet = book.get_sheet_by_name(name)
+        return _read(sheet, seen[name], tuple(shown), tuple(hidden))
+    except python_calamine.CalamineError:
+        raise refused("the workbook is damaged, or protected by a password") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+        raise refused("the workbook is damaged, or protected by a password") from None
+
+
+def _open(body: bytes) -> zipfile.ZipFile:
+    if len(body) > MAX_BYTES:
+        raise refused(f"the workbook has more than {MAX_BYTES >> 20} MiB", "save the sheet as CSV")
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(body))
+    except (zipfile.BadZipFile, ValueError, OverflowError):
+        raise refused("the file is an archive that is damaged or cut off") from None
+    entries = archive.infolist()
+    names = [one.filename.lower() for one in entries]
+    if not {"xl/workbook.xml", "content.xml", "xl/workbook.bin"} & set(names):
+        raise refused("the file is an archive and no workbook", "unpack it")
+    if "xl/workbook.bin" in names:
+        raise refused("the file is a binary workbook (.xlsb)", "save it as .xlsx or CSV")
+    if len(set(names)) < len(names):
+        raise refused("the workbook has two parts of one name in it")
+    if sum(one.file_size for one in entries) > MAX_UNPACKED:
+        raise refused(
+            f"the workbook unfolds to more than {MAX_UNPACKED >> 20} MiB", "save the sheet as CSV"
+        )
+    return archive
+
+
+def _part(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A part of the archive; what is longer than its entry says ends in an error of its checksum.
+
+    Raises:
+        InvalidRecords: there is none, or its XML is of a kind that programs do not write.
+    """
+    found = {one.lower(): one for one in archive.namelist()}.get(name.lower())
+    if found is None:
+        raise refused("the workbook lacks a part, and cannot be read")
+    content = archive.read(found)
+    head = content[:200]
+    if b"\x00" in head or head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"<!" in content:
+        raise refused("the workbook's XML is not as spreadsheet programs write it")
+    return content
+
+
+def _attribute(tag: bytes, name: bytes) -> str:
+    found = re.search(rb"""\b%s=["']([^"']*)["']""" % name, tag)
+    return "" if found is None else found[1].decode("utf-8", "replace")
+
+
+def _look_at_all(archive: zipfile.ZipFile, sheets: Sequence[Any]) -> dict[str, _Seen]:
+    """Each sheet by its name; of OpenDocument all together."""
+    names = [one.lower() for one in archive.namelist()]
+    if "xl/workbook.xml" not in names:
+        return _look_at_tables(_part(archive, "content.xml"), sheets)
+    entries = _SHEET.findall(_part(archive, "xl/workbook.xml"))
+    if len(entries) != len(sheets):
+        raise refused("the workbook's list of sheets cannot be read")
+    relations = _RELATION.findall(_part(archive, "xl/_rels/workbook.xml.rels"))
+    targets = {_attribute(one, rb"Id"): _attribute(one, rb"Target") for one in relations}
+    zeros = _styles_of_zeros(archive) if "xl/styles.xml" in names else {}
+    seen: dict[str, _Seen] = {}
+    for sheet, entry in zip(sheets, entries, strict=True):
+        target = targets.get(_attribute(entry, rb"\w+:id"), "")
+        path = target.removeprefix("/") if target.startswith("/") else f"xl/{target}"
+        is_table = "worksheets/" in path
+        seen[sheet.name] = _look_at(_part(archive, path), zeros) if is_table else _Seen()
+    return seen
+
+
+def _styles_of_zeros(archive: zipfile.ZipFile) -> dict[int, int]:
+    """How many digits numbers of a style are padded to with zeros, by the style's number."""
+    content = _part(archive, "xl/styles.xml")
+    widths = {}
+    for tag in _FORMAT.findall(content):
+        code = _attribute(tag, rb"formatCode").encode()
+        if _ZEROS.fullmatch(code):
+            widths[_attribute(tag, rb"numFmtId")] = len(code)
+    begin = content.find(b"cellXfs")
+    styles = content[begin : content.find(b"/cellXfs", begin)] if begin >= 0 else b""
+    used = [_attribute(tag, rb"numFmtId") for tag in _XF.findall(styles)]
+    return {at: widths[one] for at, one in enumerate(used) if one in widths}
+
+
+def _look_at(content: bytes, zeros: dict[int, int]) -> _Seen:
+    seen = _Seen()
+    tags = _CELL.finditer(content)
+    found = next(tags, None)
+    while found is not None:
+        behind = next(tags, None)
+        end = len(content) if behind is None else behind.start()
+        tag = found[1]
+        place = _PLACE.search(tag)
+        if place is None:
+            raise refused("the workbook has cells without a place")
+        row, column = int(place[2]), _number_of(place[1])
+        seen.height, seen.width = max(seen.height, row), max(seen.width, column)
+        if not tag.endswith(b"/"):
+            seen.cells += 1
+            inside = content[found.end() : min(end, found.end() + _MAX_CELL)]
+            _look_at_cell(seen, tag, inside, (row, column), zeros)
+        if seen.cells > MAX_PLACES:
+            break
+        found = behind
+    _limit(seen)
+    return seen
+
+
+def _look_at_cell(
+    seen: _Seen, tag: bytes, inside: bytes, place: tuple[int, int], zeros: dict[int, int]
+) -> None:
+    row, column = place
+    name = f"{_letters(column)}{row}"
+    kind = _KIND.search(tag)
+    value = _VALUE.search(inside)
+    if kind is not None and kind[1] == b"e":
+        seen.errors.append(name)
+    elif value is None and _FORMULA.search(inside):
+        seen.uncomputed.append(name)
+    elif (kind is None or kind[1] == b"n") and value is not None:
+        if _LONG.fullmatch(value[1]):
+            seen.long.append(name)
+        style = _STYLE.search(tag)
+        if style is not None and int(style[1]) in zeros:
+            seen.padded[row - 1, column - 1] = zeros[int(style[1])]
+
+
+def _look_at_tables(content: bytes, sheets: Sequence[Any]) -> dict[str, _Seen]:
+    """The tables of OpenDocument, where a cell and a row may be written once for many."""
+    every: list[_Seen] = []
+    times = column = pending = 0
+    for found in _PART.finditer(content):
+        what, tag = found[1], found[2]
+        repeated = _REPEATED.search(tag)
+        count = int(repeated[1]) if repeated else 1
+        if what == b"table":
+            every.append(_Seen())
+            pending = times = 0
+        elif what == b"table-row":
+            pending, times, column = pending + times, count, 0
+        elif every:
+            seen = every[-1]
+            if b"value-type=" in tag:
+                row = pending + times
+                seen.cells += count * times
+                seen.height, seen.width = max(seen.height, row), max(seen.width, column + count)
+                if b'"error"' in tag:
+                    seen.errors.append(f"{_letters(column + 1)}{pending + 1}")
+                _limit(seen)
+            column += count
+    if len(every) != len(sheets):
+        raise refused("the workbook's list of sheets cannot be read")
+    return {sheet.name: seen for sheet, seen in zip(sheets, every, strict=True)}
+
+
+def _limit(seen: _Seen) -> None:
+    if seen.height * seen.width > MAX_PLACES or seen.cells > MAX_PLACES:
+        raise refused(
+            f"a sheet reaches over more than {MAX_PLACES:,} cells",
+            "save the sheet as CSV, or delete cells far from its table",
+        )
+
+
+def _number_of(letters: bytes) -> int:
+    number = 0
+    for letter in letters:
+        number = number * 26 + letter - 64
+    return number
+
+
+def _letters(column: int) -> str:
+    letters = ""
+    while column:
+        column, rest = divmod(column - 1, 26)
+        letters = chr(65 + rest) + letters
+    return letters
+
+
+def _is_shown(sheet: Any) -> bool:
+    return str(sheet.visible).endswith(".Visible")
+
+
+def _choose(sheets: Sequence[Any], seen: dict[str, _Seen], wanted: str | None) -> str:
+    if wanted is not None:
+        if wanted not in seen:
+            names = ", ".join(list(seen)[:20])
+            raise refused(f"the workbook has no sheet {wanted}", f"it has: {names}", "sheet")
+        return wanted
+    shown = [one.name for one in sheets if _is_shown(one) and seen[one.name].cells]
+    if not shown:
+        raise refused("the workbook has no cells on a sheet that is shown", "", "sheet")
+    cells: dict[str, int] = {name: seen[name].cells for name in shown}
+    return max(cells, key=cells.__getitem__)
+
+
+def _require_values(name: str, seen: _Seen) -> None:
+    for places, what, hint in (
+        (seen.errors, "an error", "mend the formula, or empty the cell"),
+        (seen.uncomputed, "a formula without its value", "open and save it in the program"),
+        (seen.long, f"a number of more than {_DIGITS} digits", "make it a text"),
+    ):
+        if places:
+            others = f", and {len(places) - 1} more" if len(places) > 1 else ""
+            raise refused(f"cell {places[0]} of the sheet {name} holds {what}{others}", hint)
+
+
+def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, ...]) -> Sheet:
+    rows: list[Row] = []
+    numbers: set[int] = set()
+    computed = 0
+    early = 0
+    left = sheet.start[1] if sheet.start else 0
+    for at, cells in enumerate(sheet.iter_rows()):
+        texts = [""] * left
+        for column, value in enumerate(cells, left):
+            if isinstance(value, float):
+                numbers.add(column)
+                text, is_computed = _text_of_number(value)
+                computed += is_computed
+                text = text.zfill(seen.padded[at, column]) if (at, column) in seen.padded else text
+            else:
+                text = _text_of(value)
+                early += isinstance(value, date) and _is_early(value)
+            texts.append(text)
+        rows.append(Row(texts, _NOTHING, 0))
+    notes = []
+    if computed:
+        notes.append(f"{computed:,} numbers have more than {_DIGITS} digits; {_DIGITS} are kept")
+    if early:
+        notes.append(f"{early:,} days before March 1900, which programs count in two ways")
+    merged = tuple(
+        (top[0], bottom[0], top[1], bottom[1]) for top, bottom in sheet.merged_cell_ranges or ()
+    )
+    return Sheet(sheet.name, rows, frozenset(numbers), others, hidden, tuple(notes), merged)
+
+
+def _is_early(value: date) -> bool:
+    day = value.date() if isinstance(value, datetime) else value
+    return day < _FIRST_DAY
+
+
+def _text_of_number(value: float) -> tuple[str, bool]:
+    """A number as people would write it, and whether it has digits that programs do not show."""
+    if value.is_integer() and abs(value) < 10**_DIGITS:
+        return str(int(value)), False
+    exact = Decimal(repr(value))
+    kept = Decimal(f"{value:.{_DIGITS}g}")
+    shown = format(kept.normalize(), "f") if abs(kept.adjusted()) < 2 * _DIGITS else repr(value)
+    return shown, exact != kept
+
+
+def _text_of(value: object) -> str:
+    """Any other cell as text; days and times as ISO 8601 has them."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return value.isoformat()
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return _span(value)
+    return str(value)
+
+
+def _span(value: timedelta) -> str:
+    """Hours, minutes and seconds, as programs show a span of time."""
+    seconds = value.total_seconds()
+    sign = "-" if seconds < 0 else ""
+    whole, rest = divmod(abs(seconds), 60)
+    hours, minutes = divmod(int(whole), 60)
+    return f"{sign}{hours:02}:{minutes:02}:{rest:06.3f}".removesuffix(".000")
+
+
+def moments_of(rows: Sequence[Row], first: int) -> Iterator[Row]:
+    """Rows in whose columns of moments a day alone is the moment at which it begins: the library
+    gives days for moments at midnight."""
+    width = max((len(row.cells) for row in rows), default=0)
+    columns = [
+        at
+        for at in range(width)
+        if any(_is_moment(row.cells[at]) for row in rows[first:] if at < len(row.cells))
+    ]
+    for number, row in enumerate(rows):
+        cells = list(row.cells)
+        for at in columns if number >= first else ():
+            if at < len(cells) and re.fullmatch(r"\d{4}-\d\d-\d\d", cells[at]):
+                cells[at] += "T00:00:00"
+        yield Row(cells, row.quoted, row.end)
+
+
+def _is_moment(cell: str) -> bool:
+    return re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?", cell) is not None
+
+
+def require_one_table(sheet: Sheet, header: int, first: int, below: int) -> None:
+    """
+    Args:
+        header: the number of the row with the names, 0 where there is none.
+        first: the index of the first row of the table.
+        below: how many rows with cells are below the table.
+
+    Raises:
+        InvalidRecords: ``reading``; cells of the table are merged, or there are two tables.
+    """
+    filled = [at for at, row in enumerate(sheet.rows) if at >= first and any(row.cells)]
+    filled = filled[: len(filled) - below]
+    begin, end = header - 1 if header else first, filled[-1] if filled else first
+    for top, bottom, left, right in sheet.merged:
+        if bottom >= begin and top <= end and (top, left) != (bottom, right):
+            cells = f"{_letters(left + 1)}{top + 1}:{_letters(right + 1)}{bottom + 1}"
+            raise refused(f"the cells {cells} of the table are merged", "split them first")
+    rows = {at: sheet.rows[at].cells for at in filled}
+    for before, at, behind in zip(filled, filled[1:], filled[2:], strict=False):
+        if at > before + 1 and _are_names(rows[at], rows[behind]):
+            raise refused(
+                f"there are two tables in the sheet: another begins at row {at + 1}",
+                "move it to a sheet of its own",
+            )
+    _require_no_gap(rows, sheet.rows[begin].cells if header else [])
+
+
+def _are_names(cells: Sequence[str], below: Sequence[str]) -> bool:
+    """Whether a row behind an empty row has names over cells of another kind."""
+    filled = [at for at, cell in enumerate(cells) if cell]
+    return (
+        len(filled) > 1
+        and not any(_TYPED.fullmatch(cells[at]) for at in filled)
+        and any(at < len(below) and _TYPED.fullmatch(below[at]) for at in filled)
+    )
+
+
+def _require_no_gap(rows: Mapping[int, Sequence[str]], names: Sequence[str]) -> None:
+    width = max((len(cells) for cells in (*rows.values(), names)), default=0)
+    by_column = [
+        frozenset(at for at, cells in rows.items() if column < len(cells) and cells[column])
+        for column in range(width)
+    ]
+    used = [
+        bool(by_column[column] or (column < len(names) and names[column]))
+        for column in range(width)
+    ]
+    for gap in range(1, width - 1):
+        if used[gap] or not any(used[:gap]) or not any(used[gap + 1 :]):
+            continue
+        left = frozenset[int]().union(*by_column[:gap])
+        right = frozenset[int]().union(*by_column[gap + 1 :])
+        if left != right:
+            raise refused(
+                f"there are two tables side by side: column {_letters(gap + 1)} is empty",
+                "move a table to a sheet of its own, or delete the empty column",
+            )

@@ -1,0 +1,287 @@
+"""Workbooks and documents of JSON: every cell is as in the program, or the file is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from typing import Any
+
+import pytest
+
+from encrypted_records.errors import ErsError, InvalidRecords
+from encrypted_records.ingest.blocks import BadRow
+from encrypted_records.ingest.reading import workbook
+from encrypted_records.ingest.reading.again import read_again
+from encrypted_records.ingest.reading.detect import Found, Wanted, detect
+from encrypted_records.ingest.reading.said import NOTHING, Said
+from tests.ingest.test_reading import records, rows_by
+from tests.support.workbooks import (
+    DAY,
+    MOMENT,
+    SPAN,
+    TIME,
+    Cell,
+    fault,
+    formula,
+    number,
+    ods,
+    ods_cell,
+    packed,
+    sheet,
+    truth,
+    xlsx,
+)
+
+ROWS: list[list[Cell]] = [["id", "n"], [1, 2.5], [2, 3.5]]
+
+
+def one_sheet(*rows: list[Cell], more: str = "") -> bytes:
+    return xlsx({"Data": sheet(rows, more)})
+
+
+def look(body: bytes, **wanted: Any) -> Found:
+    return detect(body, whole=True, wanted=Wanted(**wanted))
+
+
+def test_cells_of_each_kind_are_stored_as_the_program_shows_them() -> None:
+    body = one_sheet(
+        ["code", "n", "day", "moment", "time", "ok", "sum"],
+        [
+            *("007", 1234.5, number("45292", DAY), number("45292.5", MOMENT)),
+            *(number("0.5", TIME), truth(True), formula("2.5")),
+        ],
+        [
+            *("012", 7, number("45293", DAY), number("45293", MOMENT)),
+            *(number("0.25", TIME), truth(False), formula("3")),
+        ],
+    )
+    found = look(body)
+    assert records(found.recipe, body) == [
+        {
+            "code": "007",
+            "n": "1234.5",
+            "day": "2024-01-01",
+            "moment": "2024-01-01T12:00:00",
+            "time": "12:00:00",
+            "ok": "true",
+            "sum": "2.5",
+        },
+        {
+            "code": "012",
+            "n": "7",
+            "day": "2024-01-02",
+            "moment": "2024-01-02T00:00:00",
+            "time": "06:00:00",
+            "ok": "false",
+            "sum": "3",
+        },
+    ]
+    types = [column.type for column in found.recipe.columns]
+    assert types == ["text", "number", "date", "local", "time", "boolean", "number"]
+
+
+def test_days_of_a_workbook_that_counts_from_1904_are_the_same_days() -> None:
+    body = xlsx({"S": sheet([["day"], [number("43830", DAY)]])}, from_1904=True)
+    assert records(look(body).recipe, body) == [{"day": "2024-01-01"}]
+
+
+def test_a_number_is_never_taken_for_a_number_with_thousands() -> None:
+    body = one_sheet(["n"], [1.234], [2.345])
+    assert records(look(body).recipe, body) == [{"n": "1.234"}, {"n": "2.345"}]
+    texts = one_sheet(["n", "k"], ["1,234", 1], ["2,345", 2])
+    found = look(texts)
+    assert (found.decided[0].ask, found.recipe.columns[0].type) == ("decimal", "text")
+
+
+def test_numbers_that_are_texts_are_numbers_where_all_of_them_read_so() -> None:
+    body = one_sheet(["n", "id"], ["12", "0012"], [13, 14])
+    rows = records(look(body).recipe, body)
+    assert rows == [{"n": "12", "id": "0012"}, {"n": "13", "id": "14"}]
+
+
+def test_digits_behind_the_fifteenth_are_told_and_spans_are_texts() -> None:
+    body = one_sheet(["n", "span"], [0.1 + 0.2, number("1.5", SPAN)], [1.5, number("2", SPAN)])
+    found = look(body)
+    assert "1 numbers have more than 15 digits; 15 are kept" in found.notes
+    assert records(found.recipe, body)[0] == {"n": "0.3", "span": "36:00:00"}
+
+
+def test_zeros_that_a_format_shows_in_front_of_a_number_are_kept() -> None:
+    styles = (
+        '<styleSheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><numFmts>'
+        '<numFmt numFmtId="170" formatCode="00000"/></numFmts><cellXfs><xf numFmtId="0"/>'
+        '<xf numFmtId="170"/></cellXfs></styleSheet>'
+    )
+    body = one_sheet(["zip", "n"], [number("1067", 1), 5], [number("80331", 1), 6])
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        parts = {name: archive.read(name).decode() for name in archive.namelist()}
+    body = packed(parts | {"xl/styles.xml": styles})
+    assert [row["zip"] for row in records(look(body).recipe, body)] == ["01067", "80331"]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (one_sheet(["a", "b"], [1, fault()]), "cell B2 of the sheet Data holds an error"),
+        (one_sheet(["a", "b"], [1, formula(None)]), "B2 of the sheet Data holds a formula without"),
+        (one_sheet(["a"], [number("12345678901234567890")]), "A2 of the sheet Data holds a number"),
+        (
+            one_sheet(*ROWS, more='<mergeCells><mergeCell ref="A2:A3"/></mergeCells>'),
+            "the cells A2:A3 of the table are merged",
+        ),
+        (one_sheet(*ROWS, [], ["item", "price"], ["x", 2], ["y", 3]), "another begins at row 5"),
+        (
+            one_sheet(["a", "b", None, "c"], [1, 2, None, 3], [1, 2], [1, 2]),
+            "side by side: column C is empty",
+        ),
+        (ods([["a"], ["1"]])[:-40], "an archive that is damaged"),
+        (packed({"a.txt": "x"}), "an archive"),
+        (packed({"[Content_Types].xml": "x", "word/document.xml": "x"}), "no workbook"),
+        (packed({"[Content_Types].xml": "x", "xl/workbook.xml": "<x"}), "is damaged"),
+        (xlsx({"S": sheet([])}), "no cells"),
+        (
+            xlsx({"S": '<worksheet><sheetData><row r="1"><c r="A1"><v>1</v></c></row>'
+                       '<row r="9"><c r="XFD1048576"><v>1</v></c></row></sheetData></worksheet>'}),
+            "more than 5,000,000 cells",
+        ),
+        (
+            ods([[ods_cell("float", "1").replace("<table:table-cell ",
+                 '<table:table-cell table:number-columns-repeated="99999999" ')]]),
+            "more than 5,000,000 cells",
+        ),
+        (b"\xd0\xcf\x11\xe0aaaa", "protected by a password"),
+    ],
+)  # fmt: skip
+def test_a_workbook_that_cannot_be_stored_is_refused_by_the_place(body: bytes, says: str) -> None:
+    with pytest.raises(InvalidRecords) as caught:
+        look(body)
+    assert (caught.value.reason, says in caught.value.message) == ("reading", True), caught.value
+
+
+def test_a_bomb_is_refused_before_it_unfolds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workbook, "MAX_UNPACKED", 1 << 20)
+    with pytest.raises(InvalidRecords, match="unfolds to more than 1 MiB"):
+        look(one_sheet(["a"], ["x" * (2 << 20)]))
+
+
+def test_the_largest_sheet_that_is_shown_is_read_and_the_others_are_named() -> None:
+    sheets = {"Cover": sheet([["x"]]), "Data": sheet(ROWS), "Old": sheet([*ROWS, *ROWS[1:]])}
+    body = xlsx(sheets, hidden=["Old"])
+    found = look(body)
+    assert (found.recipe.sheet, found.guessed) == ("Data", ("sheet",))
+    assert found.notes == ("hidden sheets are not read: Old", "further sheets are not read: Cover")
+    assert look(body, sheet="Old").guessed == ()
+    assert len(records(look(body, sheet="Old").recipe, body)) == 4
+    with pytest.raises(InvalidRecords, match="no sheet X"):
+        look(body, sheet="X")
+
+
+def test_a_workbook_of_libreoffice_is_read_like_any_other() -> None:
+    body = ods(
+        [
+            ["Nr", "Tag", "Zeit", "Betrag", "Ja"],
+            [
+                *("001", ods_cell("date", "2024-01-05"), ods_cell("date", "2024-01-05T10:11:12")),
+                *(ods_cell("currency", "1234.5", "1.234,50 €"), ods_cell("boolean", "true")),
+            ],
+            [
+                *("002", ods_cell("date", "2024-01-06"), ods_cell("date", "2024-01-06")),
+                *(ods_cell("float", "2"), ods_cell("boolean", "false")),
+            ],
+        ]
+    )
+    assert records(look(body).recipe, body)[1] == {
+        "Nr": "002",
+        "Tag": "2024-01-06",
+        "Zeit": "2024-01-06T00:00:00",
+        "Betrag": "2",
+        "Ja": "false",
+    }
+
+
+def test_a_table_below_a_title_and_above_a_note_is_found_in_a_sheet() -> None:
+    rows: list[list[Cell]] = [["Sales 2024"], [], *ROWS, ["All amounts in thousands"]]
+    body = xlsx({"S": sheet(rows)})
+    found = look(body)
+    recipe = found.recipe
+    assert (recipe.header_row, recipe.above, recipe.below, found.guessed) == (3, 1, 1, ("below",))
+    assert len(records(recipe, body)) == 2
+
+
+def test_the_next_workbook_is_read_as_the_one_before() -> None:
+    kept = look(one_sheet(*ROWS)).recipe
+    more = one_sheet([], ["n", "id"], [7.5, 3])
+    found, differences = read_again(more, kept, NOTHING, whole=True)
+    assert all(one.taken for one in differences)
+    assert records(found.recipe, more) == [{"n": "7.5", "id": "3"}]
+    texts = one_sheet(["id", "n"], [1, "x"])
+    _, differences = read_again(texts, kept, NOTHING, whole=True)
+    assert [one.kind for one in differences if not one.taken] == ["value"]
+    with pytest.raises(InvalidRecords, match="the file is CSV, and the file before was a workbook"):
+        read_again(b"id,n\n1,2\n", kept, NOTHING, whole=True)
+    with pytest.raises(InvalidRecords, match="no sheet Data"):
+        read_again(xlsx({"Neu": sheet(ROWS)}), kept, NOTHING, whole=True)
+    renamed = xlsx({"Neu": sheet(ROWS)})
+    found, differences = read_again(renamed, kept, Said(sheet="Neu"), whole=True)
+    assert (found.recipe.sheet, differences) == ("Neu", [])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"data": [{"id": 1, "a": {"b": "x"}}, {"id": 2, "tags": [1, "y"]}], "next": None},
+        [{"id": 1, "a": {"b": "x"}}, {"id": 2, "tags": [1, "y"]}],
+    ],
+)
+def test_objects_are_flattened_and_lists_are_texts_of_json(document: Any) -> None:
+    body = json.dumps(document, indent=1).encode()
+    found = look(body)
+    assert [column.name for column in found.recipe.columns] == ["id", "a.b", "tags"]
+    assert "lists become texts of JSON: tags" in found.notes
+    assert records(found.recipe, body) == [{"id": "1", "a.b": "x"}, {"id": "2", "tags": '[1,"y"]'}]
+    if isinstance(document, dict):
+        assert "left out beside data: next" in found.notes
+
+
+def test_values_of_json_keep_their_kind() -> None:
+    body = (
+        b'{"id": "0012", "price": "1.50", "n": 1.50, "e": "", "ok": true, "day": "2024-01-05"}\n'
+        b'{"id": "13", "price": "2", "n": 1e3, "e": null, "ok": false, "day": "2024-01-06"}\n'
+    )
+    found = look(body)
+    types = [column.type for column in found.recipe.columns]
+    assert types == ["text", "text", "number", "text", "boolean", "date"]
+    rows = records(found.recipe, body)
+    assert rows[0]["e"] == ""
+    assert ("e" in rows[1], rows[1]["n"]) == (False, "1000")
+
+
+def test_a_late_member_that_was_not_seen_is_named_and_never_dropped() -> None:
+    body = b'{"a": 1}\n' * 3
+    rows = rows_by(look(body).recipe, body + b'{"a": 2, "b": 3}\nx\n')
+    assert [(one.row, one.error.code) for one in rows if isinstance(one, BadRow)] == [
+        (4, "reading"),
+        (5, "reading"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b'{"a": {"0": 1}, "b": {"0": 2}}', "as pandas writes it"),
+        (b'{"a": [{"x": 1}], "b": [{"x": 1}]}', "several lists of objects"),
+        (b"[1, 2]", "expected an object"),
+        (b'[{"a": 1}', "not JSON"),
+        (b'{"a": 1, "a": 2}\n{"a": 1}\n', "same key twice"),
+        (b'[{"a": {"b": 1}, "a.b": 2}]', "one name when objects are flattened"),
+        (b'{"a":' * 50 + b"1" + b"}" * 50, "nested"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "no objects"),
+        (b"[" + b",".join(b'{"c%d": 1}' % at for at in range(600)) + b"]", "more than 512"),
+    ],
+)
+def test_json_that_is_no_table_is_refused_by_name(body: bytes, says: str) -> None:
+    with pytest.raises(ErsError) as caught:
+        look(body)
+    assert (caught.value.reason, says in caught.value.message) == ("reading", True), caught.value
