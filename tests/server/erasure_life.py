@@ -252,10 +252,10 @@ class Meetings(Scenes):
         def meet() -> None:
             from django.db import connection, connections
 
-            from encrypted_records.server.db import files
+            from encrypted_records.server.erasure import sweeping
 
             if connection.vendor != "sqlite":
-                assert files.empty_log()
+                assert sweeping.empty_log()
                 return
             reading, stop = threading.Event(), threading.Event()
 
@@ -277,14 +277,14 @@ class Meetings(Scenes):
                 cursor.execute("PRAGMA busy_timeout")
                 usual = cursor.fetchone()
             begun = time.monotonic()
-            assert not files.empty_log()
+            assert not sweeping.empty_log()
             assert time.monotonic() - begun < _LONG
             with connection.cursor() as cursor:
                 cursor.execute("PRAGMA busy_timeout")
                 assert cursor.fetchone() == usual
             stop.set()
             reader.join()
-            assert files.empty_log()
+            assert sweeping.empty_log()
 
         return meet
 

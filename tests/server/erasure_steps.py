@@ -117,13 +117,13 @@ def until_quiet() -> int:
 
 def due(group: bytes) -> None:
     """The group is to be looked at now, before any other."""
-    from encrypted_records.server.erasure import turns
+    from encrypted_records.server.erasure import erasing
     from encrypted_records.server.records.models import RecordGroup
 
     own = RecordGroup.objects.get(uid=group).schema_id
     before = RecordGroup.objects.filter(schema__lt=own).order_by("-schema")
     last = before.values_list("schema_id", flat=True).first()
-    turns.turn.of_asked = turns.turn.of_all = last
+    erasing.turn.of_asked = erasing.turn.of_all = last
     assert RecordGroup.objects.filter(uid=group).update(erase_at=_OLD) == 1
 
 

@@ -117,10 +117,10 @@ def digests(model: Model, ref: PageRef | RowRef) -> Iterator[Any]:
 def names(model: Model, ref: RowRef) -> Iterator[Any]:
     from encrypted_records.server.records import store
     from encrypted_records.server.records.models import RecordGroup
-    from encrypted_records.server.rows import naming
+    from encrypted_records.server.rows import queries
 
     field, *_ = store.fields_of(RecordGroup.objects.get(uid=ref.group).fields)
-    return naming.names(schema(model), [BlockRef(ref.group, 0, field)])
+    return queries.names(schema(model), [BlockRef(ref.group, 0, field)])
 
 
 def schema(model: Model) -> Any:

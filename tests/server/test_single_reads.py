@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.errors import StoreUnavailable
-from encrypted_records.server.objects import block_cache, reads
+from encrypted_records.server.objects import block_cache
 from encrypted_records.server.objects.block_cache import MOST_OF_ONE, BlockCache
 from encrypted_records.server.objects.files import Files
 from encrypted_records.server.objects.protocol import Range
@@ -84,13 +84,14 @@ def read_while_held(
     """The first of these, while all others come and wait for it; what became of each."""
     store.before = first
     waiting = threading.Semaphore(0)
+    wait_as_ever = block_cache.wait_for
 
     def wait_for(some: Collection[threading.Event]) -> None:
         waiting.release()
-        reads.wait_for(some)
+        wait_as_ever(some)
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(THREADS) as pool:
-        patch.setattr(reads, "MOST_SECONDS", PATIENCE)
+        patch.setattr(block_cache, "MOST_SECONDS", PATIENCE)
         patch.setattr(block_cache, "wait_for", wait_for)
         begun = [pool.submit(asks[0])]
         assert first.came.wait(PATIENCE)
@@ -166,7 +167,7 @@ def test_nobody_waits_for_what_will_not_be_kept(store: Held, cache: BlockCache) 
 def test_nobody_waits_for_long(
     store: Held, cache: BlockCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reads, "MOST_SECONDS", 0.01)
+    monkeypatch.setattr(block_cache, "MOST_SECONDS", 0.01)
     first = First()
     store.before = first
     with ThreadPoolExecutor(1) as pool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from encrypted_records.server.accounts import token_views, views
+from encrypted_records.server.accounts import views
 
 urlpatterns = [
     path("status/", views.Status.as_view()),
@@ -13,8 +13,8 @@ urlpatterns = [
     path("token/refresh/", views.RefreshToken.as_view()),
     path("token/verify/", views.VerifyToken.as_view()),
     path("token/session/", views.SessionToken.as_view()),
-    path("tokens/", token_views.ApiTokens.as_view()),
-    path("tokens/<str:pk>/", token_views.ApiTokenDetail.as_view()),
+    path("tokens/", views.ApiTokens.as_view()),
+    path("tokens/<str:pk>/", views.ApiTokenDetail.as_view()),
     path("accounts/login/", views.LogIn.as_view()),
     path("accounts/logout/", views.LogOut.as_view()),
     path("accounts/register/", views.Register.as_view()),

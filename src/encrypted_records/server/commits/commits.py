@@ -13,15 +13,18 @@ locked in the order of their ids, so two requests never wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
 
-from encrypted_records.errors import BadInput, Conflict, ErsError, MergeFirst, NotFound
+from encrypted_records.errors import BadInput, Conflict, ErsError, MergeFirst, NotFound, ObjectLost
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import (
+    MAX_BEHIND,
     MAX_SMALL_SEGMENTS,
     SMALL_SEGMENT_ROWS,
     Commit,
@@ -35,23 +38,23 @@ from encrypted_records.server.commits import (
     checks,
     compacting,
     definitions,
-    ending,
     facts,
-    preconditions,
     signing,
     staging,
     storing,
 )
 from encrypted_records.server.commits.checks import Checked
 from encrypted_records.server.commits.facts import Facts
-from encrypted_records.server.commits.schema_state import key_state
 from encrypted_records.server.commits.standing import Standing, place_at_the_end
-from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.datasets.models import EMPTY_LOG_DIGEST, Schema
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.db.statements import Statement, insert, update
+from encrypted_records.server.erasure import damage, erasing
+from encrypted_records.server.objects import objects
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.records import store
+from encrypted_records.server.records.bulk_tables import PagePart
 from encrypted_records.server.records.models import (
     CommitLog,
     CommitRequest,
@@ -59,6 +62,9 @@ from encrypted_records.server.records.models import (
     RecordGroup,
     WriterHead,
 )
+from encrypted_records.server.records.store import Key
+from encrypted_records.server.rows import contents
+from encrypted_records.server.rows.identities import Identity
 
 #: The schema of an id, its row locked.
 _locked = Statement(sql.LOCKED, permissions.WHOLE, locks="s")
@@ -236,23 +242,23 @@ def _apply_one(
     signing.require_signed(user, commit, found.signer)
     definitions.require_current(schema, commit.body)
     known = definitions.definitions_of(schema, commit.body)
-    preconditions.require_writer_knows(schema, commit, found.head)
+    require_writer_knows(schema, commit, found.head)
     body, version = commit.body, schema.version + 1
     ends_all = _ends_all(schema, body)
-    freed = ending.free_groups(schema, body, version)
+    freed = free_groups(schema, body, version)
     if body.compacts:
         standing: Standing | None = compacting.find_standing(schema, body)
     else:
         standing = Standing(body, freed) if body.ended else None
     # Behind what ends: where a group has ended before, the writer lost a race, and did no wrong.
     changed = definitions.enter(schema, body, version, ends_all=ends_all)
-    killed = ending.end_rows(schema, body, version) if standing is None else set()
+    killed = end_rows(schema, body, version) if standing is None else set()
     commit = ready(schema, commit)
     if commit.staged:
         checks.check_stated(body.groups, known)
     if standing is None:
         places = place_at_the_end(schema, body)
-        ending.require_successors(commit.changed(), killed)
+        require_successors(commit.changed(), killed)
     else:
         places = standing.places
         freed = [group for group in freed if group.pk not in standing.kept]
@@ -352,3 +358,206 @@ def _log(schema: Schema, commit: Checked, version: int, *, is_first: bool) -> No
         insert(WriterHead(schema=schema, writer=body.writer, **head))
     else:
         update(WriterHead, {"schema": schema.pk, "writer": body.writer}, **head)
+
+
+# What a schema's row says of its keys once a commit is in the log. Pure.
+
+
+def key_state(schema: Schema, body: CommitBody, version: int, *, reseals: bool) -> dict[str, Any]:
+    """What the schema's row says of keys once ``version`` is ``body``.
+
+    Args:
+        reseals: whether everything is sealed again by it.
+    """
+    resealed = {"resealed_at": version, "first_key_version": body.key_version} if reseals else {}
+    if body.key_version == schema.key_version:
+        return resealed
+    first = schema.first_key_version or body.key_version
+    return {
+        "key_id": body.key_id,
+        "key_version": body.key_version,
+        "key_since": version,
+        "first_key_version": first,
+        **resealed,
+    }
+
+
+# What a commit must be based on to be applied: key, own head, log (its definition:
+# :mod:`.definitions`).
+#
+# Decided under the lock of the schema's row. Each refusal is a conflict whose code names the
+# condition that does not hold.
+
+
+def require_writer_knows(schema: Schema, commit: Checked, head: tuple[int, bytes] | None) -> None:
+    """
+    Args:
+        head: number and digest of the writer's last commit, where it has one.
+
+    Raises:
+        Conflict: ``writer_conflict``, ``log_moved``, ``log_conflict`` or ``key_mismatch``.
+    """
+    body = commit.body
+    _require_key(schema, body)
+    counter, previous = head or (0, bytes(32))
+    if body.counter != counter + 1 or body.previous != previous:
+        raise Conflict(
+            "the commit does not follow the writer's last one",
+            code="writer_conflict",
+            hint="read the manifest, then make the commit again; after restoring an old state,"
+            " use a new writer",
+        )
+    if body.segments and body.seen < schema.resealed_at:
+        raise Conflict(
+            "everything was sealed again, which the writer has not seen",
+            code="log_moved",
+            hint="read the manifest, then make the commit again",
+        )
+    if body.exact and body.seen < schema.added_at:
+        raise Conflict(
+            "records were added that the writer has not seen",
+            code="log_moved",
+            hint="read the manifest, then make the commit again",
+        )
+    if schema.version - body.seen > MAX_BEHIND:
+        raise Conflict(
+            f"the writer has not read the log for more than {MAX_BEHIND} versions",
+            code="log_conflict",
+            hint="read the manifest, then make the commit again",
+        )
+    if body.seen > schema.version or body.seen_digest != _digest_at(schema, body.seen):
+        raise Conflict(
+            "the log that the writer has seen is not a beginning of this one",
+            code="log_conflict",
+            hint="if the API was restored from a backup, restore its newest one",
+        )
+
+
+def _require_key(schema: Schema, body: CommitBody) -> None:
+    """Check the commit's key against the log's (docs/SPEC.md, section 7.5)."""
+    present, first = schema.key_version, schema.first_key_version
+    if present is None or first is None:
+        return
+    if body.key_version < present:
+        raise _key_mismatch(
+            f"the schema's records are sealed under keyring version {present} by now"
+        )
+    if body.key_version == present:
+        if body.key_id != bytes(schema.key_id or b""):
+            raise _key_mismatch("the schema's records are sealed under another key")
+        if body.key_version > first and body.seen < 1:
+            raise _key_mismatch("the writer has not seen under which key the log began")
+    elif body.seen < schema.key_since:
+        raise _key_mismatch("the writer has not seen the present key's first commit")
+
+
+def _key_mismatch(message: str) -> Conflict:
+    return Conflict(
+        message,
+        code="key_mismatch",
+        hint="use the keyring that sealed the schema's newest records: ers keyring restore brings"
+        " it here, with a recovery phrase for each of its versions",
+    )
+
+
+def _digest_at(schema: Schema, version: int) -> bytes:
+    if version == 0:
+        return EMPTY_LOG_DIGEST
+    if version == schema.version:
+        return bytes(schema.log_digest)
+    return bytes(CommitLog.objects.get(schema=schema, version=version).log_digest)
+
+
+# End what a commit ends: segments that it replaces, rows that die. Under the schema's lock.
+
+
+def free_groups(schema: Schema, body: CommitBody, version: int) -> list[RecordGroup]:
+    """The groups of the segments that the commit replaces, with their rows as they are before.
+
+    Raises:
+        Conflict: ``segment_not_live``.
+    """
+    if not body.replaced:
+        return []
+    old = IndexSegment.objects.filter(schema=schema, uid__in=body.replaced, superseded_at=None)
+    numbers = list(old.values_list("pk", flat=True))
+    if len(numbers) != len(body.replaced):
+        raise Conflict(
+            "a segment that the commit replaces is not live",
+            code="segment_not_live",
+            hint="somebody merged it before; read the manifest again",
+        )
+    freed = list(RecordGroup.objects.filter(segment_id__in=numbers))
+    objects.doom(PagePart.objects.filter(segment_id__in=numbers))
+    old.update(superseded_at=timezone.now(), replaced=version)
+    return freed
+
+
+def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
+    """Mark the rows that the commit ends; which record ids and versions they are.
+
+    Raises:
+        Conflict: ``row_not_live``.
+    """
+    killed = body.killed
+    if not killed:
+        return set()
+    groups = {
+        bytes(uid): pk
+        for pk, uid in RecordGroup.objects.filter(
+            schema=schema, uid__in=[one.group for one in killed], staging=None, ended_at=None
+        ).values_list("pk", "uid")
+    }
+    gone = Conflict(
+        "a row that the commit ends is not live",
+        code="row_not_live",
+        hint="somebody changed or deleted the record; read it again and repeat",
+    )
+    if len(groups) != len(killed):
+        raise gone
+    keys = [(groups[row.group], row.ordinal) for one in killed for row in one.rows()]
+    ended, without = _identities(keys)
+    if len(ended) + without != len(keys) or store.dead_among(keys):
+        raise gone
+    store.add_dead((group, ordinal, version) for group, ordinal in keys)
+    for one in killed:
+        RecordGroup.objects.filter(pk=groups[one.group]).update(
+            live=F("live") - one.count, erase_at=erasing.soon()
+        )
+    return set(ended.values())
+
+
+def _identities(keys: Sequence[Key]) -> tuple[dict[Key, Identity], int]:
+    """Id and version of each of these rows, and how many more have no bytes any more, so that
+    nobody can know theirs.
+
+    Raises:
+        ObjectLost: of one that was not found to be lost.
+    """
+    try:
+        ended = contents.versions_at(keys)
+    except ObjectLost:
+        without = damage.among(keys)
+        if not without:
+            raise
+        return contents.versions_at([key for key in keys if key not in without]), len(without)
+    left = [key for key in keys if key not in ended]
+    return ended, len(damage.among(left)) if left else 0
+
+
+def require_successors(changed: Iterable[Identity], killed: set[Identity]) -> None:
+    """Check that each changed record is the only one that follows on a row that the commit ends.
+
+    Raises:
+        Conflict: ``record_version``.
+    """
+    followed: set[Identity] = set()
+    for record_id, version in changed:
+        before = (record_id, version - 1)
+        if before not in killed or before in followed:
+            raise Conflict(
+                "a new version of a record comes without ending the one before",
+                code="record_version",
+                hint="read the record again and repeat the change on its present version",
+            )
+        followed.add(before)

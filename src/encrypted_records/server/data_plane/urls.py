@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from django.urls import path
 
-from encrypted_records.server.data_plane import checkpoint_views, erasure_views, views
+from encrypted_records.server.data_plane import views
 
 urlpatterns = [
-    path("schemas/<str:schema_id>/erasure/", erasure_views.Erasure.as_view()),
-    path("schemas/<str:schema_id>/damage/", erasure_views.Damage.as_view()),
-    path("schemas/<str:schema_id>/holds/", erasure_views.Holds.as_view()),
-    path("schemas/<str:schema_id>/checkpoints/", checkpoint_views.Checkpoints.as_view()),
+    path("schemas/<str:schema_id>/erasure/", views.Erasure.as_view()),
+    path("schemas/<str:schema_id>/damage/", views.Damage.as_view()),
+    path("schemas/<str:schema_id>/holds/", views.Holds.as_view()),
+    path("schemas/<str:schema_id>/checkpoints/", views.Checkpoints.as_view()),
     path("jobs/<uuid:job>/token/", views.Token.as_view()),
     path("jobs/<uuid:job>/publish/", views.Publish.as_view()),
     path("jobs/<uuid:job>/parts/", views.Parts.as_view()),

@@ -7,18 +7,25 @@ record is ever sealed under a definition that was replaced meanwhile.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+import msgspec
 from django.db import IntegrityError, transaction
 from django.db.models import Model, QuerySet
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import (
+    OpenApiParameter,
+    extend_schema,
+    extend_schema_field,
+    extend_schema_view,
+)
 from rest_framework import serializers, viewsets
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from encrypted_records.errors import BadInput, Conflict, Flaw, NotAllowed
+from encrypted_records.http.definition_schema import DEFINITION
 from encrypted_records.model import ids
 from encrypted_records.model.definition_changes import refuse_reserved
 from encrypted_records.model.definition_parser import parse_definition
@@ -27,14 +34,87 @@ from encrypted_records.server.accounts.api_tokens import CHANGES, CHANGES_ALL, R
 from encrypted_records.server.accounts.job_tokens import JobToken
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
-from encrypted_records.server.datasets.serializers import DatasetSerializer, SchemaSerializer
-from encrypted_records.server.db.fields import identifier
-from encrypted_records.server.db.slugs import free_slug, random_slug
+from encrypted_records.server.db.fields import ReferenceField, identifier
+from encrypted_records.server.db.slugs import MAX_SLUG, free_slug, random_slug
 from encrypted_records.server.erasure import removing
+from encrypted_records.server.http.members import KnownMembers
 from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
 from encrypted_records.server.http.parsers import RawDefinitionParser
-from encrypted_records.server.organizations import audit, placing
+from encrypted_records.server.http.texts import SlugField, TextField
+from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
+from encrypted_records.server.organizations.roster_data import placed_elsewhere
+from encrypted_records.server.organizations.roster_tables import DatasetKey, Place
+
+# Datasets and schemas as requests write them and responses show them.
+
+
+@extend_schema_field(DEFINITION)
+class DefinitionField(serializers.Field[Any, Any, msgspec.Raw, Any]):
+    """A definition as the text it was sent as: kept, and given back, to the letter."""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        text = bytes(data).decode()
+        parsed = parse_definition(text)
+        return {
+            "definition": text,
+            "canonical": parsed.canonical.decode(),
+            "definition_digest": parsed.digest,
+        }
+
+    def to_representation(self, value: str) -> msgspec.Raw:
+        return msgspec.Raw(value.encode())
+
+
+class _Common(KnownMembers, serializers.ModelSerializer[Any]):
+    id = serializers.CharField(read_only=True)
+    name = TextField(max_length=200)
+    slug = SlugField(max_length=MAX_SLUG, required=False)
+    description = TextField(max_length=100_000, allow_blank=True, trim_whitespace=False, default="")
+
+
+class DatasetSerializer(_Common):
+    organization = ReferenceField("organizations")
+
+    class Meta:
+        model = Dataset
+        fields = [
+            *("id", "url", "name", "slug", "description"),
+            *("organization", "created", "modified"),
+        ]
+        read_only_fields = ["id", "url", "created", "modified"]
+        # Uniqueness is the database's to decide; see views.
+        validators: list[Any] = []
+
+
+class SchemaSerializer(_Common):
+    dataset = ReferenceField("datasets")
+    schema = DefinitionField(source="definition")
+    organization = serializers.SerializerMethodField()
+    key_id = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Schema
+        fields = [
+            *("id", "url", "name", "slug", "description", "dataset", "schema"),
+            *("organization", "key_id", "key_version", "first_key_version"),
+            *("created", "modified"),
+        ]
+        read_only_fields = ["id", "url", "key_version", "first_key_version", "created", "modified"]
+        validators: list[Any] = []
+
+    def get_organization(self, schema: Schema) -> str:
+        return ids.reference("organizations", schema.dataset.organization_id)
+
+    def get_key_id(self, schema: Schema) -> str | None:
+        """Which key seals new records, in hex; null until the first were stored."""
+        return None if schema.key_id is None else bytes(schema.key_id).hex()
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        values: dict[str, Any] = super().to_internal_value(data)
+        definition = values.pop("definition", None)
+        return values if definition is None else values | definition
+
 
 M = TypeVar("M", bound=Model)
 _SLUG_ATTEMPTS = 5
@@ -224,7 +304,7 @@ class Datasets(_Collection[Dataset]):
     def perform_update(self, serializer: serializers.BaseSerializer[Any]) -> None:
         dataset = cast(Dataset, serializer.instance)
         permissions.require_owner_where_signed(self.user, dataset.organization)
-        placing.keep_dataset(dataset, serializer.validated_data)
+        _keep_dataset(dataset, serializer.validated_data)
         wanted = serializer.validated_data.get("organization")
         if wanted is not None and wanted.pk != dataset.organization_id:
             raise _fixed_organization("/organization")
@@ -299,7 +379,7 @@ class Schemas(_Collection[Schema]):
         permissions.require_writer(self.user, schema)
         if wanted is not None and wanted.pk != schema.dataset_id:
             permissions.require_writer_of_all(self.user, wanted)
-        placing.keep_schema(schema, data)
+        _keep_schema(schema, data)
         if "definition" in data:
             before, after = schema.parse(), parse_definition(data["definition"])
             refuse_reserved(after.fields.keys() - before.fields.keys())
@@ -354,3 +434,54 @@ def _fixed_organization(pointer: str) -> Conflict:
         code="organization_fixed",
         flaws=(Flaw("organization_fixed", detail, pointer=pointer),),
     )
+
+
+# What the roster says of a dataset or schema, and nobody changes at the API any more.
+
+
+def _keep_dataset(dataset: Dataset, wanted: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        Conflict: ``through_a_proxy``; the roster has the dataset's name and slug.
+    """
+    if DatasetKey.objects.filter(dataset=dataset.pk, placed=True).exists():
+        _keep(dataset, wanted, "name", "slug")
+
+
+def _keep_schema(schema: Schema, wanted: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        Conflict: ``through_a_proxy``, as above, also of its definition; ``schema_placed``.
+    """
+    if not schema.dataset.organization.has_roster:
+        return
+    placed = Place.objects.filter(schema=schema.pk, placed=True).exists()
+    dataset = wanted.get("dataset")
+    if dataset is not None and dataset.pk != schema.dataset_id and (placed or schema.version):
+        raise placed_elsewhere()
+    if placed:
+        _keep(schema, wanted, "name", "slug")
+        # From the first commit on, the log has the definition, and says so itself.
+        if not schema.version:
+            _keep(schema, wanted, "definition_digest", shown="schema")
+
+
+def _keep(
+    named: Dataset | Schema, wanted: Mapping[str, Any], *members: str, shown: str = ""
+) -> None:
+    changed = [one for one in members if one in wanted and _of(named, one) != wanted[one]]
+    if changed:
+        detail = "the roster has it, and an entry alone changes it"
+        raise Conflict(
+            "what the roster of the organization says is changed by an entry of it alone",
+            code="through_a_proxy",
+            hint="send the change to a proxy, which signs it",
+            flaws=tuple(
+                Flaw("through_a_proxy", detail, pointer=f"/{shown or one}") for one in changed
+            ),
+        )
+
+
+def _of(named: Dataset | Schema, member: str) -> Any:
+    value = getattr(named, member)
+    return bytes(value) if isinstance(value, memoryview) else value

@@ -27,7 +27,7 @@ from encrypted_records.errors import ObjectAltered, ObjectLost, Unavailable
 from encrypted_records.model import digests
 from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.erasure import damage, turns
+from encrypted_records.server.erasure import damage
 from encrypted_records.server.erasure.rewriting import rewritten
 from encrypted_records.server.objects import cache_files, objects, parts
 from encrypted_records.server.records import store
@@ -40,6 +40,42 @@ from encrypted_records.server.records.models import (
     RecordGroup,
 )
 from encrypted_records.server.rows import erased
+
+# Whose dead rows go next: schemas take turns, so that who deletes much keeps nobody waiting.
+
+
+class Turn:
+    """Whether the last turn was of those that somebody waits for, and the schemas served last."""
+
+    asked = False
+    of_asked: str | None = None
+    of_all: str | None = None
+
+
+turn = Turn()
+
+
+def next_due() -> RecordGroup | None:
+    """A group whose time is over; every other one is of a schema for which somebody waits, if there
+    is such a schema. No question here takes a lock."""
+    due = RecordGroup.objects.filter(erase_at__lte=timezone.now(), staging=None, ended_at=None)
+    due = due.order_by("schema", "erase_at")
+    waited_for = Exists(AskedErasure.objects.filter(schema=OuterRef("schema"), done__lt=F("up_to")))
+    turn.asked = not turn.asked
+    group = _after(due.filter(waited_for), turn.of_asked) if turn.asked else None
+    if group is not None:
+        turn.of_asked = group.schema_id
+        return group
+    group = _after(due, turn.of_all)
+    if group is not None:
+        turn.of_all = group.schema_id
+    return group
+
+
+def _after(due: QuerySet[RecordGroup], served: str | None) -> RecordGroup | None:
+    after = due if served is None else due.filter(schema__gt=served)
+    return after.first() or due.first()
+
 
 #: A longer grace time than this is there for restored databases, and no object goes before it.
 USUAL_GRACE = timedelta(minutes=15)
@@ -146,7 +182,7 @@ def sweep() -> bool:
         StoreUnavailable, StoreFull: the store of objects is away or full; they stay for now.
         InterfaceError, OperationalError: the database is busy or away.
     """
-    group = turns.next_due()
+    group = next_due()
     if group is None:
         return False
     try:

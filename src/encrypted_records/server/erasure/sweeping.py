@@ -20,11 +20,39 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from encrypted_records.errors import Unavailable
-from encrypted_records.server.db import files
 from encrypted_records.server.erasure import erasing, removing, unstaging
 from encrypted_records.server.objects import block_cache, cache_files, objects
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
+
+# What is deleted in SQLite, and still lies in its write-ahead log.
+
+
+#: How long writers may have to wait.
+_BUSY_MILLISECONDS = 100
+
+
+def empty_log() -> bool:
+    """Bring SQLite's write-ahead log into its file, and empty it; whether nobody was in the way.
+
+    PostgreSQL keeps what was deleted until its own vacuum, which operators run.
+    """
+    if connection.vendor != "sqlite":
+        return True
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout")
+        (usual,) = cursor.fetchone()
+        # Most of it while everybody works. For the rest writers wait as long as this waits for
+        # readers, who may read for long.
+        cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS:d}")
+        try:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (busy, *_) = cursor.fetchone()
+        finally:
+            cursor.execute(f"PRAGMA busy_timeout = {usual:d}")
+    return not busy
+
 
 #: Seconds between two looks, and between two pieces, at least.
 LOOK_SECONDS = 5.0
@@ -97,7 +125,7 @@ def look() -> None:
                 time.sleep(max(PAUSE_SECONDS, 2 * (time.monotonic() - begun)))
             else:
                 more = True
-        if _try(lambda: erasing.note_done(files.empty_log)):
+        if _try(lambda: erasing.note_done(empty_log)):
             look_soon()
 
 

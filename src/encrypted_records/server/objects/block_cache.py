@@ -18,6 +18,7 @@ for a minute, as one that cannot reach the database, drops all of its copies, by
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import tempfile
@@ -36,8 +37,96 @@ from typing import BinaryIO, Literal, NamedTuple
 from encrypted_records.server.objects.copying import Ahead, Counts, Registry, Spare, Uncounted
 from encrypted_records.server.objects.files import free_below
 from encrypted_records.server.objects.protocol import BulkStore, Range, find_reach
-from encrypted_records.server.objects.reads import Reads, wait_for
-from encrypted_records.server.objects.signs import find_dead, locked, sign_of
+
+# Empty files by which the processes that use a folder see which of the others run.
+#
+# Each has one, locked for as long as it runs, however it ends.
+
+
+_SIGNS = "blocks-*.lock"
+
+
+def sign_of(folder: Path, cache: str) -> Path:
+    """That of the process whose copies have this name."""
+    return folder / _SIGNS.replace("*", cache)
+
+
+def locked(path: Path) -> int:
+    """A file that nobody else has locked, locked until this process ends.
+
+    Raises:
+        OSError: somebody has.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def find_dead(folder: Path, own: str) -> Iterator[str]:
+    """The names of those that were killed. The file of each goes when the next one is asked for."""
+    before, behind = _SIGNS.split("*")
+    for path in folder.glob(_SIGNS):
+        cache = path.name.removeprefix(before).removesuffix(behind)
+        if cache == own:
+            continue
+        with suppress(OSError):
+            sign = locked(path)
+            try:
+                yield cache
+                path.unlink(missing_ok=True)
+            finally:
+                os.close(sign)
+
+
+# Ranges that threads read from a store, so that others wait for them instead of reading them too.
+#
+# Who has waited looks in the cache again, and reads what is not there. Nothing else passes from one
+# to another, and no error does. Nobody waits while they have claimed something.
+
+
+#: Nobody waits longer for what others read. It is far more than a read takes as a rule; and who
+#: then finds a store that fails has time left to try it, before the proxy gives this API up.
+MOST_SECONDS = 2.0
+
+
+class Reads:
+    """Used by any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._under_way: dict[Range, threading.Event] = {}
+
+    @contextmanager
+    def claim(self, ranges: Collection[Range]) -> Iterator[Mapping[Range, threading.Event]]:
+        """Have others wait for these until the block ends, but for those that somebody reads.
+
+        Yields:
+            The latter, each with what tells that they have ended.
+        """
+        ended = threading.Event()
+        with self._lock:
+            theirs = {one: self._under_way[one] for one in ranges if one in self._under_way}
+            own = set(ranges) - theirs.keys()
+            self._under_way |= dict.fromkeys(own, ended)
+        try:
+            yield theirs
+        finally:
+            with self._lock:
+                for one in own:
+                    del self._under_way[one]
+            ended.set()
+
+
+def wait_for(reads: Collection[threading.Event]) -> None:
+    """Wait until all of these have ended, or for :data:`MOST_SECONDS`."""
+    deadline = time.monotonic() + MOST_SECONDS
+    for one in set(reads):
+        one.wait(max(0.0, deadline - time.monotonic()))
+
 
 #: Seconds between two looks for objects that are gone.
 LOOK_SECONDS = 10.0

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import cast
 
+from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
+from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from encrypted_records.errors import Malformed
+from encrypted_records.errors import Conflict, Malformed, TooLarge
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
+from encrypted_records.model.roster import MAX_MEMBERS, RosterEntry
 from encrypted_records.server import permissions
-from encrypted_records.server.accounts.api_tokens import READS, READS_AND_ADDS, of_organization
+from encrypted_records.server.accounts.api_tokens import (
+    READS,
+    READS_AND_ADDS,
+    limited,
+    of_organization,
+)
 from encrypted_records.server.accounts.job_tokens import WITH_JOBS
 from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.http.frames import FRAMES, FRAMES_BODY, body_of, stream
 from encrypted_records.server.http.parameters import number_of
 from encrypted_records.server.http.parsers import FramesParser
-from encrypted_records.server.organizations import answers, first_use, grants, roster, services
-from encrypted_records.server.organizations.roster_tables import Service
+from encrypted_records.server.organizations import answers, audit, grants, members, roster
+from encrypted_records.server.organizations.audit import Action
+from encrypted_records.server.organizations.models import Organization
+from encrypted_records.server.organizations.roster_tables import DatasetKey, Service
 from encrypted_records.server.organizations.serializers import ServiceSerializer
 
 _SINCE = OpenApiParameter("since", int)
@@ -59,7 +71,7 @@ class Roster(APIView):
         organization = permissions.find(permissions.organizations(user), organization_id)
         entries, sealed = _split(body_of(request))
         if user.acting is not None or isinstance(request.auth, JobGrant):
-            first_use.require(user, entries)
+            _require_first_use(user, entries)
         new = roster.append(user, organization, entries, sealed)
         return HttpResponse(status=201 if new else 200)
 
@@ -152,7 +164,7 @@ class Services(generics.ListAPIView[Service]):
         wanted = ServiceSerializer(data=request.data)
         wanted.is_valid(raise_exception=True)
         data = wanted.validated_data
-        made, new = services.make(
+        made, new = _make_service(
             user,
             organization,
             service_id=ids.to_text(ids.from_text(data["pk"])),
@@ -161,3 +173,107 @@ class Services(generics.ListAPIView[Service]):
             expires=data["expires"],
         )
         return Response(ServiceSerializer(made).data, status=201 if new else 200)
+
+
+# Which entries of a roster a job, or an API token, may hand in: those that a first record needs.
+#
+# They are signed by a member all the same. What gives somebody a right, or takes it, comes from
+# somebody who has logged in.
+
+
+def _require_first_use(user: User, entries: Sequence[RosterEntry]) -> None:
+    """
+    Raises:
+        NotAllowed: ``token_limited``; an entry does more than found the organization, begin the
+            first keys of datasets or name them, and place schemas, within what the token reaches.
+        Malformed, Unsupported: something is not of its form.
+    """
+    named: set[str] = set()
+    for entry in entries:
+        content = form.read_entry(entry).content
+        match content:
+            case form.Found():
+                continue
+            case form.Dataset():
+                dataset = ids.to_text(content.dataset)
+                present = DatasetKey.objects.filter(dataset=dataset).first()
+                if content.epoch != (1 if present is None else present.epoch):
+                    raise _beyond()
+                named.add(dataset)
+            case list():
+                named |= {ids.to_text(one.dataset) for one in content}
+            case _:
+                raise _beyond()
+    reached = permissions.datasets(user).filter(pk__in=named).values_list("pk", flat=True)
+    if set(reached) != named:
+        raise _beyond()
+
+
+def _beyond() -> Exception:
+    return limited("a job, or an API token, cannot do this", "log in, and do it as yourself")
+
+
+# Make services: a user with a token, which reaches nothing until the roster has its standing.
+
+
+def _make_service(
+    by: User,
+    organization: Organization,
+    *,
+    service_id: str,
+    name: str,
+    digest: bytes,
+    expires: datetime | None,
+) -> tuple[Service, bool]:
+    """Make a service; and whether it was not there, as the same, before.
+
+    Args:
+        digest: SHA-256 of its token, 32 bytes.
+
+    Raises:
+        Conflict: ``id_taken``; somebody else has the id, or the token.
+        TooLarge: the organization has too many.
+    """
+    with transaction.atomic():
+        locked = members.lock(organization)
+        known = Service.objects.select_related("user").filter(pk=service_id).first()
+        if known is not None:
+            same = known.organization_id == locked.pk and bytes(known.digest) == digest
+            if same and known.user.first_name == name:
+                return known, False
+            raise _taken()
+        if locked.services.count() >= MAX_MEMBERS:
+            raise TooLarge(f"an organization has at most {MAX_MEMBERS} services")
+        try:
+            with transaction.atomic():
+                made = _store(locked, service_id, name, digest, expires)
+        except IntegrityError:
+            raise _taken() from None
+        audit.note(by, Action.SERVICE_CREATED, locked.pk, ids.reference("users", service_id))
+    return made, True
+
+
+def _store(
+    organization: Organization, service_id: str, name: str, digest: bytes, expires: datetime | None
+) -> Service:
+    # An address that nobody ever has (RFC 2606), and no password: only its token gets it in.
+    user = User(
+        pk=service_id,
+        email=f"{service_id}@service.invalid",
+        first_name=name,
+        verified=timezone.now(),
+        is_active=True,
+    )
+    user.set_unusable_password()
+    user.save(force_insert=True)
+    return Service.objects.create(
+        user=user, organization=organization, digest=digest, expires=expires
+    )
+
+
+def _taken() -> Conflict:
+    return Conflict(
+        "a service's id or token is taken",
+        code="id_taken",
+        hint="make a new string for it",
+    )

@@ -8,11 +8,12 @@ Those numbers are asked for in SQL too: to write such a query takes the ORM long
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from django.conf import settings
@@ -22,12 +23,93 @@ from django.utils import timezone
 from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import Group
-from encrypted_records.server.db import keyed
-from encrypted_records.server.db.keyed import Key, cut, lookup, pairs, select
 from encrypted_records.server.db.statements import as_driver_has_it, execute
 
-#: Also from here, where those look who ask for rows and pages.
-__all__ = ["Key", "cut", "lookup", "pairs", "select"]
+# Rows of tables with a key of two numbers, by their keys: in bounded statements, and with plans
+# that do not read a whole table.
+
+
+T = TypeVar("T")
+Key = tuple[int, int]
+#: Keys per query; two parameters each, far below what either database takes.
+_KEYS_PER_QUERY = 500
+
+
+def _keyed_rows(columns: str, table: str, keys: Sequence[Key]) -> Iterator[tuple[Any, ...]]:
+    """The rows of these keys; ``columns`` begins with the two parts of the key."""
+    by_first: dict[int, list[int]] = {}
+    for first, second in keys:
+        by_first.setdefault(first, []).append(second)
+    if connection.vendor != "postgresql" or (len(by_first) > 1 and not _is_divided(table)):
+        yield from select(lambda wanted: lookup(columns, table, wanted), keys)
+        return
+    one, two = columns.split(", ")[:2]
+    statement = f"SELECT {columns} FROM {table} WHERE {one} = %s AND {two} = ANY(%s::bigint[])"  # noqa: S608
+    for first, every in by_first.items():
+        for some in cut(every):
+            with connection.cursor() as cursor:
+                cursor.execute(statement, [first, list(some)])
+                yield from cursor.fetchall()
+
+
+@cache
+def _is_divided(table: str) -> bool:
+    """Whether a table is in partitions, or Citus is there, which may have distributed it. A join
+    with the keys would ask all of them, and to name the first parts in it beside the keys makes
+    PostgreSQL choose far slower plans where there are many."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM pg_class WHERE oid = %s::regclass AND relkind = 'p')"
+            " OR to_regclass('pg_dist_partition') IS NOT NULL",
+            [table],
+        )
+        (found,) = cursor.fetchone()
+    return bool(found)
+
+
+def select(statement: Callable[[str], str], keys: Sequence[Key]) -> Iterator[tuple[Any, ...]]:
+    """What a statement gives of a bounded number of keys at a time.
+
+    Args:
+        statement: SQL, around the SQL that selects the keys.
+    """
+    for some in cut(keys):
+        parameters: list[Any]
+        if connection.vendor == "postgresql":
+            # Two arrays: psycopg takes longer to read a statement with a thousand parameters than
+            # the database takes to answer it.
+            wanted = "SELECT * FROM unnest(%s::bigint[], %s::bigint[])"
+            parameters = [[key[0] for key in some], [key[1] for key in some]]
+        else:
+            wanted = pairs(len(some))
+            parameters = [part for key in some for part in key]
+        with connection.cursor() as cursor:
+            cursor.execute(statement(wanted), parameters)
+            yield from cursor.fetchall()
+
+
+def pairs(count: int) -> str:
+    """SQL for so many keys, two parameters each."""
+    return f"VALUES {', '.join(['(%s, %s)'] * count)}"
+
+
+def lookup(columns: str, table: str, wanted: str) -> str:
+    """SQL for the rows of the keys that ``wanted`` selects; ``columns`` begins with the two parts.
+
+    The keys are a table that is joined: for (...) IN (VALUES ...) SQLite reads the whole table.
+    """
+    first, second = columns.split(", ")[:2]
+    return (
+        f"WITH wanted (one, two) AS ({wanted})"  # noqa: S608  no input
+        f" SELECT {columns} FROM wanted JOIN {table} ON {first} = one AND {second} = two"
+    )
+
+
+def cut(keys: Sequence[T], size: int = _KEYS_PER_QUERY) -> Iterator[Sequence[T]]:
+    """A bounded number of keys at a time."""
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
+
 
 #: So many rows are stored one by one.
 FEW = 4
@@ -235,7 +317,7 @@ def _look_up(
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
     """The rows at (group, ordinal), dead ones too; unknown keys are left out."""
     keys = _in_table(keys)
-    rows = keyed.rows_at("group_id, ordinal, record_id, version, sealed", "record_row", keys)
+    rows = _keyed_rows("group_id, ordinal, record_id, version, sealed", "record_row", keys)
     return {(row[0], row[1]): row_of(row) for row in rows}
 
 
@@ -257,18 +339,18 @@ def _has_rows(group: int) -> bool:
 
 def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:
     """Record id and version at (group, ordinal), without the ciphertext."""
-    rows = keyed.rows_at("group_id, ordinal, record_id, version", "record_row", keys)
+    rows = _keyed_rows("group_id, ordinal, record_id, version", "record_row", keys)
     return {(row[0], row[1]): (bytes(row[2]), row[3]) for row in rows}
 
 
 def dead_among(keys: Sequence[Key]) -> set[Key]:
-    rows = keyed.rows_at("group_id, ordinal", "dead_row", keys)
+    rows = _keyed_rows("group_id, ordinal", "dead_row", keys)
     return {(row[0], row[1]) for row in rows}
 
 
 def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
     """The pages at (segment, number); unknown keys are left out."""
-    rows = keyed.rows_at("segment_id, number, data", "index_page", keys)
+    rows = _keyed_rows("segment_id, number, data", "index_page", keys)
     return {(row[0], row[1]): bytes(row[2]) for row in rows}
 
 
