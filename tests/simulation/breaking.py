@@ -20,8 +20,10 @@ from pathlib import Path
 
 from tests.simulation.place import place
 
-#: Seeds within which a fault has to be found.
+#: Seeds within which a fault has to be found; the first that finds it is the last that runs.
 MOST_SEEDS = 200
+#: Seeds that do not find a fault for which a second check makes up.
+BEHIND_SEEDS = 10
 #: The first of them; the fixed seeds of CI are others.
 FIRST_SEED = 1000
 _PACKAGE = "encrypted_records"
@@ -279,6 +281,90 @@ PLANTED = (
         behind="the API takes no commit that does not follow the writer's last (writer_conflict)",
     ),
     Planted(
+        "a_revoked_token_is_answered",
+        "proxy.auth",
+        (
+            "        if token is not None:\n            # Not remembered",
+            "        if token is not None and refresh:\n            # Not remembered",
+        ),
+        "tokens",
+    ),
+    Planted(
+        "a_job_outlives_its_token",
+        "server.accounts.job_tokens",
+        ("            or (grant.is_limited and grant.api_token is None)\n", ""),
+        "tokens",
+    ),
+    Planted(
+        "a_limited_token_reaches_all",
+        "server.permissions",
+        (
+            "return token.datasets.all() if token is not None and token.limited else None",
+            "return None",
+        ),
+        "tokens",
+    ),
+    Planted(
+        "a_token_that_reads_stores",
+        "proxy.api.token_uses",
+        ("if token is not None and not token.writes:", "if False:"),
+        "tokens",
+        behind="the API refuses it what it may not (token_limited)",
+    ),
+    Planted(
+        "a_rollback_is_not_noticed",
+        "proxy.schemas.states",
+        ("if seen is not None and not ledger.knows(seen):", "if False:"),
+        "rollback",
+    ),
+    Planted(
+        "a_rollback_is_not_remembered_behind_a_kill",
+        "proxy.schemas.heads",
+        (
+            "            database.execute(_BEGIN, (user, schema))\n"
+            "            database.execute(_REMEMBER, (user, schema, head.version, head.digest))\n",
+            "",
+        ),
+        "rollback",
+    ),
+    Planted(
+        "keys_stay_as_they_were_behind_a_removal",
+        "proxy.sharing.settling",
+        (
+            "                if due.losses and await self.rotate(\n",
+            "                if False and await self.rotate(\n",
+        ),
+        "people",
+    ),
+    Planted(
+        "who_comes_back_gets_no_keys",
+        "proxy.sharing.settling",
+        (
+            "            for dataset in {share.dataset for share in standing.shares}:\n",
+            "            for dataset in set():\n",
+        ),
+        "people",
+    ),
+    Planted(
+        "an_invitation_is_used_twice",
+        "index.roster.invitations",
+        ("    if status is not InvitationStatus.WAITING:\n", "    if False:\n"),
+        "people",
+        behind="the API has no invitation any more that was used (not_found)",
+    ),
+    Planted(
+        "what_is_forgotten_is_not_erased",
+        "server.db.configuration",
+        ("PRAGMA secure_delete=ON;", "PRAGMA secure_delete=OFF;"),
+        "people",
+    ),
+    Planted(
+        "an_export_holds_nothing",
+        "proxy.search.export",
+        ("            await hold.begin()\n            batches = holding(hold, batches)\n", ""),
+        "erasure",
+    ),
+    Planted(
         "a_change_of_a_dead_row_is_sent",
         "proxy.write.update",
         (
@@ -373,7 +459,7 @@ def find(planted: Planted, template: Path, seeds: int) -> tuple[int, str] | None
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.breaking")
     parser.add_argument("names", nargs="*", metavar="FAULT", help="all, if none is named")
-    parser.add_argument("--seeds", type=int, default=MOST_SEEDS)
+    parser.add_argument("--seeds", type=int, default=MOST_SEEDS, help="at most (default: 200)")
     asked = parser.parse_args()
     every = [one for one in PLANTED if not asked.names or one.name in asked.names]
     missed = 0
@@ -382,11 +468,10 @@ def main() -> int:
         make = [sys.executable, "-m", "tests.simulation", "--make-template", str(template)]
         subprocess.run(make, check=True)
         for one in every:
-            found = find(one, template, asked.seeds)
+            seeds = min(asked.seeds, BEHIND_SEEDS) if one.behind else asked.seeds
+            found = find(one, template, seeds)
             missed += found is None and not one.behind
-            told = (
-                f"not in {asked.seeds} seeds" if found is None else f"seed {found[0]}: {found[1]}"
-            )
+            told = f"not in {seeds} seeds" if found is None else f"seed {found[0]}: {found[1]}"
             note = f" ({one.behind})" if one.behind else ""
             sys.stdout.write(f"{one.name} [{one.scenario}]: {told[:200]}{note}\n")
             sys.stdout.flush()

@@ -22,7 +22,10 @@ from encrypted_records.proxy.search.context import MOST_PAGES, QUESTION_BYTES, S
 from encrypted_records.proxy.search.salvage import ANSWER_BYTES, MOST_TEMPORARY_PAGES
 from encrypted_records.proxy.sharing.attending import EVERY_SECONDS
 from encrypted_records.proxy.workers.pool import WorkerPool
+from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT
 from encrypted_records.proxy.write.erasure import WAIT_SECONDS
+from encrypted_records.proxy.write.lanes import Lanes
+from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE
 from encrypted_records.proxy.write.merge_scheduler import ROOM_SECONDS
 
 
@@ -33,8 +36,13 @@ class Overrides:
     #: which segments are worth merging, and with how many dead rows
     tiers: tuple[Tier, ...] = TIERS
     most_dead: float = MOST_DEAD
+    #: merges of how many rows wait for each other, and how many pages they read and send at once
+    lanes: Callable[[], Lanes] = Lanes
+    pages_at_once: int = PAGES_AT_ONCE
     #: which groups are small, and how many of them become one
     crowds: crowds.Sizes = crowds.STANDARD
+    #: and how many bytes of its rows come with the commit, and are not staged before
+    most_with_commit: int = MOST_WITH_COMMIT
     #: for how long a writer waits until merges have made room
     room_seconds: float = ROOM_SECONDS
     #: how many pages of the index a question may need

@@ -438,7 +438,9 @@ def _build_writing(
     schemas = reading.schemas
     fetcher = reading.fetcher
     committer, unique = Committer(api, schemas, fetcher.keep_built), UniqueKeys(api, fetcher)
-    executor = MergeExecutor(api, fetcher, reading.pager, pool, spool.folder)
+    executor = MergeExecutor(
+        api, fetcher, reading.pager, pool, spool.folder, overrides.pages_at_once
+    )
     merger = MergeScheduler(
         executor,
         reading.pager,
@@ -447,7 +449,11 @@ def _build_writing(
         overrides.tiers,
         overrides.most_dead,
         overrides.room_seconds,
-        Compactor(api, schemas, committer, pool, overrides.crowds),
+        Compactor(
+            *(api, schemas, committer, pool, overrides.crowds),
+            most_with_commit=overrides.most_with_commit,
+        ),
+        overrides.lanes(),
     )
     return Writing(
         committer,

@@ -1,6 +1,7 @@
 """Jobs: two uploads of several chunks beside writers, with lost workers and killed proxies.
 
-All of a job is there when it is completed, and nothing of it otherwise; no row is there twice.
+All of a job is there when it is completed, and nothing of it otherwise, as when it is cancelled; no
+row is there twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ TRIES = 5
 
 
 class Upload:
-    """A file that is uploaded as a job, once or more often: each time it has other rows."""
+    """A file that is uploaded as a job, once or more often: each time it has other rows.
+
+    Attributes:
+        cancelled: percent of the jobs that are cancelled.
+    """
+
+    cancelled = 25
 
     def __init__(
         self, scene: Scene, name: str, proxy: Proxy, schema: str, expected: Expected
@@ -44,7 +51,9 @@ class Upload:
             )
             if job is not None:
                 killing = self._scene.kill_during(self._proxy, 2)
-                await self._scene.together(self._follow(job, lines), killing)
+                is_cancelled = self._scene.chance.randrange(100) < self.cancelled
+                following = self._cancel(job, lines) if is_cancelled else self._follow(job, lines)
+                await self._scene.together(following, killing)
                 return
             await self._scene.pause(10)
 
@@ -82,6 +91,30 @@ class Upload:
                 return
             await scene.pause(LOOK_SECONDS)
         raise Fault(f"a job of {len(lines)} rows does not end: {told}")
+
+    async def _cancel(self, job: str, lines: list[Line]) -> None:
+        """Cancel the job, and see whether it was in time.
+
+        Raises:
+            Fault: it ends as none does.
+        """
+        scene = self._scene
+        asked = (self._proxy, scene.accounts[0])
+        await scene.pause(LOOK_SECONDS)
+        await scene.ask(*asked, "DELETE", f"/api/jobs/{job}/", may={"job_ended"})
+        for _ in range(MOST_SECONDS // LOOK_SECONDS):
+            said = await scene.ask(*asked, "GET", f"/api/jobs/{job}/", may={"not_found"})
+            status = said.json().get("status") if said.done else said.code
+            if status == "failed":
+                for line in lines:
+                    line.refused()
+                return
+            if status in ("completed", "not_found"):  # it had ended, and is forgotten
+                for line in lines:
+                    line.done()
+                return
+            await scene.pause(LOOK_SECONDS)
+        raise Fault(f"a job that was cancelled does not end: {said.answer}")
 
     def judge_whole(self, results: list[Any]) -> None:
         """

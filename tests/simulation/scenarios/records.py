@@ -1,5 +1,6 @@
 """Records: writers of one keyring at two proxies store, change, delete, read and search, while
-segments are merged, groups compacted, and proxies killed.
+segments are merged, in one lane or another, groups compacted, whose rows are staged or come with
+the commit, and proxies killed.
 
 An acknowledged change is there for all who ask later, at any proxy; it is done once; an id is given
 once; a keyed repetition has the same answer.
@@ -7,14 +8,19 @@ once; a keyed repetition has the same answer.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from encrypted_records.proxy.write.lanes import Lanes
 from tests.simulation.expected import Expected
 from tests.simulation.proxy import Proxy
 from tests.simulation.scenarios.writer import DEFINITION, Writer, judge_end
 from tests.simulation.scene import Scene
+
+#: Up to how many rows merges are ordinary, and large; others are huge.
+LANES = ((1 << 16, 1 << 20), (8, 1 << 20), (4, 16))
 
 
 async def two_proxies(
@@ -31,7 +37,10 @@ async def two_proxies(
 
 
 async def run(scene: Scene) -> None:
-    one, two, schema = await two_proxies(scene)
+    lanes = functools.partial(Lanes, *scene.chance.choice(LANES))
+    staged = {"most_with_commit": 0} if scene.chance.randrange(2) else {}
+    overrides = {"lanes": lanes, "pages_at_once": 2, **staged}
+    one, two, schema = await two_proxies(scene, overrides)
     expected = Expected(DEFINITION["properties"])
     writers = [Writer(scene, name, schema, expected) for name in "xyz"]
     scene.network.trouble = 12
