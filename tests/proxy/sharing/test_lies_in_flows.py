@@ -28,9 +28,9 @@ from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.process.background import JOBS
 from encrypted_records.proxy.sharing.service import Sharing
-from tests.proxy.sharing.killable import Task, do
 from tests.proxy.sharing.people import Person, Team, new_person
 from tests.proxy.sharing.shared import Shared, numbers
+from tests.proxy.sharing.tasks import Task, do
 from tests.proxy.sharing.test_flows import make_owner
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.jobs import ended
@@ -313,7 +313,7 @@ class Scene:
         )
 
     def lied_to(self, task: Task) -> str:
-        return do(msgspec.structs.replace(task, url=self.liar.front.url)).refused
+        return do(msgspec.structs.replace(task, url=self.liar.front.url))
 
     def new_name(self) -> str:
         return f"{os.urandom(6).hex()}@example.org"
@@ -397,7 +397,7 @@ class Scene:
         flow, other = ("promote", "demote") if owner else ("demote", "promote")
 
         def make() -> Task:
-            assert do(self.task(other, target=self.moves.id)).refused == ""
+            assert do(self.task(other, target=self.moves.id)) == ""
             return self.task(flow, target=self.moves.id)
 
         def holds(task: Task, roster: Roster) -> bool:
@@ -415,7 +415,7 @@ class Scene:
                     ada.holder, self.team.organization, self.team.dataset, stays, share
                 )
             )
-            assert do(self.task("settle")).refused == ""
+            assert do(self.task("settle")) == ""
             return self.task("share", target=stays)
 
         def holds(task: Task, roster: Roster) -> bool:
@@ -452,7 +452,7 @@ class Scene:
         words = ",".join(phrase_of(roots[one]) for one in sorted(roots))
 
         def make() -> Task:
-            assert do(self.task("demote", target=grace.id)).refused == ""
+            assert do(self.task("demote", target=grace.id)) == ""
             make_owner(grace, self.team)
             return self.task("recover", grace, words=words, name=grace.account.email)
 
@@ -502,7 +502,7 @@ def test_a_foundation_is_whole_or_refused_by_name(api: Service, tmp_path: Path) 
         def check(went_through: bool) -> None:
             one = Scene(teams[-1], liar, teams[-1].ada, teams[-1].ada)
             if not went_through:
-                assert do(one.task("found", name=one.team.ada.account.email)).refused == ""
+                assert do(one.task("found", name=one.team.ada.account.email)) == ""
             assert one.check_all().after.founder == one.team.ada.id
 
         Flow("foundation", make, act, check).run(liar, every=True)

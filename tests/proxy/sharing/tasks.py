@@ -1,16 +1,8 @@
-"""Flows in processes that a test can kill: ``python -m tests.proxy.sharing.killable``.
-
-It reads a task a line, forks a process for it, says the process's number, and then how it ended. So
-a killed proxy costs a fork, and not the start of an interpreter.
-"""
+"""Flows of sharing, as a proxy does them that is started for each."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +11,7 @@ import msgspec
 
 from encrypted_records.client.limits import Timing
 from encrypted_records.client.transport import Transport
-from encrypted_records.errors import ErsError, NotFound
+from encrypted_records.errors import ErsError
 from encrypted_records.model import roster as form
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.background import Background
@@ -27,9 +19,7 @@ from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.sharing.service import Sharing
 from tests.proxy.sharing.heads import ShownHeads
 from tests.support.keyrings import keyrings_in
-from tests.support.service import clean_environment
 
-log = logging.getLogger(__name__)
 #: A request that got no answer is not sent again: the test says what was lost.
 _ONCE = Timing(pauses=())
 
@@ -52,12 +42,6 @@ class Task(msgspec.Struct, frozen=True):
     @property
     def holder(self) -> Holder:
         return Holder(self.user, self.auth, "device00")
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """``refused`` is the code of the error that it ended with; "killed" of a process that was."""
-
-    refused: str
 
 
 async def found(sharing: Sharing, task: Task) -> None:
@@ -92,27 +76,10 @@ async def share(sharing: Sharing, task: Task) -> None:
     )
 
 
-async def remove(sharing: Sharing, task: Task) -> None:
-    """As ``ers organization member delete``, which may be repeated after it went through."""
-    try:
-        await sharing.members.remove(task.holder, task.organization, task.target)
-    except NotFound:
-        log.info("whoever is to go has gone")
-    await settle(sharing, task)
-
-
 async def put_out(sharing: Sharing, task: Task) -> None:
     """As the request to the proxy, which says where there is nobody to put out."""
     await sharing.members.remove(task.holder, task.organization, task.target)
     await settle(sharing, task)
-
-
-async def leave(sharing: Sharing, task: Task) -> None:
-    """Which may be repeated after it went through."""
-    try:
-        await sharing.members.remove(task.holder, task.organization, task.user)
-    except NotFound:
-        log.info("they are no member any more, so that the API knows no such organization")
 
 
 async def promote(sharing: Sharing, task: Task) -> None:
@@ -139,18 +106,12 @@ async def make_service(sharing: Sharing, task: Task) -> None:
     await sharing.services.make(task.holder, task.organization, task.name, shares, 0)
 
 
-async def forget(sharing: Sharing, task: Task) -> None:
-    place = (task.holder, task.organization, task.dataset)
-    _, epoch = await sharing.forgetting.look(*place)
-    await sharing.forgetting.forget(*place, epoch)
-
-
 Flow = Callable[[Sharing, Task], Awaitable[None]]
 FLOWS: dict[str, Flow] = {
     one.__name__: one
     for one in (
-        *(found, invite, accept, settle, share, remove, put_out, leave, promote, demote, rotate),
-        *(recover, make_service, forget),
+        *(found, invite, accept, settle, share, put_out, promote, demote, rotate),
+        *(recover, make_service),
     )
 }
 
@@ -169,77 +130,16 @@ async def sharing_of(task: Task) -> AsyncIterator[Sharing]:
         rosters.close()
 
 
-def do(task: Task) -> Ended:
-    """What a proxy that is started now on the task's folder does, which ends then."""
+def do(task: Task) -> str:
+    """What a proxy that is started now on the task's folder does, which ends then; the code of its
+    refusal, or nothing."""
 
-    async def run() -> Ended:
+    async def run() -> str:
         async with sharing_of(task) as sharing:
             try:
                 await FLOWS[task.flow](sharing, task)
             except ErsError as error:
-                return Ended(error.reason)
-        return Ended("")
+                return error.reason
+        return ""
 
     return asyncio.run(run())
-
-
-class Killable:
-    """The program, as a test uses it."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.proxy.sharing.killable"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=clean_environment(),
-            cwd=Path(__file__).parents[3],
-        )
-
-    def start(self, task: Task) -> int:
-        """The number of the process that does it."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(msgspec.json.encode(task) + b"\n")
-        self._process.stdin.flush()
-        return int(self._read())
-
-    def wait(self) -> Ended:
-        return msgspec.json.decode(self._read(), type=Ended)
-
-    def _read(self) -> bytes:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the program has ended"
-        return line
-
-    def close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            pipe.close()
-        self._process.wait(timeout=60)
-
-
-def main() -> None:
-    for line in sys.stdin.buffer:
-        task = msgspec.json.decode(line, type=Task)
-        told, tell = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.write(tell, msgspec.json.encode(do(task)))
-            os._exit(0)
-        os.close(tell)
-        _say(str(child).encode())
-        said = os.read(told, 4096)
-        os.close(told)
-        _, status = os.waitpid(child, 0)
-        killed = os.WIFSIGNALED(status) or not said
-        _say(msgspec.json.encode(Ended("killed")) if killed else said)
-
-
-def _say(line: bytes) -> None:
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
-
-
-if __name__ == "__main__":
-    main()
