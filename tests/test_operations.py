@@ -41,7 +41,8 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "::test_a_deleted_rows_bytes_and_id_are_in_no_file_once_the_api_says_so",
     ),
     "createdb ers": (
-        "tests/faults/test_kill_during_ingest.py::test_each_request_is_stored_whole_or_not_at_all",
+        "tests/faults/test_processes.py"
+        "::test_each_request_and_each_job_is_whole_whichever_side_is_killed",
     ),
     "ers api --database-url postgresql://... --bulk-url file:///srv/ers-objects": (
         f"{_S3}::test_parts_lie_in_the_bucket_in_three_copies_and_are_read_from_there",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import resource
 import signal
 import socket
@@ -104,63 +103,36 @@ def running_side(
 
 
 class Fog(Relay):
-    """Forwards connections to a port, and spoils some: cuts them off, or answers 502 itself."""
+    """Forwards connections to a port, or none."""
 
     def __init__(self, target: int) -> None:
         super().__init__(target)
-        #: how likely a connection is spoiled
-        self.density = 0.0
-        self.chance = random.Random(0)
-        self.spoiled = 0
+        self._fallen = False
         #: process id of the API behind it
         self.api = 0
         self._open: set[socket.socket] = set()
 
-    def fall(self, density: float, chance: random.Random | None = None) -> None:
-        """Spoil so many of the connections from now on, and cut off those that there are."""
-        self.chance = chance or self.chance
-        self.density = density
+    def fall(self) -> None:
+        """Break all connections from now on, and those that there are."""
+        self._fallen = True
         for one in list(self._open):
             _end(one)
 
     def lift(self) -> None:
-        self.density = 0.0
+        self._fallen = False
 
     def _take(self, client: socket.socket) -> None:
-        threading.Thread(target=self._forward, args=(client,), daemon=True).start()
-
-    def _forward(self, client: socket.socket) -> None:
-        left: int | None = None
-        if self.chance.random() < self.density:
-            self.spoiled += 1
-            if self.density == 1.0:
-                client.close()
-                return
-            if self.chance.random() < 0.3:
-                with client:
-                    client.recv(65_536)
-                    client.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
-                return
-            # Some requests get through and lose only their answer.
-            left = int(2 ** self.chance.uniform(0, 20))
+        if self._fallen:
+            client.close()
+            return
         server = socket.create_connection(self._target)
-        budget = [left]
         self._open.add(client)
-        threads = [
-            threading.Thread(target=self._pump, args=(one, other, budget), daemon=True)
-            for one, other in ((client, server), (server, client))
-        ]
-        for thread in threads:
-            thread.start()
+        for one, other in ((client, server), (server, client)):
+            threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, budget: list[int | None]) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65_536):
-                if budget[0] is not None:
-                    data = data[: max(budget[0], 0)]
-                    budget[0] -= len(data)
-                    if not data:
-                        break
                 sink.sendall(data)
         self._open -= {source, sink}
         _end(source)
