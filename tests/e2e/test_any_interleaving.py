@@ -33,7 +33,7 @@ from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import Account, Answer, Service, call
 from tests.support.store import exact, new_schema
 
-pytestmark = pytest.mark.parametrize("service", ["sqlite", "postgresql"], indirect=True)
+pytestmark = pytest.mark.parametrize("service", ["postgresql"], indirect=True)
 
 EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "2"))
 STEPS = int(os.environ.get("STATE_MACHINE_STEPS", "25"))

@@ -232,7 +232,7 @@ class Scene:
                 }
 
 
-@pytest.mark.parametrize("service", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("service", ["postgresql"], indirect=True)
 def test_answers_ids_and_versions_are_right_through_every_change(
     service: Service, tmp_path: Path
 ) -> None:

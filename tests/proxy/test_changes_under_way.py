@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from collections.abc import Iterator
 from dataclasses import replace
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +17,7 @@ from encrypted_records.model.records import ManifestDelta
 from tests.support import jobs
 from tests.support.front import Asked, Front, Lie, Reply, nothing, running_front
 from tests.support.proxies import running_proxy
-from tests.support.service import Service, clean_environment, free_ports
-from tests.support.sides import running_side
+from tests.support.service import Service
 from tests.support.store import Store, new_store
 
 # Nothing here is the database's affair.
@@ -134,57 +130,6 @@ def test_groups_and_bins_are_those_of_all_records_whatever_bounds_they_came_unde
     assert answer.status == 200, answer.body
     (histogram,) = answer.json()["measures"]
     assert [one["count"] for one in histogram["bins"]] == [1, 3, 1, 1]
-
-
-@pytest.mark.parametrize("committed", [False, True], ids=["before", "after"])
-def test_a_change_cut_short_by_a_kill_is_whole_or_not_there_and_repeating_it_ends_it(
-    service: Service, front: Front, tmp_path: Path, *, committed: bool
-) -> None:
-    """The proxy dies when its commit reaches the API, or when the API has stored it."""
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    settings = clean_environment(
-        ERS_DATA_DIR=str(tmp_path / "proxy"),
-        ERS_PROXY_PORT=str(port),
-        ERS_BASE_URL=front.url,
-        ERS_ACCESS="api",
-    )
-    made = new_store(service, definition())
-    store = replace(made, service=replace(made.service, proxy_url=url))
-    log = tmp_path / "log"
-    killed: list[int] = []
-    with running_side("proxy", settings, url, log) as process:
-        store.ingest([{"n": 7}, {"n": 90}])
-
-        def kill(asked: Asked) -> bool:
-            if killed or asked.path != "/api/commits/":
-                return False
-            os.kill(process.pid, signal.SIGKILL)
-            killed.append(process.wait())
-            return True
-
-        def before(asked: Asked) -> Reply | None:
-            return Reply(503, {}, b"") if kill(asked) else None
-
-        def after(asked: Asked, reply: Reply) -> Reply | None:
-            return None if kill(asked) else reply
-
-        front.invent = nothing if committed else before
-        with (
-            front.telling(after if committed else front.lie),
-            pytest.raises((OSError, HTTPException)),
-        ):
-            store.proxy("POST", f"{store.schema}change/", {"schema": WIDER})
-        front.invent = nothing
-    assert killed == [-signal.SIGKILL]
-    with running_side("proxy", settings, url, log):
-        assert numbers(store) == [7, 90]
-        assert store.send([{"n": 500}]).status == (201 if committed else 400)
-        assert change(store, WIDER)["takes"] == ("nothing" if committed else "commit")
-        store.ingest([{"n": -500}])
-        assert numbers(store)[:2] == [-500, 7]
-        shown = store.proxy("GET", store.schema).json()["schema"]
-        assert shown["properties"]["n"]["maximum"] == 1000
 
 
 def showing(old: dict[str, Any]) -> Lie:

@@ -4,10 +4,6 @@ are killed; and rows are altered. Whatever is asked is answered as before."""
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +21,6 @@ from encrypted_records.model.ids import from_text
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import MERGES
 from encrypted_records.proxy.process.offload import Run, aside
-from encrypted_records.proxy.schemas.heads import Heads
 from encrypted_records.proxy.search import lookup
 from encrypted_records.proxy.search.lookup import CurrentRecord
 from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT
@@ -35,7 +30,7 @@ from tests.proxy.test_standing import end_all, pages
 from tests.support.eventually import eventually
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
-from tests.support.service import Account, Service, clean_environment
+from tests.support.service import Service
 from tests.support.store import Store, new_store
 
 # Nothing here is the database's affair.
@@ -55,9 +50,6 @@ TIERS = (Tier(4096, 2),)
 SIZES = Sizes(few=3, small=(64,), rows=64, groups=64)
 #: How many bytes of rows come with the commit, and are not staged.
 WAYS = {"with the commit": MOST_WITH_COMMIT, "staged": 0}
-#: Before each of them: with nothing sent, or the rows staged; and with the commit in the log, but
-#: not remembered.
-STEPS = {"with the commit": ("commit", "remember"), "staged": ("publish", "remember")}
 
 
 @pytest.fixture(scope="module")
@@ -410,43 +402,3 @@ def test_a_row_that_somebody_with_the_key_altered_gets_into_no_compaction(
 
     run(store, folder, work)
     assert groups(store, folder) == [1] * 12
-
-
-async def _compact_and_die(folder: Path, store: Store, step: str, way: str) -> None:
-    def die(*_: Any, **__: Any) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    async with second_proxy(store, folder) as proxy:
-        await _merge_all(proxy)
-        if step == "remember":
-            Heads.remember = die  # type: ignore[method-assign]
-        else:
-            setattr(proxy.services.api, step, die)
-        merger = proxy.merger(*TIERS, sizes=SIZES, most_with_commit=WAYS[way])
-        await merger.compact_next(proxy.caller, proxy.state)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_kill_at_any_step_changes_no_answer_and_leaves_nothing_behind(
-    store: Store, named: list[str], folder: Path, way: str
-) -> None:
-    before = answers(store)
-    for step in STEPS[way]:
-        service = store.service
-        chosen = [service.base_url, store.account.email, store.account.password, store.schema]
-        command = [sys.executable, "-m", "tests.proxy.test_compaction", str(folder), step, way]
-        ended = subprocess.run([*command, *chosen], env=clean_environment(), check=False)
-        assert ended.returncode == -signal.SIGKILL, step
-        assert answers(store) == before
-    run(store, folder, lambda proxy: compact(proxy, WAYS[way]))
-    assert groups(store, folder) == [12]
-    assert answers(store) == before
-    with database_of(store.service) as database:
-        assert database.of_schema("staging", from_text(store.schema_id), "id") == []
-
-
-if __name__ == "__main__":
-    data_dir, step, way, base_url, email, password, schema = sys.argv[1:]
-    beside = Service(None, base_url, "", Path(data_dir), Path(os.devnull))  # type: ignore[arg-type]
-    dying = Store(beside, Account(email, password, ""), schema)
-    asyncio.run(_compact_and_die(Path(data_dir), dying, step, way))

@@ -3,15 +3,9 @@ and the API lies. Whatever happens is made to happen at one place of the job."""
 
 from __future__ import annotations
 
-import itertools
-import os
-import shutil
-import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -24,13 +18,12 @@ from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.jobs import chunking, resealing
 from tests.e2e.database import database_of
 from tests.proxy.test_altered import row_of
-from tests.proxy.test_reseal import DEFINITION, LONG, ROWS, answers, begin, groups, resealed
+from tests.proxy.test_reseal import DEFINITION, ROWS, answers, begin, groups, resealed
 from tests.support import jobs
 from tests.support.front import Asked, Front, Reply, honest, nothing, running_front
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.second_proxy import with_keyrings
-from tests.support.service import Service, clean_environment, free_ports
-from tests.support.sides import running_side
+from tests.support.service import Service
 from tests.support.store import Store, new_store
 
 # Nothing here is the database's affair.
@@ -99,50 +92,6 @@ def at(front: Front, end: str, *acts: Callable[[], object]) -> None:
 
 def whole(store: Store) -> dict[str, Any]:
     return {one["id"]: one for one in store.everything()}
-
-
-def test_what_comes_changes_and_goes_meanwhile_is_there_as_if_nothing_was(
-    store: Store, beside: Store, front: Front
-) -> None:
-    named = [one["id"] for one in store.everything()]
-    gone = itertools.count()
-
-    def others(count: int) -> None:
-        """By another proxy: some come, one changes, one goes, and segments are merged."""
-        store.ingest([{"name": "later", "n": n, "note": f"{LONG}1"} for n in range(count)])
-        one, other = named[3 + 2 * next(gone)], named[90 + next(gone)]
-        assert store.proxy("DELETE", f"/api/records/{one}/").status == 204
-        body = {"data": {"name": "changed"}}
-        assert store.proxy("PATCH", f"/api/records/{other}/", body).status == 200
-        assert store.proxy("POST", f"{store.schema}merge/", {}).status == 200
-
-    lay = groups(store)
-    at(front, "/staging/", lambda: others(70), lambda: others(1))
-    ways: list[str] = []
-
-    def publish(asked: Asked) -> Reply | None:
-        if asked.path.endswith("/publish/"):
-            ways.append(asked.path)
-            if len(ways) < 4:
-                others(len(ways))
-        return None
-
-    staging = front.invent
-
-    def invent(asked: Asked) -> Reply | None:
-        return staging(asked) or publish(asked)
-
-    front.invent = invent
-    resealed(beside)
-    front.invent = nothing
-    assert len(ways) == 4, "each commit before lost against another proxy's"
-    assert not {one for one, _ in groups(store)} & {one for one, _ in lay}
-    found = whole(store)
-    assert len(found) == 150 + 70 + 1 + 1 + 2 + 3 - 5
-    assert list(found) == [one["id"] for one in beside.everything()]
-    assert [one["id"] for one in store.everything() if one["data"]["name"] == "changed"] != []
-    assert sum(one["data"]["name"] == "changed" for one in found.values()) == 5
-    assert answers(beside) == answers(store)
 
 
 def test_of_two_the_second_is_refused_by_name(store: Store, beside: Store, front: Front) -> None:
@@ -294,82 +243,3 @@ def test_an_api_that_gives_other_rows_than_asked_for_changes_nothing(
     assert ended["status"] == "failed"
     assert "does_not_open" in ended["error"]
     assert groups(store) == lay
-
-
-def test_a_kill_anywhere_ends_in_the_same_records(
-    store: Store, front: Front, tmp_path: Path
-) -> None:
-    """Of a proxy of its own, right before and right after the API did what it was asked for."""
-    store.ingest(ROWS)
-    before, lay = answers(store), groups(store)
-    own, settings = proxy_of_its_own(store, front, tmp_path, of=store.service)
-    path = ""
-    for end, when in (
-        ("/staging/", "after"),
-        ("/publish/", "before"),
-        ("/publish/", "after"),
-        ("", ""),
-    ):
-        with running_side("proxy", settings, own.service.proxy_url, tmp_path / "log") as process:
-            killing = Killing(process, end, when)
-            front.invent, front.lie = killing.before, killing.after
-            if not path:
-                path = begin(own).headers["X-Job-Status-URL"]
-            if end:
-                process.wait(60)
-                assert killing.done
-                continue
-            jobs.completed(own, path)
-            assert answers(own) == answers(store) == before
-            assert not groups(store) & lay
-            assert len(groups(store)) == 1
-
-
-def proxy_of_its_own(
-    store: Store, front: Front, folder: Path, *, of: Service
-) -> tuple[Store, dict[str, str]]:
-    """The store by way of a proxy with its keyrings that a test starts, and that one's settings.
-
-    Args:
-        of: has been started from the command line, so that its folder says its format.
-    """
-    data = with_keyrings(store.service, folder / "own")
-    shutil.copy(of.data_dir / "format", data)
-    (port,) = free_ports(1)
-    settings = {
-        "ERS_DATA_DIR": str(data),
-        "ERS_PROXY_PORT": str(port),
-        "ERS_BASE_URL": front.url,
-        "ERS_ACCESS": "api",
-        "XDG_STATE_HOME": clean_environment().get("XDG_STATE_HOME", str(folder)),
-    }
-    service = replace(store.service, proxy_url=f"http://127.0.0.1:{port}")
-    return replace(store, service=service), settings
-
-
-@dataclass
-class Killing:
-    """Kills a process at the first request to a path that ends so, or at its answer."""
-
-    process: subprocess.Popen[bytes]
-    end: str
-    when: str
-    done: bool = False
-
-    def is_meant(self, asked: Asked) -> bool:
-        return asked.path.endswith(self.end)
-
-    def before(self, asked: Asked) -> Reply | None:
-        return Reply(503, {}, b"") if self._is_time(asked, "before") else None
-
-    def after(self, asked: Asked, reply: Reply) -> Reply:
-        self._is_time(asked, "after")
-        return reply
-
-    def _is_time(self, asked: Asked, when: str) -> bool:
-        if self.done or when != self.when or not self.is_meant(asked):
-            return False
-        self.done = True
-        os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        return True

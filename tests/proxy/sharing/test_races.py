@@ -154,7 +154,7 @@ def test_an_own_change_that_a_second_process_reads_on_from_is_done(team: Team) -
     assert waiting == ["first@example.org", "second@example.org"]
 
 
-@pytest.mark.parametrize("api", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("api", ["postgresql"], indirect=True)
 def test_fifty_writers_and_a_job_go_on_while_keys_change(shared: Shared) -> None:
     """Two proxies write through each other's epochs, and one person is put out meanwhile."""
     team = shared.team
