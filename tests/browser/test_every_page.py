@@ -25,24 +25,22 @@ def own_pages(census: Census) -> list[str]:
         "/organizations/",
         *(f"{census.organization}{name}/" for name in ("invite", "new-service", "recover")),
         "/jobs/",
-        "/find/",
         "/import/",
         "/datasets/",
         "/datasets/new/",
         f"/datasets/{census.dataset}/",
         f"/datasets/{census.dataset}/search/",
-        f"/datasets/{census.dataset}/edit/",
+        f"/datasets/{census.dataset}/settings/",
         f"/datasets/{census.dataset}/keys/",
         f"/datasets/{census.dataset}/people/",
         f"/datasets/{census.dataset}/delete/",
         f"/datasets/{census.dataset}/new-schema/",
-        f"/schemas/{census.schema}/",
         census.page("questions"),
         *(
             census.page(name)
             for name in (
-                *("edit", "change", "reseal", "retention", "delete"),
-                *("search", "look", "add", "trust", "jobs"),
+                *("fields", "reseal", "settings", "people", "delete"),
+                *("search", "overview", "add", "trust", "jobs"),
             )
         ),
         "/help/",
@@ -90,7 +88,7 @@ def test_axe_finds_nothing_serious(visitor: Visitor, census: Census) -> None:
     visitor.prove("show", census.account)
     visitor.press("Show the words to write down")
     flaws += visitor.serious_flaws()
-    visitor.go(census.page("edit"))
+    visitor.go(census.page("fields"))
     visitor.press("Check and estimate")
     visitor.page.locator("#estimate").wait_for()
     flaws += visitor.serious_flaws()

@@ -317,7 +317,7 @@ def test_all_records_are_sealed_again_from_the_page_of_their_schema(
 ) -> None:
     named = people.ingest([{"name": "Ada", "age": 36}, {"name": "Grace", "age": 85}])
     visitor.log_in(people.account)
-    visitor.go(f"/schemas/{people.schema_id}/")
+    visitor.go(f"/schemas/{people.schema_id}/settings/")
     visitor.press("Seal again…")
     visitor.press("Seal all records again")
     expect(visitor.page.locator(".job-line")).to_contain_text("completed, 2 of 2 records")

@@ -80,7 +80,7 @@ def test_find_opens_over_the_page_and_leads_by_the_keyboard(
     assert "people" not in page.url.lower()
 
 
-def test_find_is_a_page_without_scripts(visitor: Visitor, census: Census) -> None:
+def test_find_is_on_the_page_of_datasets_without_scripts(visitor: Visitor, census: Census) -> None:
     browser = visitor.page.context.browser
     assert browser is not None
     context = browser.new_context(base_url=visitor.site.proxy_url, java_script_enabled=False)
@@ -122,7 +122,7 @@ def test_the_frame_fits_every_width_and_its_menu_opens_without_a_script(
     visitor.page.set_viewport_size({"width": width, "height": 700})
     visitor.log_in(census.account)
     page = visitor.page
-    for path in ("/", "/keyring/", "/trust/", "/help/errors/", "/audit-log/", "/find/"):
+    for path in ("/", "/keyring/", "/trust/", "/help/errors/", "/audit-log/", "/datasets/"):
         visitor.go(path)
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, path
     side = page.get_by_role("navigation", name="Main")

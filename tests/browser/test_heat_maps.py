@@ -42,7 +42,7 @@ def choose(page: Page, down: str, across: str) -> None:
 def test_two_fields_are_counted_against_each_other(visitor: Visitor, census: Census) -> None:
     page = visitor.page
     visitor.log_in(census.account)
-    visitor.go(census.page("look"))
+    visitor.go(census.page("overview"))
 
     choose(page, "sex", "income")
     both = Counter((row["sex"], row["income"]) for row in census.rows)
@@ -78,7 +78,7 @@ def test_filters_count_and_a_field_against_itself_is_refused(
     visitor = Visitor(site, context.new_page(), [])
     page = visitor.page
     visitor.log_in(census.account)
-    visitor.go(census.page("look"))
+    visitor.go(census.page("overview"))
     visitor.press("Add a filter")
     page.locator("#value-0").fill("50")
     visitor.press("Search")

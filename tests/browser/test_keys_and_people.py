@@ -293,13 +293,13 @@ def test_a_colleague_without_the_key_is_led_to_the_keyring(visitor: Visitor, sit
     visitor.press("Go to the keyring")
     visitor.expect_heading("Keyring")
     # What a member would be refused is not offered, and an owner is offered it.
-    paths = [f"/schemas/{store.schema_id}/"]
+    paths = [f"/schemas/{store.schema_id}/settings/"]
     dataset = call("GET", site.proxy_url + store.schema, auth=store.account.auth).json()["dataset"]
-    paths.append(dataset.removeprefix("/api"))
+    paths.append(f"{dataset.removeprefix('/api')}settings/")
     for account, offered in ((guest, 0), (store.account, 1)):
         for path in paths:
             visitor.go(path)
-            expect(visitor.page.get_by_role("link", name="Edit", exact=True)).to_be_visible()
+            expect(visitor.page.get_by_text("Identifier")).to_be_visible()
             expect(visitor.page.get_by_role("link", name="Delete…")).to_have_count(offered)
         if account is guest:
             visitor.page.get_by_role("button", name="Log out").click()

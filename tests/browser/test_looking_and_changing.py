@@ -30,7 +30,7 @@ def test_a_bar_of_a_picture_filters_and_the_search_shows_the_same(
     visitor: Visitor, census: Census
 ) -> None:
     visitor.log_in(census.account)
-    visitor.go(census.page("look"))
+    visitor.go(census.page("overview"))
     visitor.picture("look")
     assert visitor.serious_flaws() == []
     women = sum(row["sex"] == "Female" for row in census.rows)
@@ -43,7 +43,7 @@ def test_a_bar_of_a_picture_filters_and_the_search_shows_the_same(
     said = [re.search(r": ([\d,]+) records? \(", text) for text in columns.all_text_contents()]
     assert sum(int(one[1]) for one in said if one) == women
     # The other page of the schema asks the same.
-    visitor.page.get_by_role("link", name="Search", exact=True).click()
+    visitor.page.get_by_role("link", name="Records", exact=True).click()
     visitor.page.wait_for_url("**/search/?q=*")
     assert visitor.found().startswith(f"{women} records")
 

@@ -150,7 +150,7 @@ def test_without_scripts_an_ended_session_leads_back_to_the_page(
     plain.go(census.page("search"))
     end_session(plain)
 
-    plain.press("Search")
+    plain.press("Dense")
     expect(plain.page.locator("main")).to_contain_text("your session has ended")
     plain.type("E-mail address", census.account.email)
     plain.type("Password", census.account.password)
@@ -179,7 +179,7 @@ def test_a_page_is_shown_whatever_the_api_says_of_what_surrounds_it(
     def lie(asked: Asked, reply: Reply) -> Reply:
         return reply.with_body(answer.encode()) if asked.path in kinds else reply
 
-    visitor.go("/find/")
+    visitor.go("/datasets/")
     visitor.press("Find")  # after a form it is asked for again
     visitor.page.wait_for_load_state()
     with front.telling(lie):
@@ -192,7 +192,7 @@ def test_a_page_is_shown_whatever_the_api_says_of_what_surrounds_it(
 
 def test_a_page_that_is_not_there_keeps_what_surrounds_it(visitor: Visitor, census: Census) -> None:
     visitor.log_in(census.account)
-    for path in ("/no/such/page/", "/schemas/not-an-id/"):
+    for path in ("/no/such/page/", "/schemas/not-an-id/search/"):
         visitor.go(path)
         visitor.expect_heading("That did not work")
         page = visitor.page

@@ -119,7 +119,7 @@ def test_names_and_values_turn_nothing_around_them(visitor: Visitor, turning: Ce
     for path in (*own_pages(turning), turning.page("upload")):
         visitor.go(path)
         look(path)
-    visitor.go(turning.page("look"))
+    visitor.go(turning.page("overview"))
     expect(page.locator(".facet .part")).to_have_count(2)
     look("look, with its pictures")
     page.locator("#draw-pair").click()

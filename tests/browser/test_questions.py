@@ -107,7 +107,7 @@ def test_what_is_picked_narrows_filters_that_are_alternatives(
     visitor.press("Search")
     either = [row for row in census.rows if row["age"] >= 60 or row["education"] == "Masters"]
     expect(page.locator(".found")).to_contain_text(f"{len(either)} records")
-    page.get_by_role("link", name="Look", exact=True).click()
+    page.get_by_label("Schema", exact=True).get_by_role("link", name="Overview").click()
     expect(page.locator(".found")).to_have_text(f"{len(either)} records")
     expect(page.get_by_label("any of these")).to_be_checked()
 

@@ -55,7 +55,7 @@ def test_bars_are_as_long_as_their_counts_say(visitor: Visitor, site: Service) -
     schema = stored(site, account, rows, ["state"])
     visitor.log_in(account)
     visitor.page.set_viewport_size({"width": 1440, "height": 900})
-    for page in ("look", "search"):
+    for page in ("overview", "search"):
         visitor.go(f"/schemas/{schema}/{page}/")
         visitor.page.locator(".bars .drawn").first.wait_for()
         bars = {
@@ -192,7 +192,7 @@ def test_columns_of_a_picture_are_chosen_with_the_mouse_or_by_typing(
 
 
 def test_pictures_tell_their_figures(searching: Visitor, census: Census) -> None:
-    searching.go(census.page("look"))
+    searching.go(census.page("overview"))
     ages = sorted(row["age"] for row in census.rows)
     figures = searching.page.locator("#field-0 .figures div")
     expect(figures).to_have_count(4)
@@ -263,7 +263,7 @@ def test_nothing_is_wider_than_the_window(searching: Visitor, census: Census, si
     searching.press("What the server sees")
     expect(page.locator("td > i").first).to_be_attached()
     searching.open_record(1)
-    for path in ("", census.page("look")):
+    for path in ("", census.page("overview")):
         if path:
             searching.go(path)
             page.locator(".hit").first.wait_for()

@@ -62,7 +62,7 @@ def test_a_tab_goes_on_after_a_new_login_in_another_one(reader: Visitor, census:
 def test_pictures_of_a_tab_come_after_a_new_login_in_another_one(
     reader: Visitor, census: Census
 ) -> None:
-    reader.go(census.page("look"))
+    reader.go(census.page("overview"))
     page = reader.page
     expect(page.locator("[data-facet] .part").first).to_be_visible()
     log_in_again_elsewhere(reader, census)
@@ -203,7 +203,7 @@ def test_each_filter_is_a_step_that_the_browser_goes_back(reader: Visitor, censu
 def test_a_question_that_is_not_known_is_said_instead_of_all_records(
     reader: Visitor, census: Census
 ) -> None:
-    for name in ("search", "look"):
+    for name in ("search", "overview"):
         reader.go(f"{census.page(name)}?q=abcdefghijklmnop")
         main = reader.page.locator("main")
         expect(main.get_by_role("alert")).to_contain_text("is not known here any more")
@@ -220,9 +220,9 @@ def test_an_address_of_another_browser_leads_below_ones_own(
         colleague.be_let_in(census.account)
         own = colleague.below("")
         for at in (reader.below(""), ""):
-            colleague.page.goto(f"{at}{census.page('look')}")
-            colleague.page.wait_for_url(f"**{own}{census.page('look')}")
-            colleague.expect_heading("Look at People")
+            colleague.page.goto(f"{at}{census.page('overview')}")
+            colleague.page.wait_for_url(f"**{own}{census.page('overview')}")
+            colleague.expect_heading("People")
         # And it stays the browser's own for the next time.
         colleague.page.goto("/")
         colleague.page.wait_for_url(f"**{own}/")
@@ -303,7 +303,7 @@ def test_a_link_that_is_not_whole_or_for_somebody_else_opens_nothing(
     expect(reader.page.locator("main .problem")).to_contain_text("This is not the whole link")
     reader.type("The link", address)
     reader.press("Open the question")
-    reader.expect_heading("Search People")
+    reader.expect_heading("People")
 
     visitor.log_in(site.new_account())
     visitor.page.goto(address)

@@ -30,7 +30,7 @@ LOAD_IMAGES = """() => Promise.all([...document.images].map((one) => {
   one.loading = "eager";
   return one.decode();
 }))"""
-EMPTY = ("/", "/datasets/", "/jobs/", "/keyring/", "/trust/", "/import/", "/audit-log/", "/find/")
+EMPTY = ("/", "/datasets/", "/jobs/", "/keyring/", "/trust/", "/import/", "/audit-log/")
 
 
 def filled(site: Service) -> Census:

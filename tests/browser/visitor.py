@@ -171,8 +171,8 @@ class Visitor:
             self.page.get_by_label(f"{field} is required", exact=True).check()
         self.type("Name", name)
         self.press("Make the schema")
-        self.page.wait_for_url(re.compile(r"/schemas/[^/]+/$"))
-        return self.page.url.rstrip("/").rpartition("/")[2]
+        self.page.wait_for_url(re.compile(r"/schemas/[^/]+/upload/$"))
+        return self.page.url.split("/")[-3]
 
     def upload(self, path: Path) -> None:
         """On the page for it: one file."""

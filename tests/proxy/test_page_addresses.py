@@ -125,7 +125,7 @@ def test_what_the_api_says_leads_to_no_path_of_its_choice(place: Place) -> None:
 
         place.front.forget()
         with place.front.telling(lie):
-            assert place.get(f"/schemas/{place.schema}/")[0] == 502, path
+            assert place.get(f"/schemas/{place.schema}/people/")[0] == 502, path
         # What surrounds the page asks for a list of datasets, by a path of its own.
         asked_for = [one.path for one in place.front.asked if "datasets" in one.path]
         assert [path for path in asked_for if not path.startswith("/api/datasets/?limit=")] == []

@@ -92,20 +92,22 @@ def test_days_chosen_below_a_picture_become_a_filter_that_finds_them(world: Worl
 def test_the_editor_changes_formats_and_unique_fields_without_scripts(world: World) -> None:
     store = world.store.another_schema(DEFINITION)
     page = World(store, world.browser)
-    shown = page.visit("edit/").body.decode()
+    shown = page.visit("fields/").body.decode()
     assert re.search(r'name="unique-2"[^>]* checked', shown)
     assert not re.search(r'name="unique-0"[^>]* checked', shown)
     form = {
-        **{"do": "save", "name": "Dated", "field-0": "born", "type-0": "date"},
+        **{"do": "plan", "field-0": "born", "type-0": "date"},
         **{"field-1": "seen", "type-1": "date-time", "field-2": "email", "type-2": "string"},
         **{"field-3": "since", "type-3": "time", "unique-0": "yes"},
     }
-    page.visit("edit/", **form)
+    plan = page.visit("fields/", **form).body.decode()
+    (planned,) = re.findall(r'name="planned" value="([^"]*)"', plan)
+    page.visit("fields/", **form | {"do": "apply", "planned": planned})
     changed = store.proxy("GET", store.schema).json()["schema"]
     assert changed["formats"] == "enforced"
     assert changed["properties"]["since"] == {"type": "string", "format": "time"}
     assert changed["unique"] == [["born"]]
-    assert b">yes<" in page.visit("").body
+    assert re.search(r'name="unique-0"[^>]* checked', page.visit("fields/").body.decode())
 
 
 def test_pages_say_which_values_were_rounded_once_beside_the_record_and_beside_the_job(

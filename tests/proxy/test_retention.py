@@ -112,11 +112,11 @@ def test_the_page_of_a_schema_says_what_goes_and_lets_it_go(service: Service) ->
     store = new_store(service, definition_of(BY_DATE))
     left = store.ingest(rows_by_date())[3:]
     browser = logged_in(service, store.account)
-    page = f"/schemas/{store.schema_id}/retention/"
+    page = f"/schemas/{store.schema_id}/settings/"
     shown = browser.visit(page).body.decode()
     assert "Records go 30 days after" in shown
     assert "<b>3 records</b>" in shown
-    after = browser.visit(page, do="yes").body.decode()
+    after = browser.visit(page, do="expire").body.decode()
     assert "<b>0 records</b>" in after
     assert store.found() == left
     plain = store.another_schema(definition_of(None))
@@ -124,29 +124,11 @@ def test_the_page_of_a_schema_says_what_goes_and_lets_it_go(service: Service) ->
     assert "Records stay until somebody deletes them" in shown
 
 
-def test_the_editor_saves_a_rule_that_lets_records_go_only_once_that_is_confirmed(
-    service: Service,
-) -> None:
-    store = new_store(service, definition_of(None))
-    store.ingest(rows_by_date())
-    browser = logged_in(service, store.account)
-    page = f"/schemas/{store.schema_id}/edit/"
-    json_text = msgspec.json.encode(definition_of(BY_DATE)).decode()
-    typed = {"name": "Visits", "json": json_text, "json-shown": ""}
-    shown = browser.visit(page, do="save", **typed).body.decode()
-    assert "3 records would go at once by this retention" in shown
-    assert look(store)["retention"] is None
-    assert b"3 records would go" in browser.visit(page, do="save-and-let-go:2", **typed).body
-    assert look(store)["retention"] is None
-    browser.visit(page, do="save-and-let-go:3", **typed)
-    assert look(store)["retention"] == BY_DATE
-
-
 def test_the_page_of_a_rule_takes_another_one_and_says_first_what_goes(service: Service) -> None:
     store = new_store(service, definition_of(None))
     store.ingest(rows_by_date())
     browser = logged_in(service, store.account)
-    page = f"/schemas/{store.schema_id}/retention/"
+    page = f"/schemas/{store.schema_id}/settings/"
     shown = browser.visit(page, do="keep", days="30", field="seen", stay="").body.decode()
     assert "3 records would go at once by this rule" in shown
     assert look(store)["retention"] is None
@@ -378,12 +360,12 @@ def test_after_both_clocks_jumped_ahead_records_go_only_once_somebody_says_that_
             assert "400 days" in due["doubt"]
             assert store.proxy("GET", "/api/status/").json()["clock_jumped"] is True
             browser = logged_in(store.service, store.account)
-            page = f"/schemas/{store.schema_id}/retention/"
+            page = f"/schemas/{store.schema_id}/settings/"
             shown = html.unescape(browser.visit(page).body.decode())
             assert "This machine's clock is right" in shown
             assert "<b>2 records</b>, because" in shown
             assert store.found() == named
-            browser.visit(page, clock="right")
+            browser.visit(page, do="expire", clock="right")
             assert store.found() == []
             assert (look(store)["held"], look(store)["doubt"]) == (0, None)
             assert "clock_jumped" not in store.proxy("GET", "/api/status/").json()

@@ -84,13 +84,11 @@ def test_a_row_that_no_number_leads_to_is_said(
 def test_a_change_made_here_shows_with_the_next_search(world: World) -> None:
     schema = world.store.schema_id
     changed = world.browser.visit(
-        f"/schemas/{schema}/edit/",
-        **{"do": "save", "name": "Other rows", "field-0": "name", "type-0": "string"},
-        **{"more-0": "{}", "rest": "{}"},
+        f"/schemas/{schema}/settings/", do="save", name="Other rows", description=""
     )
     assert changed.status == 200, changed.body
     shown = world.browser.visit(world.path)
-    assert b"Search <bdi>Other rows</bdi>" in shown.body
+    assert b"<h1><bdi>Other rows</bdi>" in shown.body
 
 
 def test_a_field_that_somebody_else_has_added_shows_with_its_first_value(world: World) -> None:

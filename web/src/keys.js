@@ -35,12 +35,12 @@ function dialogOf(name, label) {
 
 async function openPalette() {
   if (document.querySelector("dialog[open]")) return;
-  const answer = await whileBusy(fetch(`${at}/find/`)).catch(() => null);
+  const answer = await whileBusy(fetch(`${at}/datasets/`)).catch(() => null);
   const page = new DOMParser().parseFromString((await answer?.text()) ?? "", "text/html");
   const form = page.querySelector("#find");
   const results = page.querySelector("#find-results");
   if (!form || !results) {
-    location.assign(`${at}/find/`);
+    location.assign(`${at}/datasets/`);
     return;
   }
   const box = dialogOf("palette", "Find");
@@ -48,7 +48,7 @@ async function openPalette() {
   htmx.process(box);
   box.addEventListener("keydown", moveThrough);
   form.addEventListener("submit", (event) => {
-    const first = box.querySelector(".results a");
+    const first = box.querySelector("#find-results a");
     if (!first) return;
     event.preventDefault();
     event.stopPropagation();
@@ -62,7 +62,7 @@ async function openPalette() {
 function moveThrough(event) {
   if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
   const box = event.currentTarget;
-  const stops = [box.querySelector("input[name=wanted]"), ...box.querySelectorAll(".results a")];
+  const stops = [box.querySelector("input[name=wanted]"), ...box.querySelectorAll("#find-results a")];
   const here = Math.max(0, stops.indexOf(document.activeElement));
   const next = here + (event.key === "ArrowDown" ? 1 : -1);
   event.preventDefault();

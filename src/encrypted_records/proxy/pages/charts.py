@@ -12,25 +12,25 @@ from starlette.responses import Response
 from encrypted_records.errors import ErsError, NotFound
 from encrypted_records.http import problem as problems
 from encrypted_records.proxy.pages.heat_map import draw_heat_map
-from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.pictures import Picture, draw_picture, draw_suggestions
 from encrypted_records.proxy.pages.question_changes import change
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
 
 
-async def look(visit: Visit) -> Response:
+async def overview(visit: Visit) -> Response:
     on = await find_question(visit)
     if visit.sends:
         on.question = change(on.question, visit.text("do"), visit.form, on.types, on.listed)
         kept = keep_question(visit, on)
         if kept and "hx-request" not in visit.request.headers:
-            return visit.go(f"/schemas/{visit.id}/look/{on.query}")
+            return visit.go(f"/schemas/{visit.id}/overview/{on.query}")
         response = await _show(visit, on)
-        header, address = on.address(visit, "look")
+        header, address = on.address(visit, "overview")
         response.headers[header] = address
         return response
     if on.unknown:
-        return visit.render("unknown_question.html", 404, schema=on.schema, page="look")
+        return visit.render("unknown_question.html", 404, schema=on.schema, page="overview")
     return await _show(visit, on)
 
 
@@ -61,12 +61,12 @@ async def _show(visit: Visit, on: SchemaQuestion) -> Response:
         "pictures": pictures,
     }
     if problem is not None:
-        response = visit.problem(problem, "look.html", **shown)
+        response = visit.problem(problem, "overview.html", **shown)
         # What was drawn before stays, with the filters that are asked for now above it.
         response.headers["HX-Retarget"] = response.headers["HX-Reselect"] = "#filters"
         response.headers["HX-Reswap"] = "outerHTML"
         return response
-    return visit.render("look.html", **shown)
+    return visit.render("overview.html", **shown)
 
 
 async def facet(visit: Visit) -> Response:
@@ -128,7 +128,8 @@ def _refuse(visit: Visit, error: ErsError) -> Response:
 
 
 routes = [
-    page("/schemas/{id}/look/", look, methods=("GET", "POST"), changes=False),
+    moved("/schemas/{id}/look/", "/schemas/{id}/overview/"),
+    page("/schemas/{id}/overview/", overview, methods=("GET", "POST"), changes=False),
     page("/schemas/{id}/pair/", pair, methods=("POST",), changes=False),
     page("/schemas/{id}/facet/{position}/", facet, methods=("POST",), changes=False),
     page("/schemas/{id}/suggest/{position}/", suggest, methods=("POST",), changes=False),

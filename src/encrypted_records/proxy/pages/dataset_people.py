@@ -1,4 +1,5 @@
-"""Who reads and writes one dataset, as what, and since when; by the organization's roster."""
+"""Who reads and writes a dataset or one of its schemas, as what, and since when; by the
+organization's roster."""
 
 from __future__ import annotations
 
@@ -13,7 +14,16 @@ from encrypted_records.proxy.pages.page import Visit, page
 
 async def show(visit: Visit) -> Response:
     """The people and services of a dataset; a browser that was not let in is told so."""
-    dataset = await visit.ask("GET", f"/api/datasets/{visit.id}/")
+    return await _show(visit, await visit.ask("GET", f"/api/datasets/{visit.id}/"), None)
+
+
+async def show_of_schema(visit: Visit) -> Response:
+    """Those of its dataset who have a right in it."""
+    schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
+    return await _show(visit, await visit.ask("GET", schema["dataset"]), schema)
+
+
+async def _show(visit: Visit, dataset: dict[str, Any], schema: dict[str, Any] | None) -> Response:
     people: dict[str, Any] | None = None
     try:
         people = await visit.ask("GET", f"{dataset['organization']}people/")
@@ -24,9 +34,10 @@ async def show(visit: Visit) -> Response:
     return visit.render(
         "dataset_people.html",
         dataset=dataset,
+        schema=schema,
         organization=dataset["organization"].removeprefix("/api"),
         people=people,
-        readers=[] if people is None else list(_readers(people, url)),
+        readers=[] if people is None else list(_readers(people, url, schema)),
         invitations=[
             one
             for one in ({} if people is None else people).get("invitations", ())
@@ -36,14 +47,25 @@ async def show(visit: Visit) -> Response:
     )
 
 
-def _readers(people: Mapping[str, Any], dataset: str) -> Iterator[dict[str, Any]]:
-    """A line for each right that somebody has in a dataset; owners have all of it."""
+def _readers(
+    people: Mapping[str, Any], dataset: str, schema: Mapping[str, Any] | None
+) -> Iterator[dict[str, Any]]:
+    """A line for each right that somebody has in a dataset, or in one schema of it; owners have all
+    of it."""
     for one in people["people"]:
         if one["role"] == "owner":
             yield {"who": one, "role": "owner", "schemas": None, "since": one["owner_since"]}
         for share in one["shares"]:
-            if share["dataset"] == dataset:
+            if share["dataset"] == dataset and _covers(share, schema):
                 yield {"who": one, **share}
 
 
-routes = [page("/datasets/{id}/people/", show)]
+def _covers(share: Mapping[str, Any], schema: Mapping[str, Any] | None) -> bool:
+    named = [one["schema"] for one in share.get("schemas") or ()]
+    return schema is None or not named or schema["url"] in named
+
+
+routes = [
+    page("/datasets/{id}/people/", show),
+    page("/schemas/{id}/people/", show_of_schema),
+]

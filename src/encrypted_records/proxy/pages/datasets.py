@@ -8,11 +8,14 @@ from starlette.responses import Response
 
 from encrypted_records.client.sdk.condition_language import parse
 from encrypted_records.errors import ErsError, InvalidQuery
-from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages import frame
+from encrypted_records.proxy.pages.finding import find_matching, list_targets
+from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.saved import forget_questions
 
 #: Records of each schema that a search of the dataset shows.
 _FIRST = 5
+_MOST_FOUND = 12
 
 
 def _url(visit: Visit) -> str:
@@ -20,19 +23,25 @@ def _url(visit: Visit) -> str:
 
 
 async def list_all(visit: Visit) -> Response:
+    """All of them; of a form, what has the letters in its name that were typed."""
+    wanted = visit.text("wanted").strip()[:200]
+    targets = list_targets(await frame.keep_fresh(visit, visit.desk)) if wanted else []
+    found = find_matching(targets, wanted)
+    if wanted:
+        shown: dict[str, Any] = {"targets": found[:_MOST_FOUND], "more": len(found) - _MOST_FOUND}
+        return visit.render("datasets.html", wanted=wanted, **shown)
     return visit.render(
         "datasets.html",
+        wanted="",
         datasets=await visit.every("/api/datasets/"),
         schemas=await visit.every("/api/schemas/"),
     )
 
 
 async def show(visit: Visit) -> Response:
-    answer = await visit.answer("GET", _url(visit))
-    dataset = answer.json()
+    dataset = await visit.ask("GET", _url(visit))
     schemas = await visit.every("/api/schemas/", dataset=dataset["id"])
-    deletable = answer.allows("DELETE")
-    return visit.render("dataset.html", dataset=dataset, schemas=schemas, deletable=deletable)
+    return visit.render("dataset.html", dataset=dataset, schemas=schemas)
 
 
 async def search(visit: Visit) -> Response:
@@ -60,16 +69,21 @@ async def create(visit: Visit) -> Response:
     )
 
 
-async def edit(visit: Visit) -> Response:
-    return await _form(visit, await visit.ask("GET", _url(visit)), organizations=[])
+async def settings(visit: Visit) -> Response:
+    answer = await visit.answer("GET", _url(visit))
+    schemas = await visit.every("/api/schemas/", dataset=visit.id)
+    filled = any(one["key_id"] is not None for one in schemas)
+    more = {"deletable": answer.allows("DELETE"), "filled": filled}
+    return await _form(visit, answer.json(), organizations=[], **more)
 
 
 async def _form(
-    visit: Visit, dataset: dict[str, Any], *, organizations: list[dict[str, Any]]
+    visit: Visit, dataset: dict[str, Any], *, organizations: list[dict[str, Any]], **more: Any
 ) -> Response:
     """The form of a dataset: a new one where ``organizations`` may own it."""
+    shown: dict[str, Any] = {"dataset": dataset, "organizations": organizations, **more}
     if not visit.sends:
-        return visit.render("dataset_form.html", dataset=dataset, organizations=organizations)
+        return visit.render("dataset_form.html", **shown)
     names = ("name", "description", *(("organization",) if organizations else ()))
     sent = {name: visit.text(name) for name in names}
     try:
@@ -78,9 +92,7 @@ async def _form(
         else:
             stored = await visit.ask("PATCH", _url(visit), sent)
     except ErsError as error:
-        return visit.problem(
-            error, "dataset_form.html", dataset=dataset | sent, organizations=organizations
-        )
+        return visit.problem(error, "dataset_form.html", **shown | {"dataset": dataset | sent})
     return visit.go(f"/datasets/{stored['id']}/")
 
 
@@ -107,10 +119,12 @@ async def delete(visit: Visit) -> Response:
 
 
 routes = [
-    page("/datasets/", list_all),
+    page("/datasets/", list_all, methods=("GET", "POST"), changes=False),
+    moved("/find/", "/datasets/"),
     page("/datasets/new/", create, methods=("GET", "POST")),
     page("/datasets/{id}/", show),
     page("/datasets/{id}/search/", search, methods=("GET", "POST"), changes=False),
-    page("/datasets/{id}/edit/", edit, methods=("GET", "POST")),
+    page("/datasets/{id}/settings/", settings, methods=("GET", "POST")),
+    moved("/datasets/{id}/edit/", "/datasets/{id}/settings/"),
     page("/datasets/{id}/delete/", delete, methods=("GET", "POST")),
 ]

@@ -79,10 +79,3 @@ def first_invalid(draft: Draft) -> str:
             if column in row.errors:
                 return f"{'field' if column == 'name' else column}-{number}"
     return ""
-
-
-def lock(draft: Draft, definition: object) -> None:
-    """Mark the rows whose keys are in use: those of the definition that is stored."""
-    properties = definition.get("properties", {}) if isinstance(definition, dict) else {}
-    for row in draft.rows:
-        row.locked = row.name in properties

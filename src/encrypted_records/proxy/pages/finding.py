@@ -1,17 +1,11 @@
-"""Find: datasets, schemas and pages by a few letters of their names.
-
-It is a page with a form, and a box over any page that a script opens with Ctrl-K: the same form,
-the same answer. What is typed travels in the form's body, as all that people type here.
-"""
+"""Datasets, schemas and pages by a few letters of their names: on the page of all datasets, and in
+the box of its form that a script opens over any page. What is typed travels in the form's body."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from starlette.responses import Response
-
 from encrypted_records.proxy.pages import frame
-from encrypted_records.proxy.pages.page import Visit, page
 
 MOST = 12
 _PAGES = (
@@ -37,22 +31,16 @@ class Target:
     kind: str
 
 
-async def find(visit: Visit) -> Response:
-    typed = visit.text("wanted")[:200]
-    around = await frame.keep_fresh(visit, visit.desk)
-    targets = find_matching(_targets(around), typed)
-    return visit.render("find.html", wanted=typed, targets=targets[:MOST], more=len(targets) - MOST)
-
-
-def _targets(around: frame.Frame) -> list[Target]:
+def list_targets(around: frame.Frame) -> list[Target]:
+    """What a page leads to beside itself: the datasets and schemas of the menu, and all pages."""
     targets: list[Target] = []
     for dataset in around.datasets:
         for schema in dataset.schemas:
             base = f"/schemas/{schema.id}/"
             if schema.filled:
                 targets.append(Target(f"{base}search/", schema.name, "records"))
-            targets.append(Target(base, schema.name, "schema"))
-            targets.append(Target(f"{base}upload/", f"Upload to {schema.name}", "action"))
+            targets.append(Target(f"{base}fields/", f"Fields of {schema.name}", "schema"))
+            targets.append(Target(f"{base}upload/", f"Import into {schema.name}", "action"))
             targets.append(Target(f"{base}add/", f"Add a record to {schema.name}", "action"))
         targets.append(Target(f"/datasets/{dataset.id}/", dataset.name, "dataset"))
     targets += [Target(path, label, "page") for path, label in _PAGES]
@@ -65,6 +53,3 @@ def find_matching(targets: list[Target], typed: str) -> list[Target]:
     found = [one for one in targets if all(word in one.label.casefold() for word in words)]
     begins = typed.strip().casefold()
     return sorted(found, key=lambda one: not one.label.casefold().startswith(begins))
-
-
-routes = [page("/find/", find, methods=("GET", "POST"), changes=False)]

@@ -72,6 +72,10 @@ class Frame:
     backed_up: bool = True
     found_at: float = field(default=float("-inf"), repr=False)
 
+    def name_of(self, dataset: str) -> str:
+        """The name of a dataset; empty where it is not among those that are listed."""
+        return next((one.name for one in self.datasets if one.id == dataset), "")
+
     @property
     def groups(self) -> list[tuple[str, list[Place]]]:
         """The datasets of each organization, with its name where there are several."""

@@ -7,14 +7,14 @@ import re
 #: The beginning of a page's path -> a document and one of its sections; the first that fits counts.
 TARGETS: tuple[tuple[str, str, str], ...] = (
     (r"/help/.*", "web-ui", "keys"),
-    (r"/schemas/[^/]+/(search|look|questions|add)/.*|/records/.*", "web-ui", "records"),
+    (r"/schemas/[^/]+/(search|overview|questions|add)/.*|/records/.*", "web-ui", "records"),
     (r"/schemas/[^/]+/(upload|jobs)/|/import/|/jobs/.*", "web-ui", "uploads"),
     (r"(/schemas/[^/]+)?/trust/", "leakage", "the-api-its-database-its-backups"),
     (r"/schemas/[^/]+/delete/|/datasets/[^/]+/delete/", "operations", "erasure"),
-    (r"/schemas/[^/]+/change/", "how-to-change-a-schema", "in-place"),
+    (r"/schemas/[^/]+/fields/", "how-to-change-a-schema", "in-place"),
+    (r"/(datasets|schemas)/[^/]+/people/", "how-to-invite-a-colleague", "on-pages"),
     (r"/schemas/.*|/datasets/[^/]+/new-schema/", "http-api", "definitions"),
     (r"/datasets/[^/]+/keys/", "how-to-change-a-schema", "sealing-all-records-again"),
-    (r"/datasets/[^/]+/people/", "how-to-invite-a-colleague", "on-pages"),
     (r"/datasets/.*", "http-api", "datasets"),
     (r"/keyring/", "operations", "the-life-of-a-keyring"),
     (r"/device/", "operations", "who-may-use-a-keyring"),
@@ -23,7 +23,6 @@ TARGETS: tuple[tuple[str, str, str], ...] = (
     (r"/account/.*|/(login|register|forgot-password|reset-password|verify-registration)/",
      "web-ui", "safety"),
     (r"/docs/", "http-api", "common-to-all-endpoints"),
-    (r"/find/", "web-ui", "keys"),
 )  # fmt: skip
 #: Of every other page.
 _OTHERWISE = ("web-ui", "pages")

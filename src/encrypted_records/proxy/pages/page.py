@@ -50,6 +50,8 @@ from encrypted_records.proxy.services import services_of
 
 LOG_IN = "/login/"
 LET_IN = "/device/"
+#: The name of routes of addresses that pages had before.
+MOVED = "moved"
 MAX_FORM_BYTES = 4 << 20
 MAX_FORM_FIELDS = 10_000
 _ID = re.compile(ids.PATTERN)
@@ -386,6 +388,18 @@ def page(
             return visit.problem(ErsError("something unexpected happened in the proxy"))
 
     return Route(path, answer, methods=list(methods))
+
+
+def moved(old: str, new: str) -> Route:
+    """The address of a page that another one has replaced: it leads there, with its question."""
+
+    async def lead(visit: Visit) -> Response:
+        _, mark, question = visit.here.partition("?")
+        return visit.go(new.format(**visit.request.path_params) + mark + question)
+
+    route = page(old, lead)
+    route.name = MOVED
+    return route
 
 
 def _to(visit: Visit, page: str, *, back: str) -> Response:

@@ -53,8 +53,6 @@ class Row:
     seen: str = ""
     #: what is wrong, by column
     errors: dict[str, str] = field(default_factory=dict)
-    #: whether records are sealed under it, so that its name and type stay
-    locked: bool = False
     #: the name under which records have it, where it may get another one
     was: str = ""
     #: whether the column of a file that it stands for is not stored
@@ -245,6 +243,17 @@ class Draft:
         number = do.removeprefix("unlist-")
         if number != do and number.isdecimal() and int(number) < len(self.rows):
             self.rows[int(number)].take_values_out()
+
+    def follow_rows(self, do: str) -> bool:
+        """Add or remove a row, where a button asks for that; whether it did."""
+        number = do.removeprefix("remove-")
+        if do == "add":
+            self.rows.append(Row())
+        elif number != do and number.isdecimal() and int(number) < len(self.rows):
+            del self.rows[int(number)]
+        else:
+            return False
+        return True
 
     def see(self, spreads: Mapping[str, Mapping[str, Any]]) -> None:
         """Take over the least and the greatest number that rows have."""

@@ -1,4 +1,4 @@
-"""Schemas: browse, create from a sample, edit, delete with care."""
+"""Schemas: create from a sample, settings, retention, delete with care."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from encrypted_records.errors import BadInput, Conflict, ErsError, PreconditionFailed
+from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    ErsError,
+    NotAuthenticated,
+    PreconditionFailed,
+)
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.media_types import Format
-from encrypted_records.proxy.pages.editor_errors import first_invalid, lock, place_errors
-from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
+from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.saved import forget_questions
-from encrypted_records.proxy.pages.schema_change import show_words
 from encrypted_records.proxy.pages.schema_form import TYPES, Draft, Row, draft_of
 from encrypted_records.proxy.pages.search_form import types_of
 
-#: The buttons that save although a retention lets records go at once; ``:`` and how many follow.
-_SAVE_AND_LET_GO = "save-and-let-go"
+#: The button that saves although a rule lets records go at once; ``:`` and how many follow.
 _KEEP_AND_LET_GO = "keep-and-let-go"
 
 
@@ -27,39 +31,15 @@ def _url(visit: Visit) -> str:
     return f"/api/schemas/{visit.id}/"
 
 
-async def show(visit: Visit) -> Response:
-    await show_words(visit)
-    answer = await visit.answer("GET", _url(visit))
-    schema = answer.json()
-    draft = Draft()
-    draft.take(schema["schema"])
-    dataset = await visit.ask("GET", schema["dataset"])
-    deletable = answer.allows("DELETE")
-    return visit.render(
-        "schema.html", schema=schema, dataset=dataset, draft=draft, deletable=deletable
-    )
-
-
 async def create(visit: Visit) -> Response:
     """A new schema: from a sample, from the table, or from JSON."""
     dataset = await visit.ask("GET", f"/api/datasets/{visit.id}/")
-    shown = {"dataset": dataset, "schema": None}
+    shown = {"dataset": dataset}
     if not visit.sends:
         return await _editor(visit, Draft(rows=[Row()]), **shown)
     if visit.text("do") == "infer":
         return await _from_sample(visit, shown)
-    return await _edit(visit, shown, {"dataset": dataset["url"]})
-
-
-async def edit(visit: Visit) -> Response:
-    schema = await visit.ask("GET", _url(visit))
-    dataset = await visit.ask("GET", schema["dataset"])
-    shown = {"dataset": dataset, "schema": schema}
-    if visit.sends:
-        return await _edit(visit, shown, {})
-    draft = Draft(schema["name"], schema["description"])
-    draft.take(schema["schema"])
-    return await _editor(visit, draft, **shown)
+    return await _take(visit, shown)
 
 
 async def _from_sample(visit: Visit, shown: dict[str, Any]) -> Response:
@@ -82,43 +62,26 @@ async def _from_sample(visit: Visit, shown: dict[str, Any]) -> Response:
     return await _editor(visit, draft, estimated=True, sample=rows, **shown)
 
 
-async def _edit(visit: Visit, shown: dict[str, Any], more: dict[str, str]) -> Response:
-    """The editor's form was sent: store it, or show it again with what its button asks for.
-
-    Args:
-        more: what a new schema needs beyond what the form holds.
-    """
-    do, _, agreed = visit.text("do").partition(":")
+async def _take(visit: Visit, shown: dict[str, Any]) -> Response:
+    """The editor's form was sent: store it, or show it again with what its button asks for."""
+    do = visit.text("do")
     try:
         draft = draft_of(visit.form)
     except BadInput as error:
         typed = {"json": visit.text("json"), "name": visit.text("name")}
         return await _editor(visit, Draft(name=typed["name"]), problem=error, typed=typed, **shown)
-    if do == "add":
-        draft.rows.append(Row())
-        return await _editor(visit, draft, **shown)
-    if do.startswith("remove-") and do[7:].isdecimal() and int(do[7:]) < len(draft.rows):
-        del draft.rows[int(do[7:])]
+    if draft.follow_rows(do):
         return await _editor(visit, draft, **shown)
     draft.follow(do)
-    if do not in ("save", _SAVE_AND_LET_GO):
+    if do != "save":
         return await _editor(visit, draft, estimated=True, **shown)
     try:
-        sent = {"name": draft.name, "description": draft.description}
-        definition = draft.definition()
-        if shown["schema"] is not None and "retention" in definition:
-            going = await _count_going(visit, definition)
-            if going > _number(agreed):
-                return await _editor(visit, draft, going=going, **shown)
-        if shown["schema"] is None:
-            stored = await visit.ask(
-                "POST", "/api/schemas/", {**sent, **more, "schema": definition}
-            )
-        else:
-            stored = await visit.ask("PATCH", _url(visit), sent | {"schema": definition})
+        sent: dict[str, Any] = {"name": draft.name, "description": draft.description}
+        sent |= {"dataset": shown["dataset"]["url"], "schema": draft.definition()}
+        stored = await visit.ask("POST", "/api/schemas/", sent)
     except (BadInput, Conflict) as error:
         return await _editor(visit, draft, problem=error, **shown)
-    return visit.go(f"/schemas/{stored['id']}/")
+    return visit.go(f"/schemas/{stored['id']}/upload/")
 
 
 async def _count_going(visit: Visit, definition: dict[str, Any], **body: Any) -> int:
@@ -165,25 +128,16 @@ async def _editor(
         "estimate": estimate,
         "sampled": 0,
         "typed": None,
-        "going": 0,
     }
     values |= shown
-    values |= mark(draft, shown["schema"], problem)
+    values |= mark(draft, problem)
     if problem is not None:
         return visit.problem(problem, "schema_form.html", **values)
     return visit.render("schema_form.html", **values)
 
 
-def mark(
-    draft: Draft, schema: Mapping[str, Any] | None, problem: ErsError | None
-) -> dict[str, Any]:
-    """Mark the draft's locked rows, and its rows with errors; what the form says of the others.
-
-    Args:
-        schema: the stored one that is edited.
-    """
-    if schema is not None and schema["key_id"] is not None:
-        lock(draft, schema["schema"])
+def mark(draft: Draft, problem: ErsError | None) -> dict[str, Any]:
+    """Mark the draft's rows with errors; what the form says of the others."""
     if problem is None:
         return {"first_invalid": "", "misplaced": []}
     misplaced = place_errors(draft, problem.flaws)
@@ -200,16 +154,23 @@ async def reseal(visit: Visit) -> Response:
     return visit.render("reseal.html", schema=schema, dataset=dataset)
 
 
-async def retention(visit: Visit) -> Response:
-    """Says for how long records stay and how many are old enough to go, lets these go, and takes
-    another rule."""
-    if visit.text("do").partition(":")[0] in ("keep", _KEEP_AND_LET_GO):
+async def settings(visit: Visit) -> Response:
+    """Its name, and for how long records stay: how many are old enough to go, and another rule."""
+    do = visit.text("do").partition(":")[0]
+    if do in ("keep", _KEEP_AND_LET_GO):
         return await _keep(visit)
-    if visit.sends:
+    if do == "save":
+        sent = {name: visit.text(name) for name in ("name", "description")}
+        try:
+            await visit.ask("PATCH", _url(visit), sent)
+        except (BadInput, Conflict) as error:
+            return await _show_settings(visit, problem=error)
+    if do == "expire":
         right = {"clock_is_right": "true"} if visit.form.get("clock") == "right" else None
         await visit.ask("POST", f"{_url(visit)}retention/", params=right)
-        return visit.go(f"/schemas/{visit.id}/retention/")
-    return await _show_retention(visit)
+    if visit.sends:
+        return visit.go(f"/schemas/{visit.id}/settings/")
+    return await _show_settings(visit)
 
 
 async def _keep(visit: Visit) -> Response:
@@ -218,7 +179,7 @@ async def _keep(visit: Visit) -> Response:
     schema = await visit.ask("GET", _url(visit))
     before = {"replaces": schema["schema"]}
     if visit.text("shown", _rule_of(schema)) != _rule_of(schema):
-        return await _show_retention(visit, problem=_changed())
+        return await _show_settings(visit, problem=_changed())
     definition = {name: one for name, one in schema["schema"].items() if name != "retention"}
     days, field = visit.text("days").strip(), visit.text("field")
     if visit.text("stay") != "always":
@@ -229,13 +190,13 @@ async def _keep(visit: Visit) -> Response:
     try:
         going = await _count_going(visit, definition, **before)
         if going > _number(visit.text("do").partition(":")[2]):
-            return await _show_retention(visit, going=going)
+            return await _show_settings(visit, going=going)
         await visit.ask("POST", f"{_url(visit)}change/", {"schema": definition, **before})
     except (BadInput, Conflict) as error:
-        return await _show_retention(visit, problem=error)
+        return await _show_settings(visit, problem=error)
     except PreconditionFailed:
-        return await _show_retention(visit, problem=_changed())
-    return visit.go(f"/schemas/{visit.id}/retention/")
+        return await _show_settings(visit, problem=_changed())
+    return visit.go(f"/schemas/{visit.id}/settings/")
 
 
 def _rule_of(schema: Mapping[str, Any]) -> str:
@@ -250,28 +211,38 @@ def _changed() -> Conflict:
     )
 
 
-async def _show_retention(
+async def _show_settings(
     visit: Visit, *, going: int = 0, problem: ErsError | None = None
 ) -> Response:
-    schema = await visit.ask("GET", _url(visit))
-    due = await visit.ask("GET", f"{_url(visit)}retention/")
+    answer = await visit.answer("GET", _url(visit))
+    schema = answer.json()
+    due, closed = None, None
+    try:
+        due = await visit.ask("GET", f"{_url(visit)}retention/")
+    except NotAuthenticated:
+        raise
+    except ErsError as error:  # the rest of the page needs no keys
+        closed = error
     rule = schema["schema"].get("retention") or {}
+    typed = visit.text("do").startswith(("keep", _KEEP_AND_LET_GO))
     shown: dict[str, Any] = {
         "schema": schema,
-        "dataset": await visit.ask("GET", schema["dataset"]),
+        "typed": visit.form,
+        "deletable": answer.allows("DELETE"),
         "due": due,
+        "closed": closed,
         "shown": _rule_of(schema),
         "going": going,
         "dated": [
             name for name, kind in types_of(schema["schema"]).items() if BY_NAME[kind].is_moment
         ],
-        "days": visit.text("days") if visit.text("do") else str(rule.get("days", "")),
-        "field": visit.text("field") if visit.text("do") else rule.get("field", ""),
-        "stays": visit.text("stay") == "always" if visit.text("do") else not rule,
+        "days": visit.text("days") if typed else str(rule.get("days", "")),
+        "field": visit.text("field") if typed else rule.get("field", ""),
+        "stays": visit.text("stay") == "always" if typed else not rule,
     }
     if problem is not None:
-        return visit.problem(problem, "retention.html", **shown)
-    return visit.render("retention.html", **shown)
+        return visit.problem(problem, "schema_settings.html", **shown)
+    return visit.render("schema_settings.html", **shown)
 
 
 async def delete(visit: Visit) -> Response:
@@ -283,7 +254,7 @@ async def delete(visit: Visit) -> Response:
         "thing": schema,
         "must_type": filled,
         "goes_with": ["all of its records"] if filled else [],
-        "back": f"/schemas/{visit.id}/",
+        "back": f"/schemas/{visit.id}/settings/",
         "wrong": False,
     }
     if not visit.sends:
@@ -297,9 +268,9 @@ async def delete(visit: Visit) -> Response:
 
 routes = [
     page("/datasets/{id}/new-schema/", create, methods=("GET", "POST")),
-    page("/schemas/{id}/", show),
-    page("/schemas/{id}/edit/", edit, methods=("GET", "POST")),
+    moved("/schemas/{id}/", "/schemas/{id}/search/"),
     page("/schemas/{id}/reseal/", reseal, methods=("GET", "POST")),
-    page("/schemas/{id}/retention/", retention, methods=("GET", "POST")),
+    page("/schemas/{id}/settings/", settings, methods=("GET", "POST")),
+    moved("/schemas/{id}/retention/", "/schemas/{id}/settings/"),
     page("/schemas/{id}/delete/", delete, methods=("GET", "POST")),
 ]

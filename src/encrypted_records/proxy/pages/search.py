@@ -89,7 +89,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
     opened = f"{on.query}{'&' if on.query else '?'}sealed=yes" if question.sealed else on.query
     fields = [Column(name, kind, at) for at, (name, kind) in enumerate(on.types.items())]
     seen = [one for one in fields if one.name not in question.hidden]
-    look = f"{_SCHEMA}look/{on.query}"
+    look = f"{_SCHEMA}overview/{on.query}"
     shown: dict[str, Any] = {
         "schema": on.schema,
         "types": on.types,

@@ -1,8 +1,8 @@
-"""What another definition takes of a schema that has records, shown first, and then taken.
+"""A schema's fields, and another definition of them: first what that takes, then taking it.
 
-Names, types and fields may change here, which the editor leaves as they are. A form carries what
-each of its rows was named before, so that a field that has another name keeps its values. What is
-taken is what was shown: where the plan would be another by now, it is shown again.
+A form carries what each of its rows was named before, so that a field that has another name keeps
+its values, and the definition that it was made of, so that it replaces no other one. What is taken
+is what was shown: where the plan would be another by now, it is shown again.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from encrypted_records.errors import BadInput, Conflict, ErsError
-from encrypted_records.model import json_text
+from encrypted_records.errors import BadInput, Conflict, ErsError, PreconditionFailed
+from encrypted_records.model import json_text, strict_json
 from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
-from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.schema_form import TYPES, Draft, Row, draft_of
+from encrypted_records.proxy.pages.page import Visit, moved, page
+from encrypted_records.proxy.pages.schema_form import TYPES, Draft, draft_of
 
-_TEMPLATE = "schema_change.html"
+_TEMPLATE = "fields.html"
 #: Names of a form's fields begin so; a number follows. Its value is a field whose values are lost.
 _DROP = "drop-"
 _Words = dict[str, tuple[str | None, str | None]]
@@ -33,6 +33,8 @@ def _url(visit: Visit) -> str:
 
 async def show(visit: Visit) -> Response:
     """The fields as they are; or, of a form, the plan, or the change."""
+    if not visit.sends:
+        await show_words(visit)
     schema = await visit.ask("GET", _url(visit))
     if not visit.sends:
         draft = Draft(schema["name"], schema["description"])
@@ -46,13 +48,19 @@ async def show(visit: Visit) -> Response:
     _note_names(schema, draft)
     do = visit.text("do")
     draft.follow(do)
-    if do == "add":
-        draft.rows.append(Row())
-    elif do.startswith("remove-") and do[7:].isdecimal() and int(do[7:]) < len(draft.rows):
-        del draft.rows[int(do[7:])]
-    elif do in ("plan", "apply"):
+    if not draft.follow_rows(do) and do in ("plan", "apply"):
         return await _plan(visit, schema, draft, apply=do == "apply")
-    return await _page(visit, schema, draft)
+    try:
+        estimate = await _estimate(visit, draft) if do == "check" else None
+    except BadInput as error:
+        return await _page(visit, schema, draft, problem=error)
+    return await _page(visit, schema, draft, estimate=estimate)
+
+
+async def _estimate(visit: Visit, draft: Draft) -> Any:
+    """What the definition costs and reveals, of as many records as the editor supposes."""
+    body = {"records": draft.records, "schema": draft.definition()}
+    return await visit.ask("POST", "/api/schemas/estimate/", body)
 
 
 def _note_names(schema: Mapping[str, Any], draft: Draft) -> None:
@@ -67,19 +75,26 @@ async def _plan(visit: Visit, schema: dict[str, Any], draft: Draft, *, apply: bo
     plan: dict[str, Any] | None = None
     try:
         body = {"schema": draft.definition(), "renames": _renames(draft), "drops": _drops(visit)}
+        body |= {"replaces": _replaced(visit, schema)}
         plan = await visit.ask("POST", f"{_url(visit)}change/", {**body, "dry_run": True})
         if apply and plan["possible"] and visit.text("planned") == _mark(body, plan):
             return await _take(visit, body, _words(schema["schema"]))
     except (BadInput, Conflict) as error:
         return await _page(visit, schema, draft, plan=plan, problem=error)
+    except PreconditionFailed:
+        changed = Conflict(
+            "somebody has changed the fields since this page was shown, so nothing was changed",
+            hint="load the page again, and repeat your change if it is still wanted",
+        )
+        return await _page(visit, schema, draft, problem=changed)
     return await _page(visit, schema, draft, plan=plan, planned=_mark(body, plan))
 
 
 async def _take(visit: Visit, body: dict[str, Any], words: _Words) -> Response:
     taken = await visit.ask("POST", f"{_url(visit)}change/", body)
     if "job_id" not in taken:
-        return visit.go(f"/schemas/{visit.id}/")
-    # Titles and descriptions are no part of what is sealed for; the schema's page has them shown.
+        return visit.go(f"/schemas/{visit.id}/fields/")
+    # Titles and descriptions are no part of what is sealed for; this page has them shown later.
     visit.desk.put(("definition", visit.id), (body["schema"], words))
     return visit.go(f"/jobs/{taken['job_id']}/")
 
@@ -111,6 +126,14 @@ def _words(definition: Mapping[str, Any]) -> _Words:
         for name, rules in definition["properties"].items()
     }
     return {name: words for name, words in every.items() if any(words)}
+
+
+def _replaced(visit: Visit, schema: Mapping[str, Any]) -> Any:
+    """The definition that the page has shown; without one, the present."""
+    try:
+        return strict_json.loads(visit.text("replaces").encode())
+    except BadInput:
+        return schema["schema"]
 
 
 def _renames(draft: Draft) -> dict[str, str]:
@@ -165,16 +188,18 @@ async def _page(
     *,
     plan: dict[str, Any] | None = None,
     planned: str = "",
+    estimate: Any = None,
     problem: ErsError | None = None,
     typed: str | None = None,
 ) -> Response:
     misplaced = [] if problem is None else place_errors(draft, problem.flaws)
     values: dict[str, Any] = {
         "schema": schema,
-        "dataset": await visit.ask("GET", schema["dataset"]),
         "types": TYPES,
         "draft": draft,
         "typed": typed,
+        "replaces": visit.text("replaces") or json_text.encode(schema["schema"]).decode(),
+        "estimate": estimate,
         "plan": plan,
         "planned": planned,
         "obstacles": [] if plan is None else list(_obstacles(plan)),
@@ -188,4 +213,8 @@ async def _page(
     return visit.render(_TEMPLATE, **values)
 
 
-routes = [page("/schemas/{id}/change/", show, methods=("GET", "POST"))]
+routes = [
+    page("/schemas/{id}/fields/", show, methods=("GET", "POST")),
+    moved("/schemas/{id}/edit/", "/schemas/{id}/fields/"),
+    moved("/schemas/{id}/change/", "/schemas/{id}/fields/"),
+]
