@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -10,6 +9,8 @@ from itertools import zip_longest
 from typing import Any
 
 from encrypted_records.errors import Flaw, InvalidRecords
+from encrypted_records.ingest.reading.dialect import Row as CsvRow
+from encrypted_records.ingest.reading.dialect import rows_of
 from encrypted_records.model import record_form, strict_json
 from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
@@ -32,6 +33,7 @@ def read_rows(sample: bytes, kind: Format) -> Iterator[Row]:
 
     Raises:
         Malformed: not JSON.
+        TooLarge: a quote of CSV does not close.
         InvalidRecords: no header, too many names or one twice, a row that has more cells than the
             header; or not objects, or values that no field can hold.
     """
@@ -49,37 +51,38 @@ def _csv_rows(text: str) -> Iterator[Row]:
     # Before a reader makes millions of names of it.
     if text.find("\n", 0, MAX_HEADER) < 0 and len(text) > MAX_HEADER:
         raise too_wide()
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = next(reader, [])
-        if header and header[-1].startswith(SCHEMA_ENTRY):
-            header.pop()
-        if len(header) > MAX_FIELDS:
-            raise too_wide()
-        if not any(name.strip() for name in header):
-            raise InvalidRecords("the sample has no header row", code="csv_header")
-        read = [name for name in header if not name.startswith(LEFT_OUT)]
-        twice = {name for name in read if read.count(name) > 1}
-        if twice:
-            raise InvalidRecords("a name stands twice in the header", code="csv_header")
-        for number, cells in enumerate(reader, 1):
-            if not cells:
-                continue
-            if len(cells) > len(header):
-                raise InvalidRecords(
-                    "a row has more cells than the header",
-                    flaws=(Flaw("csv_row", "more cells than the header has names", row=number),),
-                )
-            yield {
-                name: cell or None
-                for name, cell in zip_longest(header, cells, fillvalue="")
-                if not name.startswith(LEFT_OUT)
-            }
-    except csv.Error:
+    rows = (row for row in rows_of(text, ",", '"', final=True) if row.cells != [""])
+    header = _cells(next(rows, None), 0)
+    if header and header[-1].startswith(SCHEMA_ENTRY):
+        header.pop()
+    if len(header) > MAX_FIELDS:
+        raise too_wide()
+    if not any(name.strip() for name in header):
+        raise InvalidRecords("the sample has no header row", code="csv_header")
+    read = [name for name in header if not name.startswith(LEFT_OUT)]
+    if len(set(read)) < len(read):
+        raise InvalidRecords("a name stands twice in the header", code="csv_header")
+    for number, row in enumerate(rows, 1):
+        cells = _cells(row, number)
+        if len(cells) > len(header):
+            raise InvalidRecords(
+                "a row has more cells than the header",
+                flaws=(Flaw("csv_row", "more cells than the header has names", row=number),),
+            )
+        yield {
+            name: cell or None
+            for name, cell in zip_longest(header, cells, fillvalue="")
+            if not name.startswith(LEFT_OUT)
+        }
+
+
+def _cells(row: CsvRow | None, number: int) -> list[str]:
+    if row is not None and row.flaw is not None:
         raise InvalidRecords(
-            f"not CSV near line {reader.line_num}",
+            f"not CSV in {f'row {number}' if number else 'the header'}: {row.flaw}",
             hint="quote cells that hold quotes, commas or line breaks, and double quotes in them",
-        ) from None
+        )
+    return [] if row is None else row.cells
 
 
 def too_wide() -> InvalidRecords:
