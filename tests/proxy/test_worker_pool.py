@@ -6,6 +6,8 @@ import asyncio
 import http.client
 import io
 import os
+import resource
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,11 +16,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from encrypted_records.errors import ErsError, Unavailable
+from encrypted_records.errors import ErsError, TooLarge, Unavailable
 from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.process.background import WORKERS
-from encrypted_records.proxy.workers import main, messages, pool
+from encrypted_records.proxy.workers import main, memory_limit, messages, pool
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
 from tests.support.eventually import eventually
@@ -68,6 +70,43 @@ def test_a_result_that_cannot_be_encoded_fails_its_task_and_not_the_process(
     said = messages.decode_from_worker(sent.getvalue()[messages.LENGTH_BYTES :])
     assert isinstance(said, messages.Failed)
     assert said.code == ErsError.code
+
+
+def test_looking_at_a_file_ends_by_name_when_it_takes_too_long_or_too_much_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = messages.DetectTask(b"a,b\n1,2\n", True, b"", False)
+
+    async def scenario() -> None:
+        workers = WorkerPool(count=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(pool, "SAMPLE_SECONDS", 0)
+            with pytest.raises(TooLarge, match="more than 0 seconds"):
+                await workers.run(task)
+        sent = pool._send
+
+        async def aborting(process: asyncio.subprocess.Process, message: Any) -> None:
+            process.send_signal(signal.SIGABRT)  # as a library does that has no memory left
+            await sent(process, message)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pool, "_send", aborting)
+            with pytest.raises(TooLarge, match="2 GiB of memory"):
+                await workers.run(task)
+        assert isinstance(await workers.run(task), messages.JsonResult)
+        await workers.close()
+
+    asyncio.run(scenario())
+
+
+def test_memory_is_limited_while_a_file_is_read_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_limit, "MOST_BYTES", 256 << 20)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with memory_limit.limited(), pytest.raises(MemoryError):
+        bytearray(512 << 20)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 def test_who_cannot_prepare_says_so_when_there_is_work(monkeypatch: pytest.MonkeyPatch) -> None:

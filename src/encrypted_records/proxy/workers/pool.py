@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds that a worker may look at a sample.
 SAMPLE_SECONDS = 30
+#: Seconds that a process may take to end that has closed its pipe.
+_ENDING_SECONDS = 5
 
 _PIPE_BYTES = 1 << 20
 
@@ -106,9 +108,10 @@ class WorkerPool:
                 raise _too_much(f"{SAMPLE_SECONDS} seconds") from None
             except (asyncio.IncompleteReadError, ConnectionError):
                 # A library without memory aborts the process that it is in.
-                aborted = await process.wait() == -signal.SIGABRT
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), _ENDING_SECONDS)
                 await _end(process)
-                if aborted and isinstance(task, messages.SampleTask):
+                if process.returncode == -signal.SIGABRT and isinstance(task, messages.SampleTask):
                     raise _too_much(f"{MOST_BYTES >> 30} GiB of memory") from None
                 raise Unavailable(
                     f"a worker process ended before its work was done{place}", code="worker_lost"
