@@ -204,7 +204,9 @@ def _detect_objects(sample: bytes, wanted: Wanted, *, whole: bool) -> Found:
 
 
 def _find(source: _Source, layout: Layout, wanted: Wanted) -> Found:
-    data = [row for row in source.rows[layout.first :] if not is_no_row(row)]
+    data = list(source.rows[layout.first :])
+    if source.recipe.get("container") not in ("json", "ndjson"):  # any object is a record
+        data = [row for row in data if not is_no_row(row)]
     if layout.below:
         data = data[: len(data) - len(layout.below)]
     _require_one_table(data, layout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -139,6 +140,10 @@ def _is_note(row: Row, width: int) -> bool:
     return note or (short and len(row.cells) == 2 and width > 3)
 
 
+def _is_in_names(character: str) -> bool:
+    return unicodedata.category(character) not in ("Cc", "Cs")
+
+
 def names_of(sources: Sequence[str], width: int) -> tuple[list[str], dict[str, str]]:
     """Names of fields for the columns, and each that was changed, by what stands in the file."""
     names: list[str] = []
@@ -146,7 +151,8 @@ def names_of(sources: Sequence[str], width: int) -> tuple[list[str], dict[str, s
     taken: set[str] = set()
     for at in range(width):
         source = sources[at] if at < len(sources) else ""
-        name = " ".join(source.split())[:MAX_FIELD_NAME] or f"column_{at + 1}"
+        shown = "".join(one for one in " ".join(source.split()) if _is_in_names(one))
+        name = shown[:MAX_FIELD_NAME].strip() or f"column_{at + 1}"
         if name.startswith((SCHEMA_ENTRY, LEFT_OUT)):
             name = f"_{name}"[:MAX_FIELD_NAME]
         number, wanted = 2, name

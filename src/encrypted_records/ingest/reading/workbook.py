@@ -125,7 +125,7 @@ def _open(body: bytes) -> zipfile.ZipFile:
         raise refused(f"the workbook has more than {MAX_BYTES >> 20} MiB", "save the sheet as CSV")
     try:
         archive = zipfile.ZipFile(io.BytesIO(body))
-    except (zipfile.BadZipFile, ValueError, OverflowError):
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError):
         raise refused("the file is an archive that is damaged or cut off") from None
     entries = archive.infolist()
     names = [one.filename.lower() for one in entries]
