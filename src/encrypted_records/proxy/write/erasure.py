@@ -13,7 +13,15 @@ from typing import Any
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.client.erasure import ErasureApi, ErasureProgress, ErasureState
-from encrypted_records.errors import BadInput, Conflict, Flaw, InvalidQuery, NotFound
+from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    Flaw,
+    InvalidQuery,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.records import RowRef, Segment
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -133,11 +141,30 @@ class Eraser:
         """Delete all of these records, or none, and erase what they were sealed into.
 
         Raises:
-            ErsError: as :meth:`Updater.delete` and :meth:`erase`.
+            Unavailable: they are deleted, and not erased yet.
+            ErsError: as :meth:`Updater.delete`; nothing was deleted.
         """
         schemas = {one.schema for one in await self.estimate(caller, record_ids)}
         await self._changer.delete(caller, record_ids, versions=versions)
-        return await self.erase(caller, schemas)
+        return await self._erase_deleted(caller, schemas)
+
+    async def _erase_deleted(
+        self, caller: Holder, schemas: Collection[bytes]
+    ) -> list[ErasureReceipt]:
+        """As :meth:`erase`, behind a deletion: a refusal would say that nothing was deleted.
+
+        Raises:
+            Unavailable: it failed.
+        """
+        try:
+            return await self.erase(caller, schemas)
+        except (BadInput, Refused) as error:
+            raise Unavailable(
+                f"{error.message}; the records are deleted, and not erased yet",
+                code=error.reason,
+                retry_after=error.retry_after,
+                hint="repeat the erasure of their schema; they need not be deleted again",
+            ) from error
 
     async def erase(self, caller: Holder, schemas: Collection[bytes]) -> list[ErasureReceipt]:
         """Have all that has ended in these schemas go, and wait for it.
@@ -225,7 +252,7 @@ class Eraser:
 
         Raises:
             Conflict: ``confirm_count``; they are as many as the message says.
-            ErsError: as :meth:`find_subject`, :meth:`Updater.delete_where` and :meth:`erase`.
+            ErsError: as :meth:`find_subject`, :meth:`Updater.delete_where` and :meth:`delete`.
         """
         found = await self.find_subject(caller, dataset, field, value)
         total = sum(count for _, count in found.values())
@@ -241,7 +268,7 @@ class Eraser:
             if count:
                 await self._changer.delete_where(caller, schema, body, count)
             deleted[schema] = count
-        return SubjectReceipt(deleted, await self.erase(caller, found.keys()))
+        return SubjectReceipt(deleted, await self._erase_deleted(caller, found.keys()))
 
 
 def _cost_of(state: SchemaState, rows: Sequence[RowRef]) -> ErasureCost:
