@@ -90,12 +90,18 @@ class Executor:
         return None
 
     def pages(
-        self, body: dict[str, Any], most: int = 1 << 20, *, stored: int | None = None
+        self,
+        body: dict[str, Any],
+        most: int = 1 << 20,
+        *,
+        stored: int | None = None,
+        first_rows: int = FIRST_ROWS,
     ) -> tuple[int | None, list[list[int]]]:
         """The count, and the positions of the rows of each page of a search, or of the first.
 
         Args:
             stored: how many rows there were when the search began; all that there are if None.
+            first_rows: as for :func:`find_page`.
         """
         stored = self.space.snapshot.stored if stored is None else stored
         query = parse_query(body, self.space.definition)
@@ -104,7 +110,7 @@ class Executor:
         pages: list[list[int]] = []
         while True:
             request = PageRequest(self.space, query, self.condition(query.where), start, stored)
-            told, rows = self.run(find_page(request, FIRST_ROWS))
+            told, rows = self.run(find_page(request, first_rows))
             count = told if start is None else count
             positions = [candidate.position for candidate, _ in rows]
             pages.append(positions[: query.limit])

@@ -61,11 +61,14 @@ class Kept:
     columns: dict[tuple[bytes, str], ByRow] = field(default_factory=dict)
     #: whether opened pages stay: to open each time takes longer than all else
     with_pages: bool = True
+    #: how many pages were brought into segments, whether they were kept or not
+    brought: int = 0
     #: opened pages, by view and number
     blocks: dict[tuple[bytes, int], EntryBlock] = field(default_factory=dict)
 
     def put(self, segment: PagedSegment, number: int, sealed: Sealed) -> None:
         at = segment.view, number
+        self.brought += 1
         if at in self.blocks:
             segment.blocks[number] = self.blocks[at]
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -38,6 +38,17 @@ WITH_KEYS = ReadingLimits(window=2, few=1)
 WITHOUT = ReadingLimits(window=2, by_row=0, few=1)
 #: Scans always pay.
 EAGER = ScanLimits(step=32, spare=-(2**60), share=1.0)
+#: As of very many rows.
+LARGE = Sizes(
+    few_rows=0,
+    few_to_sort=0,
+    many_pages=0,
+    few_values=0,
+    few_entries=1,
+    held=1,
+    reading=WITHOUT,
+    scan=EAGER,
+)
 
 
 def person(number: int) -> dict[str, Any]:
@@ -166,16 +177,7 @@ def test_they_are_the_oracles_with_dead_rows_and_without(
 
     for module in (segment_filters, counting):
         monkeypatch.setattr(module, "open_column", open_column)
-    sizes = Sizes(
-        few_rows=0,
-        few_to_sort=0,
-        many_pages=0,
-        few_values=0,
-        few_entries=1,
-        held=1,
-        reading=limits,
-        scan=EAGER,
-    )
+    sizes = replace(LARGE, reading=limits)
     world, records = made()
     asked = Asked(Executor(world, sizes, Kept(stay=stays), by_row=stays), records)
     for where in conditions():
@@ -186,3 +188,39 @@ def test_they_are_the_oracles_with_dead_rows_and_without(
         asked.check_order(where, ORDERS[number % len(ORDERS)])
         asked.check_order(where, ORDERS[(number + 2) % len(ORDERS)], count=number % 2 == 0)
     assert opened
+
+
+def pages(world: World, body: dict[str, Any]) -> int:
+    """Pages of large segments that a question takes where nothing is kept."""
+    kept = Kept(stay=False)
+    executor = Executor(world, LARGE, kept, by_row=False)
+    if "measures" in body:
+        aggregation = parse_aggregation(body, executor.space.definition)
+        condition = executor.condition(aggregation.where)
+        executor.run(measure(executor.space, condition, aggregation))
+    else:
+        executor.pages(body, most=1)
+    return kept.brought
+
+
+def test_they_take_the_pages_in_which_ranges_begin_and_end() -> None:
+    world, _ = made()
+    newest = {"field": "number", "op": "ge", "value": 2 * MANY + 9}
+    both = {"field": "number", "op": "between", "value": [MANY + 9, 2 * MANY + 300]}
+    count, mean = [{"op": "count"}], [{"op": "avg", "field": "number"}]
+    # The directory, and what the column has beside it.
+    assert pages(world, {"where": newest, "measures": mean}) > 4
+    assert pages(world, {"where": newest, "measures": count}) == 2
+    assert pages(world, {"where": newest, "count": True, "limit": 0}) == 2
+    # One range that is asked in two comparisons is one range.
+    alone = pages(world, {"where": both, "measures": count})
+    halves = [("ge", MANY + 9), ("lt", 2 * MANY + 301)]
+    parts = [{"field": "number", "op": op, "value": bound} for op, bound in halves]
+    assert pages(world, {"where": {"and": parts}, "measures": count}) == alone
+    # All rows of one segment are in the first range, and two have none: of the second range, where
+    # it begins. The directories of both fields, and the page.
+    inner = {"field": "number", "op": "between", "value": [2 * MANY + 1, 3 * MANY]}
+    either = {"and": [inner, {"field": "amount", "op": "ge", "value": 250}]}
+    assert pages(world, {"where": either, "measures": count}) == 3
+    # The directories of two segments; the second of these can have none of the first rows.
+    assert pages(world, {"where": both, "order_by": ["number"], "limit": 5}) == 3

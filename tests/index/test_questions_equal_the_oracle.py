@@ -21,6 +21,7 @@ from encrypted_records.index.query.counting import count_all
 from encrypted_records.index.query.join_values import collect_values
 from encrypted_records.index.query.measuring import measure
 from encrypted_records.index.query.members import KeyMembers
+from encrypted_records.index.query.pages import FIRST_ROWS
 from encrypted_records.index.query.sizes import Sizes, WorkSizes
 from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.builder import STANDARD as MINIS
@@ -108,7 +109,8 @@ def test_pages_and_counts_are_the_oracles(asked: Asked, data: st.DataObject) -> 
         every = asked.executor.space.snapshot.stored
         stored = data.draw(st.sampled_from([every, every, every - 1, every // 2]))
         expected = [at for at in asked.expected(where, order_by) if at < stored]
-        count, pages = asked.executor.pages(body, stored=stored)
+        first_rows = data.draw(st.sampled_from([FIRST_ROWS, 1, 6]))
+        count, pages = asked.executor.pages(body, stored=stored, first_rows=first_rows)
         if body["count"]:
             assert count == len(expected)
         limit = body["limit"]

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.index.log.snapshot import GroupState, Snapshot
-from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS
 from encrypted_records.model.records import Group, RowRef, Segment
 from encrypted_records.proxy.search import explain as explaining
-from encrypted_records.proxy.search.search import Search
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -30,10 +28,6 @@ DEFINITION = {
     },
 }
 EVEN = {"field": "even", "op": "eq", "value": 1}
-#: Rows of each ingest. The second is too large to be merged with the others, which it lies between.
-SIZES = (5, 4200, 5, 5)
-#: Merge small segments as soon as there are two.
-FEW = (Tier(4096, 1),)
 
 
 @st.composite
@@ -116,44 +110,6 @@ def store(service: Service) -> Store:
 @pytest.fixture
 def folder(store: Store, tmp_path: Path) -> Path:
     return with_keyrings(store.service, tmp_path)
-
-
-async def names(proxy: Proxy, limit: int, first_rows: int) -> list[Any]:
-    """Of all answers, page by page."""
-    body: dict[str, Any] = {"where": EVEN, "limit": limit}
-    search = Search(proxy.services.query_runner, first_rows)
-    found: list[Any] = []
-    while True:
-        answer = await search.ask(proxy.caller, proxy.state.id, body)
-        found += [record.data["name"] for record in answer.records]
-        if answer.next_cursor is None:
-            return found
-        body["cursor"] = answer.next_cursor
-
-
-def test_pages_are_whole_and_in_order_however_little_is_looked_into(
-    store: Store, folder: Path
-) -> None:
-    rows = [
-        [{"name": f"{ingest} {number}", "even": number % 2} for number in range(size)]
-        for ingest, size in enumerate(SIZES)
-    ]
-    # Of the large one few match, so that the small ones around it are come to.
-    rows[1] = [row | {"even": int(number in (7, 9))} for number, row in enumerate(rows[1])]
-    expected = [row["name"] for some in rows for row in some if row["even"]]
-
-    async def whole() -> None:
-        async with second_proxy(store, folder) as proxy:
-            for some in rows:
-                await proxy.ingest(some)
-            for merged in (False, True):
-                if merged:
-                    assert await proxy.merger(*FEW).merge_next(proxy.caller, proxy.state)
-                for first in (1, 6, 4300, 1 << 18):
-                    for limit in (1, 3, 100):
-                        assert await names(proxy, limit, first) == expected
-
-    asyncio.run(whole())
 
 
 def test_segments_that_come_later_are_left_alone_where_the_first_have_enough(
