@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encrypted_records.client.sdk import condition_language
-from encrypted_records.client.sdk.condition_language import parse
+from encrypted_records.client.sdk.condition_language import parse, parse_with_places, write
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.model import strict_json
 from encrypted_records.model.condition_parser import OPERATORS
@@ -306,3 +306,40 @@ def test_every_operator_of_the_code_stands_in_the_table_of_the_reference() -> No
     table = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :])
     first = " ".join(line.split("|")[1] for line in table)
     assert set(re.findall(r"`(\w+)`", first)) == set(OPERATORS)
+
+
+@settings(deadline=None)  # machines are busy at times
+@given(case=cases())
+def test_an_expression_that_is_written_for_a_condition_means_the_same(case: Case) -> None:
+    definition = parse_definition(case.text)
+    for where in case.asked:
+        text = write(where)
+        asked = parse_query({"where": where}, definition).where
+        written = parse_query({"where": parse(text)}, definition).where
+        assert write(parse(text)) == text
+        for record in case.records:
+            accepted = {
+                name: definition.fields[name].accept(value) for name, value in record.items()
+            }
+            found = matches(written, accepted, definition)
+            assert found == matches(asked, accepted, definition), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'city starts with "\u017b" or (age >= 3 and not (b = 1 or c = 2))',
+        "seen between 2026-01 and 2026-01-31T08:30:00Z",
+        "not a = 1.50",
+        'name not contains "it\'s \\"so\\"" folded',
+        'a not in (select `x y` from visits where ward near "n" within 2)',
+        "`is` is not null",
+    ],
+)
+def test_an_expression_is_written_as_people_write_it(text: str) -> None:
+    assert write(parse(text)) == text
+
+
+def test_the_place_of_each_comparison_is_known() -> None:
+    text = "a = 1 and (b in (select c from d where e = 2) or not f ~ 'x')"
+    assert [text[at] for at in parse_with_places(text)[1]] == ["a", "b", "e", "f"]

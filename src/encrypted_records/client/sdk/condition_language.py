@@ -32,6 +32,7 @@ service's affair (docs/http-api.md): this module knows no schema and checks no t
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
@@ -54,6 +55,14 @@ _COMPARISONS = {
     ">": "gt",
     ">=": "ge",
 }
+_SIGNS = {op: sign for sign, op in _COMPARISONS.items() if sign not in ("==", "<>")}
+_PHRASES = {
+    "prefix": "starts with",
+    "ends_with": "ends with",
+    "has_words": "has words",
+    "has_phrase": "has phrase",
+}
+_NAME = re.compile(r"[^\W\d][\w.-]*")
 PERIODS = ("year", "month", "week", "day")
 _PERIOD = re.compile(rf"(?P<by>{'|'.join(PERIODS)})\((?P<field>.+)\)", re.DOTALL | re.IGNORECASE)
 WORDS = frozenset("and or not in between prefix starts with is null".split())
@@ -61,13 +70,109 @@ WORDS = frozenset("and or not in between prefix starts with is null".split())
 MAX_NESTING = 100
 
 
+class NotUnderstood(InvalidQuery):
+    """An expression that ends to make sense at character ``at``, from 0; ``what`` says why in one
+    line, without the expression."""
+
+    def __init__(self, what: str, text: str, at: int, hint: str) -> None:
+        # Escapes would move the caret; it must stand below the character that it means.
+        line = "".join(" " if one.isspace() or not one.isprintable() else one for one in text)
+        pointed = f"{what}, at character {at + 1} of the expression"
+        super().__init__(f"{pointed}\n  {line}\n  {' ' * at}^", hint=hint)
+        self.what, self.at = what, at
+
+
 def parse(text: str) -> dict[str, Any]:
     """The ``where`` that an expression says. Numbers are ``int`` or ``Decimal``.
 
     Raises:
-        InvalidQuery: it is no expression; the message points at the place.
+        NotUnderstood: it is no expression; the message points at the place.
     """
     return _Parser(text).whole()
+
+
+def parse_with_places(text: str) -> tuple[dict[str, Any], list[int]]:
+    """As :func:`parse`, with the character at which each comparison begins, in their order.
+
+    Raises:
+        NotUnderstood: as :func:`parse`.
+    """
+    parser = _Parser(text)
+    return parser.whole(), parser.places
+
+
+def write(where: Mapping[str, Any]) -> str:
+    """The expression that says a ``where``: :func:`parse` reads a condition of the same meaning.
+
+    Args:
+        where: a condition that has comparisons, as :func:`parse` returns them.
+    """
+    where = _unwrap(where)
+    for word in ("and", "or"):
+        if word in where:
+            return f" {word} ".join(map(_write_part, where[word]))
+    if "not" not in where:
+        return _write_comparison(where)
+    inner = _unwrap(where["not"])
+    return _write_comparison(inner, "not ") if "field" in inner else f"not ({write(inner)})"
+
+
+def _unwrap(where: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A condition without the "and" or "or" of a single part."""
+    for word in ("and", "or"):
+        if word in where and len(where[word]) == 1:
+            return _unwrap(where[word][0])
+    return where
+
+
+def _write_part(where: Mapping[str, Any]) -> str:
+    where = _unwrap(where)
+    return f"({write(where)})" if where.keys() & {"and", "or"} else write(where)
+
+
+def write_field(name: str) -> str:
+    """A field's name as an expression has it."""
+    plain = _NAME.fullmatch(name) and name.lower() not in WORDS
+    return name if plain else f"`{name.replace('`', '``')}`"
+
+
+def write_value(value: object) -> str:
+    """A value as an expression has it: texts in double quotes, but for dates."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        return f"{value:f}" if isinstance(value, Decimal) else str(value)
+    token = TOKENS.fullmatch(value)
+    is_date = token is not None and token.lastgroup == "date"
+    return value if is_date else json.dumps(value, ensure_ascii=False)
+
+
+def _write_comparison(where: Mapping[str, Any], negation: str = "") -> str:
+    name, op, value = write_field(where["field"]), where["op"], where.get("value")
+    if op == "is_null":
+        text = f"{name} is {'not null' if value is False else 'null'}"
+        return f"not {text}" if negation else text
+    if op in _SIGNS:
+        test = f"{_SIGNS[op]} {write_value(value)}"
+        name, negation = f"{negation}{name}", ""
+    elif "of" in where:
+        of = where["of"]
+        inner = f" where {write(of['where'])}" if of.get("where") else ""
+        source = _write_schema(of["schema"])
+        test = f"in (select {write_field(of['field'])} from {source}{inner})"  # noqa: S608 # no SQL
+    elif op == "between":
+        test = "between {} and {}".format(*map(write_value, value))
+    elif op == "in":
+        test = f"in ({', '.join(map(write_value, value))})"
+    else:
+        test = f"{_PHRASES.get(op, op)} {write_value(value)}"
+    if "within" in where:
+        test += f" within {where['within']}"
+    return f"{name} {negation}{test}{' folded' if where.get('fold') else ''}"
+
+
+def _write_schema(name: str) -> str:
+    return name if _NAME.fullmatch(name) else write_value(name)
 
 
 def parse_measure(text: str) -> dict[str, Any]:
@@ -110,6 +215,7 @@ class _Parser:
         self.tokens = list(self.split())
         self.next = 0
         self.nesting = 0
+        self.places: list[int] = []
 
     def split(self) -> list[Token]:
         tokens: list[Token] = []
@@ -125,12 +231,8 @@ class _Parser:
             at = match.end()
         return [*tokens, Token("end", "", len(self.text))]
 
-    def problem(self, at: int, what: str, hint: str = "") -> InvalidQuery:
-        # Escapes would move the caret; it must stand below the character that it means.
-        line = "".join(" " if one.isspace() or not one.isprintable() else one for one in self.text)
-        return InvalidQuery(
-            f"{what}, at character {at + 1} of the expression\n  {line}\n  {' ' * at}^", hint=hint
-        )
+    def problem(self, at: int, what: str, hint: str = "") -> NotUnderstood:
+        return NotUnderstood(what, self.text, at, hint)
 
     @property
     def token(self) -> Token:
@@ -225,6 +327,7 @@ class _Parser:
         return condition
 
     def comparison(self) -> dict[str, Any]:
+        self.places.append(self.token.at)
         name = self.field()
         operator = self.take()
         if operator.kind == "sign" and operator.text in _COMPARISONS:
