@@ -52,7 +52,7 @@ def _everything(_chance: random.Random, _total: int) -> tuple[Form, Body]:
 
 def _equality(chance: random.Random, _total: int) -> tuple[Form, Body]:
     status = chance.choice(["active", "closed", "new", "pending"])
-    form = {"field-0": "status", "op-0": "eq", "value-0": status}
+    form = {"part-0": f'status = "{status}"'}
     return form, {"where": {"field": "status", "op": "eq", "value": status}}
 
 
@@ -61,8 +61,7 @@ def _range(share: float) -> Callable[[random.Random, int], tuple[Form, Body]]:
         width = max(1, int(total * share))
         first = chance.randrange(total - width + 1)
         last = first + width - 1
-        form = {"field-0": "number", "op-0": "between", "value-0": str(first)}
-        form["second-0"] = str(last)
+        form = {"part-0": f"number between {first} and {last}"}
         return form, {"where": {"field": "number", "op": "between", "value": [first, last]}}
 
     return make

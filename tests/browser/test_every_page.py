@@ -57,10 +57,7 @@ def test_axe_finds_nothing_serious(visitor: Visitor, census: Census) -> None:
     visitor.be_let_in(census.account)
     # A short list of results: axe looks at every cell.
     visitor.go(census.page("search"))
-    visitor.press("Add a filter")
-    visitor.type("From", census.rare_age)
-    visitor.type("To", census.rare_age)
-    visitor.press("Search")
+    visitor.ask(f"age = {census.rare_age}")
     expect(visitor.page.locator(".found")).to_have_text("1 record, 1 to 1 shown")
     for path in (*own_pages(census), census.page("upload")):
         visitor.go(path)
@@ -155,7 +152,7 @@ def test_who_logs_out_in_one_tab_is_logged_out_in_the_other(
     expect(other.locator("h1")).to_have_text("Log in")
 
     # By the script, which covers the page, and by a link.
-    visitor.press("Add a filter")
+    visitor.press("Dense")
     expect(visitor.page.get_by_role("dialog")).to_contain_text("Your session has ended")
     visitor.go(census.page("search"))
     expect(visitor.page.locator("h1")).to_have_text("Log in")
@@ -164,7 +161,7 @@ def test_who_logs_out_in_one_tab_is_logged_out_in_the_other(
     visitor.type("Password", census.account.password)
     visitor.press("Log in")
     visitor.page.wait_for_url("**" + census.page("search"))
-    expect(visitor.page.locator(".filter")).to_have_count(0)
+    expect(visitor.page.locator(".pill")).to_have_count(0)
 
 
 def test_the_keyboard_alone_leads_from_log_in_to_a_record(visitor: Visitor, census: Census) -> None:
@@ -196,12 +193,14 @@ def test_the_keyboard_alone_leads_from_log_in_to_a_record(visitor: Visitor, cens
     reach("People")
     keys.press("Enter")
     page.wait_for_url("**/search/")
-    reach("Add a filter")
+    reach("Ask")
+    keys.type("ag")
+    expect(page.locator("#line-list")).to_be_visible()
+    keys.press("ArrowDown")
+    expect(page.get_by_role("option", name="age")).to_have_attribute("aria-selected", "true")
     keys.press("Enter")
-    expect(page.locator("#value-0")).to_be_focused()
-    keys.type(census.rare_age)
-    reach("To")
-    keys.type(census.rare_age)
+    expect(page.locator("#line")).to_have_value("age ")
+    keys.type(f"= {census.rare_age}")
     keys.press("Enter")
     expect(page.locator(".found")).to_have_text("1 record, 1 to 1 shown")
     reach("Open record 1")
@@ -220,11 +219,14 @@ def test_without_scripts_the_same_forms_do_the_same(visitor: Visitor, census: Ce
     without = Visitor(visitor.site, page, [])
     without.log_in(census.account)
     without.go(census.page("search"))
-    without.press("Add a filter")
-    expect(page.locator("#value-0")).to_be_focused()
-    page.locator("#value-0").fill(census.rare_age)
-    page.locator("#second-0").fill(census.rare_age)
+    without.ask(f"age = {census.rare_age}")
+    page.locator("#pill-0").click()
+    expect(page.locator("#line")).to_have_value(f"age = {census.rare_age}")
+    page.locator("#line").fill("age = old")
     without.press("Search")
+    expect(page.get_by_role("alert")).to_contain_text("Expected a value.")
+    expect(page.locator("#line")).to_have_value("age = old")
+    without.ask(f"age = {census.rare_age}")
 
     assert without.found() == "1 record, 1 to 1 shown"
     address = visitor.site.proxy_url + without.below(census.page("search"))

@@ -86,7 +86,6 @@ def test_an_empty_account_is_led_to_its_first_answer(visitor: Visitor) -> None:
     visitor.press("People")
     assert page.url.endswith(f"/schemas/{schema}/search/")
     assert visitor.found().startswith("1,001 records")
-    visitor.add_filter(0, "native_country", "is", "Cuba")
-    visitor.press("Search")
+    visitor.ask("native_country = 'Cuba'")
     # grep of census.csv says the same
     expect(page.locator(".found")).to_have_text("4 records, 1 to 4 shown")

@@ -194,22 +194,12 @@ class Visitor:
     def found(self) -> str:
         return self.page.locator(".found").inner_text()
 
-    def add_filter(self, number: int, field: str, op: str, value: str) -> None:
-        """One more row of the filter builder; each choice is answered before the next is made."""
-        page = self.page
+    def ask(self, line: str) -> None:
+        """Type into the line that asks, and press Enter; what the answer says is waited for."""
         # The next press takes the place of one that is not answered yet, which would be lost.
-        expect(page.locator(IN_FLIGHT)).to_have_count(0)
-        self.press("Add a filter")
-        page.locator(f"#field-{number}").wait_for()
-        for part, choice in (("field", field), ("op", op)):
-            chooser = page.locator(f"#{part}-{number}")
-            if chooser.locator("option:checked").inner_text() != choice:
-                with page.expect_response("**/search/"):
-                    chooser.select_option(label=choice)
-                # The answer is here, but maybe not yet in the page: what is chosen or typed
-                # before that goes away with the old part of it.
-                expect(page.locator(IN_FLIGHT)).to_have_count(0)
-        page.locator(f"#value-{number}").fill(value)
+        expect(self.page.locator(IN_FLIGHT)).to_have_count(0)
+        self.page.locator("#line").fill(line)
+        self.page.locator("#line").press("Enter")
 
     def open_record(self, number: int) -> None:
         """The record of this number, which opens beside the table."""

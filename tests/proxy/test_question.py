@@ -1,181 +1,170 @@
-"""The search page's filters and the question that they ask."""
+"""The line that asks, the parts of a question, and the search that they ask for."""
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.client.sdk.condition_language import NotUnderstood
+from encrypted_records.errors import InvalidQuery
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.joins import Joins
 from encrypted_records.model.queries import parse_query
-from encrypted_records.model.text_conditions import FOLDING, MOST_EDITS, TEXT_OPERATORS
-from encrypted_records.proxy.pages.comparisons import AMONG, has_spellings, phrases_of
-from encrypted_records.proxy.pages.search_form import Filter, Question, condition_of
-
-TYPES = {
-    "city": "string",
-    "age": "integer",
-    "height": "number",
-    "born": "date",
-    "opens": "time",
-    "seen": "date-time",
-    "key": "uuid",
-    "alive": "boolean",
-}
-VALUES = {
-    "string": ("Rome", "Paris"),
-    "date": ("1990-06-01", "2000-02-29"),
-    "time": ("08:30:00", "17:00:00"),
-    "date-time": ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
-    "uuid": ("0" * 8 + "-0000-4000-8000-" + "0" * 12,) * 2,
-    "boolean": ("true", "false"),
-}
-DEFINITION = parse_definition(
-    b'{"type": "object", "formats": "enforced", "properties": {"city": {"type": "string"},'
-    b' "born": {"type": "string", "format": "date"}, "opens": {"type": "string", "format": "time"},'
-    b' "seen": {"type": "string", "format": "date-time"},'
-    b' "key": {"type": "string", "format": "uuid"},'
-    b' "alive": {"type": "integer", "minimum": 0, "maximum": 1, "format": "boolean"},'
-    b' "age": {"type": "integer", "minimum": 0, "maximum": 150},'
-    b' "height": {"type": "number", "minimum": 0, "maximum": 3, "precision": 2}}}'
+from encrypted_records.proxy.pages.search_form import (
+    SHOWN_OF_PART,
+    Question,
+    condition_of,
+    is_words,
+    read_line,
+    types_of,
 )
 
-
-def asked(**form: str) -> dict[str, Any]:
-    question = Question()
-    question.take({name.replace("_", "-"): value for name, value in form.items()}, TYPES)
-    return question.body("/api/schemas/x/", TYPES)
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "formats": "enforced",
+    "properties": {
+        "city": {"type": "string"},
+        "born": {"type": "string", "format": "date"},
+        "seen": {"type": "string", "format": "date-time"},
+        "alive": {"type": "integer", "minimum": 0, "maximum": 1, "format": "boolean"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "height": {"type": "number", "minimum": 0, "maximum": 3, "precision": 2},
+        "note": {"type": "string"},
+    },
+}
+TYPES = types_of(DEFINITION)
+PARSED = parse_definition(json.dumps(DEFINITION))
 
 
 @pytest.mark.parametrize(
-    ("form", "condition"),
+    ("line", "parts"),
     [
-        (
-            {"field_0": "city", "op_0": "prefix", "value_0": "Ro"},
-            {"field": "city", "op": "prefix", "value": "Ro"},
-        ),
+        ("  ", []),
+        ("age >= 30 and city='Rome'", ["age >= 30", 'city = "Rome"']),
+        ("age = 1 or city = 'x'", ['age = 1 or city = "x"']),
+        ("(age = 1 or age = 2) and alive = TRUE", ["age = 1 or age = 2", "alive = true"]),
+        ("mary", ["mary"]),
+        (" Mary O'Brien ", ["Mary O'Brien"]),
+        ("'age > 3'", ["'age > 3'"]),
+        ("mary and john", ["mary and john"]),
+        ("born > 1980", ["born > 1980"]),
+        ("age in (select who from visits)", ["age in (select who from visits)"]),
+    ],
+)
+def test_a_line_becomes_parts_that_must_all_hold(line: str, parts: list[str]) -> None:
+    read = read_line(line, DEFINITION)
+    assert read == parts
+    body = Question(read).body("x", TYPES)
+    assert ("where" in body) == bool(parts)
+    parse_query(body, PARSED, Joins())
+
+
+@pytest.mark.parametrize(
+    ("line", "at", "what"),
+    [
+        ("age > 30 and aeg = 3", 13, "no such field"),
+        ("age = old", 6, "expected a value"),
+        ("city = 'x' and (age = 'old' or height > 1)", 16, "expected an integer"),
+        ("Age > 3", 0, "no such field"),
+        ("born > 'tomorrow'", 0, "date"),
+        ("age >", 5, "expected a value after >"),
+        ("age > 3 xor 7", 8, "expected the end"),
+        ("not age = 1 and city in (select a from b where", 46, "expected the name of a field"),
+        ("x=" + "(" * 65536, 2, "expected a value"),
+    ],
+)
+def test_a_line_that_asks_nothing_is_refused_at_its_place(line: str, at: int, what: str) -> None:
+    with pytest.raises(NotUnderstood) as refused:
+        read_line(line, DEFINITION)
+    assert refused.value.at == at
+    assert what in refused.value.what
+
+
+@given(st.text(max_size=30) | st.text("age city=<>()'\"`,1.- or", max_size=24))
+def test_every_line_is_parts_that_can_be_asked_or_a_named_error(line: str) -> None:
+    try:
+        parts = read_line(line, DEFINITION)
+    except InvalidQuery:
+        return
+    parse_query(Question(parts).body("x", TYPES), PARSED, Joins())
+    assert [read_line(part, DEFINITION) for part in parts] == [[part] for part in parts]
+
+
+def test_words_are_looked_for_in_all_texts_in_any_spelling() -> None:
+    (part,) = read_line('"O\'Brien"', DEFINITION)
+    contains = {"op": "contains", "value": "O'Brien", "fold": True}
+    asked = condition_of(part, TYPES)
+    assert asked == {"or": [{"field": name, **contains} for name in ("city", "note")]}
+    assert Question([part]).says(TYPES) == ['any text contains "O\'Brien"']
+    assert not is_words("age", TYPES)
+    with pytest.raises(NotUnderstood, match="text to look into"):
+        read_line("mary", {"type": "object", "properties": {"age": {"type": "integer"}}})
+
+
+def test_long_parts_are_shown_by_their_beginning() -> None:
+    (part,) = read_line(f"city = '{'x' * 65536}'", DEFINITION)
+    (said,) = Question([part]).says(TYPES)
+    assert len(said) == SHOWN_OF_PART + 1
+
+
+@pytest.mark.parametrize(
+    ("form", "parts"),
+    [
+        ({"field_0": "city", "op_0": "prefix", "value_0": "Ro"}, ['city starts with "Ro"']),
         (
             {"field_0": "city", "op_0": "in", "value_0": "Rome\r\nNew York, NY\r\n\r\n"},
-            {"field": "city", "op": "in", "value": ["Rome", "New York, NY"]},
+            ['city in ("Rome", "New York, NY")'],
         ),
         (
             {"field_0": "age", "op_0": "between", "value_0": " 18", "second_0": "65"},
-            {"field": "age", "op": "between", "value": [18, 65]},
+            ["age between 18 and 65"],
         ),
-        (
-            {"field_0": "height", "op_0": "gt", "value_0": "1.50"},
-            {"field": "height", "op": "gt", "value": Decimal("1.50")},
-        ),
-        (
-            {"field_0": "age", "op_0": "missing"},
-            {"field": "age", "op": "is_null", "value": True},
-        ),
-        (
-            {"field_0": "age", "op_0": "present"},
-            {"field": "age", "op": "is_null", "value": False},
-        ),
+        ({"field_0": "age", "op_0": "between", "value_0": "", "second_0": "65"}, ["age <= 65"]),
+        ({"field_0": "height", "op_0": "gt", "value_0": "1.50"}, ["height > 1.50"]),
+        ({"field_0": "age", "op_0": "missing"}, ["age is null"]),
+        ({"field_0": "age", "op_0": "present"}, ["age is not null"]),
         (
             {"field_0": "city", "op_0": "near_two", "value_0": "Rmoe", "spelling_0": "any"},
-            {"field": "city", "op": "near", "value": "Rmoe", "within": 2, "fold": True},
+            ['city near "Rmoe" within 2 folded'],
         ),
-        (
-            {"field_0": "city", "op_0": "in", "value_0": "rome\nOSLO", "spelling_0": "any"},
-            {"field": "city", "op": "in", "value": ["rome", "OSLO"], "fold": True},
-        ),
-        # spelling counts where a comparison cannot do without, whatever was ticked before
-        (
-            {"field_0": "age", "op_0": "eq", "value_0": "7", "spelling_0": "any"},
-            {"field": "age", "op": "eq", "value": 7},
-        ),
-        # as questions that were saved by a version before have it
         (
             {"field_0": "city", "op_0": "contains_alike", "value_0": "rom"},
-            {"field": "city", "op": "contains", "value": "rom", "fold": True},
+            ['city contains "rom" folded'],
         ),
-        # a comparison that the field's new type lacks becomes the type's first
         (
-            {"field_0": "city", "op_0": "between", "value_0": "Rome"},
-            {"field": "city", "op": "eq", "value": "Rome"},
+            {"field_0": "city", "op_0": "not_among", "value_0": "who from visits where a = 1"},
+            ["city not in (select who from visits where a = 1)"],
+        ),
+        ({"field_0": "alive", "op_0": "eq", "value_0": "yes"}, ["alive = true"]),
+        ({"field_0": "age", "op_0": "eq", "value_0": "old"}, ['age = "old"']),
+        ({"field_0": "city", "op_0": "eq", "value_0": "  "}, []),
+        (
+            {
+                **{"field_0": "city", "op_0": "eq", "value_0": "Rome", "any": "yes"},
+                **{"field_1": "age", "op_1": "ge", "value_1": "60"},
+                **{"field_2": "city", "op_2": "eq", "value_2": "Oslo", "narrows_2": "yes"},
+            },
+            ['city = "Rome" or age >= 60', 'city = "Oslo"'],
         ),
     ],
 )
-def test_a_filter_asks_what_it_says(form: dict[str, str], condition: dict[str, Any]) -> None:
-    assert asked(**form)["where"] == {"and": [condition]}
+def test_a_question_that_a_version_before_has_saved_asks_the_same(
+    form: dict[str, str], parts: list[str]
+) -> None:
+    form = {name.replace("_", "-"): text for name, text in form.items()}
+    assert Question.read(form, TYPES).parts == parts
 
 
-@pytest.mark.parametrize(
-    ("kind", "op"), [(kind, op) for kind in BY_NAME for op in phrases_of(kind)]
-)
-def test_every_phrase_is_one_that_the_search_understands(kind: str, op: str) -> None:
-    name = next(name for name in TYPES if TYPES[name] == kind)
-    value, second = VALUES.get(kind, ("2", "3"))
-    value = "who from visits where ward = 'north'" if op in AMONG else value
-
-    body = asked(field_0=name, op_0=op, value_0=value, second_0=second)
-
-    parse_query(body, DEFINITION, Joins())
-    (condition,) = body["where"]["and"]
-    assert condition.get("not", condition)["field"] == name
-    assert ("not" in condition) == (op == "not_among")
-
-
-def test_every_comparison_of_texts_is_offered_also_in_any_spelling_and_at_each_distance() -> None:
-    offered = [
-        asked(field_0="city", op_0=op, value_0="a%", second_0="b", spelling_0="any")["where"]
-        for op in phrases_of("string")
-        if op not in AMONG
-    ]
-    conditions = [condition for where in offered for condition in where["and"]]
-    assert {one["op"] for one in conditions} >= {*TEXT_OPERATORS, *FOLDING}
-    assert {one["op"] for one in conditions if one.get("fold")} == set(FOLDING)
-    near = [one.get("within", 1) for one in conditions if one["op"] == "near"]
-    assert near == list(range(1, MOST_EDITS + 1))
-    assert not any(has_spellings(kind, "eq") for kind in BY_NAME if kind != "string")
-
-
-def test_the_values_of_another_schema_are_typed_as_on_the_command_line() -> None:
-    name = "of `all`"
-    ward = {"field": "ward", "op": "eq", "value": "north"}
-    of = {"schema": "visits", "field": "who", "where": ward}
-    for typed in (
-        "who from visits where ward = 'north'",
-        " SELECT who FROM visits where ward='north'",
-    ):
-        flaws: list[Flaw] = []
-        condition = condition_of(Filter(name, "among", [typed]), {name: "string"}, flaws)
-        assert (condition, flaws) == ({"field": name, "op": "in", "of": of}, [])
-    for typed in ("secret", "who from", "who from visits) or (a = 1"):
-        with pytest.raises(InvalidQuery) as caught:
-            asked(field_0="city", op_0="among", value_0=typed)
-        (flaw,) = caught.value.flaws
-        assert flaw.field == "city"
-        assert typed not in flaw.detail
-
-
-def test_filters_that_nothing_was_typed_into_do_not_count() -> None:
-    assert "where" not in asked(field_0="city", op_0="eq", value_0="  ")
-    assert "where" not in asked()
-
-
-def test_filters_combine_to_all_or_any_of_them() -> None:
-    two = {"field_0": "city", "op_0": "eq", "value_0": "Rome", "field_1": "age", "op_1": "missing"}
-
-    assert list(asked(**two)["where"]) == ["and"]
-    assert list(asked(**two, any="yes")["where"]) == ["or"]
-
-
-@pytest.mark.parametrize("typed", ["many", "1,5", "1e3", "NaN"])
-def test_what_is_no_number_is_refused_with_its_field_and_not_repeated(typed: str) -> None:
-    with pytest.raises(InvalidQuery) as caught:
-        asked(field_0="age", op_0="ge", value_0=typed)
-
-    (flaw,) = caught.value.flaws
-    assert flaw.field == "age"
-    assert typed not in flaw.detail
+def test_a_year_of_a_date_is_a_text_and_of_a_number_a_number() -> None:
+    assert condition_of("born between 1980 and 1989", TYPES)["value"] == ["1980", "1989"]
+    assert condition_of("not seen < 2026", TYPES)["not"]["value"] == "2026"
+    assert condition_of("age > 30", TYPES)["value"] == 30
+    assert condition_of("height > 1.50", TYPES)["value"] == Decimal("1.50")
 
 
 def test_a_column_sorts_up_then_down_then_not_at_all() -> None:

@@ -18,7 +18,7 @@ from encrypted_records.proxy.saved_questions import QuestionLinks, QuestionStore
 
 USER, SCHEMA = new_id(), new_id()
 VALUE = "Zaunkoenig of the fen"
-FORM = [("field-0", "name"), ("op-0", "eq"), ("value-0", VALUE)]
+FORM = [("part-0", f'name = "{VALUE}"')]
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def world(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def test_a_search_asks_the_api_for_no_more_than_the_records(world: World) -> None:
     world.front.forget()
-    answer = world.search(**{"field-0": "name", "op-0": "eq", "value-0": "Ada"})
+    answer = world.search(**{"ask": "name = 'Ada'"})
     assert b"1 record<" in answer.body
     asked = [one.path.partition("?")[0] for one in world.front.asked]
     assert f"/api/schemas/{world.store.schema_id}/" not in asked
@@ -67,6 +67,38 @@ def test_a_search_asks_the_api_for_no_more_than_the_records(world: World) -> Non
     assert len(asked) <= 2, asked
     # What surrounds a page is not sent again.
     assert b"<nav" not in answer.body.partition(b'id="search"')[0]
+
+
+def test_completions_ask_the_api_for_no_more_than_a_search(world: World) -> None:
+    def complete(typed: str) -> bytes:
+        world.front.forget()
+        path = f"/schemas/{world.store.schema_id}/complete/"
+        answer = world.browser.visit(path, ask=typed, caret=str(len(typed)))
+        assert answer.status == 200
+        return answer.body
+
+    for typed, offered in (("na", b"<bdi>name</bdi>"), ("name st", b"<bdi>starts with</bdi>")):
+        assert offered in complete(typed)
+        assert [one.path for one in world.front.asked] == []
+    assert b'<bdi>Grace</bdi> <span class="quiet">1</span>' in complete('name = "Gr')
+    assert b"Ada" not in complete('name = "Gr')
+    # The head of the log, as before every search; no value is in any address.
+    assert len(world.front.asked) <= 2
+    assert not [one for one in world.front.asked if "Gr" in one.path]
+
+
+def test_a_line_that_is_not_understood_says_where_and_the_answer_stays(world: World) -> None:
+    answer = world.search(ask="name = Ada")
+    assert answer.status == 400
+    assert answer.headers["HX-Retarget"] == "#filters"
+    said = answer.body.decode()
+    assert 'data-wrong-at="7"' in said
+    assert "Expected a value" in said
+    assert 'value="name = Ada"' in said
+    # A field that somebody else has added meanwhile is known by then.
+    more = {"type": "object", "properties": {"name": {"type": "string"}, "w": {"type": "string"}}}
+    assert world.store.proxy("PATCH", world.store.schema, {"schema": more}).status == 200
+    assert b"<strong>0 records</strong>" in world.search(ask="w = 'a'").body
 
 
 def test_a_row_that_no_number_leads_to_is_said(
@@ -101,14 +133,14 @@ def test_a_field_that_somebody_else_has_added_shows_with_its_first_value(world: 
     assert b"<bdi>city</bdi>" in shown.body
     assert b"London" in shown.body
     # And a filter by it is no filter by a field that there is not.
-    found = world.search(**{"field-0": "city", "op-0": "eq", "value-0": "London"})
+    found = world.search(**{"ask": "city = 'London'"})
     assert b"1 record<" in found.body
 
 
 def test_a_link_opens_nothing_while_the_api_does_not_say_who_reaches_the_schema(
     world: World,
 ) -> None:
-    asked = {"field-0": "name", "op-0": "eq", "value-0": "Ada"}
+    asked = {"part-0": "name = 'Ada'"}
     made = world.browser.visit(f"/schemas/{world.store.schema_id}/link/", **asked)
     found = re.search(r'value="https?://[^/]+(/go/[^#]+)(#k=[^"]+)"', made.body.decode())
     assert found is not None

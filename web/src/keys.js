@@ -10,7 +10,7 @@ const OFF = "keys";
 const PAGES = { h: "/", d: "/datasets/", j: "/jobs/", k: "/keyring/", o: "/organizations/" };
 const LIST = [
   ["Ctrl K", "find a dataset, a schema or a page"],
-  ["/", "go to the filters, or to Find"],
+  ["/", "go to the line that asks, or to Find"],
   ["j, k", "next and previous row of a table"],
   ["g h", "overview"],
   ["g d", "datasets"],
@@ -128,7 +128,7 @@ function pressed(event) {
   else if (key === "j") moveRow(1);
   else if (key === "k") moveRow(-1);
   else if (key === "/") {
-    const field = document.querySelector("main [data-first-filter], main .filter :is(select, input)");
+    const field = document.getElementById("line");
     event.preventDefault();
     if (field) field.focus();
     else openPalette();

@@ -8,6 +8,7 @@ import { sendForms } from "./forms.js";
 import { takeSamples } from "./samples.js";
 import { followJobs } from "./jobs.js";
 import { listenToKeys } from "./keys.js";
+import { completeLine } from "./line.js";
 import { openLinks } from "./links.js";
 import { takeFiles } from "./files.js";
 import { keepPath } from "./paths.js";
@@ -23,6 +24,7 @@ keepPages();
 watchStatus();
 listenToKeys();
 tendRecords();
+completeLine();
 // The forms are to be ready for it.
 document.addEventListener("DOMContentLoaded", openLinks);
 htmx.onLoad((root) => {

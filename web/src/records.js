@@ -173,33 +173,23 @@ function beforeSwap({ detail }) {
     id: document.activeElement?.id,
     x: grid?.scrollLeft ?? 0,
     y: /^(next|previous)$/.test(pressed?.value ?? "") ? 0 : (grid?.scrollTop ?? 0),
-    filters: document.querySelectorAll(".pill").length,
   };
 }
 
 /** Focus goes where it was, or to what took that place, and never to the top of the page. */
 function afterSettle() {
   if (!left) return;
-  const { id, x, y, filters } = left;
+  const { id, x, y } = left;
   left = null;
   document.getElementById("grid")?.scrollTo(x, y);
   markRow();
-  const pills = document.querySelectorAll(".pill");
-  if (pills.length > filters) {
-    const pill = pills[pills.length - 1];
-    const field = pill.querySelector(".values :is(input, textarea)") ?? pill.querySelector("select");
-    (pill.open ? field : pill.querySelector("summary"))?.focus();
-    return;
-  }
   const active = document.activeElement;
   if (active && active !== document.body && active.checkVisibility()) return;
-  const number = /^(?:value|second|field|op|apply|common|remove)-(\d+)/.exec(id ?? "")?.[1];
   const candidates = [
     id && document.getElementById(id),
-    number && document.getElementById(`pill-${number}`),
     id === "next" && document.getElementById("previous"),
     id === "previous" && document.getElementById("next"),
-    document.getElementById("add"),
+    document.getElementById("line"),
   ];
   candidates.find((one) => one && !one.disabled && one.checkVisibility())?.focus();
 }

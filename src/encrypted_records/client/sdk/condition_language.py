@@ -148,7 +148,8 @@ def write_value(value: object) -> str:
 
 
 def _write_comparison(where: Mapping[str, Any], negation: str = "") -> str:
-    name, op, value = write_field(where["field"]), where["op"], where.get("value")
+    name, op = write_field(where["field"]), where["op"]
+    value: Any = where.get("value")
     if op == "is_null":
         text = f"{name} is {'not null' if value is False else 'null'}"
         return f"not {text}" if negation else text

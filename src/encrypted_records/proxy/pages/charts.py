@@ -1,6 +1,6 @@
 """Overview: a picture of every field of what the filters find, each loaded on its own.
 
-The same pictures stand beside the records, and below filters as suggestions.
+The same pictures stand beside the records; the most frequent values complete what is typed.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from typing import Any
 
 from starlette.responses import Response
 
+from encrypted_records.client.sdk.condition_language import NotUnderstood
 from encrypted_records.errors import ErsError, NotFound
 from encrypted_records.http import problem as problems
+from encrypted_records.proxy.pages.completions import complete_line
 from encrypted_records.proxy.pages.heat_map import draw_heat_map
 from encrypted_records.proxy.pages.page import Visit, moved, page
-from encrypted_records.proxy.pages.pictures import Picture, draw_picture, draw_suggestions
+from encrypted_records.proxy.pages.pictures import Bar, Picture, draw_picture, draw_suggestions
 from encrypted_records.proxy.pages.question_changes import change
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
 
@@ -21,7 +23,11 @@ from encrypted_records.proxy.pages.questions import SchemaQuestion, find_questio
 async def overview(visit: Visit) -> Response:
     on = await find_question(visit)
     if visit.sends:
-        on.question = change(on.question, visit.text("do"), visit.form, on.types, on.listed)
+        try:
+            on.question = change(on.question, visit.text("do"), visit.form, on.schema["schema"])
+        except NotUnderstood as error:
+            on.question.typed = visit.text("ask").strip()
+            return await _show(visit, on, error)
         kept = keep_question(visit, on)
         if kept and "hx-request" not in visit.request.headers:
             return visit.go(f"/schemas/{visit.id}/overview/{on.query}")
@@ -34,11 +40,11 @@ async def overview(visit: Visit) -> Response:
     return await _show(visit, on)
 
 
-async def _show(visit: Visit, on: SchemaQuestion) -> Response:
+async def _show(visit: Visit, on: SchemaQuestion, misread: NotUnderstood | None = None) -> Response:
     """The frames of all pictures; with ``?all``, and so without scripts, the pictures as well."""
     total = None
     pictures: dict[str, Picture] = {}
-    problem = on.down
+    problem = misread or on.down
     try:
         if problem is None:
             where = on.question.where(on.types)
@@ -55,7 +61,7 @@ async def _show(visit: Visit, on: SchemaQuestion) -> Response:
         "question": on.question,
         "query": on.query,
         "q": on.name,
-        "edited": on.edited,
+        "misread": misread,
         "opens": not visit.sends,
         "total": total,
         "pictures": pictures,
@@ -81,19 +87,25 @@ async def facet(visit: Visit) -> Response:
     return visit.render("facet.html", one=one, failed=None, **shown)
 
 
-async def suggest(visit: Visit) -> Response:
-    """What a filter may be compared with: the most common values, or how numbers are spread."""
-    on = await find_question(visit)
-    name = _field(visit, on)
-    number = visit.request.query_params.get("filter", "")
-    if not number.isdecimal() or int(number) >= len(on.question.filters):
-        raise NotFound("there is no such filter")
-    try:
-        typed = on.question.filters[int(number)].first.strip()
-        one = await draw_suggestions(visit, on, name, typed)
-    except ErsError as error:
-        return _refuse(visit, error)
-    return visit.render("suggestions.html", one=one, number=int(number), failed=None)
+async def complete(visit: Visit) -> Response:
+    """What may come next where somebody types into the line; its values are those of the index.
+
+    The schema is taken as it was shown, so that typing asks the API for nothing but what a search
+    for the beginning of a value asks.
+    """
+    on = await find_question(visit, early=True, asks=False)
+    caret = visit.text("caret")
+    text = visit.text("ask")
+    if caret.isdecimal():
+        text = text[: int(caret[:9])]
+    found = complete_line(text, on.types, on.schema["schema"]["properties"])
+    values: list[Bar] = []
+    if found.field and found.asks_index:
+        try:
+            values = (await draw_suggestions(visit, on, found.field, found.typed)).bars
+        except ErsError as error:
+            return _refuse(visit, error)
+    return visit.render("completions.html", found=found, options=found.with_values(values))
 
 
 async def pair(visit: Visit) -> Response:
@@ -132,5 +144,5 @@ routes = [
     page("/schemas/{id}/overview/", overview, methods=("GET", "POST"), changes=False),
     page("/schemas/{id}/pair/", pair, methods=("POST",), changes=False),
     page("/schemas/{id}/facet/{position}/", facet, methods=("POST",), changes=False),
-    page("/schemas/{id}/suggest/{position}/", suggest, methods=("POST",), changes=False),
+    page("/schemas/{id}/complete/", complete, methods=("POST",), changes=False),
 ]

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from encrypted_records.errors import ErsError
-from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages.page import Visit
 from encrypted_records.proxy.pages.questions import SchemaQuestion
-from encrypted_records.proxy.pages.search_form import Filter, condition_of, number
+from encrypted_records.proxy.pages.search_form import condition_of, is_text, shorten
 
-#: Filters that are looked at, and spellings of a text that are shown.
-_MOST_FILTERS = 6
+#: Parts of the question that are looked at, and spellings of a text that are shown.
+_MOST_PARTS = 6
 _MOST_SPELLINGS = 3
 
 
@@ -27,45 +26,47 @@ class Reason:
 
 
 async def explain_nothing(visit: Visit, on: SchemaQuestion) -> list[Reason]:
-    """Which filter keeps everything out, cheap enough to ask at once."""
-    filters = [(at, one) for at, one in enumerate(on.question.filters) if one.is_filled(on.types)]
+    """Which part keeps everything out, cheap enough to ask at once."""
     reasons: list[Reason] = []
-    for at, one in filters[:_MOST_FILTERS]:
+    says = on.question.says(on.types)
+    for at, part in enumerate(on.question.parts[:_MOST_PARTS]):
         try:
-            reasons += await _explain(visit, on, at, one, alone=len(filters) == 1)
+            where = condition_of(part, on.types)
+            reasons += await _explain(visit, on, at, where, says[at] if len(says) > 1 else "")
         except ErsError:
             continue  # the answer stands without it
     return reasons
 
 
 async def _explain(
-    visit: Visit, on: SchemaQuestion, at: int, one: Filter, *, alone: bool
+    visit: Visit, on: SchemaQuestion, at: int, where: dict[str, Any], said: str
 ) -> list[Reason]:
-    if _is_turned(one):
-        low, high = one.first.strip(), one.second.strip()
-        return [Reason(f"{one.name}: {low} is above {high}; swap the two")]
+    """
+    Args:
+        said: the part, where it is not alone.
+    """
+    name, op, value = where.get("field", ""), where.get("op", ""), where.get("value")
+    if op == "between" and value and value[0] > value[1]:
+        low, high = map(words.plain, value)
+        return [Reason(f"{name}: {low} is above {high}; swap the two")]
     reasons = []
-    count = await _count(visit, on, condition_of(one, on.types, []))
-    if not alone:
+    count = await _count(visit, on, where)
+    if said:
         found = words.format_count(count, "record") if count else "none"
-        reasons.append(Reason(f"{' '.join(one.says(on.types)).strip()}: alone {found}"))
-    is_text = one.name in on.types and BY_NAME[on.types[one.name]].is_text
-    if not count and is_text and not one.folds(on.types) and one.op in ("eq", "in", "prefix"):
-        for typed in one.values[:_MOST_SPELLINGS]:
-            stored = await _find_spellings(visit, on, one, typed)
-            if stored:
-                offers = [(f"value:{at}:{text}", f"{text}: {many:,}") for text, many in stored]
-                reasons.append(Reason(f"{typed}: none;", tuple(offers)))
-    if not count and is_text and one.op in ("eq", "prefix"):
+        reasons.append(Reason(f"{said}: alone {found}"))
+    is_exact = name in on.types and is_text(on.types[name]) and not where.get("fold")
+    if count or value is None or not is_exact or op not in ("eq", "in", "prefix"):
+        return reasons
+    texts: list[str] = value if op == "in" else [value]
+    for typed in texts[:_MOST_SPELLINGS]:
+        stored = await _find_spellings(visit, on, where, typed)
+        if stored:
+            offers = [(f"value:{at}:{text}", f"{shorten(text)}: {many:,}") for text, many in stored]
+            reasons.append(Reason(f"{shorten(typed)}: none;", tuple(offers)))
+    if op != "in":
         offer = (f"loosen:{at}", "anywhere in it, in any spelling")
-        reasons.append(Reason(f"{one.name}: look for {one.first}", (offer,)))
+        reasons.append(Reason(f"{name}: look for {shorten(value)}", (offer,)))
     return reasons
-
-
-def _is_turned(one: Filter) -> bool:
-    ends = [number(text, one.name, []) for text in (one.first, one.second)]
-    low, high = ends
-    return one.op == "between" and low is not None and high is not None and low > high
 
 
 async def _count(visit: Visit, on: SchemaQuestion, condition: dict[str, Any]) -> int:
@@ -75,17 +76,18 @@ async def _count(visit: Visit, on: SchemaQuestion, condition: dict[str, Any]) ->
 
 
 async def _find_spellings(
-    visit: Visit, on: SchemaQuestion, one: Filter, typed: str
+    visit: Visit, on: SchemaQuestion, where: dict[str, Any], typed: str
 ) -> list[tuple[str, int]]:
     """The stored texts that differ from a typed one in letters' case and outer blanks only, with
     how many records have each."""
     spelled = list(_spellings(typed))
     if not spelled:
         return []
-    condition: dict[str, Any] = {"field": one.name, "op": "in", "value": spelled}
-    if one.op == "prefix":
-        condition = {"or": [{"field": one.name, "op": "prefix", "value": it} for it in spelled]}
-    measure = {"op": "distinct", "field": one.name, "limit": _MOST_SPELLINGS, "order": "-count"}
+    name = where["field"]
+    condition: dict[str, Any] = {"field": name, "op": "in", "value": spelled}
+    if where["op"] == "prefix":
+        condition = {"or": [{"field": name, "op": "prefix", "value": it} for it in spelled]}
+    measure = {"op": "distinct", "field": name, "limit": _MOST_SPELLINGS, "order": "-count"}
     body = {"schema": on.schema["url"], "where": condition, "measures": [measure]}
     answer = await visit.ask("POST", "/api/records/aggregate/", body)
     return [(item["value"], item["count"]) for item in answer["measures"][0]["values"]]

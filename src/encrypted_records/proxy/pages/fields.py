@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from encrypted_records.client.sdk.condition_language import write
 from encrypted_records.errors import BadInput, Conflict, ErsError, PreconditionFailed
 from encrypted_records.model import json_text, strict_json
 from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
@@ -161,24 +162,8 @@ def _obstacles(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The changes that records stand in the way of, with what a search takes to find these."""
     for one in plan["changes"]:
         if one.get("records"):
-            yield {**one, "finds": _filters_of(one["where"])}
-
-
-def _filters_of(where: Mapping[str, Any] | None) -> list[tuple[str, str]] | None:
-    """A condition as fields of the search page's form; None where it has no such filter."""
-    if where is None:
-        return []
-    if list(where) == ["not"]:
-        return [("field-0", where["not"]["field"]), ("op-0", "present")]
-    if "field" not in where:
-        return None
-    if where["op"] == "is_null":
-        return [("field-0", where["field"]), ("op-0", "missing")]
-    values = [str(value) for value in where["value"]]
-    if any(len(value.splitlines()) != 1 or not value.strip() for value in values):
-        return None
-    typed = "\n".join(values)
-    return [("field-0", where["field"]), ("op-0", "in"), ("value-0", typed)]
+            where = one["where"]
+            yield {**one, "finds": [("part-0", write(where))] if where else []}
 
 
 async def _page(

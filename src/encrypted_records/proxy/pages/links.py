@@ -22,9 +22,7 @@ async def make(visit: Visit) -> Response:
     """A link to the question that the form carries."""
     on = await find_question(visit)
     links = services_of(visit.request).question_links
-    link, secret = await links.add(
-        from_text(visit.user), from_text(visit.id), carry(on.question, on.types)
-    )
+    link, secret = await links.add(from_text(visit.user), from_text(visit.id), carry(on.question))
     url = visit.request.url
     address = f"{url.scheme}://{url.netloc}/go/{visit.id}/{to_text(link)}/#k={secret.text()}"
     return visit.render("question_link.html", schema=on.schema, address=address, days=LINK_DAYS)

@@ -21,7 +21,7 @@ from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages.page import Visit
 from encrypted_records.proxy.pages.question_changes import write_pick
 from encrypted_records.proxy.pages.questions import SchemaQuestion
-from encrypted_records.proxy.pages.search_form import is_dated, is_listed, read_typed
+from encrypted_records.proxy.pages.search_form import is_dated, is_listed
 
 BINS = 20
 #: Dates and instants are counted by the shortest of these that gives no more columns than this: a
@@ -131,10 +131,10 @@ async def draw_picture(visit: Visit, on: SchemaQuestion, name: str) -> Picture:
     if _is_counted_by_value(on.types[name]):
         # Its other values are shown with what they would find.
         own = on.question.own_pick(name, on.types)
-    where = on.question.where(on.types, without=own)
+    where = on.question.where(on.types, without=own[0] if own else None)
     whole = await _measure(visit, on, name, None)
     if _is_counted_by_value(on.types[name]):
-        return await _draw_values(visit, on, name, whole, where, own.values if own else [])
+        return await _draw_values(visit, on, name, whole, where, own[1] if own else [])
     if where is None or not whole.items:
         return _picture(on, name, whole, None)
     if is_dated(on.types[name]):
@@ -154,13 +154,12 @@ async def _draw_values(
     name: str,
     whole: _Measurement,
     where: Any,
-    picked: Sequence[str],
+    picked: Sequence[Any],
 ) -> Picture:
     """The most frequent values; those that were picked go first, however frequent they are."""
     found = whole if where is None else await _measure(visit, on, name, where)
     if picked:
-        typed = [read_typed(on.types[name], value, name, []) for value in picked]
-        conditions: list[Any] = [{"field": name, "op": "in", "value": typed}]
+        conditions: list[Any] = [{"field": name, "op": "in", "value": picked}]
         conditions += [where] if where else []
         first = (await _measure(visit, on, name, {"and": conditions})).items
         values = [item["value"] for item in first]
@@ -335,7 +334,7 @@ def _picture(
     behind: Sequence[int] | None,
     all_present: int = 0,
     *,
-    picked: Sequence[str] = (),
+    picked: Sequence[Any] = (),
 ) -> Picture:
     kind = TEXT.name if _is_counted_by_value(on.types[name]) else on.types[name]
     present = measurement.present
@@ -352,7 +351,8 @@ def _picture(
         _bar(name, kind, item, present, 100 * height / highest, 100 * shade / highest)
         for item, height, shade in zip(measurement.items, heights, grey, strict=True)
     ]
-    bars = [replace(bar, picked=bar.label in picked) for bar in bars]
+    labels = [words.plain(value) for value in picked]
+    bars = [replace(bar, picked=bar.label in labels) for bar in bars]
     if behind is None:
         ticks = tuple(words.short(highest * part) for part in (1, 0.5, 0))
     else:

@@ -7,62 +7,68 @@ was pressed is in the same form, and counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from encrypted_records.errors import BadInput
-from encrypted_records.model.field_types import BY_NAME
-from encrypted_records.proxy.pages.comparisons import phrases_of
-from encrypted_records.proxy.pages.search_form import Filter, Question, is_dated, is_listed
+from encrypted_records.client.sdk.condition_language import write, write_field
+from encrypted_records.errors import BadInput, Flaw, InvalidQuery
+from encrypted_records.proxy.pages.search_form import (
+    Question,
+    condition_of,
+    is_dated,
+    is_listed,
+    number,
+    one_of,
+    read_line,
+    read_value,
+    types_of,
+)
+
+#: Comparisons of bars, and how many values each has.
+_PICKS = {"eq": 1, "between": 2, "missing": 0}
 
 
 def change(
-    question: Question,
-    do: str,
-    form: Mapping[str, str],
-    types: Mapping[str, str],
-    listed: Collection[str] = (),
+    question: Question, do: str, form: Mapping[str, str], definition: Mapping[str, Any]
 ) -> Question:
     """The question after a button was pressed.
 
     Args:
         question: what the form carries.
         do: the button's action and target.
-        listed: the fields that take one of a list of values.
+        definition: of the schema that is asked.
 
     Raises:
-        BadInput: no button of the page has this name.
+        NotUnderstood: what was typed into the line is no question; nothing is changed.
+        BadInput: no button of the page has this name, or a number cannot be read.
     """
+    types = types_of(definition)
+    for part in read_line(form.get("ask", ""), definition):
+        question.add(part)
     _take_ranges(question, form, types)
     action, _, target = do.partition(":")
     match action:
         case "next" if form.get("cursor"):
-            if form.get("asked") == question.mark(types):
+            if form.get("asked") == question.mark():
                 question.pages.append(form["cursor"])
         case "previous":
             question.go_back()
         case "row" | "search":  # Enter in the field of the number presses the first button
             _go_to_row(question, form.get("row", ""))
         case "sort" | "up" | "down" | "hide" | "filter":
-            _change_column(question, action, _known(target, types), types, listed)
+            _change_column(question, action, _known(target, types), types)
         case "show":
             question.hidden = []
         case "dense":
             question.dense = not question.dense
         case "sealed":
             question.sealed = not question.sealed
-        case "add":
-            question.filters.append(_new_filter(next(iter(types), ""), types, listed))
-        case "remove" if target.isdecimal():
-            del question.filters[int(target) : int(target) + 1]
-            question.begin()
+        case "remove" | "edit" | "loosen" | "value":
+            _change_part(question, action, target, types)
         case "pick":
-            question.toggle(read_pick(target, types), types)
-        case "value":
-            _set_value(question, target, types)
-        case "loosen" if target.isdecimal():
-            _loosen(question, int(target))
+            _pick(question, target, types)
         case "clear":
             return Question(hidden=question.hidden, dense=question.dense, sealed=question.sealed)
     return question
@@ -77,13 +83,7 @@ def _go_to_row(question: Question, typed: str) -> None:
         question.go_to(str(question.wanted - 1))
 
 
-def _change_column(
-    question: Question,
-    action: str,
-    name: str,
-    types: Mapping[str, str],
-    listed: Collection[str],
-) -> None:
+def _change_column(question: Question, action: str, name: str, types: Mapping[str, str]) -> None:
     match action:
         case "sort":
             question.sort(name)
@@ -91,7 +91,7 @@ def _change_column(
             if name not in question.hidden and len(question.hidden) + 1 < len(types):
                 question.hidden.append(name)
         case "filter":
-            question.filters.append(_new_filter(name, types, listed))
+            question.typed = f"{write_field(name)} "
         case _:
             question.order_by(name, descending=action == "down")
 
@@ -102,47 +102,62 @@ def _known(name: str, types: Mapping[str, str]) -> str:
     return name
 
 
-def _new_filter(name: str, types: Mapping[str, str], listed: Collection[str]) -> Filter:
-    """A text is looked for anywhere in a value and in any spelling, unless somebody says more."""
-    if (name not in types or BY_NAME[types[name]].is_text) and name not in listed:
-        return Filter(name, "contains", any_spelling=True)
-    return Filter(name, next(iter(phrases_of(types.get(name, "")))))
-
-
 def _take_ranges(question: Question, form: Mapping[str, str], types: Mapping[str, str]) -> None:
-    """The ends that were typed below pictures, as filters."""
+    """The ends that were typed below pictures."""
     for position, name in enumerate(types):
-        ends = [form.get(f"{end}-{position}", "").strip() for end in ("from", "to")]
-        if any(ends) and (not is_listed(types[name]) or is_dated(types[name])):
-            question.narrow(Filter(name, "between", ends))
+        low, high = (form.get(f"{end}-{position}", "").strip() for end in ("from", "to"))
+        if (low or high) and (not is_listed(types[name]) or is_dated(types[name])):
+            op, typed = ("between", [low, high]) if low and high else ("ge", [low])
+            if not low:
+                op, typed = "le", [high]
+            flaws: list[Flaw] = []
+            values = [
+                text if is_dated(types[name]) else number(text, name, flaws) for text in typed
+            ]
+            if flaws:
+                raise InvalidQuery("a range cannot be read", flaws=tuple(flaws), hint="")
+            value = values if op == "between" else values[0]
+            question.add(write({"field": name, "op": op, "value": value}))
 
 
-def _set_value(question: Question, target: str, types: Mapping[str, str]) -> None:
-    """A value that was suggested for a filter: the whole of it, or one more of its list."""
-    number, _, value = target.partition(":")
-    if not number.isdecimal() or int(number) >= len(question.filters):
+def _change_part(question: Question, action: str, target: str, types: Mapping[str, str]) -> None:
+    place, _, value = target.partition(":")
+    if not place.isdecimal() or int(place) >= len(question.parts):
         raise _unknown()
-    chosen = question.filters[int(number)]
-    if chosen.takes(types) == 9:
-        chosen.values = [*(one for one in chosen.values if one != value), value]
+    at = int(place)
+    part = question.parts[at]
+    if action == "edit":
+        question.typed = part
+    if action in ("edit", "remove"):
+        question.replace(at, [])
+        return
+    where = condition_of(part, types)
+    if "field" not in where or not isinstance(where.get("value"), str | list):
+        raise _unknown()
+    name = where["field"]
+    if action == "value":
+        question.replace(at, [write(one_of(name, [value]))])
     else:
-        chosen.values = [value]
-        if chosen.takes(types) != 1:
-            chosen.op = "eq"
-    question.begin()
+        typed = where["value"] if isinstance(where["value"], str) else where["value"][0]
+        looser = {"field": name, "op": "contains", "value": typed, "fold": True}
+        question.replace(at, [write(looser)])
 
 
-def _loosen(question: Question, number: int) -> None:
-    """Look for a text anywhere in its field, in any spelling."""
-    if number >= len(question.filters):
-        raise _unknown()
-    chosen = question.filters[number]
-    chosen.op, chosen.values, chosen.any_spelling = "contains", [chosen.first], True
-    question.begin()
+def _pick(question: Question, target: str, types: Mapping[str, str]) -> None:
+    """A bar of a picture."""
+    name, op, texts = read_pick(target, types)
+    if op == "missing":
+        question.add(write({"field": name, "op": "is_null", "value": True}))
+        return
+    values = [read_value(types[name], text, name, []) for text in texts]
+    if op == "eq":
+        question.toggle(name, values[0], types)
+    else:
+        question.add(write({"field": name, "op": op, "value": values}))
 
 
-def read_pick(text: str, types: Mapping[str, str]) -> Filter:
-    """The filter that a bar of a picture stands for.
+def read_pick(text: str, types: Mapping[str, str]) -> tuple[str, str, list[str]]:
+    """The field, comparison and values that a bar of a picture stands for.
 
     Raises:
         BadInput: it is no bar of the page.
@@ -151,9 +166,9 @@ def read_pick(text: str, types: Mapping[str, str]) -> Filter:
         name, op, values = msgspec.json.decode(text, type=tuple[str, str, list[str]])
     except msgspec.DecodeError:
         raise _unknown() from None
-    if name not in types or op not in phrases_of(types[name]):
+    if name not in types or len(values) != _PICKS.get(op, -1):
         raise _unknown()
-    return Filter(name, op, values)
+    return name, op, values
 
 
 def write_pick(name: str, op: str, values: list[str]) -> str:

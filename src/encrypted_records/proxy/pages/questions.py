@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,8 +55,6 @@ class SchemaQuestion:
     unknown: bool = False
     #: what the window asked before a form was sent
     before: Question = field(default_factory=Question, repr=False)
-    #: the filter that is being edited, which stays open
-    edited: str = ""
     #: whether the schema is as it was shown some seconds ago
     remembered: bool = False
     #: whether an answer did not fit the schema
@@ -65,15 +62,10 @@ class SchemaQuestion:
     #: the schema as it is now, where it was not waited for
     asking: asyncio.Task[dict[str, Any] | ErsError] | None = field(default=None, repr=False)
 
-    @property
-    def listed(self) -> list[str]:
-        """The fields that take one of a list of values."""
-        return [name for name, one in self.schema["schema"]["properties"].items() if "enum" in one]
-
     def address(self, visit: Visit, page: str) -> tuple[str, str]:
         """The header that gives a script's page its new address: a step that the browser's Back
         undoes, or, where the answer stays as it is, the same step."""
-        stays = self.question.applied(self.types) == self.before.applied(self.types)
+        stays = self.question.applied() == self.before.applied()
         path = f"{visit.at}/schemas/{visit.id}/{page}/{self.query}"
         return "HX-Replace-Url" if stays else "HX-Push-Url", path
 
@@ -99,12 +91,13 @@ class SchemaQuestion:
         return schema != self.schema
 
 
-async def find_question(visit: Visit, *, early: bool = False) -> SchemaQuestion:
+async def find_question(visit: Visit, *, early: bool = False, asks: bool = True) -> SchemaQuestion:
     """The schema in the page's path, and the question of the form or of the address.
 
     Args:
         early: take the schema as it was shown last, and ask for it meanwhile
             (:meth:`SchemaQuestion.is_outdated`).
+        asks: whether an early one is asked for at all.
 
     Raises:
         ErsError: there is no such schema, or the API is down and it was not shown before.
@@ -114,7 +107,7 @@ async def find_question(visit: Visit, *, early: bool = False) -> SchemaQuestion:
     down: ErsError | None = None
     remembered = early and shown is not None
     if early and shown is not None:
-        if not _is_fresh(visit, shown):
+        if asks and not _is_fresh(visit, shown):
             asking = asyncio.create_task(_ask_for_schema(visit))  # noqa: TID251 # ends with its request
         schema = shown.content
     else:
@@ -128,7 +121,6 @@ async def find_question(visit: Visit, *, early: bool = False) -> SchemaQuestion:
     types = types_of(schema["schema"])
     if visit.sends:
         question = Question.read(visit.form, types)
-        edited = visit.request.headers.get("hx-trigger", "").rpartition("-")[2]
         name = visit.text("q")
         before = visit.desk.find(("search", visit.id, name), Question)
         return SchemaQuestion(
@@ -138,7 +130,6 @@ async def find_question(visit: Visit, *, early: bool = False) -> SchemaQuestion:
             name,
             down,
             before=before or visit.desk.find(("view", visit.id), Question) or Question(),
-            edited=edited,
             remembered=remembered,
             asking=asking,
         )
@@ -162,10 +153,10 @@ async def find_question(visit: Visit, *, early: bool = False) -> SchemaQuestion:
     )
 
 
-def carry(question: Question, types: Mapping[str, str]) -> list[tuple[str, str]]:
+def carry(question: Question) -> list[tuple[str, str]]:
     """Names and values of the form's fields for a question that is kept, and begins at the first
     page."""
-    return [pair for pair in question.carried(types) if pair[0] not in _OF_A_PAGE]
+    return [pair for pair in question.carried() if pair[0] not in _OF_A_PAGE]
 
 
 async def _ask_for_schema(visit: Visit) -> dict[str, Any] | ErsError:
@@ -189,7 +180,7 @@ def keep_question(visit: Visit, on: SchemaQuestion) -> bool:
         return True
     visit.question = on.name = ""
     question = copy.deepcopy(on.question)
-    if sum(len(name) + len(text) for name, text in question.carried(on.types)) > MOST_KEPT:
+    if sum(len(name) + len(text) for name, text in question.carried()) > MOST_KEPT:
         return False
     visit.question = on.name = runtime.random_text(_NAME_BYTES)
     visit.desk.put(("search", visit.id, on.name), question)

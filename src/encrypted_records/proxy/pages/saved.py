@@ -30,11 +30,11 @@ from encrypted_records.proxy.services import services_of
 
 @dataclass(frozen=True, slots=True)
 class ListedQuestion:
-    """A saved question as the page has it; ``says`` are its filters, each with a link word."""
+    """A saved question as the page has it; ``says`` are its parts."""
 
     id: str
     name: str
-    says: list[tuple[str, tuple[str, str, str]]]
+    says: list[str]
     order: str
 
 
@@ -49,9 +49,7 @@ async def show(visit: Visit) -> Response:
     try:
         match action:
             case "save":
-                await questions.add(
-                    holder, schema, visit.text("name"), carry(on.question, on.types)
-                )
+                await questions.add(holder, schema, visit.text("name"), carry(on.question))
             case "rename":
                 await questions.rename(holder, schema, from_text(target), visit.text("name"))
             case "delete":

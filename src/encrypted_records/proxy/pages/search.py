@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from encrypted_records.client.sdk.condition_language import NotUnderstood
 from encrypted_records.errors import BadInput, ErsError
 from encrypted_records.model.queries import MAX_OFFSET
 from encrypted_records.proxy.pages import explanations, sealed_values
@@ -51,7 +52,13 @@ async def _search(visit: Visit, on: SchemaQuestion) -> Response:
         return visit.render("unknown_question.html", 404, schema=on.schema, page="search")
     if not visit.sends:
         return await _show(visit, on, on.refused)
-    on.question = change(on.question, visit.text("do"), visit.form, on.types, on.listed)
+    try:
+        on.question = change(on.question, visit.text("do"), visit.form, on.schema["schema"])
+    except NotUnderstood as error:
+        # The line may be about a field that is newer than the schema that was taken.
+        on.in_doubt = True
+        on.question.typed = visit.text("ask").strip()
+        return await _show(visit, on, error)
     kept = keep_question(visit, on)
     if kept and "hx-request" not in visit.request.headers:
         return visit.go(f"/schemas/{visit.id}/search/{on.query}")
@@ -66,9 +73,12 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
     answer: dict[str, Any] = {"count": None, "results": [], "next_cursor": None}
     reasons: list[explanations.Reason] = []
     sealed: dict[str, Any] = {}
+    misread = isinstance(problem, NotUnderstood)
     try:
         if on.down is not None:
             raise on.down
+        if misread and problem is not None and visit.is_for_part:
+            raise problem  # the page has the answer to what was asked before
         asked = question.body(on.schema["url"], on.types)
         answer = await _ask(visit, question, asked)
         visit.desk.item(("searches",), SearchCounts).add()
@@ -101,7 +111,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "q": on.name,
         "deleted": visit.desk.take(("deleted", visit.id), str),
         "gone": visit.desk.find(("gone", visit.id), Gone),
-        "edited": on.edited,
+        "misread": problem if misread else None,
         "opens": not visit.sends,
         "found": answer,
         "sealed": sealed,

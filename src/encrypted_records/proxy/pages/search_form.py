@@ -1,105 +1,63 @@
-"""The search page's form <-> the question it asks. Pure.
+"""The records page's form <-> the question it asks. Pure.
 
-- A filter is a condition on one field: a phrase that depends on the field's type, and typed text.
+- A question has parts, all of which must hold. A part is an expression of the condition language
+  (:mod:`encrypted_records.client.sdk.condition_language`), or words, which are looked for in all
+  texts.
 - Every form of the page carries its whole question, so that two windows have two questions.
-- What was picked in a picture narrows what is shown, also where the other filters are alternatives.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from encrypted_records.client.sdk.condition_language import parse
-from encrypted_records.errors import Flaw, InvalidQuery
-from encrypted_records.model.field_types import BY_NAME, type_in
-from encrypted_records.model.queries import MAX_OFFSET
-from encrypted_records.proxy.pages.comparisons import (
-    AMONG,
-    FORMER,
-    OTHER_OPS,
-    has_spellings,
-    phrases_of,
+from encrypted_records.client.sdk.condition_language import (
+    NotUnderstood,
+    parse,
+    parse_with_places,
+    write,
+    write_field,
 )
+from encrypted_records.client.sdk.condition_tokens import TOKENS
+from encrypted_records.errors import Flaw, InvalidQuery
+from encrypted_records.model import json_text
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.field_types import BY_NAME, type_in
+from encrypted_records.model.joins import Joins
+from encrypted_records.model.queries import MAX_OFFSET, parse_query
+from encrypted_records.model.text_conditions import FOLDING
 
 PAGE_RECORDS = 50
-MAX_FILTERS = 100
+MAX_PARTS = 100
+#: Characters of a part that a page shows.
+SHOWN_OF_PART = 300
 _TYPED_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
-
-
-@dataclass(slots=True)
-class Filter:
-    """``values`` are text, as typed. ``narrows``: it must fit whatever the others are.
-    ``any_spelling``: capital letters, accents and widths do not count, where the phrase can do
-    without."""
-
-    name: str
-    op: str
-    values: list[str] = field(default_factory=list)
-    narrows: bool = False
-    any_spelling: bool = False
-
-    def phrases(self, types: Mapping[str, str]) -> Mapping[str, tuple[str, int]]:
-        return phrases_of(types.get(self.name, ""))
-
-    def takes(self, types: Mapping[str, str]) -> int:
-        return self.phrases(types).get(self.op, ("", 1))[1]
-
-    def has_spellings(self, types: Mapping[str, str]) -> bool:
-        return has_spellings(types.get(self.name, ""), self.op)
-
-    def folds(self, types: Mapping[str, str]) -> bool:
-        return self.any_spelling and self.has_spellings(types)
-
-    def is_filled(self, types: Mapping[str, str]) -> bool:
-        """A filter that nothing was typed into is not a filter yet."""
-        return self.takes(types) == 0 or any(value.strip() for value in self.values)
-
-    def says(self, types: Mapping[str, str]) -> tuple[str, str, str]:
-        """Field, phrase and values, as a person would say them."""
-        phrase = self.phrases(types).get(self.op, ("is", 1))[0]
-        if self.op == "between":
-            low, high = self.first.strip(), self.second.strip()
-            if low and high:
-                return self.name, phrase, f"{low} and {high}"
-            if not low and not high:
-                return self.name, phrase, ""
-            phrase = self.phrases(types)["ge" if low else "le"][0]
-            return self.name, phrase, low or high
-        if self.folds(types):
-            phrase = f"{phrase.rstrip(',')}, in any spelling,"
-        return self.name, phrase, ", ".join(self.values)
-
-    @property
-    def first(self) -> str:
-        return self.values[0] if self.values else ""
-
-    @property
-    def second(self) -> str:
-        return self.values[1] if len(self.values) > 1 else ""
-
-    @property
-    def lines(self) -> str:
-        return "\n".join(self.values)
+#: Comparisons of questions that were saved before they had expressions -> ``op`` and more members.
+_FORMER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "near_two": ("near", {"within": 2}),
+    "alike": ("eq", {"fold": True}),
+    "contains_alike": ("contains", {"fold": True}),
+}
 
 
 @dataclass(slots=True)
 class Question:
     """What one window asks of a schema, and how it shows the answer.
 
-    ``pages`` are the cursors of the pages passed, since that of the row after ``start`` others;
-    ``hidden`` are the columns that are not shown; ``sealed`` shows each value as the server has it,
-    too. ``wanted`` is the number of the row that was just asked for.
+    ``parts`` must all hold; ``typed`` is in the line, and not asked yet. ``pages`` are the cursors
+    of the pages passed, since that of the row after ``start`` others; ``hidden`` are the columns
+    that are not shown; ``sealed`` shows each value as the server has it, too. ``wanted`` is the
+    number of the row that was just asked for.
     """
 
-    filters: list[Filter] = field(default_factory=list)
-    any_of: bool = False
+    parts: list[str] = field(default_factory=list)
+    typed: str = ""
     order: str = ""
     descending: bool = False
     start: int = 0
@@ -111,15 +69,17 @@ class Question:
 
     @classmethod
     def read(cls, form: Mapping[str, str], types: Mapping[str, str]) -> Question:
-        """The question that a form carries; filters that were changed begin at the first page."""
+        """The question that a form carries; one that was changed begins at the first page."""
         question = cls()
-        question.take(form, types)
+        numbered = (form.get(f"part-{number}", "") for number in range(MAX_PARTS))
+        question.parts = [part for part in numbered if part.strip()]
+        question.parts += _read_former(form, types)
         question.order = form.get("order", "")
         question.descending = form.get("descending") == "yes"
         question.hidden = [name for name in _names(form.get("hidden", "")) if name in types]
         question.dense = form.get("dense") == "yes"
         question.sealed = form.get("sealed") == "yes"
-        if form.get("asked") == question.mark(types):
+        if form.get("asked") == question.mark():
             question.pages = form.get("pages", "").split()
             question.go_to(form.get("start", ""))
         return question
@@ -145,48 +105,14 @@ class Question:
         if start.isascii() and start.isdecimal():
             self.start = min(int(start[:9]), MAX_OFFSET)
 
-    def take(self, form: Mapping[str, str], types: Mapping[str, str]) -> None:
-        """Take the filters of the form, and begin at the first page."""
-        filters: list[Filter] = []
-        for number in range(MAX_FILTERS):
-            name = form.get(f"field-{number}")
-            if name is None:
-                continue
-            op = form.get(f"op-{number}", "")
-            condition = Filter(name, FORMER.get(op, op))
-            condition.narrows = form.get(f"narrows-{number}") == "yes"
-            condition.any_spelling = op in FORMER or form.get(f"spelling-{number}") == "any"
-            if condition.op not in condition.phrases(types):
-                condition.op = next(iter(condition.phrases(types)))
-            typed = [form.get(f"{part}-{number}", "") for part in ("value", "second")]
-            if condition.takes(types) == 9:
-                condition.values = [line for line in typed[0].splitlines() if line.strip()]
-            else:
-                condition.values = typed[: condition.takes(types)]
-            filters.append(condition)
-        self.filters = filters
-        self.any_of = form.get("any") == "yes"
-        self.begin()
-
-    def carried(self, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    def carried(self) -> Iterator[tuple[str, str]]:
         """Names and values of the form's fields that carry all of this question."""
-        for number, one in enumerate(self.filters):
-            yield f"field-{number}", one.name
-            yield f"op-{number}", one.op
-            yield f"value-{number}", one.lines if one.takes(types) == 9 else one.first
-            if one.takes(types) == 2:
-                yield f"second-{number}", one.second
-            if one.narrows:
-                yield f"narrows-{number}", "yes"
-            if one.any_spelling:
-                yield f"spelling-{number}", "any"
-        if self.any_of:
-            yield "any", "yes"
-        yield from self.shown(types)
+        yield from ((f"part-{number}", part) for number, part in enumerate(self.parts))
+        yield from self.shown()
 
-    def shown(self, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    def shown(self) -> Iterator[tuple[str, str]]:
         """The part of :meth:`carried` that belongs to the answer: how it is ordered and shown."""
-        texts = {"order": self.order, "pages": " ".join(self.pages), "asked": self.mark(types)}
+        texts = {"order": self.order, "pages": " ".join(self.pages), "asked": self.mark()}
         texts["start"] = str(self.start or "")
         texts["hidden"] = msgspec.json.encode(self.hidden).decode() if self.hidden else ""
         for name, on in (("dense", self.dense), ("sealed", self.sealed)):
@@ -194,20 +120,14 @@ class Question:
         texts["descending"] = "yes" if self.descending else ""
         yield from ((name, text) for name, text in texts.items() if text)
 
-    def mark(self, types: Mapping[str, str]) -> str:
-        """Differs where the filters do, so that a cursor is used for its own filters only."""
-        filters = [
-            (one.name, one.op, one.values, one.narrows, one.folds(types))
-            for one in self.filters
-            if one.is_filled(types)
-        ]
-        return f"{zlib.crc32(msgspec.json.encode((filters, self.any_of))):08x}"
+    def mark(self) -> str:
+        """Differs where the parts do, so that a cursor is used for its own question only."""
+        return f"{zlib.crc32(msgspec.json.encode(self.parts)):08x}"
 
-    def applied(self, types: Mapping[str, str]) -> tuple[object, ...]:
-        """Differs where the answer does, or how it is shown. A filter that nothing was typed into
-        does not count yet."""
+    def applied(self) -> tuple[object, ...]:
+        """Differs where the answer does, or how it is shown."""
         ordered = (self.order, self.descending, self.start, *self.pages)
-        return self.mark(types), ordered, tuple(self.hidden), self.dense, self.sealed
+        return self.mark(), ordered, tuple(self.hidden), self.dense, self.sealed
 
     def sort(self, name: str) -> None:
         """By this field; the other way round when it is so already; the third time, as stored."""
@@ -222,61 +142,52 @@ class Question:
         self.order, self.descending = name, descending
         self.begin()
 
-    def narrow(self, by: Filter) -> None:
-        """Add a filter that must fit, and begin at the first page."""
-        by.narrows = self.any_of and bool(self.filters)
-        self.filters.append(by)
+    def add(self, part: str) -> None:
+        """Narrow by one more part, and begin at the first page."""
+        if part not in self.parts:
+            self.parts.append(part)
         self.begin()
 
-    def own_pick(self, name: str, types: Mapping[str, str]) -> Filter | None:
-        """The filter that lists values of a field, which a picture of the field changes."""
-        for one in self.filters:
-            alone = one.narrows or not self.any_of or len(self.filters) == 1
-            if one.name == name and one.op in ("eq", "in") and alone and not one.folds(types):
-                return one if one.is_filled(types) else None
+    def replace(self, number: int, parts: Sequence[str]) -> None:
+        """Ask for others in place of a part, and begin at the first page."""
+        self.parts[number : number + 1] = parts
+        self.begin()
+
+    def own_pick(self, name: str, types: Mapping[str, str]) -> tuple[int, list[Any]] | None:
+        """The part that lists values of a field, and these; a picture of the field changes it."""
+        for number, part in enumerate(self.parts):
+            try:
+                where = condition_of(part, types)
+            except InvalidQuery:
+                continue
+            picks = where.get("field") == name and "value" in where and not where.get("fold")
+            if picks and where["op"] in ("eq", "in"):
+                values = where["value"] if where["op"] == "in" else [where["value"]]
+                return number, list(values)
         return None
 
-    def toggle(self, by: Filter, types: Mapping[str, str]) -> None:
-        """Add a value to those that a field must have, or take it away; begin at the first page.
-
-        A text of several lines cannot be listed with others, and takes their place.
-        """
-        own = self.own_pick(by.name, types) if by.op == "eq" else None
-        if own is None:
-            self.narrow(by)
-            return
-        (value,) = by.values
-        values = [one for one in own.values if one != value]
-        if len(values) == len(own.values):
+    def toggle(self, name: str, value: Any, types: Mapping[str, str]) -> None:
+        """Add a value to those that a field must have, or take it away; begin at the first page."""
+        own = self.own_pick(name, types)
+        number, before = own or (len(self.parts), [])
+        values = [one for one in before if one != value]
+        if len(values) == len(before):
             values.append(value)
-        if any(len(one.splitlines()) > 1 for one in values):
-            values = values[-1:]
-        if values:
-            own.op, own.values = "eq" if len(values) == 1 else "in", values
-        else:
-            self.filters.remove(own)
-        self.begin()
+        self.replace(number, [write(one_of(name, values))] if values else [])
 
-    def says(self, types: Mapping[str, str]) -> list[tuple[str, tuple[str, str, str]]]:
-        """The filters that count, each with the word that goes before it."""
-        together, alone = self._parts(types)
-        link = "or" if self.any_of else "and"
-        said = [(link if at else "where", one.says(types)) for at, one in enumerate(together)]
-        return said + [("and" if said else "where", one.says(types)) for one in alone]
-
-    def _parts(
-        self, types: Mapping[str, str], without: Filter | None = None
-    ) -> tuple[list[Filter], list[Filter]]:
-        """The filters that count: those that go together, and those that fit in any case."""
-        filled = [one for one in self.filters if one.is_filled(types) and one is not without]
-        narrows = [one for one in filled if one.narrows and self.any_of]
-        return [one for one in filled if one not in narrows], narrows
+    def says(self, types: Mapping[str, str]) -> list[str]:
+        """The parts as people read them; of long ones the beginning."""
+        said = [
+            f"any text contains {write_words(part)}" if is_words(part, types) else part
+            for part in self.parts
+        ]
+        return [shorten(one) for one in said]
 
     def body(self, schema: str, types: Mapping[str, str]) -> dict[str, Any]:
         """What /api/records/search/ is asked, without page and count.
 
         Raises:
-            InvalidQuery: something typed is no number.
+            InvalidQuery: a part cannot be understood.
         """
         query: dict[str, Any] = {"schema": schema}
         where = self.where(types)
@@ -286,24 +197,192 @@ class Question:
             query["order_by"] = [{"field": self.order, "descending": self.descending}]
         return query
 
-    def where(
-        self, types: Mapping[str, str], without: Filter | None = None
-    ) -> dict[str, Any] | None:
-        """The condition of all filters but ``without``; None of no filter.
+    def where(self, types: Mapping[str, str], without: int | None = None) -> dict[str, Any] | None:
+        """The condition of all parts but that of the number ``without``; None of no part.
 
         Raises:
-            InvalidQuery: something typed is no number.
+            InvalidQuery: a part cannot be understood.
         """
-        flaws: list[Flaw] = []
-        together, alone = (
-            [condition_of(one, types, flaws) for one in some]
-            for some in self._parts(types, without)
-        )
-        if flaws:
-            raise InvalidQuery("a filter cannot be read", flaws=tuple(flaws), hint="")
-        if not alone:
-            return {"or" if self.any_of else "and": together} if together else None
-        return {"and": [*([{"or": together}] if together else []), *alone]}
+        asked = [condition_of(part, types) for at, part in enumerate(self.parts) if at != without]
+        return {"and": asked} if asked else None
+
+
+def shorten(text: str) -> str:
+    """The beginning of a long text, for people to read."""
+    is_short = len(text) <= SHOWN_OF_PART
+    return text if is_short else f"{text[:SHOWN_OF_PART]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def one_of(name: str, values: Sequence[Any]) -> dict[str, Any]:
+    """The condition that a field has one of some values."""
+    if len(values) == 1:
+        return {"field": name, "op": "eq", "value": values[0]}
+    return {"field": name, "op": "in", "value": list(values)}
+
+
+def read_line(text: str, definition: Mapping[str, Any]) -> list[str]:
+    """The parts of a question that somebody typed as one line.
+
+    Args:
+        definition: of the schema that is asked.
+
+    Raises:
+        NotUnderstood: it is no question to this schema; with the place in the line.
+    """
+    text = text.strip()
+    types = types_of(definition)
+    if not text:
+        return []
+    if is_words(text, types):
+        if not any(map(is_text, types.values())):
+            hint = "name a field, and compare it"
+            raise NotUnderstood("no field of this schema is a text to look into", text, 0, hint)
+        return [text]
+    where, places = parse_with_places(text)
+    try:
+        known = parse_definition(json_text.encode(definition))
+        parse_query({"where": _fit(where, types)}, known, Joins())
+    except InvalidQuery as error:
+        if not error.flaws:
+            raise
+        flaw = error.flaws[0]
+        at = places[_comparison_at(where, flaw.pointer or "")]
+        raise NotUnderstood(flaw.detail, text, at, "") from None
+    return [write(part) for part in where["and"]] if "and" in where else [write(where)]
+
+
+def example_of(types: Mapping[str, str]) -> str:
+    """A comparison with a field of these."""
+    numbers = [name for name, kind in types.items() if not is_listed(kind)]
+    if numbers:
+        return f"{write_field(numbers[0])} > 10"
+    return " or ".join(f'{write_field(name)} = "a"' for name in list(types)[:1])
+
+
+def _comparison_at(where: Mapping[str, Any], pointer: str) -> int:
+    """The number of the comparison that a JSON pointer of an error leads into."""
+    known = list(_pointers(where, "/where"))
+    within = [one for one in known if f"{pointer}/".startswith(f"{one}/")]
+    return known.index(max(within, key=len)) if within else 0
+
+
+def _pointers(where: Mapping[str, Any], at: str) -> Iterator[str]:
+    """The pointers to the comparisons of a condition, in their order."""
+    if "field" in where:
+        yield at
+        if where.get("of", {}).get("where"):
+            yield from _pointers(where["of"]["where"], f"{at}/of/where")
+        return
+    for word, inner in where.items():
+        if isinstance(inner, list):
+            for number, part in enumerate(inner):
+                yield from _pointers(part, f"{at}/{word}/{number}")
+        else:
+            yield from _pointers(inner, f"{at}/{word}")
+
+
+def is_words(text: str, types: Mapping[str, str]) -> bool:
+    """Whether this is to be looked for in all texts: it neither begins with the name of a field
+    nor has a sign that compares."""
+    text = text.strip()
+    first = TOKENS.match(text)
+    if first is None:
+        return not re.search("[=<>~]", text)
+    if first.lastgroup == "text" and first.end() == len(text):
+        return True
+    beginning = first[0].casefold()
+    if beginning in ("(", "not") or first.lastgroup == "quoted":
+        return False
+    return beginning not in map(str.casefold, types) and not re.search("[=<>~]", text)
+
+
+def words_of(text: str) -> str:
+    """What is looked for in all texts: quotes around it do not count."""
+    text = text.strip()
+    whole = TOKENS.fullmatch(text)
+    if whole is None or whole.lastgroup != "text":
+        return text
+    return str(parse(f"a = {text}")["value"])
+
+
+def write_words(text: str) -> str:
+    return write({"field": "a", "op": "eq", "value": words_of(text)}).partition("= ")[2]
+
+
+def condition_of(part: str, types: Mapping[str, str]) -> dict[str, Any]:
+    """A part as a condition of a search.
+
+    Raises:
+        InvalidQuery: it cannot be understood.
+    """
+    if not is_words(part, types):
+        return _fit(parse(part), types)
+    value = words_of(part)
+    texts = [name for name, kind in types.items() if is_text(kind)]
+    found = [{"field": name, "op": "contains", "value": value, "fold": True} for name in texts]
+    return found[0] if len(found) == 1 else {"or": found}
+
+
+def _fit(where: dict[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
+    """A year is written without quotes; of a date it is a text."""
+    if "field" not in where:
+        return {
+            word: [_fit(one, types) for one in inner]
+            if isinstance(inner, list)
+            else _fit(inner, types)
+            for word, inner in where.items()
+        }
+    name = where["field"]
+    if name not in types or not is_dated(types[name]) or "value" not in where:
+        return where
+    value = where["value"]
+    if isinstance(value, list):
+        return {**where, "value": [_year(one) for one in value]}
+    return {**where, "value": _year(value)}
+
+
+def _year(value: Any) -> Any:
+    is_year = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 9999
+    return f"{value:04}" if is_year else value
+
+
+def _read_former(form: Mapping[str, str], types: Mapping[str, str]) -> list[str]:
+    """The parts of a question that was saved when it had a field, a comparison and values, each
+    in a member of its own."""
+    together: list[str] = []
+    alone: list[str] = []
+    any_of = form.get("any") == "yes"
+    for number in range(MAX_PARTS):
+        name = form.get(f"field-{number}")
+        part = "" if name is None else _read_former_filter(form, number, types)
+        if part:
+            narrows = any_of and form.get(f"narrows-{number}") == "yes"
+            (alone if narrows else together).append(part)
+    return [" or ".join(together), *alone] if any_of and together else together
+
+
+def _read_former_filter(form: Mapping[str, str], number: int, types: Mapping[str, str]) -> str:
+    """A filter as an expression; empty of one that nothing was typed into."""
+    name, op = form[f"field-{number}"], form.get(f"op-{number}", "eq") or "eq"
+    typed = [form.get(f"{part}-{number}", "") for part in ("value", "second")]
+    if op in ("missing", "present"):
+        return write({"field": name, "op": "is_null", "value": op == "missing"})
+    if not any(one.strip() for one in typed):
+        return ""
+    if op in ("among", "not_among"):
+        selection = re.sub(r"(?i)^\s*select\s", "", typed[0])
+        negation = "not " if op == "not_among" else ""
+        return f"{write_field(name)} {negation}in (select {selection})"
+    more: dict[str, Any] = {}
+    op, added = _FORMER.get(op, (op, more))
+    if (name not in types or is_text(types[name])) and op in FOLDING:
+        more = {"fold": True} if form.get(f"spelling-{number}") == "any" else {}
+    if op == "between" and not all(one.strip() for one in typed):
+        op, typed = ("ge", typed[:1]) if typed[0].strip() else ("le", typed[1:])
+    lines = [line for line in typed[0].splitlines() if line.strip()] if op == "in" else typed
+    values = [read_value(types.get(name, ""), text, name, []) for text in lines]
+    value = values if op in ("between", "in") else values[0]
+    return write({"field": name, "op": op, "value": value, **more, **added})
 
 
 def _names(text: str) -> list[str]:
@@ -313,48 +392,12 @@ def _names(text: str) -> list[str]:
         return []
 
 
-def condition_of(
-    search_filter: Filter, types: Mapping[str, str], flaws: list[Flaw]
-) -> dict[str, Any]:
-    """A filter as a condition of a search. What cannot be read is added to ``flaws``."""
-    name, op = search_filter.name, search_filter.op
-    if op in ("missing", "present"):
-        return {"field": name, "op": "is_null", "value": op == "missing"}
-    typed = search_filter.values
-    if op in AMONG:
-        among = _among(name, typed[0], flaws)
-        return {"not": among} if op == "not_among" else among
-    if op == "between" and not all(value.strip() for value in typed):
-        # One end alone is typed: the other is open.
-        op, typed = ("ge", typed[:1]) if typed[0].strip() else ("le", typed[1:])
-    values = [_value(name, text, types, flaws) for text in typed]
-    op, more = OTHER_OPS.get(op, (op, {}))
-    if search_filter.folds(types):
-        more = {**more, "fold": True}
-    value = values if op in ("between", "in") else values[0]
-    return {"field": name, "op": op, "value": value, **more}
-
-
-def _among(name: str, typed: str, flaws: list[Flaw]) -> dict[str, Any]:
-    """``field from schema where ...``: the values of another schema, in the words of the command
-    line."""
-    words = typed if typed.lstrip().lower().startswith("select ") else f"select {typed}"
-    quoted = name.replace("`", "``")
-    try:
-        condition = parse(f"`{quoted}` in ({words})")
-    except InvalidQuery:
-        condition = {}
-    # A parenthesis that was typed may have ended the selection.
-    if "of" not in condition:
-        expected = "expected a field and a schema, such as: patient from visits where ward = 'a'"
-        flaws.append(Flaw("where", expected, field=name))
-    return condition
-
-
-def _value(name: str, text: str, types: Mapping[str, str], flaws: list[Flaw]) -> Any:
-    kind = types.get(name, "")
+def read_value(kind: str, text: str, name: str, flaws: list[Flaw]) -> Any:
+    """What a person types for a value of a field; as it was typed where it is of another type,
+    with a flaw."""
     listed = kind not in BY_NAME or is_listed(kind)
-    return read_typed(kind, text, name, flaws) if listed else number(text, name, flaws)
+    typed = read_typed(kind, text, name, flaws) if listed else number(text, name, flaws)
+    return text if typed is None else typed
 
 
 def types_of(definition: Mapping[str, Any]) -> dict[str, str]:
@@ -365,6 +408,11 @@ def types_of(definition: Mapping[str, Any]) -> dict[str, str]:
 def is_listed(kind: str) -> bool:
     """Whether pictures list the values of such a field; numbers are counted by stretches."""
     return not BY_NAME[kind].is_number
+
+
+def is_text(kind: str) -> bool:
+    """Whether words are looked for in such a field."""
+    return BY_NAME[kind].is_text
 
 
 def is_dated(kind: str) -> bool:

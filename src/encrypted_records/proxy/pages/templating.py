@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages import formatting, static_files, wording
 from encrypted_records.proxy.pages.help_targets import find_help
-from encrypted_records.proxy.pages.widgets import is_day, widget_of
+from encrypted_records.proxy.pages.search_form import example_of
+from encrypted_records.proxy.pages.widgets import widget_of
 
 templates = Environment(
     loader=PackageLoader("encrypted_records.proxy.pages"),
@@ -20,6 +20,5 @@ templates = Environment(
 )
 templates.filters |= formatting.FILTERS
 templates.filters |= {"said": wording.said_of, "flaws_of": wording.flaws_of}
-templates.filters |= {"is_day": is_day}
 templates.globals |= {"static": static_files.address_of, "find_help": find_help}
-templates.globals |= {"widget_of": widget_of, "field_types": BY_NAME}
+templates.globals |= {"widget_of": widget_of, "example_of": example_of}
