@@ -179,13 +179,13 @@ def test_a_python_client_of_the_proxy_does_the_main_job(service: Service, accoun
     rows = [{"name": name, "age": age} for name, age in (("Ada", 36), ("Alan", 41), ("Grace", 85))]
     stored = client.call(
         "records.ingest_records",
-        body=[client.model("IngestRecordsBodyItem", schema=schema.url, data=row) for row in rows],
+        body=[client.model("NewRecord", schema=schema.url, data=row) for row in rows],
     )
     assert stored.status_code == 201
     assert [one.schema for one in stored.parsed] == [schema.url] * 3
     refused = client.call(
         "records.ingest_records",
-        body=[client.model("IngestRecordsBodyItem", schema=schema.url, data={"age": 131})],
+        body=[client.model("NewRecord", schema=schema.url, data={"age": 131})],
     )
     assert refused.status_code == 400
     assert {one.field for one in refused.parsed.errors} == {"name", "age"}

@@ -76,11 +76,12 @@ def test_every_path_of_the_proxys_own_is_described(document: dict[str, Any]) -> 
             assert described == route.allowed - {"HEAD"}, route.path
 
 
-def test_every_operation_has_a_name_of_its_own_and_a_tag(document: dict[str, Any]) -> None:
+def test_every_operation_has_a_name_a_summary_and_a_tag(document: dict[str, Any]) -> None:
     operations = [one for methods in document["paths"].values() for one in methods.values()]
     names = [one["operationId"] for one in operations]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", name) for name in names), names
+    assert all(one["summary"] and "\n" not in one["summary"] for one in operations)
     tags = [one["name"] for one in document["tags"]]
     assert len(set(tags)) == len(tags)
     for operation in operations:
@@ -96,7 +97,10 @@ def test_what_the_proxy_refuses_by_its_form_is_refused_by_the_document(
         [schema] = [one["schema"] for one in paths[path][name]["parameters"] if one["name"] == "id"]
         assert schema["pattern"] == f"^{PATTERN}$"
     body = paths["/api/records/ingest/"]["post"]["requestBody"]["content"]["application/json"]
-    reference = body["schema"]["items"]["properties"]["schema"]["pattern"]
+    assert body["schema"]["items"] == {"$ref": "#/components/schemas/NewRecord"}
+    parts = document["components"]["schemas"]
+    assert {"Record", "SealedRecord", "RecordPage", "SearchPage", "Job"} <= set(parts)
+    reference = parts["NewRecord"]["properties"]["schema"]["pattern"]
     assert re.search(reference, "/api/schemas/" + "2" * 22 + "/")
     assert not re.search(reference, "/api/datasets/" + "2" * 22 + "/")
     for path, methods in paths.items():

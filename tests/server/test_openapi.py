@@ -61,10 +61,13 @@ def test_every_operation_says_what_it_answers_with_and_to_whom(document: dict[st
     }
 
 
-def test_every_operation_has_a_name_of_its_own_and_a_tag(document: dict[str, Any]) -> None:
+def test_every_operation_has_a_name_a_summary_and_a_tag(
+    document: dict[str, Any],
+) -> None:
     operations = [one for methods in document["paths"].values() for one in methods.values()]
     names = [one["operationId"] for one in operations]
     assert len(set(names)) == len(names)
+    assert all(one["summary"] and "\n" not in one["summary"] for one in operations)
     tags = [one["name"] for one in document["tags"]]
     assert len(set(tags)) == len(tags)
     assert {tag for one in operations for tag in one["tags"]} == set(tags)

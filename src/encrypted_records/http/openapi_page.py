@@ -50,8 +50,7 @@ PROBLEM: dict[str, Any] = {
 _ID = {"type": "string", "pattern": f"^{ids.PATTERN}$"}
 _HEX = {"type": "string", "pattern": "^([0-9a-f]{2})+$"}
 _COUNT = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
-#: A record as the API has it.
-SEALED_RECORD: dict[str, Any] = {
+_SEALED_RECORD: dict[str, Any] = {
     "type": "object",
     "required": [
         *("id", "url", "schema", "version", "group", "ordinal", "key_id", "key_version", "fields"),
@@ -73,10 +72,23 @@ SEALED_RECORD: dict[str, Any] = {
     },
     "additionalProperties": False,
 }
-#: The same in a list, which may have been asked to say what is ``dead``.
-LISTED_RECORD = SEALED_RECORD | {
-    "properties": {**SEALED_RECORD["properties"], "dead": {"type": "boolean"}},
+#: Parts that both sides' operations link to, by name.
+PARTS: dict[str, dict[str, Any]] = {
+    "Problem": PROBLEM,
+    "SealedRecord": _SEALED_RECORD,
+    # In a list, which may have been asked to say what is dead.
+    "ListedRecord": _SEALED_RECORD
+    | {"properties": {**_SEALED_RECORD["properties"], "dead": {"type": "boolean"}}},
 }
+
+
+def link_to(part: str) -> dict[str, Any]:
+    """A link to a named part of the document."""
+    return {"$ref": f"#/components/schemas/{part}"}
+
+
+#: A record as the API has it, by itself and in a list.
+SEALED_RECORD, LISTED_RECORD = link_to("SealedRecord"), link_to("ListedRecord")
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -101,7 +113,7 @@ def problem_response(status: int) -> dict[str, Any]:
     """A response of an OpenAPI document: a problem with that status."""
     return {
         "description": problem.title_of(status),
-        "content": {problem.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        "content": {problem.MEDIA_TYPE: {"schema": link_to("Problem")}},
     }
 
 
@@ -141,7 +153,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
-    said = operation.get("summary") or operation.get("description") or ""
+    said = operation.get("description") or operation.get("summary") or ""
     parts = [
         f"<details><summary><code>{method.upper()} {escape(path)}</code> {escape(said)}</summary>",
         "" if operation.get("security") else "<p>Needs no credentials.</p>",

@@ -7,6 +7,7 @@ that holds itself.
 
 from __future__ import annotations
 
+from encrypted_records.http.openapi_page import link_to
 from encrypted_records.model.aggregations import (
     MAX_BINS,
     MAX_LIMIT,
@@ -18,6 +19,7 @@ from encrypted_records.model.field_types.calendar import PERIODS
 from encrypted_records.model.text_conditions import FOLDING, MOST_EDITS
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
+    PARTS,
     TEXT,
     Part,
     array_of,
@@ -25,7 +27,7 @@ from encrypted_records.proxy.api.json_schema import (
     one_of,
 )
 
-_CONDITION: Part = {"$ref": "#/components/schemas/Condition"}
+_CONDITION: Part = link_to("Condition")
 #: What makes one condition of others.
 _WORDS = ("and", "or", "not")
 #: What each operator compares with.
@@ -40,8 +42,7 @@ _VALUES = {
     "is_null": "true, false or nothing",
 }
 
-#: Parts of the document that its operations link to.
-PARTS: dict[str, Part] = {
+PARTS |= {
     "Condition": {
         "type": "object",
         "description": "a comparison, or one of and, or, not (docs/http-api.md, Search)",
@@ -86,6 +87,6 @@ PARTS: dict[str, Part] = {
 WHERE: Part = {"oneOf": [_CONDITION, {"type": "null"}]}
 _FILTERED = {"description": "equal to it; of numbers also as a text such as 40, 40~45 or >=40"}
 FILTER = object_of({"label": TEXT, "value": _FILTERED})
-MEASURE: Part = {"$ref": "#/components/schemas/Measure"}
+MEASURE: Part = link_to("Measure")
 #: What a search sorts by.
 ORDER = array_of({"oneOf": [TEXT, object_of({"field": TEXT}, descending=FLAG)]})

@@ -49,6 +49,7 @@ from encrypted_records.proxy.api.json_schema import (
     array_of,
     empty_answer,
     json_answer,
+    named,
     object_of,
     one_of,
     parameter,
@@ -76,7 +77,7 @@ PROGRESS_FIELDS: dict[str, Part] = {
     "current_batch": NUMBER,
     "total_batches": NUMBER,
 }
-_PROGRESS = object_of(PROGRESS_FIELDS, error=TEXT)
+_PROGRESS = named("Job", object_of(PROGRESS_FIELDS, error=TEXT))
 _BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _PAIR = f"[!-+.-~-]+( {_BASE64})?"
 #: Upload-Metadata.

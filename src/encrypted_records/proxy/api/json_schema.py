@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from encrypted_records.http.openapi_page import link_to
 from encrypted_records.model import ids
 from encrypted_records.model.queries import MAX_LIMIT
 
@@ -44,6 +45,16 @@ PROOF: Part = {
     "properties": dict.fromkeys(("password", "passphrase", "phrase"), TEXT_OR_NULL),
     "additionalProperties": False,
 }
+
+
+#: Parts of the document that its operations link to, by name.
+PARTS: dict[str, Part] = {}
+
+
+def named(name: str, part: Part) -> Part:
+    """A link to a part, which is in the document under a name of its own."""
+    PARTS[name] = part
+    return link_to(name)
 
 
 def text_of(least: int, most: int) -> Part:

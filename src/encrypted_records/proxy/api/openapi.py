@@ -15,10 +15,9 @@ from starlette.responses import Response
 
 from encrypted_records.http import openapi_page as reference
 from encrypted_records.model.forwarded import FORWARDED, SIGNED
-from encrypted_records.proxy.api.condition_schema import PARTS
 from encrypted_records.proxy.api.endpoint import Endpoints, Operation, operations_of
 from encrypted_records.proxy.api.incoming import read_object, refusal
-from encrypted_records.proxy.api.json_schema import OBJECT, Part, json_answer
+from encrypted_records.proxy.api.json_schema import OBJECT, PARTS, Part, json_answer
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.services import services_of
 

@@ -38,6 +38,7 @@ from encrypted_records.proxy.api.json_schema import (
     array_of,
     json_answer,
     json_body,
+    named,
     object_of,
     one_of,
     page_of,
@@ -71,7 +72,7 @@ _MAX_INGEST_RECORDS = 100
 
 NAMED = {"id": ID, "url": RECORD_PATH, "schema": SCHEMA_PATH}
 #: A record, as answers have it.
-RECORD = object_of(NAMED | {"data": OBJECT})
+RECORD = named("Record", object_of(NAMED | {"data": OBJECT}))
 #: Of a record that was stored, where it is not as it was sent.
 ROUNDED: Part = array_of(TEXT, minItems=1) | {
     "description": "fields whose values are stored with fewer decimals than were sent"
@@ -85,7 +86,9 @@ READ_ONLY: dict[str, Part] = {
     "proven": FLAG,
 }
 #: A record that is sent.
-NEW_RECORD = object_of({"schema": SCHEMA_REFERENCE, "data": OBJECT}, **READ_ONLY)
+NEW_RECORD = named(
+    "NewRecord", object_of({"schema": SCHEMA_REFERENCE, "data": OBJECT}, **READ_ONLY)
+)
 _RECORD_OR_SEALED: Part = {"oneOf": [RECORD, SEALED_RECORD]}
 _LISTED: Part = {"oneOf": [RECORD, LISTED_RECORD]}
 _SEALED_PARAMETER = parameter("query", "sealed", one_of("true", "false"), "as the API has it")
@@ -134,7 +137,7 @@ async def ingest_records(request: Request) -> Response:
     "/api/records/",
     summary="a schema's records, decrypted; with ?sealed=true as the API has them.",
     parameters=(SCHEMA_PARAMETER, _SEALED_PARAMETER, *PAGING),
-    answers={200: json_answer(page_of(_LISTED))},
+    answers={200: json_answer(named("RecordPage", page_of(_LISTED)))},
 )
 async def list_records(request: Request) -> Response:
     services = services_of(request)

@@ -35,6 +35,7 @@ from encrypted_records.proxy.api.json_schema import (
     array_of,
     json_answer,
     json_body,
+    named,
     object_of,
     one_of,
 )
@@ -85,12 +86,15 @@ endpoint = Endpoints("records")
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **_PAGED)),
     answers={
         200: json_answer(
-            object_of(
-                {
-                    "count": {"type": ["integer", "null"]},
-                    "next_cursor": TEXT_OR_NULL,
-                    "results": array_of(RECORD),
-                }
+            named(
+                "SearchPage",
+                object_of(
+                    {
+                        "count": {"type": ["integer", "null"]},
+                        "next_cursor": TEXT_OR_NULL,
+                        "results": array_of(RECORD),
+                    }
+                ),
             )
         )
     },

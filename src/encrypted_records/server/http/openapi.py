@@ -47,6 +47,36 @@ _NAMING = {
 }
 _METHODS = ("get", "put", "post", "delete", "patch")
 
+_ITEMS = {"datasets": "dataset", "schemas": "schema", "organizations": "organization"}
+_VERBS = {
+    "list": "List each {} that the caller reaches.",
+    "create": "Create a {}.",
+    "retrieve": "Read a {}.",
+    "update": "Replace the names and texts of a {}.",
+    "partial_update": "Change some names and texts of a {}.",
+    "destroy": "Delete a {}.",
+}
+_SUMMARIES = {
+    "accounts_register_create": "Register an account.",
+    "accounts_verify_registration_create": "Confirm the address of an account by a link.",
+    "accounts_send_reset_password_link_create": "Have a link sent that resets a password.",
+    "accounts_reset_password_create": "Set a new password by a link.",
+    "accounts_change_password_create": "Change the caller's password; sessions and tokens end.",
+    "csrf_retrieve": "Get a CSRF token for changes by a session.",
+    "invitations_list": "List the caller's invitations.",
+    "invitations_destroy": "Decline an invitation.",
+    "invitations_answer_update": "Answer an invitation, in place of an earlier answer.",
+    "organizations_by_slug_retrieve": "Read the organization of a slug.",
+    "organizations_answers_retrieve": "List answers that wait to be admitted, for owners.",
+    "organizations_services_create": "Make a service, which reaches nothing until it is a member.",
+    "status_retrieve": "Check that the API answers.",
+    "token_create": "Get an access and a refresh token for a password.",
+    "token_refresh_create": "Trade a refresh token for a new pair.",
+    "token_verify_create": "Check that a token counts.",
+    "users_retrieve": "Read the caller's account.",
+    "users_self_retrieve": "Read the caller's account.",
+}
+
 #: For view sets: their path parameter is an identifier.
 BY_ID = extend_schema(
     parameters=[OpenApiParameter("id", str, OpenApiParameter.PATH, description="22 characters")]
@@ -101,7 +131,7 @@ class References(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-ca
 def complete(result: dict[str, Any], generator: Any, request: Any, public: Any) -> dict[str, Any]:
     """The library's hook: complete every operation with its problems and its limits."""
     parts = result.setdefault("components", {})
-    parts.setdefault("schemas", {})["Problem"] = reference.PROBLEM
+    parts.setdefault("schemas", {}).update(reference.PARTS)
     parts["responses"] = {
         f"Problem{status}": reference.problem_response(status) for status in reference.STATUSES
     }
@@ -139,9 +169,21 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     if path in _TAKING_CREDENTIALS:
         statuses.add(401)
     operation["parameters"] = parameters
+    operation["summary"] = _summary(operation)
     for status in statuses:
         known = operation["responses"]
         known.setdefault(str(status), {"$ref": f"#/components/responses/Problem{status}"})
+
+
+def _summary(operation: dict[str, Any]) -> str:
+    """What an operation does, in a line: of the document, where its docstring does not say it."""
+    name = operation["operationId"]
+    if name in _SUMMARIES:
+        return _SUMMARIES[name]
+    collection, _, verb = name.partition("_")
+    if collection in _ITEMS and verb in _VERBS:
+        return _VERBS[verb].format(_ITEMS[collection])
+    return " ".join(operation["description"].partition("\n\n")[0].split())
 
 
 def _limit(parameter: dict[str, Any]) -> dict[str, Any]:

@@ -86,6 +86,8 @@ def _user(request: Request) -> User:
 
 
 class Members(generics.ListAPIView[Membership]):
+    """The members of an organization, for each of them."""
+
     serializer_class = MemberSerializer
     queryset = Membership.objects.none()
     token_uses = READS_ALL
