@@ -225,7 +225,7 @@ def test_a_passphrase_is_given_changed_and_asked_for_after_locking(
     changed = ers(running, account, "passphrase", typed="first secret\nsecond secret\n")
 
     assert (given.code, changed.code) == (0, 0), given.err + changed.err
-    assert re.search("^sealed with +a passphrase$", shown_to(running, account), re.M)
+    assert re.search("^protected by +a passphrase$", shown_to(running, account), re.M)
     assert ers(running, account, "lock").code == 0
     locked = ers(running, account, "show")
     assert locked.code == 4

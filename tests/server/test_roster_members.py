@@ -66,7 +66,12 @@ def test_an_invited_person_answers_and_is_admitted(api: Api, ring: Ring, dataset
     assert account.call("GET", ring.path).status == 404
     invited = ring.invite(grace, [share(dataset)])
     message = api.messages_to(account.email, 2)[-1]
-    assert ring.owner.account.email in text_of(message)
+    told = text_of(message)
+    assert ring.owner.account.email in told
+    # The invited learn what to install, what to start and what to type.
+    invitation = ids.to_text(invited.content.id)
+    for said in ("pip install", "ers proxy --base-url http", f"ers share accept {invitation}"):
+        assert said in told
 
     # Whoever is invited reads the roster, and nothing else.
     assert len(ring.entries(by=account)) == ring.number

@@ -111,7 +111,7 @@ class Logins:
         except NotAuthenticated:
             self._remove(address)
             raise NotAuthenticated(
-                f"your login at {address} has expired", code="bad_token", hint="run: ers login"
+                f"your login at {address} has ended", code="bad_token", hint="run: ers login"
             ) from None
         new = Login(login.email, tokens, time.time())
         self._store(address, new)

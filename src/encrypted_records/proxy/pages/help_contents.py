@@ -7,20 +7,22 @@ from __future__ import annotations
 
 #: Heading -> the names of documents, each with its title and what to expect there.
 CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
-    "Start": {
-        "readme": ("About", "what it is, in one screen"),
-        "quickstart": ("Start", "install it, and the first records by curl, command and browser"),
-        "tutorial": ("Tutorial", "from a CSV of patients to a question in ten minutes"),
-        "web-ui": ("The web interface", "what each page does, and how little it leaves behind"),
+    "Read these five": {
+        "quickstart": ("Start", "install it, and try it by browser, command and curl"),
+        "my-data": ("Your data", "store your own file, search it, and bring in the next one"),
+        "how-to-invite-a-colleague": ("Your team", "share datasets with colleagues and programs"),
+        "production": ("Production", "from a wheel to a service that others use"),
+        "concepts-leaks": ("What leaks", "in plain words, with an attack"),
     },
     "How to": {
-        "how-to-invite-a-colleague": ("Invite a colleague", "an account, a role, and the keys"),
+        "readme": ("About", "what it is, in one screen"),
+        "tutorial": ("Tutorial", "from a CSV of patients to a question in ten minutes"),
+        "how-to-join-a-team": ("Join a team", "what an invited colleague does"),
         "how-to-move-to-a-new-machine": ("Move to a new machine", "bring the keyring along"),
         "how-to-lose-a-disk": ("Lose a disk", "what is left, and how to get to it"),
         "how-to-back-up": ("Back up", "keyring, data folder and database"),
         "upgrading": ("Upgrade", "from one version to the next"),
         "how-to-change-a-schema": ("Change a schema", "what can change, and how the rest does"),
-        "production": ("Run it in production", "from a wheel to a service that others use"),
     },
     "Concepts": {
         "concepts-searching": ("Searching what is encrypted", "how, in three pictures"),
@@ -30,13 +32,13 @@ CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
             "Teams and their keys",
             "a list that is signed, and a key for a dataset",
         ),
-        "concepts-leaks": ("What leaks", "in plain words, with an attack"),
         "concepts-glossary": ("Glossary", "the terms of code and specification"),
         "performance": ("How fast", "what was measured, with charts"),
         "scale": ("How it grows", "many records: what is bounded, and what is missing"),
         "comparison": ("Compared with others", "what each of them does better, too"),
     },
     "Reference": {
+        "web-ui": ("The web interface", "what each page does, and how little it leaves behind"),
         "cli": ("The command line", "every command with every option"),
         "python": ("From Python", "storing and searching from a program"),
         "http-api": ("The HTTP API", "every endpoint of API and proxy"),

@@ -7,6 +7,7 @@ last owner.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import transaction
@@ -17,6 +18,8 @@ from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import Invitation, Membership, Organization
+
+_THIS_MACHINE = {"localhost", "127.0.0.1", "::1"}
 
 
 def invite(by: User, organization: Organization, email: str, role: str) -> Invitation:
@@ -47,7 +50,10 @@ def write_to(invitations: Iterable[Invitation]) -> None:
 
 
 def _send_invitation(invitation: Invitation) -> None:
-    context = {"invitation": invitation, "public_url": settings.PUBLIC_URL}
+    url = settings.PUBLIC_URL
+    # An address of this machine is of no use to somebody else.
+    server = "ADDRESS" if urlsplit(url).hostname in _THIS_MACHINE else url
+    context = {"invitation": invitation, "public_url": url, "server": server}
     subject = "An invitation to an organization"
     mail.send(invitation.email, subject, "organizations/invitation", context)
 
