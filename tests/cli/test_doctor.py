@@ -124,7 +124,7 @@ def test_segments_that_could_be_merged_are_found_and_the_hint_merges_them(
         assert found["state"] == "warning"
         assert found["found"].startswith("3 segments, 3 of them small; some to merge")
         what, _, command = found["hint"].partition(": ers ")
-        assert what == "have them merged"
+        assert what == "merge them"
         assert "3 segments merged, 1 left" in ers.done(*command.split()).out
         mended = by_check(ers.done("doctor", "--schema", slug))[f"index {slug}"]
         assert (mended["state"], mended["hint"]) == ("ok", "")

@@ -316,7 +316,7 @@ def test_plaintext_goes_to_no_api_by_any_request(piped: Ers, running: Service) -
 def test_status_says_when_it_is_the_api_that_answers(piped: Ers, running: Service) -> None:
     said = piped("status", "--proxy-url", running.base_url)
     assert said.code == 4
-    assert "no proxy" in said.err
+    assert "not a proxy" in said.err
     assert json.loads(said.out)["behind_proxy"] is False
 
 

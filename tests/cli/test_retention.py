@@ -131,7 +131,7 @@ def test_a_rule_that_lets_records_go_at_once_is_taken_only_by_who_says_so(
     change = ("schema", "change", plain, "--file", "-", "--apply")
     refused = ers(*change, typed=json.dumps(DEFINITION))
     assert refused.code != 0
-    assert "1 record would be deleted at once by the new retention period" in refused.err
+    assert "1 record would expire at once" in refused.err
     assert len(ers.done("record", "list", "--schema", plain).lines) == 2
     longer = {**DEFINITION, "retention": {"days": 300, "field": "seen"}}
     assert ers.done(*change, typed=json.dumps(longer)).one["applied"]

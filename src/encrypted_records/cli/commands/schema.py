@@ -224,8 +224,7 @@ async def change(
     possible = plan["possible"]
     if possible and apply:
         if going := plan.get("old_enough"):
-            goes = f"{format_count(going, 'record')} would be deleted at once by the new"
-            " retention period"
+            goes = f"{format_count(going, 'record')} would expire at once"
             confirm(f"{goes}. Apply the change?", yes=yes, why=goes)
         plan = await ask(url, definition, renames=named, drops=drops)
         if "job_id" in plan:

@@ -48,8 +48,7 @@ def lines_of(plan: Mapping[str, Any]) -> Iterator[str]:
                 name = change["field"]
                 yield f"  --drop {name} loses its values; --rename NEW={name} keeps them"
     if "old_enough" in plan:
-        yield f"{format_count(plan['old_enough'], 'record')} would be deleted at once by the"
-        " new retention period."
+        yield f"{format_count(plan['old_enough'], 'record')} would expire at once."
     if plan["takes"] == "proof":
         yield f"Comparing {plan['records']} records took {plan['seconds']} s."
     if plan["takes"] == "reseal" and plan["possible"]:
