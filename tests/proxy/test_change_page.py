@@ -101,6 +101,32 @@ def test_what_stands_in_the_way_is_counted_and_shown_by_a_search(page: Page) -> 
     assert page.definition["properties"]["age"]["maximum"] == 120
 
 
+def test_a_definition_that_somebody_has_changed_since_is_not_replaced(page: Page) -> None:
+    shown = page.ask("fields/")
+    (replaced,) = re.findall(r'name="replaces"[^>]*>([^<]*)<', shown)
+    theirs = {**DEFINITION, "retention": {"days": 900}}
+    assert page.store.proxy("PATCH", page.store.schema, {"schema": theirs}).status == 200
+    for do in ("plan", "apply"):
+        refused = page.change(maximum_1="150", replaces=replaced, do=do)
+        assert "changed the fields since this page was shown" in refused
+        assert 'name="planned"' not in refused
+    assert page.definition == theirs
+    (now,) = re.findall(r'name="replaces"[^>]*>([^<]*)<', page.ask("fields/"))
+    assert 'name="planned"' in page.change(maximum_1="150", replaces=now, do="plan")
+
+
+def test_addresses_of_before_lead_to_the_pages_that_took_their_place(page: Page) -> None:
+    at = f"{page.browser.at}/schemas/{page.store.schema_id}/"
+    for old, new in {
+        "edit/": "fields/",
+        "change/": "fields/",
+        "retention/": "settings/",
+        "look/?q=abcdefghijklmnop": "overview/",
+        "": "search/",
+    }.items():
+        assert f'href="{at}{new}" aria-current="page"' in page.ask(old), old
+
+
 def test_another_type_and_a_field_less_seal_all_records_again_once_that_is_said(
     page: Page,
 ) -> None:
