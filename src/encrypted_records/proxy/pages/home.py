@@ -64,6 +64,29 @@ class Card:
         return None if self.state is None else self.state.records
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that keeps records from being lost or read; ``label`` is of the way to do it."""
+
+    done: bool
+    said: str
+    path: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """Who can read the records beside the visitor, by the signed list of the only organization:
+    names of people and services; None where there are several lists, or it was not shown."""
+
+    others: Sequence[str] | None
+    steps: Sequence[Step]
+
+    @property
+    def done(self) -> int:
+        return sum(one.done for one in self.steps)
+
+
 async def start(visit: Visit) -> Response:
     datasets = await visit.every("/api/datasets/")
     schemas = await visit.every("/api/schemas/")
@@ -101,6 +124,7 @@ async def _overview(
     states = await _states(visit, shown)
     cards = [Card(one, by_url.get(one["dataset"]), states.get(one["id"])) for one in shown]
     known = list(states.values())
+    keyring = await _keyring(visit)
     complete = len(known) == len(filled)
     return visit.render(
         "home.html",
@@ -113,7 +137,8 @@ async def _overview(
         days=_days(known),
         searches=_searches(visit),
         complete=complete,
-        keyring=await _keyring(visit),
+        keyring=keyring,
+        safety=await _safety(visit, keyring),
         datasets=datasets,
         empty=[one for one in schemas if one["key_id"] is None],
         invitations=invitations,
@@ -185,6 +210,36 @@ async def _keyring(visit: Visit) -> Any:
         raise
     except ErsError:
         return None
+
+
+async def _safety(visit: Visit, keyring: Any) -> Safety | None:
+    """Who can read the records, and what is still to do; None while the keyring is not open."""
+    if keyring is None:
+        return None
+    steps = [
+        Step(True, "Your keyring is backed up.", "", "")
+        if keyring["backup_confirmed"]
+        else Step(False, "Your keyring is not backed up.", "/keyring/", "Write down its words"),
+        Step(True, "A passphrase protects your keyring.", "", "")
+        if keyring["wrapping"] == "passphrase"
+        else Step(False, "No passphrase protects your keyring.", "/keyring/", "Protect it"),
+    ]
+    places = visit.frame.organizations if visit.frame is not None else ()
+    if len(places) != 1:
+        return Safety(None, steps)
+    try:
+        people = await visit.ask("GET", f"/api/organizations/{places[0].id}/people/")
+    except ErsError:
+        return Safety(None, steps)
+    readers = [one for one in people["people"] if one["role"] == "owner" or one["shares"]]
+    owners = sum(one["role"] == "owner" for one in people["people"])
+    path = f"/organizations/{places[0].id}/"
+    steps.append(
+        Step(True, f"Your organization has {owners} owners.", "", "")
+        if owners > 1
+        else Step(False, "Nobody else owns your organization.", path, "Make somebody an owner")
+    )
+    return Safety([str(one["name"]) for one in readers if not one["you"]], steps)
 
 
 async def _running_jobs(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> list[JobView]:
