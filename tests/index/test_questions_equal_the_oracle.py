@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from encrypted_records.errors import NotFound
@@ -27,7 +28,7 @@ from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.model.aggregations import parse_aggregation
-from encrypted_records.model.predicates import And, InColumn
+from encrypted_records.model.predicates import And, InColumn, Not, Or, Predicate, matches
 from encrypted_records.model.queries import parse_query
 from tests import oracle
 from tests.index.executor import Executor
@@ -59,6 +60,9 @@ SIZES = [
     # First rows in the order of storing by a window of three, as where half a million match.
     Sizes(prefix_rows=3, work=WorkSizes(on_loop=0)),
 ]
+
+
+NARROWEST = replace(LARGE, reading=NARROW)
 
 
 @dataclass
@@ -155,6 +159,7 @@ TEXT = """{"type": "object", "properties": {
     "t": {"type": "string"}}}"""
 
 
+@cache
 def large_world() -> World:
     """Five segments, the second of which is small; many rows are equal, some lack a field."""
     world = World(TEXT, limits=Limits(mini=0, entries=5))
@@ -225,19 +230,49 @@ def test_wherever_a_question_ends_nothing_stays(
             executor.pages(body, most=2)
 
 
-def test_values_of_a_semi_join_do_not_hinder_a_text_that_records_decide() -> None:
-    """No page of the compared column is read again for the sake of the long texts."""
-    world = large_world()
-    spec = world.definition.fields["n"]
-    members = KeyMembers(spec, np.arange(0, 500, 2, dtype=np.uint64))
-    text = parse_query({"where": LONG}, world.definition).where
-    executor = Executor(world, replace(LARGE, reading=NARROW), by_row=False)
-    expected = [
-        at for at, one in executor.live().items() if one["n"] % 2 == 0 and "x2" in one.get("t", "")
-    ]
-    where = And((InColumn("n", members), text))
-    count = count_all(executor.space, executor.condition(where))
-    assert executor.run(count) == len(expected) > 0
+def in_numbers(*, every: int) -> InColumn:
+    """The number is one of those of another schema: the multiples of ``every``."""
+    spec = large_world().definition.fields["n"]
+    return InColumn("n", KeyMembers(spec, np.arange(0, 500, every, dtype=np.uint64)))
+
+
+def asked_of_large(where: Any) -> Predicate:
+    return parse_query({"where": where}, large_world().definition).where
+
+
+#: Ranges, texts that records decide, values of a semi-join, what is absent, and what joins them.
+LEAVES: st.SearchStrategy[Predicate] = st.one_of(
+    st.sampled_from([RANGE, PART, LONG]).map(asked_of_large),
+    st.sampled_from(["contains", "ends_with", "prefix", "gt"]).map(
+        lambda op: asked_of_large({"field": "t", "op": op, "value": "x" * 55 + "1"})
+    ),
+    st.sampled_from(["n", "t"]).map(lambda name: asked_of_large({"field": name, "op": "is_null"})),
+    st.integers(1, 7).map(lambda every: in_numbers(every=every)),
+)
+CONDITIONS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: And(tuple(parts))),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: Or(tuple(parts))),
+        inner.map(Not),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(CONDITIONS, st.sampled_from([*SIZES, NARROWEST]), st.booleans(), st.booleans())
+@example(And((in_numbers(every=2), asked_of_large(LONG))), NARROWEST, False, False)
+def test_tests_of_long_texts_beside_semi_joins_are_decided(
+    where: Predicate, sizes: Sizes, stay: bool, by_row: bool
+) -> None:
+    """Whatever else a condition tests, and whatever pages came for it before."""
+    executor = Executor(large_world(), sizes, Kept(stay=stay), by_row)
+    definition = executor.space.definition
+    expected = sum(matches(where, one, definition) for one in executor.live().values())
+    for _ in range(2):  # the second time with what was kept
+        counted = count_all(executor.space, executor.condition(where))
+        assert executor.run(counted) == expected
 
 
 def requests_of(steps: list[Step]) -> list[Step]:
