@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.census import Census
-from tests.browser.visitor import Visitor
+from tests.browser.visitor import Visitor, wait_until
 from tests.support.service import Account, Service, call
 
 
@@ -71,7 +71,7 @@ def test_what_the_server_sees_are_its_bytes(searching: Visitor, census: Census) 
     searching.press("What the server sees")
     cells = page.locator("table.records tbody tr").first.locator("td > i")
     expect(cells).to_have_count(len(census.rows[0]) + missing_of(census, 0))
-    shown = cells.all_inner_texts()
+    shown = cells.all_text_contents()
     searching.picture("sealed")
     # A missing value is sealed as well, so that there is one of each field.
     names = page.locator("table.records thead th bdi").all_inner_texts()
@@ -83,6 +83,24 @@ def test_what_the_server_sees_are_its_bytes(searching: Visitor, census: Census) 
     assert [text.split("…")[0] for text in shown] == [hex_of(sealed[name]) for name in names]
     assert [text.split("…")[0] for text in in_panel] == [hex_of(sealed[name]) for name in names]
     assert shown[0].endswith(f"{len(base64.b64decode(sealed[names[0]]))} B")
+    # The lens shows one of both, as far as its handle has passed.
+    lens = page.get_by_role("slider", name="Lens")
+    lens.focus()
+    lens.press("Home")
+    expect(cells.first).to_be_hidden()
+    lens.press("ArrowRight")
+    expect(cells.first).to_be_visible()
+    expect(cells.nth(1)).to_be_hidden()
+    expect(lens).to_have_attribute(
+        "aria-valuetext", f"1 of {len(names)} columns as the server has them"
+    )
+    row = page.locator("table.records tbody tr").first
+    heights = [row.bounding_box()]
+    lens.press("End")
+    expect(cells.last).to_be_attached()
+    assert heights == [row.bounding_box()]
+    assert searching.serious_flaws() == []
+    lens.press("Home")
     # The plain value stands beside it.
     expect(page.locator("table.records tbody tr").first).to_contain_text(census.rows[0]["sex"])
     assert searching.serious_flaws() == []
@@ -190,6 +208,31 @@ def test_the_line_offers_what_may_come_next_and_says_where_it_makes_no_sense(
     searching.ask(f"race = '{'x' * 65_536}'")
     expect(page.locator(".found")).to_contain_text("0 records")
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_the_page_says_what_was_asked_of_the_server_for_it(
+    searching: Visitor, census: Census
+) -> None:
+    page = searching.page
+    strip = page.locator("#strip")
+    expect(page.locator("#facet-0 .part")).to_be_visible()
+
+    def said() -> list[int]:
+        return [int(one) for one in (strip.get_attribute("data-asked") or "").split()]
+
+    searching.ask("age > 40")
+    expect(page.locator(".pill")).to_have_count(1)
+    expect(strip).to_contain_text("none of your words left this machine")
+    assert said()[3] >= 50, "the rows that are shown"
+    # What comes later is counted on, by the answers themselves.
+    expect(page.locator("#facet-0 .part")).to_be_visible()
+    before = said()
+    searching.open_record(1)
+    wait_until(page, lambda: said() != before)
+    assert all(now >= old for now, old in zip(said(), before, strict=True))
+    assert strip.locator("b").first.inner_text() == (
+        "1 request" if said()[0] == 1 else f"{said()[0]} requests"
+    )
 
 
 def test_columns_of_a_picture_are_chosen_with_the_mouse_or_by_typing(

@@ -11,6 +11,7 @@ const PAGES = { h: "/", d: "/datasets/", j: "/jobs/", k: "/keyring/", o: "/organ
 const LIST = [
   ["Ctrl K", "find a dataset, a schema or a page"],
   ["/", "go to the line that asks, or to Find"],
+  ["s", "what the server has of the records"],
   ["j, k", "next and previous row of a table"],
   ["g h", "overview"],
   ["g d", "datasets"],

@@ -2,6 +2,7 @@
 // keys go through (the combobox pattern of ARIA). Without this file the line is a field like others.
 
 import { whileBusy } from "./busy.js";
+import { countAnswer } from "./strip.js";
 
 const AFTER_MS = 120;
 
@@ -42,6 +43,7 @@ async function ask() {
   const [text, caret] = [field.value, field.selectionEnd];
   body.set("caret", [...text.slice(0, caret)].length);
   const answer = await whileBusy(fetch(field.dataset.complete, { method: "POST", body, signal }));
+  countAnswer(answer);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const part = page.querySelector(".part[data-at]");
   const isOld = !line() || line() !== document.activeElement || line().value !== text;

@@ -12,7 +12,9 @@ import { completeLine } from "./line.js";
 import { openLinks } from "./links.js";
 import { takeFiles } from "./files.js";
 import { keepPath } from "./paths.js";
+import { useLens } from "./lens.js";
 import { tendRecords } from "./records.js";
+import { countRequests } from "./strip.js";
 import { watchStatus } from "./status.js";
 import { keepTyping } from "./typing.js";
 
@@ -25,6 +27,8 @@ watchStatus();
 listenToKeys();
 tendRecords();
 completeLine();
+useLens();
+countRequests();
 // The forms are to be ready for it.
 document.addEventListener("DOMContentLoaded", openLinks);
 htmx.onLoad((root) => {

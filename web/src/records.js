@@ -4,6 +4,7 @@
 import htmx from "htmx.org";
 import { whileBusy } from "./busy.js";
 import { hasOldToken, takeToken } from "./session.js";
+import { countAnswer } from "./strip.js";
 
 const panel = () => document.getElementById("panel");
 const rows = () => [...document.querySelectorAll("table.records tbody tr")];
@@ -118,7 +119,7 @@ async function loadPicture(place) {
   let body;
   const ask = () => {
     body = new URLSearchParams(new FormData(form));
-    return fetch(place.dataset.facet, { method: "POST", body, signal });
+    return fetch(place.dataset.facet, { method: "POST", body, signal }).then(countAnswer);
   };
   let answer = await ask();
   const isOld = hasOldToken(answer.status, answer.headers.get("X-Error-Code"));

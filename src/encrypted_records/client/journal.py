@@ -31,6 +31,19 @@ class Note:
     at: float
 
 
+@dataclass(slots=True)
+class Tally:
+    """What one page has cost: ``requests`` that left for it, with the bytes ``sent`` and
+    ``received``; ``pages`` of the index and ``rows`` that its questions needed, from here or from
+    the API, as EXPLAIN counts them."""
+
+    requests: int = 0
+    sent: int = 0
+    received: int = 0
+    pages: int = 0
+    rows: int = 0
+
+
 class Journal:
     """The newest notes, the newest last."""
 
@@ -44,22 +57,33 @@ class Journal:
         self._notes.append(note)
 
 
-_journal: ContextVar[Journal | None] = ContextVar("journal", default=None)
+_kept: ContextVar[tuple[Journal, Tally] | None] = ContextVar("journal", default=None)
 
 
 @contextmanager
-def keep(journal: Journal) -> Iterator[None]:
-    """Note in ``journal`` what is sent from here on, until the block ends."""
-    token = _journal.set(journal)
+def keep(journal: Journal, tally: Tally) -> Iterator[None]:
+    """Note in ``journal``, and add up in ``tally``, what is sent until the block ends."""
+    token = _kept.set((journal, tally))
     try:
         yield
     finally:
-        _journal.reset(token)
+        _kept.reset(token)
+
+
+def count(pages: int, rows: int) -> None:
+    """A question was answered, which needed these pages of the index and rows."""
+    if (kept := _kept.get()) is not None:
+        kept[1].pages += pages
+        kept[1].rows += rows
 
 
 def note(method: str, target: str, sent: int | None, received: int | None, status: int) -> None:
     """A request was answered. Of its address only the path is kept."""
-    journal = _journal.get()
-    if journal is not None:
-        path = target.partition("?")[0]
-        journal.add(Note(method, path, sent, received, status, runtime.wall()))
+    if (kept := _kept.get()) is None:
+        return
+    journal, tally = kept
+    path = target.partition("?")[0]
+    journal.add(Note(method, path, sent, received, status, runtime.wall()))
+    tally.requests += 1
+    tally.sent += sent or 0
+    tally.received += received or 0

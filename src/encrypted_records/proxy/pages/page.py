@@ -27,7 +27,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from encrypted_records.client import journal
-from encrypted_records.client.journal import Journal
+from encrypted_records.client.journal import Journal, Tally
 from encrypted_records.errors import BadInput, ErsError, NotAuthenticated, NotFound
 from encrypted_records.http import problem as problems
 from encrypted_records.model import ids
@@ -85,6 +85,8 @@ class Visit:
         #: what surrounds the page; None for somebody who is not logged in
         self.frame: frame.Frame | None = None
         self.device: DeviceSecret | None = request.scope.get(SCOPE_DEVICE)
+        #: What the endpoints have asked of the API for this page.
+        self.tally = Tally()
         #: The name of the question that this page shows, where its address has another or none.
         self.question = ""
         self._inside = Inside(request, {})
@@ -117,6 +119,12 @@ class Visit:
     def journal(self) -> Journal:
         """What has left this proxy for pages of this session."""
         return self.desk.item(("journal",), Journal)
+
+    @property
+    def asked(self) -> str:
+        """The tally for a script: requests, bytes both ways, pages of the index, rows."""
+        one = self.tally
+        return f"{one.requests} {one.sent + one.received} {one.pages} {one.rows}"
 
     async def open(self, *, public: bool, files: bool = False) -> None:
         """Look at the address, read the form and find out who visits.
@@ -369,8 +377,10 @@ def page(
             try:
                 if not visit.known:
                     return await endpoint(visit)
-                with journal.keep(visit.journal):
-                    return await endpoint(visit)
+                with journal.keep(visit.journal, visit.tally):
+                    response = await endpoint(visit)
+                response.headers["X-Server-Asked"] = visit.asked
+                return response
             finally:
                 if changes and visit.sends and visit.known:
                     frame.mark_outdated(services_of(request).desks.known(visit.session))

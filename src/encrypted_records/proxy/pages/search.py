@@ -117,6 +117,9 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "sealed": sealed,
         "reasons": reasons,
         "first": question.first,
+        "tally": visit.tally,
+        "asked": visit.asked,
+        "columns": len(seen),
         "furthest": MAX_OFFSET + 1,
         "formats": _FORMATS,
         "rows": write_rows(

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
+from encrypted_records.client import journal
 from encrypted_records.client.api import Api
 from encrypted_records.client.known import Moved
 from encrypted_records.crypto.keys import SchemaKey
@@ -276,6 +277,7 @@ class QueryRunner:
             try:
                 answer = await question(context)
                 await context.confirm()
+                journal.count(context.stats.pages, context.stats.rows)
             except Moved as moved:
                 await self._schemas.follow(caller, state, moved)
             except InvalidQuery:
