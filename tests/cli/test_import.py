@@ -361,11 +361,13 @@ CREATE TABLE typed (
     id bigint PRIMARY KEY, small smallint, whole integer NOT NULL, price numeric(8, 2),
     wide numeric(30, 4), count numeric(6, 0), free numeric, share percent, real real,
     code varchar(7), long varchar(200), fixed char(3), on_day date, at time, seen timestamptz,
-    local timestamp(3), ref uuid UNIQUE, mood mood, paid money, notes jsonb, is_on boolean
+    local timestamp(3), lasted interval, ref uuid UNIQUE, mood mood, paid money,
+    notes jsonb, is_on boolean
 );
 INSERT INTO typed VALUES (
     1, -3, 7, 12.50, 1.5, 12, 0.125, 99.5, 0.5, 'abc', 'x', 'ab', '2024-01-05', '10:11:12',
-    '2024-01-05 10:11:12.5+01', '2024-01-05 10:11:12.123', md5('a')::uuid, 'sad', 5.25, '{"a": 1}',
+    '2024-01-05 10:11:12.5+01', '2024-01-05 10:11:12.123', '-1 day -2:00:00.5',
+    md5('a')::uuid, 'sad', 5.25, '{"a": 1}',
     false
 );
 """
@@ -410,7 +412,8 @@ def test_declared_types_of_postgresql_stay_what_they_are(
         "on_day": of("date"),
         "at": of("time"),
         "seen": of("date-time"),
-        "local": text(31),
+        "local": of("local-date-time"),
+        "lasted": of("duration"),
         "ref": of("uuid"),
         "mood": text(8),
         "paid": exact(2, 16),
@@ -419,9 +422,10 @@ def test_declared_types_of_postgresql_stay_what_they_are(
     }
     assert definition["required"] == ["id", "whole", "share"]
     assert (definition["unique"], definition["rounding"]) == ([["ref"]], "refuse")
-    assert "local: times without a zone: kept as text" in said.err
+    assert "local: times without a zone: local times" in said.err
     (row,) = stored(ers, said.one["schema"])
     assert row["local"] == "2024-01-05T10:11:12.123"
+    assert row["lasted"] == "-P1DT2H0.5S"
     assert row["seen"] == "2024-01-05T09:11:12.5Z"
     assert (row["free"], row["paid"], row["is_on"]) == (Decimal("0.125"), Decimal("5.25"), False)
 
@@ -450,7 +454,7 @@ def test_declared_types_of_parquet_stay_what_they_are(ers: Ers, name: str, tmp_p
     assert fields["ratio"]["precision"] == 5
     assert fields["text"] == {"type": "string", "padTo": 31}
     assert (fields["is_on"]["format"], fields["on_day"]["format"]) == ("boolean", "date")
-    assert fields["local"] == {"type": "string", "padTo": 31}
+    assert fields["local"] == {"type": "string", "format": "local-date-time"}
     assert definition["required"] == ["tiny"]
     row = stored(ers, said.one["schema"])[0]
     assert row["local"] == "2024-01-05T10:11:12"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -33,6 +34,8 @@ class Case:
     arrow: str
     pandas: str
     polars: Any
+    #: the values in frames, where these have other ones than records
+    framed: list[Any] | None = None
 
     @property
     def kind(self) -> tuple[str, str | None]:
@@ -65,6 +68,22 @@ ENFORCED = {
     "time": text("time", "08:30:00", "23:59:59.999999"),
     "instant": text("date-time", *INSTANTS),
     "uuid": text("uuid", "0190163d-8694-739b-aea5-966c26f8ad91"),
+    "local": Case(
+        {"type": "string", "format": "local-date-time"},
+        ["2020-01-31T08:30:00.25", None, "1999-12-31T00:00:00"],
+        "timestamp[us]",
+        "datetime64[us]",
+        polars.Datetime("us"),
+        [datetime(2020, 1, 31, 8, 30, 0, 250000), None, datetime(1999, 12, 31)],  # noqa: DTZ001 - local
+    ),
+    "took": Case(
+        {"type": "string", "format": "duration"},
+        ["-P1DT0.000001S", None, "PT1H30M"],
+        "duration[us]",
+        "timedelta64[us]",
+        polars.Duration("us"),
+        [-timedelta(days=1, microseconds=1), None, timedelta(hours=1, minutes=30)],
+    ),
     "boolean": Case(BOOLEAN, [True, None, False], "bool", "boolean", polars.Boolean),
     "small": whole(-5, 130, "int64", "Int64", polars.Int64),
     "18 digits": whole(-(10**18) + 1, 10**18 - 1, "int64", "Int64", polars.Int64),
@@ -85,6 +104,8 @@ LOOSE = {
     "time": text("time", "noon"),
     "instant": text("date-time", "yesterday"),
     "uuid": text("uuid", "mine"),
+    "local": text("local-date-time", "then"),
+    "took": text("duration", "long"),
     "boolean": Case(BOOLEAN, [1, None, 0], "int64", "Int64", polars.Int64),
     "small": whole(-5, 130, "int64", "Int64", polars.Int64),
     "price": exact("0", "3", 2, "decimal128(3, 2)", polars.Decimal(3, 2)),
@@ -143,6 +164,8 @@ def test_every_type_becomes_a_frame_and_goes_back_in(dataset: Dataset, enforced:
 
     for name, case in cases.items():
         values = [row.get(name) for row in rows]
+        if case.framed is not None:
+            values = [*case.framed, *[None] * (len(rows) - len(case.framed))]
         assert table[name].to_pylist() == values
         kept = [
             None if gone else one for one, gone in zip(frame[name], frame[name].isna(), strict=True)

@@ -153,7 +153,7 @@ def test_columns_of_pandas_keep_their_types_and_say_what_was_decided() -> None:
     assert fields["price"]["precision"] == 2
     assert fields["height"]["precision"] == 5
     assert (fields["born"]["format"], fields["at"]["format"]) == ("date", "date-time")
-    assert (fields["seen"], fields["name"]) == (proposals.text(0), proposals.text(3))
+    assert (fields["seen"]["format"], fields["name"]) == ("local-date-time", proposals.text(3))
     assert (fields["ok"]["format"], fields["day"]["format"]) == ("boolean", "date")
     assert fields["cost"]["precision"] == 2
     assert fields["kind"] == {"type": "string", "padTo": 31}

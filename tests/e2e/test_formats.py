@@ -1,4 +1,4 @@
-"""Dates, times, instants, uuids and booleans, through every door of a running service."""
+"""Dates, times, durations, uuids and booleans, through every door of a running service."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ DEFINITION: dict[str, Any] = {
         "seen": {"type": "string", "format": "date-time"},
         "device": {"type": "string", "format": "uuid"},
         "alive": {"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1},
+        "took": {"type": "string", "format": "duration"},
+        "noted": {"type": "string", "format": "local-date-time"},
     },
     "required": ["born"],
 }
@@ -29,14 +31,24 @@ ADA = {
     "seen": "2026-01-31t23:30:00-01:00",
     "device": "6BA7B810-9DAD-11D1-80B4-00C04FD430C8",
     "alive": False,
+    "took": "PT90M",
+    "noted": "2026-01-31T08:30:00.250",
 }
 #: As it comes back: in the one spelling.
 KEPT_ADA = ADA | {
     "opens": "08:30:00.5",
     "seen": "2026-01-31T23:30:00-01:00",
     "device": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
+    "took": "PT1H30M",
+    "noted": "2026-01-31T08:30:00.25",
 }
-LEAP = {"born": "2024-02-29", "seen": "2026-02-01T00:15:00Z", "alive": True}
+LEAP = {
+    "born": "2024-02-29",
+    "seen": "2026-02-01T00:15:00Z",
+    "alive": True,
+    "took": "-P1DT2H",
+    "noted": "2026-02-01T00:00:00",
+}
 BARE = {"born": "2024-03-01"}
 
 
@@ -45,8 +57,8 @@ def store(service: Service) -> Store:
     made = new_store(service, DEFINITION)
     made.ingest([ADA])
     body = (
-        f"born,opens,seen,device,alive,schema_id:{made.schema_id}\n"
-        "2024-02-29,,2026-02-01T00:15:00Z,,true,\n2024-03-01,,,,,\n"
+        f"born,opens,seen,device,alive,took,noted,schema_id:{made.schema_id}\n"
+        "2024-02-29,,2026-02-01T00:15:00Z,,true,-PT26H,2026-02-01T00:00:00,\n2024-03-01,,,,,,,\n"
     )
     assert ended(made, started(made, body.encode(), "text/csv"))["status"] == "completed"
     return made
@@ -78,6 +90,11 @@ def test_what_was_stored_comes_back_in_one_spelling(store: Store) -> None:
         (where("opens", "gt", "08:30:00"), [KEPT_ADA]),
         (where("device", "eq", ADA["device"]), [KEPT_ADA]),
         (where("alive", "eq", True), [LEAP]),
+        (where("took", "eq", "PT5400S"), [KEPT_ADA]),
+        (where("took", "lt", "PT0S"), [LEAP]),
+        (where("took", "between", ["-P2D", "P1W"]), [KEPT_ADA, LEAP]),
+        (where("noted", "eq", "2026-01"), [KEPT_ADA]),
+        (where("noted", "ge", "2026-01-31T08:30:00.25"), [KEPT_ADA, LEAP]),
         (where("alive", "ne", True), [KEPT_ADA, BARE]),
     ],
 )
@@ -88,6 +105,13 @@ def test_conditions_find_by_value(store: Store, condition: Any, expected: Any) -
 def test_instants_sort_as_instants_and_uuids_by_their_digits(store: Store) -> None:
     assert found(store, None, order_by=["-seen"]) == [KEPT_ADA, LEAP, BARE]
     assert found(store, None, order_by=["seen"]) == [BARE, LEAP, KEPT_ADA]
+    for name in ("took", "noted"):
+        order = [LEAP, KEPT_ADA] if name == "took" else [KEPT_ADA, LEAP]
+        assert found(store, None, order_by=[name]) == [BARE, *order]
+        page = store.search(None, order_by=[f"-{name}"], limit=1)
+        after = store.search(None, order_by=[f"-{name}"], cursor=page["next_cursor"])
+        listed = [one["data"] for one in (*page["results"], *after["results"])]
+        assert listed == [*reversed(order), BARE]
     page = store.search(None, order_by=["-device"], limit=1)
     assert [one["data"] for one in page["results"]] == [KEPT_ADA]
     after = store.search(None, order_by=["-device"], cursor=page["next_cursor"])
@@ -101,6 +125,8 @@ def test_dates_are_measured_and_grouped_by_month(store: Store) -> None:
             {"op": "count"},
             {"op": "max", "field": "seen"},
             {"op": "min", "field": "device"},
+            {"op": "min", "field": "took"},
+            {"op": "max", "field": "noted"},
         ],
         "group_by": [{"field": "seen", "by": "month"}],
     }
@@ -109,7 +135,10 @@ def test_dates_are_measured_and_grouped_by_month(store: Store) -> None:
     assert [
         (one["group"]["seen"], [result["value"] for result in one["measures"]])
         for one in answer.json()["groups"]
-    ] == [(None, [1, None, None]), ("2026-02", [2, "2026-02-01T00:30:00Z", KEPT_ADA["device"]])]
+    ] == [
+        (None, [1, None, None, None, None]),
+        ("2026-02", [2, "2026-02-01T00:30:00Z", KEPT_ADA["device"], "-P1DT2H", LEAP["noted"]]),
+    ]
     body = {
         "schema": store.schema,
         "measures": [{"op": "histogram", "field": "born", "by": "month"}],
@@ -138,6 +167,8 @@ def test_impossible_values_are_named_and_nothing_is_stored(store: Store) -> None
         BARE | {"seen": "2026-01-01T23:59:60Z"},
         BARE | {"alive": 1},
         BARE | {"device": "6ba7b810"},
+        BARE | {"took": "P1M"},
+        BARE | {"noted": "2026-01-31T08:30:00Z"},
         BARE,
     ]
     answer = store.send(bad)
@@ -147,7 +178,10 @@ def test_impossible_values_are_named_and_nothing_is_stored(store: Store) -> None
         (2, "seen", "format"),
         (3, "alive", "type"),
         (4, "device", "format"),
+        (5, "took", "format"),
+        (6, "noted", "format"),
     ]
+    assert "months have no exact length" in answer.json()["errors"][4]["detail"]
     assert "no such day" in answer.json()["errors"][0]["detail"]
     text = f"born,alive,schema_id:{store.schema_id}\n2024-01-01,true,\n1900-02-29,1,\n"
     path = started(store, text.encode(), "text/csv")
@@ -173,7 +207,11 @@ def test_a_format_enforced_later_is_a_change_of_type(store: Store) -> None:
 
 
 def test_a_definition_that_enforces_formats_is_inferred(store: Store) -> None:
-    sample = b"born,seen,alive,name\n2024-02-29,2026-01-01T00:00:00Z,true,x\n1999-01-01,,false,y\n"
+    sample = (
+        b"born,seen,alive,took,noted,name\n"
+        b"2024-02-29,2026-01-01T00:00:00Z,true,PT1H,2026-01-01T00:00:00,x\n"
+        b"1999-01-01,,false,,,y\n"
+    )
     url = f"{store.service.proxy_url}/api/schemas/infer/"
     answer = call(
         "POST", url, sample, auth=store.account.auth, headers={"Content-Type": "text/csv"}
@@ -185,6 +223,8 @@ def test_a_definition_that_enforces_formats_is_inferred(store: Store) -> None:
         "born": ("string", "date"),
         "seen": ("string", "date-time"),
         "alive": ("integer", "boolean"),
+        "took": ("string", "duration"),
+        "noted": ("string", "local-date-time"),
         "name": ("string", None),
     }
     taken = store.another_schema(proposed)

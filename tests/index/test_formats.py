@@ -29,11 +29,14 @@ TEXT = json.dumps(
             "born": {"type": "string", "format": "date"},
             "at": {"type": "string", "format": "time"},
             "seen": {"type": "string", "format": "date-time"},
+            "local": {"type": "string", "format": "local-date-time"},
+            "took": {"type": "string", "format": "duration"},
             "id": {"type": "string", "format": "uuid"},
             "alive": {"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1},
         },
     }
 )
+NAMES = ("born", "at", "seen", "local", "took", "id", "alive")
 #: Forms of segments: one page, pages as they are, packed pages.
 LIMITS = [Limits(), Limits(mini=2, plain=1000, entries=2), Limits(mini=2, plain=2, entries=3)]
 
@@ -46,6 +49,12 @@ _times = st.times(timezones=st.none())
 _instants = st.builds(
     datetime.combine, st.dates(date(2023, 1, 1), date(2025, 1, 1)), _times, _zones
 )
+_locals = st.datetimes(datetime(2023, 1, 1), datetime(2025, 1, 1))  # noqa: DTZ001 - local
+_most = timedelta(days=100_000_000)
+_lengths = st.one_of(
+    st.sampled_from([timedelta(), -timedelta(microseconds=1), timedelta(days=7), _most, -_most]),
+    st.timedeltas(timedelta(days=-2), timedelta(days=2)),
+)
 _ids = st.sampled_from([UUID(int=0), UUID(int=1 << 120), UUID(int=255), UUID(int=(1 << 128) - 1)])
 _records = st.fixed_dictionaries(
     {},
@@ -53,6 +62,8 @@ _records = st.fixed_dictionaries(
         "born": _days,
         "at": _times,
         "seen": _instants,
+        "local": _locals,
+        "took": _lengths,
         "id": st.one_of(_ids, st.uuids()),
         "alive": st.booleans(),
     },
@@ -65,7 +76,11 @@ def sent(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _text(value: date | time | datetime | UUID) -> str:
+def _text(value: date | time | datetime | timedelta | UUID) -> str:
+    if isinstance(value, timedelta):
+        seconds, rest = divmod(abs(value), timedelta(seconds=1))
+        decimals = f".{rest // timedelta(microseconds=1):06d}"
+        return f"{'-' if value < timedelta() else ''}PT{seconds}{decimals}S"
     return str(value) if isinstance(value, UUID) else value.isoformat()
 
 
@@ -79,7 +94,8 @@ def built(records: list[dict[str, Any]], limits: Limits) -> World:
 
 
 def comparable(value: Any) -> Any:
-    return value.astimezone(UTC) if isinstance(value, datetime) else value
+    has_zone = isinstance(value, datetime) and value.tzinfo is not None
+    return value.astimezone(UTC) if has_zone else value
 
 
 COMPARE = {
@@ -99,7 +115,7 @@ def test_a_comparison_finds_what_python_finds(
 ) -> None:
     world = built(records, limits)
     for round_ in range(2):
-        for name in ("born", "at", "seen", "id", "alive"):
+        for name in NAMES:
             held = [record[name] for record in records if name in record]
             if not held:
                 continue
@@ -126,7 +142,7 @@ def test_rows_are_sorted_as_python_sorts_them(
     records: list[dict[str, Any]], limits: Limits, descending: bool
 ) -> None:
     world = built(records, limits)
-    for name in ("born", "at", "seen", "id", "alive"):
+    for name in NAMES:
         order = [f"-{name}" if descending else name]
         query = parse_query({"order_by": order}, world.definition)
         question = Question(world, query.where)
@@ -149,7 +165,7 @@ def test_extremes_and_distinct_values_are_pythons(
     records: list[dict[str, Any]], limits: Limits
 ) -> None:
     world = built(records, limits)
-    for name in ("born", "at", "seen", "id", "alive"):
+    for name in NAMES:
         held = [comparable(record[name]) for record in records if name in record]
         measures = [{"op": op, "field": name} for op in ("min", "max", "distinct")]
         (whole,) = Aggregation(world, {"measures": measures}).answer().groups
@@ -171,7 +187,10 @@ def _period(day: date, by: str) -> str:
 
 @settings(max_examples=30)
 @given(
-    st.lists(st.fixed_dictionaries({}, optional={"born": _days, "seen": _instants}), min_size=1),
+    st.lists(
+        st.fixed_dictionaries({}, optional={"born": _days, "seen": _instants, "local": _locals}),
+        min_size=1,
+    ),
     st.sampled_from(["year", "month", "week", "day"]),
     st.sampled_from(LIMITS),
 )
@@ -179,7 +198,7 @@ def test_groups_by_period_are_those_of_the_calendar(
     records: list[dict[str, Any]], by: str, limits: Limits
 ) -> None:
     world = built(records, limits)
-    for name in ("born", "seen"):
+    for name in ("born", "seen", "local"):
         asked = {"group_by": [{"field": name, "by": by}], "limit": 1000}
         days = [comparable(record[name]) if name in record else None for record in records]
         plain = [one.date() if isinstance(one, datetime) else one for one in days]

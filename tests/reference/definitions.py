@@ -223,6 +223,9 @@ def grid(field: Field) -> tuple[int, int]:
     """The lowest and the highest point within the bounds, computed with fractions."""
     days = date.max.toordinal()
     of_format = {"date": days, "time": 86400 * 10**6, "date-time": days * 86400 * 10**6}
+    of_format["local-date-time"] = of_format["date-time"]
+    if field.get("format") == "duration":
+        return -(10**8) * 86400 * 10**6, 10**8 * 86400 * 10**6
     if field.get("format") in of_format:
         return 0, of_format[field["format"]] - 1
     scale = 10 ** precision(field)

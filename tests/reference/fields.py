@@ -77,6 +77,8 @@ def offset(field: Field, value: Value) -> int:
         if isinstance(value, bool):
             return int(value)
         text = str(value)
+        if field["format"] == "duration":
+            return _microseconds(text) - grid(field)[0]
         if field["format"] == "time":
             text = f"0001-01-01T{text}"
         moment = datetime.fromisoformat(text)
@@ -102,8 +104,36 @@ def plaintext(field: Field, value: Value, stated: Class | None = None) -> bytes:
     return kind + offset(field, value).to_bytes(8, "big")
 
 
+#: Formats in the order of their type bytes, the first of which is 4.
+_FORMATS = ("date", "time", "date-time", "uuid", "boolean", "duration", "local-date-time")
+
+
+def _microseconds(text: str) -> int:
+    """Of a duration in its one spelling, as sums of its parts."""
+    sign, _, parts = text.partition("P")
+    total, digits = Decimal(0), ""
+    seconds = {"D": 86400, "H": 3600, "M": 60, "S": 1}
+    for letter in parts.replace("T", ""):
+        if letter in seconds:
+            total, digits = total + Decimal(digits) * seconds[letter], ""
+        else:
+            digits += letter
+    return int(total * 10**6) * (-1 if sign else 1)
+
+
+def _duration(microseconds: int) -> str:
+    rest, shown = Decimal(abs(microseconds)) / 10**6, ""
+    for unit, each in (("D", 86400), ("H", 3600), ("M", 60)):
+        count, rest = divmod(rest, each)
+        shown += f"{int(count)}{unit}" if count else ""
+        shown += "T" if unit == "D" else ""
+    shown += f"{rest.normalize():f}S" if rest else ""
+    shown = shown.removesuffix("T") or "T0S"
+    return f"{'-' if microseconds < 0 else ''}P{shown}"
+
+
 def _formatted(field: Field, value: Value) -> bytes:
-    kind = ("date", "time", "date-time", "uuid", "boolean").index(field["format"])
+    kind = _FORMATS.index(field["format"])
     if field["format"] == "uuid":
         return bytes((4 + kind,)) + bytes.fromhex(str(value).replace("-", ""))
     plain = bytes((4 + kind,)) + offset(field, value).to_bytes(8, "big")
@@ -118,16 +148,20 @@ def _from_formatted(field: Field, plain: bytes) -> Value:
     """The value in its one spelling, if these bytes are of one."""
     if field["format"] == "uuid":
         return str(UUID(bytes=plain[1:17]))
-    point = int.from_bytes(plain[1:9], "big")
+    point = grid(field)[0] + int.from_bytes(plain[1:9], "big")
     if point > grid(field)[1]:
         raise does_not_open()
     if field["format"] == "boolean":
         return bool(point)
+    if field["format"] == "duration":
+        return _duration(point)
     if field["format"] == "date":
         return date.fromordinal(point + 1).isoformat()
     moment = datetime(1, 1, 1) + timedelta(microseconds=point)  # noqa: DTZ001 - its offset follows
     if field["format"] == "time":
         return _short(moment.time().isoformat())
+    if field["format"] == "local-date-time":
+        return _short(moment.isoformat())
     minutes = int.from_bytes(plain[9:], "big") - 1439
     try:
         local = moment + timedelta(minutes=minutes)

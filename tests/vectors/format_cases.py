@@ -7,6 +7,8 @@ FIELDS = {
     "date": '{"type": "string", "format": "date"}',
     "time": '{"type": "string", "format": "time"}',
     "date-time": '{"type": "string", "format": "date-time"}',
+    "local-date-time": '{"type": "string", "format": "local-date-time"}',
+    "duration": '{"type": "string", "format": "duration"}',
     "uuid": '{"type": "string", "format": "uuid"}',
     "boolean": '{"type": "integer", "format": "boolean", "minimum": 0, "maximum": 1}',
 }
@@ -23,6 +25,10 @@ GOOD: list[tuple[str, str | None]] = [
     ("uuid", None),
     ("uuid", "00000000-0000-0000-0000-000000000000"),
     ("uuid", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
+    *(("local-date-time", one) for one in (None, "0001-01-01T00:00:00", "2026-01-31T08:30:00.25")),
+    ("local-date-time", "9999-12-31T23:59:59.999999"),
+    *(("duration", one) for one in (None, "PT0S", "PT0.000001S", "-PT0.000001S", "P1DT2H3M4.5S")),
+    *(("duration", one) for one in ("P100000000D", "-P100000000D", "-P1DT23H59M59.999999S")),
     *(("boolean", one) for one in (None, "true", "false")),
 ]
 BAD: list[tuple[str, str, str]] = [
@@ -37,6 +43,10 @@ BAD: list[tuple[str, str, str]] = [
     ("a uuid cut short", "uuid", "07" + "00" * 15),
     ("a uuid as a string", "uuid", "03" + "80" + "00" * 15),
     ("absent as a string's, of a uuid", "uuid", "00" * 33),
+    ("a local time beyond the year 9999", "local-date-time", "0a" + "0461158000000000"),
+    ("an instant for a local time", "local-date-time", "06" + "00" * 8),
+    ("a duration beyond its days", "duration", "09" + "efcee47256c00001"),
+    ("a time for a duration", "duration", "05" + "00" * 8),
     ("a boolean beyond true", "boolean", "08" + "0000000000000002"),
     ("an integer for a boolean", "boolean", "01" + "0000000000000001"),
 ]

@@ -184,7 +184,7 @@ def takes_reading(command: Callable[..., Any]) -> Callable[..., Any]:
             "--type",
             multiple=True,
             metavar="COLUMN=TYPE",
-            help="text, number, date, time, date-time, local or boolean.",
+            help="text, number, date, time, date-time, local, duration or boolean.",
         ),
         click.option(
             "--null", multiple=True, metavar="[COLUMN=]WORD", help="A word that stands for nothing."

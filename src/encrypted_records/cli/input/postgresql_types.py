@@ -20,7 +20,6 @@ KEYS: tuple[LiteralString, ...] = (
 _ARGUMENTS = re.compile(r"\(([0-9]+)(?:,(-?[0-9]+))?\)")
 #: Types whose columns become fields of one type, whatever their values are.
 _DECLARED = {name: one for one in TYPES for name in one.sql.names}
-_LOCAL = "timestamp without time zone"
 #: Decimals of numbers that are declared without any.
 _DECIMALS = 9
 _PADDED = 63
@@ -60,8 +59,6 @@ class TableColumn:
             return "{0}::numeric"
         if self.kind in _DECLARED:
             return _DECLARED[self.kind].sql.shown
-        if self.kind == _LOCAL:
-            return "replace({0}::text, ' ', 'T')"
         return "to_json({0})::text" if self.is_list else "{0}::text"
 
 
@@ -88,7 +85,7 @@ def measures_of(column: TableColumn) -> tuple[LiteralString, ...]:
         )
     if column.kind == "bigint":
         return _EXTREMES
-    known = (*_WHOLE, "numeric", "money", _LOCAL, *_DECLARED)
+    known = (*_WHOLE, "numeric", "money", *_DECLARED)
     if column.kind in known or column.longest is not None or _has_length(column):
         return ()
     return ("max(octet_length({0}::text))",)
@@ -109,8 +106,6 @@ def field_of(column: TableColumn, seen: list[Any]) -> tuple[dict[str, Any], str 
         return proposals.number(2, 16), None
     if kind in _DECLARED:
         return _DECLARED[kind].propose(), _DECLARED[kind].sql.note
-    if kind == _LOCAL:
-        return proposals.text(0), "times without a zone: kept as text, such as 2024-01-05T10:11:12"
     if column.longest is not None:
         return {"type": "string", "padTo": max(column.longest, 1)}, None
     if _has_length(column):

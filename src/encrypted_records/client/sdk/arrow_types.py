@@ -86,12 +86,10 @@ def field_of(declared: Any, seen: Seen) -> tuple[dict[str, Any], str | None]:
     if seen.odd:
         return proposals.text(_PADDED), "finer than microseconds: kept as text"
     if (named := _type_of(kind)) is not None:
-        return named.propose(), None
+        return named.propose(), named.frame.note
     if _is_text(kind):
         return proposals.text(seen.longest), None
-    if types.is_timestamp(kind):
-        return proposals.text(_PADDED), "times without a zone: kept as text"
-    if seen.present and not types.is_duration(kind):
+    if seen.present:
         raise InvalidSetting(
             f"{declared.name}: values of type {kind} cannot be stored",
             hint="leave the column out, or turn it into texts",

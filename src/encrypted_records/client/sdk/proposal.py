@@ -27,7 +27,6 @@ from encrypted_records.model.field_types.calendar import DATE
 #: Decimals of numbers that are declared without any, and the power of ten that bounds them.
 _DECIMALS = 9
 _PADDED = 63
-_LOCAL = "times without a zone: kept as text"
 
 #: Types that a class may declare, by their names in ``msgspec.inspect``.
 _DECLARED = {one.frame.declared: one for one in TYPES if one.frame.declared}
@@ -161,7 +160,6 @@ def _of_pandas(column: Any, declared: Any) -> Field | None:
         present = column.dropna()
         if len(present) and bool((present.dt.normalize() == present).all()):
             return DATE.propose(), "all at midnight: days"
-        return proposals.text(0), _LOCAL
     return None
 
 
@@ -254,8 +252,6 @@ def _field_of_type(name: str, kind: Any, limits: dict[str, Any]) -> Field:
     if shown in _DECLARED:
         return _DECLARED[shown].propose(), _DECLARED[shown].frame.note
     match kind:
-        case inspect.DateTimeType(tz=False):
-            return proposals.text(0), _LOCAL
         case inspect.IntType():
             low, high = _bounds(limits, 1)
             return proposals.whole_number(

@@ -10,7 +10,7 @@ from itertools import product
 import msgspec
 
 from encrypted_records.ingest.reading import values
-from encrypted_records.ingest.reading.recipe import Column
+from encrypted_records.ingest.reading.recipe import ONE_FORM, Column
 from encrypted_records.model import proposals
 
 #: How many different values are tried first. A form that one of them refutes is not tried on all.
@@ -88,7 +88,7 @@ def _of_words(words: set[str], cells: Mapping[str, int]) -> str | None:
 def _typed(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
     """The type of cells of which none is a word for nothing; None where they are text."""
     first = filled[:_FIRST]
-    for find in (_boolean, _compact, _number, _date, _moment, _time):
+    for find in (_boolean, _compact, _number, _date, _moment, _one_form):
         if len(filled) > _FIRST and find(text, first, known) is None:
             continue
         found = find(text, filled, known)
@@ -252,10 +252,10 @@ def _moment(text: Column, filled: Sequence[str], known: Evidence) -> Decided | N
     return None
 
 
-def _time(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
-    if not _all_read(values.read_time, filled):
-        return None
-    return Decided(_with(text, type="time"))
+def _one_form(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+    kinds = (kind for kind, read in ONE_FORM.items() if _all_read(read, filled))
+    kind = next(kinds, None)
+    return None if kind is None else Decided(_with(text, type=kind))
 
 
 def _all_read(read: values.Reader, filled: Sequence[str]) -> bool:

@@ -399,6 +399,7 @@ def _flaw(column: Column, row: int, recipe: Recipe) -> Flaw:
         "local": f"a time as {column.format} with hours and minutes",
         "date-time": f"a time as {column.format} with hours and minutes",
         "time": "a time of day",
+        "duration": "a duration such as PT1H30M",
         "boolean": f"{column.true} or {column.false}",
     }.get(column.type, f"text in {recipe.encoding}")
     return Flaw("reading", f"is not {form}, as the reading has it", row=row, field=column.name)

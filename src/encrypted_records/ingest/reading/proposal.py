@@ -8,9 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 from encrypted_records.ingest.reading.detect import Found
-from encrypted_records.ingest.reading.recipe import Column, reader_of
+from encrypted_records.ingest.reading.recipe import ONE_FORM, Column, reader_of
 from encrypted_records.model import proposals
-from encrypted_records.model.field_types.calendar import DATE, INSTANT, TIME
+from encrypted_records.model.field_types import TYPES
+from encrypted_records.model.field_types.calendar import DATE, INSTANT, LOCAL
 from encrypted_records.model.field_types.formatted import BOOLEAN
 
 _EXAMPLES = 2
@@ -108,8 +109,9 @@ def _field(
             return _number(column, stored, tight=tight)
         case "date":
             return DATE.propose(), f"date, {column.format}", None
-        case "time":
-            return TIME.propose(), "time of day", None
+        case kind if kind in ONE_FORM:
+            made = next(one for one in TYPES if one.reading == kind)
+            return made.propose(), made.said, None
         case "boolean":
             return BOOLEAN.propose(), "boolean", None
         case "date-time":
@@ -117,8 +119,7 @@ def _field(
         case "local":
             if found.recipe.time_zone is not None:
                 return INSTANT.propose(), "date and time", None
-            note = "no time zone: kept as text"
-            return proposals.text(0), "local date and time", note
+            return LOCAL.propose(), LOCAL.said, "no time zone: local times"
     longest = max((len(text.encode("utf-8", "replace")) for text in stored), default=0)
     zeros = any(text[:1] == "0" and text[1:2].isdigit() for text in stored)
     return proposals.text(longest), "text", "leading zeros are kept" if zeros else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import zoneinfo
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -15,7 +16,12 @@ from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
 
 _Text = Annotated[str, Meta(max_length=10_000)]
 _Mark = Annotated[str, Meta(max_length=1)]
-Type = Literal["text", "number", "date", "time", "date-time", "local", "boolean"]
+Type = Literal["text", "number", "date", "time", "date-time", "local", "boolean", "duration"]
+#: Types whose values have one form in all files, and how a cell of it is read.
+ONE_FORM: Mapping[str, values.Reader] = {
+    "time": values.read_time,
+    "duration": values.read_duration,
+}
 #: A recipe has at most so many bytes.
 MAX_BYTES = 1 << 20
 
@@ -136,8 +142,8 @@ def reader_of(column: Column, recipe: Recipe) -> values.Reader | None:
             )
         case "date":
             return values.date_reader(column.format or "")
-        case "time":
-            return values.read_time
+        case kind if kind in ONE_FORM:
+            return ONE_FORM[kind]
         case "date-time" | "local":
             zone = None if column.offset else recipe.time_zone
             return values.instant_reader(column.format or "", zone, offset=column.offset)

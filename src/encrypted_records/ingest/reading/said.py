@@ -15,6 +15,7 @@ from encrypted_records.ingest.reading.columns import Decided, Evidence, decide
 from encrypted_records.ingest.reading.detect import Found, Wanted, detect
 from encrypted_records.ingest.reading.recipe import (
     MAX_BYTES,
+    ONE_FORM,
     Column,
     Recipe,
     Type,
@@ -164,8 +165,8 @@ def _typed(
         return _number(column, decimal, filled)
     if kind in ("date", "date-time", "local") or own.format:
         return _dated(column, kind, format_, filled)
-    if kind == "time":
-        return Column(column.source, column.name, "time", null=column.null)
+    if kind is not None and kind in ONE_FORM:
+        return Column(column.source, column.name, kind, null=column.null)
     if own.null and column.type == "text" and own.type is None:
         # What is left when those words are gone may be of a type.
         again = decide(

@@ -7,12 +7,16 @@ from typing import Any, Final
 
 from encrypted_records.errors import Unsupported
 from encrypted_records.model.field_types.base import FieldType
-from encrypted_records.model.field_types.calendar import DATE, INSTANT, TIME
+from encrypted_records.model.field_types.calendar import DATE, INSTANT, LOCAL, TIME
+from encrypted_records.model.field_types.durations import DURATION
 from encrypted_records.model.field_types.formatted import BOOLEAN, UUID
 from encrypted_records.model.field_types.plain import INTEGER, NUMBER, TEXT
 
 #: Every type, in the order in which people are offered them.
-TYPES: Final[tuple[FieldType, ...]] = (TEXT, INTEGER, NUMBER, DATE, TIME, INSTANT, UUID, BOOLEAN)
+TYPES: Final[tuple[FieldType, ...]] = (
+    *(TEXT, INTEGER, NUMBER, DATE, TIME, INSTANT, UUID, BOOLEAN),
+    *(LOCAL, DURATION),
+)
 #: Every type by its name.
 BY_NAME: Final[Mapping[str, FieldType]] = {one.name: one for one in TYPES}
 #: The types that enforced formats name, by these names.

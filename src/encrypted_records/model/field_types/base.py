@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from encrypted_records.model.definition import FieldSpec, Value
 
 JsonType = Literal["string", "integer", "number"]
+Phrases = Literal["text", "number", "time", "length", "same"]
 #: Sealed bytes of a value on a grid: a 64-bit number.
 POINT_BYTES = 8
 
@@ -152,7 +153,7 @@ class FieldType:
     bounds_in_definition: ClassVar[tuple[int, int] | None] = None
     said: ClassVar[str]
     about: ClassVar[str]
-    phrases: ClassVar[Literal["text", "number", "time", "length", "same"]]
+    phrases: ClassVar[Phrases]
     reveals: ClassVar[Literal["text", "number", "format"]] = "format"
     reading: ClassVar[str | None] = None
     frame: ClassVar[Frame]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from datetime import date
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from encrypted_records.model.field_types.base import (
@@ -17,6 +17,7 @@ from encrypted_records.model.field_types.base import (
     Control,
     FieldType,
     Frame,
+    Phrases,
     Span,
     Sql,
     grid_of,
@@ -43,6 +44,7 @@ _TIME = re.compile(_CLOCK)
 _INSTANT = re.compile(
     rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})[Tt]({_CLOCK})([Zz]|[+-][0-9]{{2}}:[0-9]{{2}})"
 )
+_LOCAL = re.compile(rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})[Tt]({_CLOCK})")
 _DECIMALS = 6
 _SIGNED = re.compile(r"([<>]=?)\s*(.+)")
 _PACKED_INSTANT = struct.Struct(">QH")
@@ -53,7 +55,7 @@ class OnClock(FieldType):
     """Texts that are points in the order of time."""
 
     json_type = "string"
-    phrases = "time"
+    phrases: ClassVar[Phrases] = "time"
 
     def accept(self, spec: FieldSpec, raw: object) -> str:
         return self.show(self.read(require_text(self.name, raw)))
@@ -195,9 +197,57 @@ class Instant(InCalendar):
         return show_instant(instant, offset - MOST_MINUTES)
 
 
+class LocalDateTime(InCalendar):
+    """A date and a time by a clock of which nobody says the offset from UTC."""
+
+    name = "local-date-time"
+    type_byte = 10
+    day_points = MICROSECONDS_PER_DAY
+    said = "local date and time"
+    about = "dates and times without an offset"
+    reading = "local"
+    frame = Frame(
+        "timestamp[us]",
+        "datetime64[us]",
+        taken=r"timestamp\[\w+\]",
+        declared="DateTimeType without tz",
+        note="times without a zone: local times",
+    )
+    sql = Sql(
+        ("timestamp without time zone",),
+        "replace({0}::text, ' ', 'T')",
+        "times without a zone: local times",
+    )
+    control = Control(
+        "native",
+        "datetime-local",
+        rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{_SHOWN_CLOCK}",
+        {"min": "0001-01-01T00:00", "max": "9999-12-31T23:59:59.999"},
+        example="2026-01-31T08:30:00",
+        steps=True,
+    )
+    grid = grid_of(0, DAYS * MICROSECONDS_PER_DAY - 1)
+
+    def read(self, text: str) -> int:
+        match = _LOCAL.fullmatch(text)
+        if match is None:
+            if _INSTANT.fullmatch(text):
+                raise refuse_form("has an offset from UTC, which a local time has not")
+            raise refuse_form("expected date, T and time, such as 2026-01-31T08:30:00")
+        return (_day(match[1]).toordinal() - 1) * MICROSECONDS_PER_DAY + _read_clock(match[2])
+
+    def show(self, point: int) -> str:
+        days, clock = divmod(point, MICROSECONDS_PER_DAY)
+        return f"{date.fromordinal(days + 1).isoformat()}T{_show_clock(clock)}"
+
+    def to_frame(self, value: Any) -> datetime | None:
+        return None if value is None else datetime.fromisoformat(value)
+
+
 DATE: Final = Date()
 TIME: Final = Time()
 INSTANT: Final = Instant()
+LOCAL: Final = LocalDateTime()
 _LAST_INSTANT = DAYS * MICROSECONDS_PER_DAY - 1
 
 
