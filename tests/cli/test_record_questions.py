@@ -81,6 +81,8 @@ def test_measures_of_all_and_of_groups(ers: Ers, people: str) -> None:
     assert ers.done(*ask).one["measures"] == [{"op": "count", "value": 4}]
     both = ers.done(*ask, "age > 40", "--measure", "max(age)", "--measure", "count").one
     assert [one["value"] for one in both["measures"]] == [85, 2]
+    spread = ers.done(*ask, "age > 40", "--measure", "stddev(age)").one["measures"]
+    assert spread[0]["value"] == 31.112698  # of 41 and 85, the root of 968
 
     table = ers.done(*ask, "--group-by", "city", "--measure", "sum(age)", "-o", "csv").out
     assert table.splitlines() == ["city,sum(age)", '"",', "Oslo,121", "Rome,41"]

@@ -296,6 +296,9 @@ def test_measures_are_numbers_mappings_and_frames(people: Schema) -> None:
     assert people.aggregate() == 3
     assert people.aggregate("avg(height)") == Decimal("1.65")
     assert people.aggregate("min(age)", where="age > 99") is None
+    assert people.aggregate("stddev(age)", where="age = 36") is None
+    spread = people.aggregate("variance(age)")
+    assert people.aggregate("stddev(age)") == round(spread.sqrt(), 6)
     assert people.aggregate("percentile(age, 50)")["values"]
 
     several = people.aggregate("sum(age)", "count")

@@ -80,6 +80,14 @@ def test_numbers_leave_exactly_as_they_are(store: Store) -> None:
     assert f'"value":{10 * (2**64 - 1) - 45}' in answer.body.decode()
     assert '"value":1.35}' in answer.body.decode()
     assert '"value":0.67500000}' in answer.body.decode()
+    spread = [{"op": op, "field": "x"} for op in ("variance", "stddev")]
+    answers = aggregate(store, measures=spread)["measures"]
+    # Of 1.25 and 0.1: half of the square of 1.15, and its root.
+    assert list(map(str, (one["value"] for one in answers))) == ["0.6612500000", "0.81317280"]
+    (one, *_) = aggregate(store, measures=spread, where={"field": "x", "op": "gt", "value": 1})[
+        "measures"
+    ]
+    assert one["value"] is None
     assert Fraction(exact(answer)["measures"][1]["value"]) == Fraction(135, 100)
     assert isinstance(exact(answer)["measures"][1]["value"], Decimal)
 
