@@ -1,6 +1,8 @@
 // The first rows of a file, however long it is, cut where a row ends.
 
 const HEAD_BYTES = 512 << 10;
+// A workbook is read whole; as a form takes it.
+const WORKBOOK_BYTES = 5 << 19;
 const EDGE_BYTES = 64 << 10;
 
 /** Where the last whole row of CSV ends: at a line break outside of quotes. */
@@ -43,9 +45,10 @@ export async function firstRows(file) {
 /** The first bytes of a file in base64 for addresses; of JSON, as far as records are whole. */
 export async function firstBytes(file) {
   const isJson = /\.(json|ndjson|jsonl)$/i.test(file.name);
+  const most = /\.(xlsx|xlsm|ods)$/i.test(file.name) ? WORKBOOK_BYTES : HEAD_BYTES;
   const bytes = isJson
     ? new TextEncoder().encode(await firstRows(file))
-    : new Uint8Array(await file.slice(0, HEAD_BYTES).arrayBuffer());
+    : new Uint8Array(await file.slice(0, most).arrayBuffer());
   let text = "";
   for (const byte of bytes) text += String.fromCharCode(byte);
   return btoa(text).replaceAll("+", "-").replaceAll("/", "_");

@@ -151,7 +151,10 @@ def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Foun
 
 def _detect_sheet(sample: bytes, wanted: Wanted, *, whole: bool) -> Found:
     if not whole:
-        raise refused(f"the workbook has more than {MAX_BYTES >> 20} MiB", "save the sheet as CSV")
+        raise refused(
+            "the workbook is too large to be looked at here, since it has to be read whole",
+            f"ers import takes workbooks of up to {MAX_BYTES >> 20} MiB; or save the sheet as CSV",
+        )
     sheet = read_sheet(sample, wanted.sheet)
     rows, ends = _first_rows(sheet.rows)
     _limit(rows)

@@ -50,12 +50,13 @@ DATE_FORMATS = (
 #: Members of a column that a recipe leaves out.
 _PLAIN = {"type": "text", "format": "", "decimal": ".", "true": "", "false": ""}
 #: Members about the whole file; changing them makes other columns.
-_OF_COLUMNS = ("encoding", "delimiter", "header_row")
+_OF_COLUMNS = ("encoding", "delimiter", "header_row", "sheet")
 #: Where this page lets members of what can be said be said.
 _CONTROLS = {
     "delimiter": "choose above how cells are divided",
     "encoding": "choose the letters above",
     "header_row": "say above in which row the names are",
+    "sheet": "say above which sheet has the table",
     "columns": "say which word stands for nothing, or leave the column as it is",
 }
 
@@ -94,6 +95,14 @@ class FileReading:
     @property
     def header_row(self) -> str:
         return str(self.recipe.get("header_row", self.said.get("header_row", "")))
+
+    @property
+    def sheet(self) -> str:
+        return str(self.recipe.get("sheet") or self.said.get("sheet") or "")
+
+    @property
+    def container(self) -> str:
+        return str(self.recipe.get("container", "csv"))
 
     @property
     def is_local(self) -> bool:
@@ -204,6 +213,8 @@ def _of_file(form: Mapping[str, str], known: Mapping[str, Any]) -> list[tuple[st
         typed = form.get(name, "").strip()
         if typed.isascii() and typed.isdecimal() and len(typed) < 5:
             said.append((name, int(typed)))
+    if sheet := form.get("sheet", "").strip():
+        said.append(("sheet", sheet))
     if "time_zone" in form:
         said.append(("time_zone", form["time_zone"].strip() or None))
     return said
@@ -268,6 +279,4 @@ def in_words_of_the_page(error: ErsError) -> ErsError:
         return error
     members = [(flaw.pointer or "").strip("/") for flaw in error.flaws]
     hints = [_CONTROLS[one] for one in members if one in _CONTROLS] or [error.hint]
-    if "JSON" in error.message:
-        hints = ["give its name the ending .json"]
     return ReadingRefused(error.message, hint="; ".join(hints))

@@ -36,6 +36,8 @@ from encrypted_records.proxy.pages.schema_form import TYPES, Draft, draft_of
 SHOWN_ROWS = 20
 #: Bytes of a file that are looked at, as the pages' scripts have it.
 HEAD_BYTES = 512 << 10
+#: Bytes of a workbook, which is read whole, as the pages' scripts have it.
+WORKBOOK_BYTES = 5 << 19
 #: Rows of a sample that a proposal reads.
 SAMPLED_ROWS = 10_000
 #: Bytes of a file's head that a page without scripts carries along.
@@ -236,6 +238,10 @@ async def _make(visit: Visit, plan: Plan) -> Response:
             "schema": plan.draft.definition(),
         },
     )
+    if plan.reading is not None:
+        # For the files of later months; the rows of this one are on their way.
+        recipe = plan.reading.of_draft(plan.draft)
+        await visit.ask("PUT", f"/api/schemas/{schema['id']}/reading/", recipe)
     if "hx-request" in visit.request.headers:
         return visit.render(
             "import.html",
@@ -282,7 +288,9 @@ def name_of(file: str) -> str:
 
     It is a proposal: the server sees a name only when it is stored.
     """
-    stem = re.sub(r"\.(csv|tsv|tab|txt|json|ndjson|jsonl)$", "", file, flags=re.IGNORECASE)
+    stem = re.sub(
+        r"\.(csv|tsv|tab|txt|json|ndjson|jsonl|xlsx|xlsm|ods)$", "", file, flags=re.IGNORECASE
+    )
     name = re.sub(r"[\s_]+", " ", stem).strip()[:100]
     return name[:1].upper() + name[1:]
 
@@ -314,13 +322,15 @@ async def _head(pieces: AsyncIterator[bytes]) -> tuple[bytes, int]:
     size = 0
     async for piece in pieces:
         size += len(piece)
-        head += piece[: max(0, HEAD_BYTES - len(head))]
+        most = WORKBOOK_BYTES if (head or piece).startswith(b"PK") else HEAD_BYTES
+        head += piece[: max(0, most - len(head))]
     return bytes(head), size
 
 
 def _kept(visit: Visit, plan: Plan) -> str:
     """For the hidden member of a page without scripts, which has no other place for it."""
-    kept = plan.head[:KEPT_BYTES]
+    # A workbook is read whole.
+    kept = plan.head if plan.head.startswith(b"PK") else plan.head[:KEPT_BYTES]
     if plan.reading is None and len(kept) < len(plan.head):
         kept = kept[: kept.rfind(b"\n") + 1]  # records of JSON are whole
     return "" if visit.text("sample") else urlsafe_b64encode(kept).decode()

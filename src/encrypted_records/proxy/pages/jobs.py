@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from encrypted_records.errors import Conflict, ErsError
+from encrypted_records.errors import Conflict, ErsError, NotFound
 from encrypted_records.proxy.pages.job_view import JobView
 from encrypted_records.proxy.pages.page import Visit, page
 
@@ -55,8 +55,16 @@ async def job(visit: Visit) -> Response:
     view = JobView(about, await _names(visit))
     flaws = await visit.ask("GET", _flaws(visit), params={"limit": str(SHOWN_FLAWS)})
     bad = await visit.ask("GET", f"/api/jobs/{job_id}/bad-rows/")
+    try:
+        report = await visit.ask("GET", f"/api/jobs/{job_id}/reading/")
+    except NotFound:
+        report = None  # it has none, or is not checked yet
     return visit.render(
-        "job.html", job=view, flaws=flaws, preview=_as_preview(bad["results"], flaws["results"])
+        "job.html",
+        job=view,
+        flaws=flaws,
+        preview=_as_preview(bad["results"], flaws["results"]),
+        report=report,
     )
 
 

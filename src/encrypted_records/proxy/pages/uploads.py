@@ -12,15 +12,25 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
-from encrypted_records.errors import BadInput, Conflict, ErsError, UploadedBefore
+from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    ErsError,
+    ReadingRefused,
+    UploadedBefore,
+)
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.pages import columns
 from encrypted_records.proxy.pages.columns import Heading
 from encrypted_records.proxy.pages.imports import HEAD_BYTES, READINGS, look
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.schema_form import Draft
+
+#: Bytes of a further file that are looked at, and of a file that is read whole.
+LOOKED_AT_BYTES, WHOLE_BYTES = 8 << 20, 15 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +75,15 @@ async def upload(visit: Visit) -> Response:
         "mapping": None,
         "looked": False,
     }
+    shown["kept"] = await _kept_reading(visit)
     if not visit.sends:
         return visit.render("upload.html", **shown)
+    if visit.text("do") == "next":
+        try:
+            return await _send_next(visit)
+        except (BadInput, Conflict) as error:
+            shown["repeated"] = isinstance(error, UploadedBefore)
+            return visit.problem(_in_words(error), "upload.html", **shown)
     if visit.text("do") == "preview":
         return await _preview(visit, shown)
     try:
@@ -126,26 +143,82 @@ async def _send(visit: Visit, definition: Any) -> Response:
             "this file is not one of .csv, .json, .ndjson and .jsonl",
             hint="save it as one of them, and choose that",
         )
-    said = {
-        "filename": form.filename[:400],
-        "on_repeat": "allow" if visit.text("again") else "refuse",
-    }
+    body = form.file()
+    if kind is Format.CSV and not reading:
+        body = await _under_its_header(visit, body, definition)
+    return await _become_job(visit, form.filename, body, kind.media_type, reading)
+
+
+async def _become_job(
+    visit: Visit, name: str, body: AsyncIterator[bytes], media_type: str, reading: str | None
+) -> Response:
+    said = {"filename": name[:400], "on_repeat": "allow" if visit.text("again") else "refuse"}
     if reading:
         said["reading"] = reading
     headers = {
-        "content-type": kind.media_type,
+        "content-type": media_type,
         "x-on-invalid": "skip" if visit.text("skip") else "fail",
         "upload-metadata": ",".join(
             f"{name} {b64encode(text.encode()).decode()}" for name, text in said.items()
         ),
     }
-    body = form.file()
-    if kind is Format.CSV and not reading:
-        body = await _under_its_header(visit, body, definition)
     answer = await visit.send(
         "/api/jobs/upload/", body, params={"schema": visit.id}, headers=headers
     )
     return visit.go(f"/jobs/{answer.header('x-job-id')}/")
+
+
+async def _kept_reading(visit: Visit) -> bool:
+    """Whether a reading is kept for the schema, also where it does not open any more."""
+    try:
+        await visit.ask("GET", f"/api/schemas/{visit.id}/reading/")
+    except Conflict:
+        return True  # looking at the next file says what to do
+    except ErsError:
+        return False
+    return True
+
+
+async def _send_next(visit: Visit) -> Response:
+    """The chosen file becomes a job, read as the file before.
+
+    Raises:
+        BadInput: none was chosen, or it differs from the one before in what may change values.
+        UploadedBefore: and nobody asked for it again.
+    """
+    form = visit.sent_file
+    if form is None or not form.filename:
+        raise BadInput("no file was chosen", hint="choose one and try again")
+    rest = form.file()
+    start = bytearray()
+    whole = True
+    async for piece in rest:
+        start += piece
+        if len(start) > _most_of(start):
+            whole = False
+            break
+    headers = {"content-type": "application/octet-stream"}
+    headers |= {} if whole else {"x-file-size": str(len(start) + 1)}
+    params = {"schema": visit.id}
+    answer = await visit.answer(
+        "POST", "/api/readings/detect/", bytes(start), params=params, headers=headers
+    )
+    found = answer.json()
+    open_ones = [one["detail"] for one in found["differences"] if not one["taken"]]
+    if open_ones:
+        raise ReadingRefused(
+            f"this file is not read as the file before: {'; '.join(open_ones)}",
+            hint="nothing was stored; ers import FILE --schema SCHEMA names the options that take"
+            " it",
+        )
+    recipe = msgspec.json.encode(found["reading"]).decode()
+    body = _joined([bytes(start)], rest)
+    return await _become_job(visit, form.filename, body, "application/octet-stream", recipe)
+
+
+def _most_of(start: bytes | bytearray) -> int:
+    """Bytes of a file that are looked at; of a workbook, or one JSON object, all of it."""
+    return WHOLE_BYTES if start.startswith((b"PK", b"{")) else LOOKED_AT_BYTES
 
 
 async def _under_its_header(

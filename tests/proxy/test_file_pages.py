@@ -1,0 +1,99 @@
+"""Files on pages: a workbook becomes a schema, the next file is read as it, jobs tell of cells."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from base64 import urlsafe_b64encode
+from html.parser import HTMLParser
+
+from tests.support.eventually import eventually
+from tests.support.page_visits import Browser, logged_in
+from tests.support.service import Answer, Service, call
+from tests.support.workbooks import sheet, xlsx
+
+
+def send(browser: Browser, path: str, name: str, body: bytes, **form: str) -> Answer:
+    """A form with a file, as a browser without scripts sends it."""
+    mark = secrets.token_hex(8)
+    fields = {"csrf": browser.cookie.rpartition(".")[2], **form}
+    parts = [
+        f'--{mark}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
+        for key, value in fields.items()
+    ]
+    head = f'Content-Disposition: form-data; name="file"; filename="{name}"'
+    parts.append(f"--{mark}\r\n{head}\r\n\r\n".encode() + body + f"\r\n--{mark}--\r\n".encode())
+    headers = {
+        "Cookie": browser.cookie,
+        "Origin": browser.service.proxy_url,
+        "Content-Type": f"multipart/form-data; boundary={mark}",
+    }
+    url = f"{browser.service.proxy_url}{browser.at}{path}"
+    return call("POST", url, b"".join(parts), headers=headers)
+
+
+class Form(HTMLParser):
+    """The values of a page's inputs and choices, as a browser would send them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, str] = {}
+        self._choice = ""
+        self._is_text = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = {name: value or "" for name, value in attrs}
+        if tag == "input" and told.get("type") not in ("checkbox", "file"):
+            self.values[told.get("name", "")] = told.get("value", "")
+        elif tag == "select":
+            self._choice = told.get("name", "")
+        elif tag == "option" and ("selected" in told or self._choice not in self.values):
+            self.values[self._choice] = told.get("value", "")
+            self._is_text = "value" not in told
+
+    def handle_data(self, data: str) -> None:
+        if self._is_text:
+            self.values[self._choice], self._is_text = data.strip(), False
+
+
+def made(browser: Browser, name: str, body: bytes) -> str:
+    """The id of the schema that the page of an import makes of a file."""
+    file = {"file": name, "size": str(len(body)), "head": urlsafe_b64encode(body).decode()}
+    looked = browser.visit("/import/", **file, do="look")
+    assert looked.status == 200, looked.body
+    form = Form()
+    form.feed(looked.body.decode())
+    form.values.pop("csrf")
+    dataset = {"dataset": "", "new_dataset": secrets.token_hex(4)}
+    answer = browser.visit("/import/", **form.values | file | dataset | {"do": "make"})
+    assert answer.status == 200, re.sub(r"(?s)<[^>]*>|\s+", " ", answer.body.decode())
+    return str(re.findall(r"/schemas/(\w+)/upload/", answer.body.decode())[0])
+
+
+def test_a_workbook_is_imported_and_the_next_file_is_read_as_it_or_refused(
+    service: Service,
+) -> None:
+    browser = logged_in(service, service.new_account())
+    first = xlsx({"Data": sheet([["Nr", "Betrag"], ["001", 1.5], ["002", 2.5]])})
+    schema = made(browser, "kunden.xlsx", first)
+    page = browser.visit(f"/schemas/{schema}/upload/").body.decode()
+    assert "A file like the one before" in page
+    later = xlsx({"Data": sheet([["Sales"], [], ["Betrag", "Nr"], [7.25, "003"], ["k.A.", "004"]])})
+    path = f"/schemas/{schema}/upload/"
+    refused = send(browser, path, "feb.xlsx", later, do="next")
+    assert refused.status == 400
+    assert "not read as the file before: Betrag: &#39;k.A.&#39;" in refused.body.decode()
+    later = xlsx({"Data": sheet([["Sales"], [], ["Betrag", "Nr"], [7.25, "003"], [None, "004"]])})
+    assert send(browser, path, "feb.xlsx", later, do="next").status == 200
+    again = send(browser, path, "feb.xlsx", later, do="next")
+    assert (again.status, b"Store the records of this file again" in again.body) == (409, True)
+
+    def told() -> str | None:
+        listed = browser.visit(f"/schemas/{schema}/jobs/").body.decode()
+        (job,) = set(re.findall(r"/jobs/([0-9a-f-]{36})/", listed))
+        page = browser.visit(f"/jobs/{job}/").body.decode()
+        return page if "What became of the file" in page else None
+
+    report = eventually(told)
+    assert report is not None
+    assert "2 rows were read, 1 row above the table left out." in report
