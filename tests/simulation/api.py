@@ -21,7 +21,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -297,11 +297,32 @@ def prepare(folder: Path) -> None:
     plain = DatabaseWrapper._commit  # type: ignore[attr-defined]
 
     def commit(self: Any) -> Any:
-        for burn in self.execute_wrappers:
-            burn.__self__._burn()
+        _pass_statement(self)
         return plain(self)
 
     DatabaseWrapper._commit = commit  # type: ignore[attr-defined]
+    settings.DATABASES["default"].setdefault("OPTIONS", {})["factory"] = _Connection
+
+
+def _pass_statement(database: Any) -> None:
+    for wrapper in database.execute_wrappers:
+        wrapper.__self__._burn()
+
+
+class _Cursor(sqlite3.Cursor):
+    """Of the statements that the API writes itself (server/db/statements.py). Django's pass its
+    wrappers."""
+
+    def execute(self, sql: str, values: Any = (), /) -> Self:
+        from django.db import connections
+
+        _pass_statement(connections["default"])
+        return super().execute(sql, values)
+
+
+class _Connection(sqlite3.Connection):
+    def cursor(self, factory: Any = _Cursor) -> Any:
+        return super().cursor(factory)
 
 
 def make_template(folder: Path) -> None:
