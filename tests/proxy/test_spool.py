@@ -6,9 +6,6 @@ import os
 import resource
 import signal
 import stat
-import subprocess
-import sys
-import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -290,42 +287,6 @@ def test_memory_does_not_grow_with_the_upload(spool: Spool) -> None:
         tracemalloc.stop()
     assert read == 48 << 20
     assert peak < 8 << 20
-
-
-#: Appends without end; says which offset it was told was on disk.
-WRITER = """
-import sys
-from pathlib import Path
-from encrypted_records.crypto.keys import Keyring, RootKey
-from encrypted_records.proxy.spool.spool import Spool
-keyring = Keyring({1: RootKey(bytes.fromhex(sys.argv[2]))})
-spool, upload = Spool(Path(sys.argv[1])), bytes.fromhex(sys.argv[3])
-offset = spool.measure(upload, keyring, at_least=int(sys.argv[4]))
-while True:
-    with spool.append(upload, keyring, offset) as appending:
-        for begin in range(offset, offset + 900_000, 300_000):
-            appending.write(bytes((begin // 1000 + i) % 251 for i in range(300)) * 1000)
-        offset = appending.finish()
-    print(offset, flush=True)
-"""
-
-
-def test_what_was_acknowledged_survives_being_killed(spool: Spool, tmp_path: Path) -> None:
-    upload, acknowledged = new_upload(spool), 0
-    root = KEYRING.roots[1].export().hex()
-    for patience in (0.0, 0.03, 0.07):
-        command = [sys.executable, "-c", WRITER, str(tmp_path), root, upload.hex()]
-        with subprocess.Popen([*command, str(acknowledged)], stdout=subprocess.PIPE) as writer:
-            assert writer.stdout is not None
-            acknowledged = int(writer.stdout.readline())
-            time.sleep(patience)
-            writer.kill()
-            told = writer.stdout.read().split()
-        acknowledged = int(told[-1]) if told else acknowledged
-        again = Spool(tmp_path)
-        offset = again.measure(upload, KEYRING, at_least=acknowledged)
-        assert len(content(again, upload, offset)) == offset
-        acknowledged = offset
 
 
 def test_only_the_end_of_a_large_file_is_opened_after_a_restart(
