@@ -110,7 +110,10 @@ def test_a_services_string_is_shown_once_and_it_is_ended(service: Service, ada: 
     (string,) = STRING.findall(made)
     listed = ada.text()
     assert string not in listed
-    assert "Medical</bdi>: reads and stores" in listed
+    # A column for each dataset; an owner gets from a cell to the form of that right.
+    assert '<th scope="col"><bdi>Medical</bdi></th>' in listed
+    cell = r'people/[^/]+/#right-(\w+)"><span class="hidden"><bdi>Medical</bdi>: </span>reads and'
+    assert re.findall(cell, listed) == [dataset]
     (member,) = [
         one["id"] for one in people(service, ada.account)["people"] if one["type"] == "service"
     ]
@@ -145,7 +148,7 @@ def test_a_member_sees_who_is_in_and_changes_nobody(service: Service, ada: Visit
     organization = ada.account.organization
     seen = grace.text(organization=organization)
     assert ada.account.email in seen
-    assert "Medical</bdi>: reads" in seen
+    assert "Medical</bdi>: </span>reads" in seen
     for offered in ("Invite somebody", "Change</a>", "Make a service", "Rename"):
         assert offered not in seen
     own = next(one["id"] for one in people(service, ada.account)["people"] if one["you"])
