@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from encrypted_records.errors import InvalidDefinition, InvalidQuery
+from encrypted_records.errors import InvalidDefinition, InvalidQuery, Malformed, Unsupported
 from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
-from encrypted_records.model.field_types import FORMATS
+from encrypted_records.model.field_types import FORMATS, type_in
 from encrypted_records.model.predicates import matches
 from encrypted_records.model.rules import ValueRefused
 
@@ -275,3 +275,63 @@ def test_one_instant_in_two_spellings_is_one_value() -> None:
     record = {"seen": "2026-01-31T08:30:00+02:00"}
     assert matches(asked("seen", "eq", "2026-01-31T06:30:00Z"), record, parsed())
     assert matches(asked("seen", "in", ["2026-01-30T23:30:00-07:00"]), record, parsed())
+
+
+@given(st.timedeltas(timedelta(days=-100_000_000), timedelta(days=100_000_000)))
+@example(timedelta())
+@example(timedelta(microseconds=-1))
+@example(timedelta(days=100_000_000))
+def test_a_duration_counts_microseconds_in_every_spelling(length: timedelta) -> None:
+    spec, count = spec_of("duration"), length // timedelta(microseconds=1)
+    sign, (seconds, rest) = "-" if count < 0 else "", divmod(abs(count), 10**6)
+    for sent in (
+        f"{sign}PT{seconds}.{rest:06d}S",
+        f"{sign}P{seconds // 86400}DT{seconds % 86400}.{rest:06d}S",
+        f"{sign}PT{seconds // 60}M{seconds % 60},{rest:06d}000S",
+    ):
+        kept = spec.accept(sent)
+        assert spec.to_point(kept) == count
+        assert spec.accept(kept) == kept == value_at("duration", count)
+
+
+@pytest.mark.parametrize(
+    ("sent", "detail"),
+    [
+        ("P1Y", "years and months have no exact length"),
+        ("-P2M", "years and months have no exact length"),
+        ("P1Y2M3DT4H5M6S", "years and months have no exact length"),
+        ("PT0.0000001S", "more than 6 decimals"),
+        ("P100000000DT0.000001S", "longer than 100000000 days"),
+        *((one, "expected a duration") for one in ("", "P", "PT", "-P", "P1DT", "PT5", "1:30:00")),
+        *((one, "expected a duration") for one in ("PT1S2M", "P1.5D", "+PT1S", "PT1H\n", "P1W2D")),
+    ],
+)
+def test_a_duration_without_an_exact_length_is_refused_with_the_reason(
+    sent: str, detail: str
+) -> None:
+    with pytest.raises(ValueRefused, match=detail):
+        spec_of("duration").accept(sent)
+
+
+@given(st.datetimes())
+def test_a_local_time_has_the_order_of_its_clock(moment: datetime) -> None:
+    spec, kept = spec_of("local-date-time"), spec_of("local-date-time").accept(moment.isoformat())
+    assert isinstance(kept, str)
+    assert datetime.fromisoformat(kept) == moment
+    point = (moment - datetime(1, 1, 1)) // timedelta(microseconds=1)  # noqa: DTZ001 - local
+    assert spec.to_point(kept) == point
+    assert value_at("local-date-time", point) == kept
+
+
+def test_a_local_time_with_an_offset_is_refused_with_the_reason() -> None:
+    with pytest.raises(ValueRefused, match="has an offset from UTC"):
+        spec_of("local-date-time").accept("2026-01-31T08:30:00Z")
+
+
+def test_a_signed_definition_with_a_format_of_a_later_version_is_refused_by_its_name() -> None:
+    later = parsed().canonical.replace(b'"format":"time"', b'"format":"span"')
+    with pytest.raises(Malformed, match="and not span"):
+        parse_canonical(later)
+    definition = {"formats": "enforced", "properties": {"a": {"type": "string", "format": "span"}}}
+    with pytest.raises(Unsupported, match="does not know the format span"):
+        type_in(definition, "a")

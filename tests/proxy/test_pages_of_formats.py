@@ -23,6 +23,8 @@ DEFINITION: dict[str, Any] = {
         "born": {"type": "string", "format": "date"},
         "seen": {"type": "string", "format": "date-time"},
         "email": {"type": "string"},
+        "noted": {"type": "string", "format": "local-date-time"},
+        "took": {"type": "string", "format": "duration"},
     },
     "unique": [["email"]],
 }
@@ -154,3 +156,17 @@ def test_a_form_of_a_record_that_is_sent_again_stores_it_once(world: World) -> N
     (again,) = re.findall(r'name="once" value="([^"]+)"', refused.body.decode())
     page.visit("add/", **{"value-0": "typed", "once": again})
     assert len(store.everything()) == 2
+
+
+def test_a_form_takes_durations_and_local_times_as_browsers_send_them(world: World) -> None:
+    places = {name: place for place, name in enumerate(DEFINITION["properties"])}
+    typed = {"email": "timed", "noted": "2026-01-31T08:30", "took": "PT90M"}
+    form = {f"value-{places[name]}": text for name, text in typed.items()}
+    world.visit("add/", do="add", **form)
+    where = {"field": "took", "op": "gt", "value": "PT1H"}
+    (found,) = world.store.search(where)["results"]
+    assert found["data"] == {
+        "email": "timed",
+        "noted": "2026-01-31T08:30:00",
+        "took": "PT1H30M",
+    }

@@ -66,3 +66,16 @@ def test_an_instant_that_a_browser_writes_in_its_own_way_is_the_one_that_was_sho
     widget = widget_of("date-time", {}, stored)
     assert instant_of(local, widget.offset) == stored
     assert instant_of("", widget.offset) == ""
+
+
+def test_a_duration_is_typed_with_an_example_and_a_local_time_in_the_browsers_own_control() -> None:
+    spec = {"type": "string", "format": "duration"}
+    made = widget_of("duration", spec, "PT1H30M")
+    assert (made.form, made.type, made.value) == ("input", "text", "PT1H30M")
+    assert made.attributes["placeholder"] == "PT1H30M"
+    spec = {"type": "string", "format": "local-date-time"}
+    local = widget_of("local-date-time", spec, "2026-01-31T08:30:00.25")
+    assert (local.type, local.attributes["step"]) == ("datetime-local", "0.001")
+    # More decimals than the control shows.
+    finer = widget_of("local-date-time", spec, "2026-01-31T08:30:00.250001")
+    assert (finer.type, finer.value) == ("text", "2026-01-31T08:30:00.250001")

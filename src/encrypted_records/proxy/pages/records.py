@@ -17,6 +17,7 @@ from encrypted_records.errors import (
     NotFound,
     PreconditionFailed,
 )
+from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import sealed_values
 from encrypted_records.proxy.pages.internal_client import Answer
@@ -293,14 +294,17 @@ def _names(schema: dict[str, Any]) -> list[str]:
 
 def _typed_texts(visit: Visit, schema: dict[str, Any]) -> dict[str, str]:
     """Text in the form by field name: fields are numbered there, as names may be anything."""
-    return {name: _typed_text(visit, n) for n, name in enumerate(_names(schema))}
+    types = types_of(schema["schema"])
+    return {name: _typed_text(visit, n, types[name]) for n, name in enumerate(_names(schema))}
 
 
-def _typed_text(visit: Visit, position: int) -> str:
-    """What was typed for a field, with line ends as texts have them: browsers send CRLF."""
+def _typed_text(visit: Visit, position: int, kind: str) -> str:
+    """What was typed for a field of a type, with line ends as texts have them: browsers send CRLF,
+    and dates with times without seconds that are 0."""
     typed = visit.text(f"value-{position}").replace("\r\n", "\n")
     offset = visit.text(f"offset-value-{position}")
-    return instant_of(typed, offset) if offset else typed
+    is_timed = offset or BY_NAME[kind].control.html == "datetime-local"
+    return instant_of(typed, offset) if is_timed else typed
 
 
 def _typed_data(
@@ -315,7 +319,7 @@ def _typed_data(
     data: dict[str, Any] = {}
     types = types_of(schema["schema"])
     for position, name in enumerate(_names(schema)):
-        typed = _typed_text(visit, position)
+        typed = _typed_text(visit, position, types[name])
         shown = visit.text(f"shown-{position}").replace("\r\n", "\n")
         if only_changed and typed == shown:
             continue
