@@ -100,11 +100,13 @@ def test_numbers_that_are_texts_are_numbers_where_all_of_them_read_so() -> None:
     assert rows == [{"n": "12", "id": "0012"}, {"n": "13", "id": "14"}]
 
 
-def test_digits_behind_the_fifteenth_are_told_and_spans_are_texts() -> None:
-    body = one_sheet(["n", "span"], [0.1 + 0.2, number("1.5", SPAN)], [1.5, number("2", SPAN)])
+def test_digits_behind_the_fifteenth_are_told_and_spans_are_no_times_of_day() -> None:
+    body = one_sheet(["n", "span"], [0.1 + 0.2, number("1.5", SPAN)], [1.5, number("0.25", SPAN)])
     found = look(body)
     assert "1 numbers have more than 15 digits; 15 are kept" in found.notes
-    assert records(found.recipe, body)[0] == {"n": "0.3", "span": "36:00:00"}
+    assert found.recipe.columns[1].type == "duration"
+    assert [row["span"] for row in records(found.recipe, body)] == ["P1DT12H", "PT6H"]
+    assert records(found.recipe, body)[0]["n"] == "0.3"
 
 
 def test_zeros_that_a_format_shows_in_front_of_a_number_are_kept() -> None:

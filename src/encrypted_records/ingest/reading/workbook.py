@@ -379,12 +379,12 @@ def _text_of(value: object) -> str:
 
 
 def _span(value: timedelta) -> str:
-    """Hours, minutes and seconds, as programs show a span of time."""
-    seconds = value.total_seconds()
+    """A span of time as ISO 8601 has it: hours alone could be a time of day."""
+    seconds = Decimal(value // timedelta(microseconds=1)).scaleb(-6)
     sign = "-" if seconds < 0 else ""
-    whole, rest = divmod(abs(seconds), 60)
-    hours, minutes = divmod(int(whole), 60)
-    return f"{sign}{hours:02}:{minutes:02}:{rest:06.3f}".removesuffix(".000")
+    minutes, rest = divmod(abs(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{sign}PT{hours:f}H{minutes:f}M{rest.normalize():f}S"
 
 
 def moments_of(rows: Sequence[Row], first: int) -> Iterator[Row]:
