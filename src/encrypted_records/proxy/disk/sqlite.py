@@ -116,7 +116,8 @@ def _open(path: Path, tables: str, later: Mapping[str, Mapping[str, str]]) -> sq
         (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError  # what it says quotes the file
-        database.executescript(tables)
+        # By itself each table is a transaction, which waits for the disk.
+        database.executescript(f"BEGIN; {tables}; COMMIT")
         for table, columns in later.items():
             there = {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
             for name, kind in columns.items():
