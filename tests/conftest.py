@@ -19,8 +19,9 @@ from tests.reference import profiles
 from tests.support.draws import Seeded
 from tests.support.postgres import NewDatabase, postgresql, postgresql_url
 from tests.support.service import Service, running_service
+from tests.support.swift import swift
 
-__all__ = ["postgresql", "postgresql_url", "profiles"]
+__all__ = ["postgresql", "postgresql_url", "profiles", "swift"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,10 +3,11 @@ a moment before an erasure, and the other was not."""
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import sqlite3
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests.support import jobs
 from tests.support.postgres import NewDatabase
 from tests.support.service import ERS, Service, clean_environment
 from tests.support.store import Store, new_store
-from tests.support.swift import KEY, SECRET, Swift, running_swift
+from tests.support.swift import KEY, SECRET, Swift
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -44,7 +45,6 @@ QUESTIONS: list[Any] = [
     {"field": "share", "op": "ge", "value": 9},
     {"field": "text", "op": "has_words", "value": "seven"},
 ]
-BUCKET = "reconciled"
 
 
 def row(number: int) -> dict[str, Any]:
@@ -63,6 +63,7 @@ class Place:
     folder: Path
     settings: dict[str, str]
     swift: Swift | None = None
+    bucket: str = ""
     _new_database: NewDatabase | None = None
     _kept: dict[str, Any] = field(default_factory=dict)
 
@@ -115,7 +116,7 @@ class Place:
             return {one.name: one.read_bytes() for one in folder.rglob("*") if one.is_file()}
         import obstore
 
-        bucket = self.swift.bucket(BUCKET, self.folder.name)
+        bucket = self.swift.bucket(self.bucket, self.folder.name)
         names = [one["path"] for some in obstore.list(bucket) for one in some]
         return {name: bytes(obstore.get(bucket, name).bytes()) for name in names}
 
@@ -133,7 +134,7 @@ class Place:
             return
         import obstore
 
-        bucket = self.swift.bucket(BUCKET, self.folder.name)
+        bucket = self.swift.bucket(self.bucket, self.folder.name)
         for name in self.objects().keys() - kept.keys():
             obstore.delete(bucket, name)
         for name, data in kept.items():
@@ -141,22 +142,20 @@ class Place:
 
 
 @pytest.fixture(params=["files", "swift"])
-def place(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     folder = tmp_path / "srv"
     folder.mkdir()
     if request.param == "files":
-        yield Place(folder, {"ERS_BULK_URL": f"file://{folder}/objects?least=0"})
-        return
+        return Place(folder, {"ERS_BULK_URL": f"file://{folder}/objects?least=0"})
     new_database: NewDatabase = request.getfixturevalue("postgresql")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    with running_swift(tmp_path / "swift") as swift:
-        swift.make_bucket(BUCKET)
-        url = f"s3://{BUCKET}/{folder.name}?endpoint={swift.endpoint}&least=0"
-        settings = {"ERS_BULK_URL": url, "ERS_DATABASE_URL": new_database.with_tables()}
-        yield Place(folder, settings, swift, new_database)
+    swift: Swift = request.getfixturevalue("swift")
+    bucket = f"reconciled-{secrets.token_hex(4)}"
+    swift.make_bucket(bucket)
+    url = f"s3://{bucket}/{folder.name}?endpoint={swift.endpoint}&least=0"
+    settings = {"ERS_BULK_URL": url, "ERS_DATABASE_URL": new_database.with_tables()}
+    return Place(folder, settings, swift, bucket, new_database)
 
 
 def stored(store: Store, numbers: range) -> None:

@@ -23,9 +23,9 @@ from tests.support.front import Asked, Front, Lie, Reply, honest, running_front
 from tests.support.objects import wait_until_swept
 from tests.support.service import ANSWER_SECONDS, ERS, Service, clean_environment, running_service
 from tests.support.store import Store, new_schema, new_store
-from tests.support.swift import NODES, Swift, running_swift
+from tests.support.swift import NODES, Swift
 
-BUCKET = "records"
+BUCKET = "spoiled"
 DEFINITION = {
     "type": "object",
     "properties": {"number": {"type": "integer", "minimum": 0, "maximum": 10**6}},
@@ -58,11 +58,8 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with (
-        running_swift(tmp_path_factory.mktemp("swift")) as swift,
-        running_front(swift.endpoint) as front,
-    ):
+def world(swift: Swift, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with running_front(swift.endpoint) as front:
         url = f"s3://{BUCKET}/of/ours?endpoint={front.url}&least=0&cache=0"
         folder = tmp_path_factory.mktemp("service") / "data"
         swift.make_bucket(BUCKET)

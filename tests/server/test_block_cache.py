@@ -22,9 +22,9 @@ from tests.server.test_erasing import erase, kill, state, traces
 from tests.server.writer import FRAMES, Writer, group_of, person, sealed_page, segment_over
 from tests.support.eventually import eventually
 from tests.support.postgres import NewDatabase
-from tests.support.swift import Swift, running_swift
+from tests.support.swift import Swift
 
-BUCKET = "records"
+BUCKET = "cached"
 MANY = 150
 #: In the folder of an API, by which others see that its process runs.
 SIGNS = "blocks-*.lock"
@@ -41,26 +41,27 @@ class Two:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory, postgresql: NewDatabase) -> Iterator[Two]:
-    with running_swift(tmp_path_factory.mktemp("swift")) as swift:
-        swift.make_bucket(BUCKET)
-        url = f"s3://{BUCKET}/cached?endpoint={swift.endpoint}&least=0&patience=1"
+def two(
+    swift: Swift, tmp_path_factory: pytest.TempPathFactory, postgresql: NewDatabase
+) -> Iterator[Two]:
+    swift.make_bucket(BUCKET)
+    url = f"s3://{BUCKET}/cached?endpoint={swift.endpoint}&least=0&patience=1"
 
-        def machine(name: str) -> Path:
-            return tmp_path_factory.mktemp(name)
+    def machine(name: str) -> Path:
+        return tmp_path_factory.mktemp(name)
 
-        environment = {
-            "ERS_BULK_URL": url,
-            "ERS_SECRET_KEY_FILE": str(machine("key") / "secret.key"),
-            **swift.credentials,
-        }
+    environment = {
+        "ERS_BULK_URL": url,
+        "ERS_SECRET_KEY_FILE": str(machine("key") / "secret.key"),
+        **swift.credentials,
+    }
 
-        database = postgresql.with_tables()
-        with (
-            running_api(machine("a"), database_url=database, environment=environment) as here,
-            running_api(machine("b"), database_url=database, environment=environment) as there,
-        ):
-            yield Two(swift, here, there, environment)
+    database = postgresql.with_tables()
+    with (
+        running_api(machine("a"), database_url=database, environment=environment) as here,
+        running_api(machine("b"), database_url=database, environment=environment) as there,
+    ):
+        yield Two(swift, here, there, environment)
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,9 +22,9 @@ import pytest
 from tests.server.api import Account, running_api
 from tests.support.postgres import NewDatabase
 from tests.support.service import clean_environment
-from tests.support.swift import running_swift
+from tests.support.swift import Swift
 
-BUCKET = "records"
+BUCKET = "killed"
 _FILE_IS_WRITTEN = (
     "before a folder is synced",
     "before a file is written",
@@ -92,27 +91,28 @@ class Life:
 
 @pytest.fixture(scope="module")
 def lives(
-    tmp_path_factory: pytest.TempPathFactory, postgresql: NewDatabase
-) -> Iterator[Callable[[str], Life]]:
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    postgresql: NewDatabase,
+) -> Callable[[str], Life]:
     """A life with a death at each step, by where it is lived."""
-    with ExitStack() as stack:
 
-        @cache
-        def of(where: str) -> Life:
-            folder = tmp_path_factory.mktemp("life")
-            database_url = "" if where.startswith("sqlite") else postgresql.with_tables()
-            bulk_url, environment = "", {}
-            if where.endswith("s3"):
-                swift = stack.enter_context(running_swift(tmp_path_factory.mktemp("swift")))
-                swift.make_bucket(BUCKET)
-                bulk_url = f"s3://{BUCKET}/of/ours?endpoint={swift.endpoint}&least=0"
-                environment = swift.credentials
-            with running_api(folder, database_url=database_url or None) as api:
-                account = api.new_account()
-            program = ["tests.server.bulk_life", folder / "data", database_url, bulk_url]
-            return Life(**json.loads(ran(program, account, folder, environment)))
+    @cache
+    def of(where: str) -> Life:
+        folder = tmp_path_factory.mktemp("life")
+        database_url = "" if where.startswith("sqlite") else postgresql.with_tables()
+        bulk_url, environment = "", {}
+        if where.endswith("s3"):
+            swift: Swift = request.getfixturevalue("swift")
+            swift.make_bucket(BUCKET)
+            bulk_url = f"s3://{BUCKET}/of/ours?endpoint={swift.endpoint}&least=0"
+            environment = swift.credentials
+        with running_api(folder, database_url=database_url or None) as api:
+            account = api.new_account()
+        program = ["tests.server.bulk_life", folder / "data", database_url, bulk_url]
+        return Life(**json.loads(ran(program, account, folder, environment)))
 
-        yield of
+    return of
 
 
 @pytest.mark.parametrize(

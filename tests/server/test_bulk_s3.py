@@ -23,9 +23,9 @@ from tests.server.writer import Writer, person
 from tests.support.doctor import Look, looked_at
 from tests.support.front import Asked, Reply, honest, running_front
 from tests.support.service import ANSWER_SECONDS
-from tests.support.swift import NODES, Swift, running_swift
+from tests.support.swift import NODES, Swift
 
-BUCKET, PREFIX = "records", "of/ours"
+BUCKET, PREFIX = "staged", "of/ours"
 MANY = 150
 
 
@@ -48,13 +48,12 @@ class Stored:
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
-    with running_swift(tmp_path_factory.mktemp("swift")) as swift:
-        plain = Stored(swift, Account(None, "", "", "", ""))  # type: ignore[arg-type]
-        swift.make_bucket(BUCKET)
-        environment = {"ERS_BULK_URL": plain.url(PREFIX), **swift.credentials}
-        with running_api(tmp_path_factory.mktemp("api"), environment=environment) as api:
-            yield Stored(swift, api.new_account())
+def stored(swift: Swift, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
+    plain = Stored(swift, Account(None, "", "", "", ""))  # type: ignore[arg-type]
+    swift.make_bucket(BUCKET)
+    environment = {"ERS_BULK_URL": plain.url(PREFIX), **swift.credentials}
+    with running_api(tmp_path_factory.mktemp("api"), environment=environment) as api:
+        yield Stored(swift, api.new_account())
 
 
 @pytest.fixture

@@ -186,10 +186,17 @@ def install() -> Path:
     return HOME / "bin" / "python"
 
 
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
+    """A store that files of tests share, each with a bucket of its own name. It has all of its
+    servers whenever a test begins."""
+    with running_swift(tmp_path_factory.mktemp("swift")) as running:
+        yield running
+
+
 @contextmanager
 def running_swift(folder: Path) -> Iterator[Swift]:
-    """A store that is ready, with the objects that the folder has; nothing of it is left running
-    when the block is."""
+    """A store that is ready; nothing of it is left running when the block is."""
     python = install()
     for number in range(COPIES):
         (folder / "devices" / f"d{number}").mkdir(parents=True, exist_ok=True)
