@@ -224,20 +224,6 @@ def test_changes_at_once_all_come_through_one_after_the_other(store: Store) -> N
     assert store.search(count=True)["count"] == 1
 
 
-def test_of_changes_to_one_version_at_once_one_wins(store: Store) -> None:
-    (identifier,) = store.ingest([{"name": "x"}])
-
-    def change(age: int) -> Answer:
-        return send(store, "PATCH", f"{identifier}/", {"data": {"age": age}}, '"1"')
-
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(change, range(4)))
-
-    assert sorted(answer.status for answer in answers) == [200, 412, 412, 412]
-    (winner,) = [answer.json()["data"] for answer in answers if answer.status == 200]
-    assert data_of(store, identifier) == winner
-
-
 def test_many_changes_are_merged_and_only_the_newest_versions_are_found(store: Store) -> None:
     ids = store.ingest([{"name": str(n), "age": 0} for n in range(10)])
     for turn in range(1, 8):
