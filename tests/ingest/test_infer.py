@@ -346,3 +346,9 @@ def test_plain_objects_may_have_fields_called_like_members_of_a_record() -> None
     assert list(plain) == ["id", "data", "schema"]
     whole = infer_json(b'[{"id": "x", "schema": "y", "data": {"age": 1}}]')
     assert list(whole.definition["properties"]) == ["age"]
+
+
+def test_codes_that_could_be_days_are_texts_and_durations_say_so_by_their_time() -> None:
+    codes = infer_csv(b"code,took\nP1D,P1D\nP2W,PT90M\n").definition["properties"]
+    assert codes["code"] == {"type": "string", "padTo": 31}
+    assert codes["took"] == {"type": "string", "format": "duration"}

@@ -129,6 +129,9 @@ class _Column:
     #: Formats that all its texts have, as far as looked at.
     formats: set[FieldType] = field(default_factory=lambda: set(FORMATS.values()))
 
+    #: Formats of which a text was hardly anything else.
+    evident: set[FieldType] = field(default_factory=set)
+
     @property
     def present(self) -> int:
         return self.numbers + self.texts + self.booleans
@@ -153,6 +156,7 @@ class _Column:
     def add_text(self, value: str) -> None:
         self.texts += 1
         self.formats = {one for one in self.formats if _fits(one, value)}
+        self.evident |= {one for one in self.formats if one.is_evident(value)}
         self.length += len(value.encode())
         self._add_different(comparable(value))
         self.add_written(value)
@@ -302,8 +306,8 @@ def _propose(name: str, column: _Column, wishes: Wishes) -> tuple[dict[str, Any]
             why = "too many digits for a number field; kept as text"
         else:
             return number
-    elif column.formats:
-        return _propose_format(*column.formats)
+    elif found := column.formats & column.evident:
+        return _propose_format(*found)
     text, note = _propose_text(column, wishes)
     return text, "; ".join(one for one in (why, note) if one) or None
 

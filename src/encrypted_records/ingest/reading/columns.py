@@ -10,7 +10,7 @@ from itertools import product
 import msgspec
 
 from encrypted_records.ingest.reading import values
-from encrypted_records.ingest.reading.recipe import ONE_FORM, Column
+from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, Column
 from encrypted_records.model import proposals
 
 #: How many different values are tried first. A form that one of them refutes is not tried on all.
@@ -253,7 +253,11 @@ def _moment(text: Column, filled: Sequence[str], known: Evidence) -> Decided | N
 
 
 def _one_form(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
-    kinds = (kind for kind, read in ONE_FORM.items() if _all_read(read, filled))
+    kinds = (
+        kind
+        for kind, read in ONE_FORM.items()
+        if _all_read(read, filled) and any(map(TYPE_OF[kind].is_evident, filled))
+    )
     kind = next(kinds, None)
     return None if kind is None else Decided(_with(text, type=kind))
 

@@ -8,9 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 from encrypted_records.ingest.reading.detect import Found
-from encrypted_records.ingest.reading.recipe import ONE_FORM, Column, reader_of
+from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, Column, reader_of
 from encrypted_records.model import proposals
-from encrypted_records.model.field_types import TYPES
 from encrypted_records.model.field_types.calendar import DATE, INSTANT, LOCAL
 from encrypted_records.model.field_types.formatted import BOOLEAN
 
@@ -110,8 +109,7 @@ def _field(
         case "date":
             return DATE.propose(), f"date, {column.format}", None
         case kind if kind in ONE_FORM:
-            made = next(one for one in TYPES if one.reading == kind)
-            return made.propose(), made.said, None
+            return TYPE_OF[kind].propose(), TYPE_OF[kind].said, None
         case "boolean":
             return BOOLEAN.propose(), "boolean", None
         case "date-time":

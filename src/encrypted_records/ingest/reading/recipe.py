@@ -13,6 +13,8 @@ from msgspec import Meta
 from encrypted_records.ingest.reading import values
 from encrypted_records.ingest.reading.charset import CHARSETS, refused
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
+from encrypted_records.model.field_types import TYPES
+from encrypted_records.model.field_types.base import FieldType
 
 _Text = Annotated[str, Meta(max_length=10_000)]
 _Mark = Annotated[str, Meta(max_length=1)]
@@ -21,6 +23,10 @@ Type = Literal["text", "number", "date", "time", "date-time", "local", "boolean"
 ONE_FORM: Mapping[str, values.Reader] = {
     "time": values.read_time,
     "duration": values.read_duration,
+}
+#: The type of field that a column of each of them becomes.
+TYPE_OF: Mapping[str, FieldType] = {
+    one.reading: one for one in TYPES if one.reading is not None and one.reading in ONE_FORM
 }
 #: A recipe has at most so many bytes.
 MAX_BYTES = 1 << 20

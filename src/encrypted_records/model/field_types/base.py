@@ -288,6 +288,11 @@ class FieldType:
         """A cell of a table as a record has it; the cell itself where it has no such value."""
         return cell
 
+    def is_evident(self, cell: str) -> bool:
+        """Whether a text of this type is hardly anything else; of a column that is proposed to be
+        of the type, at least one is."""
+        return True
+
     # --- frames -----------------------------------------------------------------------------------
 
     def to_frame(self, value: Any) -> Any:

@@ -87,6 +87,10 @@ class Duration(OnClock):
         days = f"{day}D" if day else ""
         return f"{'-' if point < 0 else ''}P{days}{f'T{clock}' if clock else ''}"
 
+    def is_evident(self, cell: str) -> bool:
+        # P1D and P2W may be codes.
+        return "T" in cell
+
     def to_frame(self, value: Any) -> timedelta | None:
         return None if value is None else self.read(value) * _MICROSECOND
 
