@@ -66,7 +66,7 @@ def test_axe_finds_nothing_serious(visitor: Visitor, census: Census) -> None:
     visitor.open_record(1)
     flaws += visitor.serious_flaws()
     visitor.press("Edit")
-    visitor.page.wait_for_url("**/edit/")
+    visitor.page.locator("#panel form[data-guard]").wait_for()
     flaws += visitor.serious_flaws()
     visitor.go("/keyring/")
     for summary in visitor.page.locator("summary").all():

@@ -7,14 +7,16 @@ const OTHERS = "[hx-post], [data-uploads], [data-download], [method=get]";
 
 function take(form) {
   if (!form.matches?.("main form[method=post]") || form.matches(OTHERS)) return;
+  // A form of the record beside a table is answered there.
+  const beside = form.closest("#panel") !== null;
   const attributes = {
     // Without an action a form goes to its page.
     "hx-post": form.getAttribute("action") ?? location.pathname + location.search,
-    "hx-target": "main",
-    "hx-select": "main",
+    "hx-target": beside ? "#panel" : "main",
+    "hx-select": beside ? "#record" : "main",
     // What surrounds the page may be another by then: a name, a keyring that is open.
-    "hx-select-oob": "#menu,#status",
-    "hx-swap": "outerHTML show:window:top",
+    ...(beside ? {} : { "hx-select-oob": "#menu,#status" }),
+    "hx-swap": beside ? "innerHTML show:none" : "outerHTML show:window:top",
     // What is sent by a double click is sent once.
     "hx-sync": "this:drop",
     "hx-push-url": "false",

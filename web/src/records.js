@@ -3,15 +3,18 @@
 
 import htmx from "htmx.org";
 import { whileBusy } from "./busy.js";
+import { at } from "./paths.js";
 import { hasOldToken, takeToken } from "./session.js";
 import { countAnswer } from "./strip.js";
 
 const panel = () => document.getElementById("panel");
 const rows = () => [...document.querySelectorAll("table.records tbody tr")];
 
+const shownRecord = () => panel()?.querySelector("[data-record]")?.dataset.record ?? "";
+
 /** The link of the record that the panel shows, by its address without what follows. */
 function currentRow() {
-  const shown = panel()?.querySelector("[data-copy]")?.dataset.copy;
+  const shown = shownRecord();
   return rows().find((row) => row.querySelector("a").pathname.endsWith(`/records/${shown}/`));
 }
 
@@ -20,11 +23,60 @@ function markRow() {
   currentRow()?.classList.add("current");
 }
 
+/** The address names the record that stands beside the table: a reload, and the browser's Back, find
+ * the page as it was. Going from one record to the next is no step of its own. */
+function rememberPanel({ isStep }) {
+  const address = new URL(location.href);
+  const [before, now] = [address.searchParams.get("record") ?? "", shownRecord()];
+  if (before === now) return;
+  if (now) address.searchParams.set("record", now);
+  else address.searchParams.delete("record");
+  const isNew = isStep && !before;
+  history[isNew ? "pushState" : "replaceState"](isNew ? null : history.state, "", address);
+}
+
+/** What the address says stands beside the table. */
+function followAddress() {
+  const wanted = new URL(location.href).searchParams.get("record") ?? "";
+  if (!panel() || wanted === shownRecord()) return;
+  if (!wanted) closePanel();
+  else if (/^[0-9A-Za-z]{22}$/.test(wanted)) {
+    const own = new URL(location.href).searchParams.get("q");
+    const path = `${at}/records/${wanted}/${own ? `?q=${encodeURIComponent(own)}` : ""}`;
+    htmx.ajax("GET", path, { target: "#panel", select: "#record", swap: "innerHTML show:none" });
+  }
+}
+
+/** What was typed into the record is not left behind without a question. */
+const mayLeave = () =>
+  !panel()?.querySelector("form[data-typed]") || confirm("Leave what you typed into this record?");
+
 function closePanel() {
+  if (!mayLeave()) return;
   const link = currentRow()?.querySelector("a");
   panel().replaceChildren();
   markRow();
+  rememberPanel({ isStep: false });
   link?.focus();
+}
+
+/** The field of the record that is edited next, by its place. */
+let edited = 0;
+
+/** A record that was changed beside the table is shown anew in it. */
+function showChange() {
+  if (!panel().querySelector("[data-changed]")) return;
+  const line = document.getElementById("line");
+  if (line && !line.value) line.form.requestSubmit(document.getElementById("search-button"));
+}
+
+function onPanel() {
+  markRow();
+  rememberPanel({ isStep: true });
+  const form = panel().querySelector("form[data-guard]");
+  const field = form?.querySelector("[aria-invalid=true]") ?? form?.querySelector(`[id=value-${edited}]`);
+  (field?.matches("span") ? field.querySelector("input") : field ?? panel()).focus();
+  showChange();
 }
 
 /** Arrow keys go through a menu, round and round. */
@@ -43,6 +95,8 @@ function moveInMenu(event) {
 function onKey(event) {
   moveInMenu(event);
   if (event.ctrlKey || event.metaKey || event.altKey || !panel()) return;
+  const cancel = panel().querySelector("[data-cancel]");
+  if (event.key === "Escape" && cancel && panel().contains(event.target)) return cancel.click();
   if (event.target.closest("input, select, textarea, [popover]")) return;
   const inPanel = panel().contains(event.target);
   if (event.key === "Escape" && panel().firstChild) closePanel();
@@ -52,6 +106,12 @@ function onKey(event) {
 
 function onClick(event) {
   if (event.target.closest("[data-close-panel]")) return closePanel();
+  const value = event.target.closest("#panel dd.value, #panel [data-edit]");
+  // A click by this file keeps the field that was chosen.
+  if (value && event.isTrusted && !String(getSelection())) {
+    edited = Number(value.dataset.field ?? 0);
+    if (value.matches("dd")) panel().querySelector("[data-edit]").click();
+  }
   const copy = event.target.closest("[data-copy]");
   if (copy) {
     navigator.clipboard.writeText(copy.dataset.copy).then(() => (copy.textContent = "Copied"));
@@ -200,6 +260,7 @@ function followQuestion({ detail }) {
   const query = detail.path.includes("?") ? detail.path.slice(detail.path.indexOf("?")) : "";
   for (const link of document.querySelectorAll("nav a[href*='/schemas/']"))
     if (/\/schemas\/[^/]+\/(search|look)\/$/.test(link.pathname)) link.search = query;
+  if (panel()) rememberPanel({ isStep: false });
   // Who unlocks the keyring comes back to what is asked now.
   const next = document.querySelector("#unlock input[name=next]");
   if (next) next.value = next.value.split("?")[0] + query;
@@ -220,11 +281,15 @@ export function tendRecords() {
   addEventListener("pagehide", () => leaving.abort());
   document.addEventListener("htmx:beforeSwap", beforeSwap);
   document.addEventListener("htmx:afterSettle", ({ target }) => {
-    if (target.id === "panel" || target.id === "record") {
-      panel()?.focus();
-      markRow();
-    } else afterSettle();
+    if (target.id === "panel" || target.id === "record") onPanel();
+    else afterSettle();
   });
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    const { target, elt } = event.detail;
+    if (target?.id === "panel" && !elt.matches("form") && !mayLeave()) event.preventDefault();
+  });
+  addEventListener("popstate", ({ state }) => state?.htmx || followAddress());
+  document.addEventListener("DOMContentLoaded", followAddress);
   document.addEventListener("htmx:replacedInHistory", followQuestion);
   document.addEventListener("htmx:pushedIntoHistory", followQuestion);
   htmx.onLoad(onLoad);

@@ -293,6 +293,9 @@ class Visit:
         """Redirect after a form was processed: to another page, or to this one with its result."""
         sent = self.request.headers
         shown = urlsplit(sent.get("hx-current-url", "")).path
+        # A record beside a table is answered there; what it leads to is shown there as well.
+        if "hx-request" in sent and sent.get("hx-target") == "panel":
+            return RedirectResponse(self.at + path, 303, headers=HEADERS)
         # A script would put the other page into the one that is shown, below its address.
         if "hx-request" in sent and not (path == self.path and shown in ("", self.at + path)):
             return _elsewhere(self.at + path)
