@@ -13,6 +13,7 @@ from encrypted_records.errors import ErsError, InvalidRecords
 from encrypted_records.ingest.blocks import BadRow
 from encrypted_records.ingest.reading import workbook
 from encrypted_records.ingest.reading.again import read_again
+from encrypted_records.ingest.reading.containers import head_of, parser_by
 from encrypted_records.ingest.reading.detect import Found, Wanted, detect
 from encrypted_records.ingest.reading.said import NOTHING, Said
 from tests.ingest.test_reading import records, rows_by
@@ -209,6 +210,19 @@ def test_a_table_below_a_title_and_above_a_note_is_found_in_a_sheet() -> None:
     recipe = found.recipe
     assert (recipe.header_row, recipe.above, recipe.below, found.guessed) == (3, 1, 1, ("below",))
     assert len(records(recipe, body)) == 2
+
+
+def test_rows_of_a_long_sheet_are_the_same_wherever_a_chunk_of_a_job_begins() -> None:
+    rows: list[list[Cell]] = [[at, f"row {at}"] for at in range(12_000)]
+    body = one_sheet(["id", "text"], *rows)
+    recipe = look(body).recipe
+    head = head_of(body, recipe, final=True)
+    assert head is not None
+    parser = parser_by(recipe, head, head.start)
+    blocks = [*parser.feed(body), *parser.finish()]
+    assert [block.start.row for block in blocks] == [1, 5001, 10001]
+    for block in blocks:
+        assert rows_by(recipe, body, start=block.start)[: block.count] == block.records
 
 
 def test_the_next_workbook_is_read_as_the_one_before() -> None:
