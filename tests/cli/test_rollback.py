@@ -73,7 +73,7 @@ def test_roster_and_logs_are_taken_back_together_and_what_is_lost_is_listed(
             unasked = ers("proxy", "accept-rollback")
             assert (unasked.code, "--yes" in unasked.err) == (2, True)
             said = ers.done("proxy", "accept-rollback", "--yes")
-            assert f"Lost: {grace.email} was removed, and stands again, on 20" in said.err
+            assert f"Lost: {grace.email} was removed, and is a member again, on 20" in said.err
             assert "has not kept" not in said.err
             assert "Accepting it gives up the changes in version 2" in said.err
             assert "Accepted: the roster of" in said.out

@@ -57,7 +57,7 @@ def test_a_token_and_a_device_are_all_that_another_machine_needs(
     (listed,) = home.done("token", "list").lines
     assert (listed["name"], listed["scope"]) == ("report", "read")
     assert listed["last_used"] is not None
-    assert "is refused" in home.done("token", "revoke", listed["id"]).out
+    assert "is revoked" in home.done("token", "revoke", listed["id"]).out
     ended = look(strange, **told)
     assert ended.code == 4
     assert "revoked" in ended.err
@@ -75,7 +75,7 @@ def test_a_token_is_made_with_the_password_and_not_by_a_login_alone(home: Machin
 def test_a_token_without_a_password_says_what_to_set(home: Machine) -> None:
     refused = home.ers("token", "create", "report")
     assert (refused.code, refused.out) == (2, "")
-    assert "error: an API token takes your password, and there is no terminal" in refused.err
+    assert "error: creating an API token needs your password" in refused.err
     assert (
         "hint: set ERS_PASSWORD, or give the password on the next line of standard input"
         in refused.err
