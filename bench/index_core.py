@@ -114,15 +114,15 @@ def merging(total: int) -> tuple[Opened, list[Row]]:
         Opened(built([record(chance, number) for number in range(first, min(first + step, total))]))
         for first in range(0, total, step)
     ]
-    snapshot = Snapshot(1, tuple(one.segment.segment for one in inputs), {}, {})
+    snapshot = Snapshot(1, tuple(source.segment.segment for source in inputs), {}, {})
     before = memory_mib("self", "VmRSS")
     # Linux forgets the peak so far.
     Path("/proc/self/clear_refs").write_text("5")
     made: list[Built] = []
 
     def work() -> None:
-        dead = [snapshot.dead_rows(one.segment.segment) for one in inputs]
-        opened = [one.segment for one in inputs]
+        dead = [snapshot.dead_rows(source.segment.segment) for source in inputs]
+        opened = [source.segment for source in inputs]
         groups = [one.segment.groups for one in opened]
         merge = SegmentMerger(KEY, DEFINITION, opened, groups, dead)
         for name in merge.fields:

@@ -78,8 +78,11 @@ def built(first: int, rows: int, folder: Path, pages: IO[bytes]) -> Input:
 
 def task_of(inputs: Sequence[Input], dead: float, folder: Path) -> messages.MergeTask:
     chance = np.random.default_rng(7)
-    segments = [one.sealed.segment for one in inputs]
-    gone = [chance.choice(one.count, int(one.count * dead), replace=False) for one in segments]
+    segments = [source.sealed.segment for source in inputs]
+    gone = [
+        chance.choice(segment.count, int(segment.count * dead), replace=False)
+        for segment in segments
+    ]
     return messages.MergeTask(
         schema=KEY.schema,
         organization=KEY.organization,
@@ -88,9 +91,9 @@ def task_of(inputs: Sequence[Input], dead: float, folder: Path) -> messages.Merg
         keys=[(KEY.version, KEY.hand_over())],
         version=KEY.version,
         inputs=segments,
-        headers=[one.sealed.header for one in inputs],
-        digests=[one.digests for one in inputs],
-        groups=[one.groups for one in segments],
+        headers=[source.sealed.header for source in inputs],
+        digests=[source.digests for source in inputs],
+        groups=[segment.groups for segment in segments],
         dead=[BitMap(rows.astype(np.uint32)).serialize() for rows in gone],
         most=PAGES_AT_ONCE,
         folder=str(folder),
@@ -139,7 +142,7 @@ class _OnePool(WorkerPool):
 
 
 async def merged(task: messages.MergeTask, inputs: Sequence[Input], pages: IO[bytes]) -> list[Row]:
-    begins = {one.sealed.segment.uid: one.begin for one in inputs}
+    begins = {source.sealed.segment.uid: source.begin for source in inputs}
     sent = 0
 
     def read(segment: bytes, number: int) -> bytes:
@@ -149,7 +152,7 @@ async def merged(task: messages.MergeTask, inputs: Sequence[Input], pages: IO[by
     async def listen(said: messages.Interim) -> messages.PagesReply | None:
         nonlocal sent
         if isinstance(said, messages.PagesRequest):
-            return messages.PagesReply([read(one.segment, one.number) for one in said.pages])
+            return messages.PagesReply([read(page.segment, page.number) for page in said.pages])
         assert isinstance(said, messages.MergedPages)
         sent += len(said.pages)
         return None

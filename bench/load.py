@@ -203,7 +203,7 @@ def _measure(work: str, clients: int, target: Target, seconds: float, meter: Met
     before, began = meter.both, time.perf_counter()
     tallies = asyncio.run(_drive(work, clients, target, seconds))
     took, busy = time.perf_counter() - began, meter.both - before
-    every = sum(one.statuses.total() + one.failures.total() for one in tallies.values())
+    every = sum(tally.statuses.total() + tally.failures.total() for tally in tallies.values())
     memory = memory_mib(meter.proxy, "VmRSS")
     for kind, tally in sorted(tallies.items()):
         middle, late = tally.percentiles(0.5, 0.99)

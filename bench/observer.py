@@ -152,7 +152,7 @@ def _popularity(truth: Truth) -> Floats:
     questions = truth.census.questions
     asked = np.bincount(truth.draws, minlength=len(questions)) / len(truth.draws)
     share = dict(zip(questions, asked.tolist(), strict=True))
-    return np.array([share.get(one, 0.0) for one in truth.knowledge.questions])
+    return np.array([share.get(question, 0.0) for question in truth.knowledge.questions])
 
 
 def rows_of(found: Score) -> list[Row]:

@@ -148,7 +148,7 @@ def measure(
         addresses.append(address)
         for page in (text, pages.open(address)[0]):
             assert f"{answer['count']:,} record" in page
-            assert all(f"/records/{one['id']}/" in page for one in answer["results"])
+            assert all(f"/records/{result['id']}/" in page for result in answer["results"])
     ways: dict[str, list[Callable[[], Any]]] = {
         "endpoint": [
             lambda body=body: asking.post("/api/records/search/", endpoint_body(store, body))  # type: ignore[misc]

@@ -186,8 +186,8 @@ def _stored(folder: Path, service: Service, file: Path) -> Store:
     is_new = not (folder / "store.json").exists()
     store, _ = stack.stored_people(folder, service, file)
     if is_new:
-        for one in store.search(None, limit=DEAD, order_by=["email"])["results"]:
-            assert store.proxy("DELETE", one["url"]).status == 204
+        for result in store.search(None, limit=DEAD, order_by=["email"])["results"]:
+            assert store.proxy("DELETE", result["url"]).status == 204
     return store
 
 

@@ -68,7 +68,7 @@ def widen(store: Store, records: int) -> None:
     where = {"field": "number", "op": "ge", "value": records - 1}
     found = store.search(where=where, order_by=["-number"])
     asked = time.monotonic() - began
-    assert [one["data"]["number"] for one in found["results"]] == [2 * greatest, records - 1]
+    assert [result["data"]["number"] for result in found["results"]] == [2 * greatest, records - 1]
     sys.stdout.write(
         f"bounds widened in {widened * 1000:.0f} ms, the first question after it {asked * 1000:.0f}"
         " ms\n"

@@ -116,9 +116,9 @@ def _common(total: int, chance: random.Random) -> Body:
 
 def _check_common(_: int, body: Body, answer: Any) -> None:
     assert answer["results"]
-    for one in answer["results"]:
-        assert one["data"]["city"] == body["where"]["value"], one
-        assert one["data"] == volume.record(one["data"]["number"])
+    for result in answer["results"]:
+        assert result["data"]["city"] == body["where"]["value"], result
+        assert result["data"] == volume.record(result["data"]["number"])
 
 
 def _page(total: int, chance: random.Random) -> Body:
@@ -128,7 +128,7 @@ def _page(total: int, chance: random.Random) -> Body:
 
 def _check_page(_: int, body: Body, answer: Any) -> None:
     first = body["where"]["value"][0]
-    found = [one["data"] for one in answer["results"]]
+    found = [result["data"] for result in answer["results"]]
     assert found == [volume.record(first + at) for at in range(LIMIT)]
 
 
@@ -145,7 +145,7 @@ def _check_sorted(total: int, body: Body, answer: Any) -> None:
         some = np.empty(int(own.sum()), dtype=first.dtype)
         some["amount"], some["number"] = block.amounts[own], -block.numbers[own].astype(np.int64)
         first = np.sort(np.concatenate([first, some]), order=["amount", "number"])[:LIMIT]
-    assert [one["data"]["number"] for one in answer["results"]] == (-first["number"]).tolist()
+    assert [result["data"]["number"] for result in answer["results"]] == (-first["number"]).tolist()
 
 
 def _count(measures: list[Body], where: Any) -> Body:
@@ -159,7 +159,7 @@ def _above(_: int, chance: random.Random) -> Body:
 
 def _check_above(total: int, body: Body, answer: Any) -> None:
     least = np.uint64(body["where"]["value"])
-    true = sum(int((one.amounts >= least).sum()) for one in volume.blocks(0, total, 1 << 20))
+    true = sum(int((block.amounts >= least).sum()) for block in volume.blocks(0, total, 1 << 20))
     assert answer["measures"][0]["value"] == true
 
 
@@ -168,8 +168,11 @@ def _ends(_: int, __: random.Random) -> Body:
 
 
 def _check_ends(total: int, _: Body, answer: Any) -> None:
-    amounts = [one.amounts for one in volume.blocks(0, total, 1 << 20)]
-    true = [min(int(one.min()) for one in amounts), max(int(one.max()) for one in amounts)]
+    amounts = [block.amounts for block in volume.blocks(0, total, 1 << 20)]
+    true = [
+        min(int(amount.min()) for amount in amounts),
+        max(int(amount.max()) for amount in amounts),
+    ]
     assert [one["value"] for one in answer["measures"]] == true
 
 
@@ -187,7 +190,7 @@ def _check_states(total: int, _: Body, answer: Any) -> None:
     for block in volume.blocks(0, total, 1 << 20):
         for state, count in enumerate(np.bincount(block.states.astype(np.int64))):
             true[state] += int(count)
-    told = {one["group"]["status"]: one["measures"][0]["value"] for one in answer["groups"]}
+    told = {group["group"]["status"]: group["measures"][0]["value"] for group in answer["groups"]}
     assert told == dict(zip(volume.STATES, true, strict=True))
 
 
@@ -216,7 +219,7 @@ def _means(total: int, chance: random.Random) -> Body:
 
 def _check_means(_: int, body: Body, answer: Any) -> None:
     first, last = body["where"]["value"]
-    true = sum(int(one.amounts.sum()) for one in volume.blocks(first, last + 1, 1 << 20))
+    true = sum(int(block.amounts.sum()) for block in volume.blocks(first, last + 1, 1 << 20))
     count = last + 1 - first
     assert answer["measures"][0]["value"] == count
     assert abs(float(answer["measures"][1]["value"]) - true / count) < 0.01
@@ -348,7 +351,7 @@ def run(folder: Path, server: str, postmaster: int, totals: list[int], job: int)
         ]
         for side in sides:
             side.meter.forget_peak()
-        found = [(one, measure(one, sides)) for one in QUESTIONS]
+        found = [(question, measure(question, sides)) for question in QUESTIONS]
         peaks = [side.meter.peak_mib() for side in sides]
         show(
             f"{totals[1]:,} records beside {totals[0]:,}, warm p50",

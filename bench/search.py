@@ -149,7 +149,7 @@ def questions(total: int, sample: Sequence[Body]) -> list[Question]:
     return [
         search("equality, unique", equal("uuid")),
         search("equality, common", equal("status")),
-        *(search(f"range over a share of {one}", between(float(one))) for one in SHARES),
+        *(search(f"range over a share of {share}", between(float(share))) for share in SHARES),
         search("prefix", prefix),
         search("part of a text, unique", contains("email"), PART_OF_UNIQUE),
         search("part of a text, common", contains("status"), PART_OF_COMMON),
@@ -374,7 +374,7 @@ def main() -> None:
     parser.add_argument("--stores", nargs="+", default=["files"], choices=["files", "swift"])
     parser.add_argument("--keep", action="store_true", help="in bench/results.json")
     chosen = parser.parse_args()
-    goals = {one.name: one.goal for one in questions(1, [])}
+    goals = {question.name: question.goal for question in questions(1, [])}
     with stack.kept(chosen.folder) as folder:
         (folder / "postgres").mkdir(exist_ok=True)
         with running_server(folder / "postgres", durable=True) as server:

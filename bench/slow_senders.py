@@ -82,8 +82,8 @@ def main() -> None:
             assert ready.wait(60)
         beside = measured(store, chosen.seconds)
         end.set()
-        for one in senders:
-            one.join()
+        for sender in senders:
+            sender.join()
     rows = [
         Row(
             name,

@@ -75,7 +75,7 @@ class Log:
 
     @property
     def bytes(self) -> int:
-        return sum(len(one.commit.body) for one in self.entries)
+        return sum(len(entry.commit.body) for entry in self.entries)
 
 
 def group(count: int) -> Group:

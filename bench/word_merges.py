@@ -75,8 +75,10 @@ class _Peak:
 
 
 def measured(inputs: list[Built], folder: Path) -> Iterator[Row]:
-    opened = [PagedSegment(KEY, DEFINITION, one.segment, one.header) for one in inputs]
-    sealed = {one.segment.uid: {page.number: page.data for page in one.pages} for one in inputs}
+    opened = [PagedSegment(KEY, DEFINITION, source.segment, source.header) for source in inputs]
+    sealed = {
+        source.segment.uid: {page.number: page.data for page in source.pages} for source in inputs
+    }
     groups = [one.segment.groups for one in opened]
     contents = SpooledContents(folder, keep_free=0)
     none = [BitMap() for _ in opened]

@@ -151,7 +151,9 @@ def grouped(
         "groups": [
             {
                 "group": dict(zip(names, place, strict=True)),
-                "measures": [measured(one, members[place], fields) for one in asked["measures"]],
+                "measures": [
+                    measured(measure, members[place], fields) for measure in asked["measures"]
+                ],
             }
             for place in listed[: asked.get("limit", 100)]
         ],

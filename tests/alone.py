@@ -82,7 +82,9 @@ class Alone:
             first = {report.nodeid: report for report in reversed(tests)}
             stats[CATEGORY] = [first[name] for name in names if name in passed]
             # The call of a test whose teardown failed has a report of its own, among those passed.
-            stats["passed"] = [one for one in stats.get("passed", []) if one.nodeid not in passed]
+            stats["passed"] = [
+                stat for stat in stats.get("passed", []) if stat.nodeid not in passed
+            ]
         if len(passed) <= MOST_ALONE and not any(stats.get(category) for category in _FAILED):
             session.exitstatus = pytest.ExitCode.OK
 

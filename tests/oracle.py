@@ -72,7 +72,7 @@ def asked_to_fold(where: Mapping[str, Any]) -> bool:
 def fold(text: str) -> str:
     """NFKC, casefold, without marks."""
     parts = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", text).casefold())
-    kept = "".join(one for one in parts if unicodedata.category(one) != "Mn")
+    kept = "".join(part for part in parts if unicodedata.category(part) != "Mn")
     return unicodedata.normalize("NFC", kept)
 
 

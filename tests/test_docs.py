@@ -163,7 +163,7 @@ def test_every_line_of_a_how_to_is_a_command_with_options_that_it_has() -> None:
             for length in range(len(words), 0, -1)
             if " ".join(words[:length]) in known
         )
-        options = {name for one in found.params for name in (*one.opts, *one.secondary_opts)}
+        options = {name for param in found.params for name in (*param.opts, *param.secondary_opts)}
         used = {word.partition("=")[0] for word in words if word.startswith("--")}
         assert used <= options, words
         assert not isinstance(found, click.Group) or found.invoke_without_command, words

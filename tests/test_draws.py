@@ -33,7 +33,7 @@ def drawn(folder: Path, seed: str = "") -> str:
     said = subprocess.run(
         command, cwd=root, env=environment, capture_output=True, text=True, check=True
     )
-    (line,) = (one for one in said.stdout.splitlines() if "drawn" in one)
+    (line,) = (splitline for splitline in said.stdout.splitlines() if "drawn" in splitline)
     return line
 
 

@@ -108,7 +108,7 @@ def test_each_block_of_commands_has_its_tests_and_each_entry_its_block() -> None
     assert {entry_of(block) for block in blocks()} == set(RUN_BY)
 
 
-@pytest.mark.parametrize("named", sorted({one for tests in RUN_BY.values() for one in tests}))
+@pytest.mark.parametrize("named", sorted({test for tests in RUN_BY.values() for test in tests}))
 def test_the_tests_that_run_commands_are_there(named: str) -> None:
     path, name = named.split("::")
     assert f"\ndef {name}(" in (ROOT / path).read_text()

@@ -26,10 +26,10 @@ def test_a_promise_names_the_tests_that_hold_it(document: str, promise: str) -> 
     assert named, f"{document} promises without naming a test: {promise}"
     tests = re.findall(r"`([^`]+)`", named[1])
     assert tests
-    for one in tests:
-        path, _, function = one.partition("::")
+    for test in tests:
+        path, _, function = test.partition("::")
         text = (ROOT / path).read_text()
-        assert re.search(rf"^(async )?def {function or 'test_'}", text, re.MULTILINE), one
+        assert re.search(rf"^(async )?def {function or 'test_'}", text, re.MULTILINE), test
 
 
 def test_there_are_promises() -> None:

@@ -72,7 +72,7 @@ def test_both_parsers_find_the_same_in_a_document(site: Path, name: str) -> None
     page = page_of(site, name)
     article = page.partition("<article")[2].partition("</article>")[0]
     pages = [one for one, _ in help_parts.load_outline(name).parts]
-    ours = "".join(manual.load_document(one).html for one in pages)
+    ours = "".join(manual.load_document(page).html for page in pages)
     for tag in ("pre", "table", "img", "li", "h[1-6]"):
         found = len(re.findall(rf"<{tag}\b", article))
         title = tag == "h[1-6]"  # which the frame of a page under /help/ has

@@ -34,8 +34,11 @@ def _values(body: Body, ours: Any) -> list[list[Any]]:
     """Our answer as the rows of an SQL statement."""
 
     def flat(measures: list[Body]) -> list[Any]:
-        return [one["values"][0]["value"] if "values" in one else one["value"] for one in measures]
+        return [
+            measure["values"][0]["value"] if "values" in measure else measure["value"]
+            for measure in measures
+        ]
 
     if "group_by" not in body:
         return [flat(ours["measures"])]
-    return [[*one["group"].values(), *flat(one["measures"])] for one in ours["groups"]]
+    return [[*group["group"].values(), *flat(group["measures"])] for group in ours["groups"]]

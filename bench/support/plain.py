@@ -98,10 +98,10 @@ def aggregate(request: HttpRequest) -> JsonResponse:
     where, values = _where(asked.get("where"))
     groups = [sql.Identifier(name) for name in asked.get("group_by", [])]
     measures, shares = [], []
-    for one in asked["measures"]:
-        field = sql.Identifier(one["field"]) if "field" in one else sql.SQL("*")
-        measures.append(sql.SQL(_MEASURES[one["op"]]).format(field))
-        shares += [p / 100 for p in one.get("p", [])]
+    for measure in asked["measures"]:
+        field = sql.Identifier(measure["field"]) if "field" in measure else sql.SQL("*")
+        measures.append(sql.SQL(_MEASURES[measure["op"]]).format(field))
+        shares += [p / 100 for p in measure.get("p", [])]
     statement = sql.SQL("SELECT {} FROM people WHERE {}").format(
         sql.SQL(", ").join([*groups, *measures]), where
     )

@@ -164,9 +164,9 @@ def fill(
     Args:
         writers: processes whose writing and work are counted, with all that they start.
     """
-    for one in store.proxy("GET", "/api/jobs/").json()["results"]:
-        if one["status"] not in jobs.ENDED:
-            jobs.ended(store, f"/api/jobs/{one['job_id']}/", within=PATIENCE)
+    for result in store.proxy("GET", "/api/jobs/").json()["results"]:
+        if result["status"] not in jobs.ENDED:
+            jobs.ended(store, f"/api/jobs/{result['job_id']}/", within=PATIENCE)
     while (there := stored(store)) < total:
         size = min(job, total - there)
         with _accounted(folder, kept, meter, writers):
@@ -213,7 +213,7 @@ def kept_bytes(folder: Path, database_url: str) -> int:
         found = connection.execute("SELECT pg_database_size(current_database())").fetchone()
     assert found is not None
     files = (path.stat() for path in (folder / "api").rglob("*") if path.is_file())
-    return int(found[0]) + sum(one.st_blocks * 512 for one in files)
+    return int(found[0]) + sum(file.st_blocks * 512 for file in files)
 
 
 def first_answers(folder: Path, base_url: str, store: Store, rounds: int = 3) -> float:

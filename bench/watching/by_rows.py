@@ -77,7 +77,7 @@ def _by_lengths(knowledge: Knowledge, seen: Seen, end: int) -> Floats:
 def _by_times(seen: Seen, events: Sequence[Seen], popularity: Floats | None) -> Floats | float:
     if popularity is None:
         return 0.0
-    every, times = sum(len(one.times) for one in events), len(seen.times)
+    every, times = sum(len(event.times) for event in events), len(seen.times)
     share = np.clip(popularity, LEAST, 1 - LEAST)
     found: Floats = times * np.log(share) + (every - times) * np.log1p(-share)
     return found

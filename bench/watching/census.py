@@ -87,7 +87,7 @@ class Kind:
 def _plain_kind() -> Kind:
     definition: dict[str, Any] = json.loads((EXAMPLES / "census.schema.json").read_text())
     unasked = ("fnlwgt", "capital_gain", "capital_loss")
-    return Kind(definition, tuple(one for one in definition["properties"] if one not in unasked))
+    return Kind(definition, tuple(prop for prop in definition["properties"] if prop not in unasked))
 
 
 PLAIN = _plain_kind()
@@ -133,7 +133,9 @@ class Census:
     def questions(self) -> list[Question]:
         """Every question of one value that selects a stored record."""
         kind = self.kind
-        return [(name, one) for name in kind.asked for one in kind.all_values(self.stored, name)]
+        return [
+            (name, value) for name in kind.asked for value in kind.all_values(self.stored, name)
+        ]
 
     def matches(self, question: Question) -> NDArray[np.bool_]:
         """Of each stored record."""

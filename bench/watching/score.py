@@ -58,7 +58,7 @@ class Truth:
         self.census = census
         self.knowledge = knowledge
         self.draws = draws
-        self.counts = [int(census.matches(one).sum()) for one in census.questions]
+        self.counts = [int(census.matches(question).sum()) for question in census.questions]
         kind = census.kind
         self.cells = {
             name: [kind.values(row, name) for row in census.stored] for name in kind.asked
@@ -110,14 +110,19 @@ def score(truth: Truth, findings: Findings, *, recognised: bool) -> Score:
     sets = {id(verdict): (at, verdict) for at, verdict in reversed(first.items())}
     counts = [(truth.counts[at], verdict.count) for at, verdict in sets.values()]
     errors = [abs(said - true) / true for true, said in counts]
-    usual = Counter(truth.draws[time] for one in findings.verdicts for time in one.seen.times)
+    usual = Counter(
+        truth.draws[time] for verdict in findings.verdicts for time in verdict.seen.times
+    )
     repeated = searches - len(first)
     return Score(
         searches=searches,
         different=len(first),
-        silent=sum(len(one.seen.times) for one in findings.verdicts if not len(one.seen.rows)),
+        silent=sum(
+            len(verdict.seen.times) for verdict in findings.verdicts if not len(verdict.seen.rows)
+        ),
         recognised=repeated if recognised else 0,
-        rows=sum(len(one.seen.rows) * len(one.seen.times) for one in findings.verdicts) / searches,
+        rows=sum(len(verdict.seen.rows) * len(verdict.seen.times) for verdict in findings.verdicts)
+        / searches,
         errors=(float(np.median(errors)), float(np.quantile(errors, 0.9))),
         exact=sum(round(said) == true for true, said in counts),
         sets=len(sets),

@@ -119,10 +119,10 @@ def length_classes(watched: Watched) -> NDArray[np.int32]:
     path: str | None = f"/api/records/?schema={watched.store.schema_id}&limit=1000"
     while path is not None:
         page = call("GET", base + path, auth=auth).json()
-        for one in page["results"]:
-            at = watched.order[bytes.fromhex(one["group"]), one["ordinal"]]
+        for result in page["results"]:
+            at = watched.order[bytes.fromhex(result["group"]), result["ordinal"]]
             for column, name in enumerate(watched.kind.strings):
-                sealed = one["fields"][name]
+                sealed = result["fields"][name]
                 found[at, column] = len(sealed) * 3 // 4 - sealed.count("=") - _FRAME
         path = None if page["next"] is None else _path(page["next"])
     return found
@@ -191,7 +191,7 @@ def searched(watched: Watched, found: Census, draws: Sequence[int]) -> list[Seen
         results = json.loads(text)["results"]
         assert len(results) == min(100, counts[at])
         if where["op"] == "eq" and where["field"] not in found.kind.parts:
-            assert all(one["data"][where["field"]] == where["value"] for one in results)
+            assert all(result["data"][where["field"]] == where["value"] for result in results)
         events.append(watched.seen(number))
     connection.close()
     return events

@@ -42,7 +42,7 @@ def new_people(site: Service, account: Account) -> str:
 
 def stored(site: Service, account: Account, schema: str) -> list[dict[str, object]]:
     answer = call("GET", f"{site.proxy_url}/api/records/?schema={schema}", auth=account.auth)
-    return [one["data"] for one in answer.json()["results"]]
+    return [result["data"] for result in answer.json()["results"]]
 
 
 def test_a_preview_draws_numbers_and_counts_texts(visitor: Visitor, census: Census) -> None:
@@ -59,7 +59,7 @@ def test_a_preview_draws_numbers_and_counts_texts(visitor: Visitor, census: Cens
     heights = age.first.locator("rect").evaluate_all(
         "all => all.map((one) => Number(one.getAttribute('height')))"
     )
-    assert len(heights) == len([one for one in counts if one])
+    assert len(heights) == len([count for count in counts if count])
     assert heights.index(max(heights)) == counts.index(max(counts))
     sexes = [line.split(",")[9] for line in CENSUS.read_text().splitlines()[1:]]
     males = f"{sexes.count('Male') / 10:.3g} %"

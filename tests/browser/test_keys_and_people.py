@@ -215,7 +215,7 @@ def test_the_sheet_has_a_code_that_a_reader_of_codes_reads_as_the_words(
     pixels = np.array(page.evaluate(DRAWN, size), np.uint8).reshape(size, size)
     # Among so many squares a reader finds a number of another code, one time in many.
     square = zxingcpp.BarcodeFormat.QRCode
-    found = [one.text for one in zxingcpp.read_barcodes(pixels) if one.format == square]
+    found = [barcode.text for barcode in zxingcpp.read_barcodes(pixels) if barcode.format == square]
     assert found == [" ".join(words)]
     photograph(visitor, "recovery-sheet")
     assert wide_at(visitor) == []

@@ -204,7 +204,9 @@ def test_a_page_that_is_not_there_keeps_what_surrounds_it(visitor: Visitor, cens
 def end_session(visitor: Visitor) -> None:
     """As if its time was over: ended from elsewhere, and the page has not noticed."""
     (cookie,) = (
-        one for one in visitor.page.context.cookies() if str(one.get("name")).startswith("ers_")
+        cooky
+        for cooky in visitor.page.context.cookies()
+        if str(cooky.get("name")).startswith("ers_")
     )
     value, csrf = str(cookie["value"]), str(cookie["value"]).rpartition(".")[2]
     answer = call(

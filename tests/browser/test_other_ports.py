@@ -74,7 +74,7 @@ def keyring_files(site: Service) -> dict[str, bytes]:
 
 def secrets_of(page: Page) -> list[str]:
     """What the page's cookie holds, in parts: device, session, CSRF token."""
-    (cookie,) = (one for one in page.context.cookies() if one["name"].startswith("ers_"))
+    (cookie,) = (cooky for cooky in page.context.cookies() if cooky["name"].startswith("ers_"))
     return [part for part in cookie["value"].split(".") if part]
 
 

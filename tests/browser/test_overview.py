@@ -184,7 +184,7 @@ def test_equal_entries_are_one_line_and_names_stand_for_paths() -> None:
         entry(4, action="something.new", subject="javascript:alert(1)"),
     ]
     lines = lines_of(entries, {schema: "People"})
-    assert [(one.count, one.did, one.name, one.path) for one in lines] == [
+    assert [(line.count, line.did, line.name, line.path) for line in lines] == [
         (2, "read records of", "People", "/schemas/2JZrJDyoRq79GsVSz23bp6/"),
         (1, "read records of", "People", "/schemas/2JZrJDyoRq79GsVSz23bp6/"),
         (1, "read records of", "", ""),

@@ -54,11 +54,11 @@ def test_a_row_is_gone_to_by_its_number(searching: Visitor, census: Census) -> N
     row.fill("120")
     row.press("Enter")
     expect(page.locator(".found")).to_contain_text("120 to 169 shown")
-    assert searching.numbers("fnlwgt") == [one["fnlwgt"] for one in census.rows[119:169]]
+    assert searching.numbers("fnlwgt") == [row["fnlwgt"] for row in census.rows[119:169]]
     expect(page.locator("#row")).to_be_focused()
     searching.press("Next page")
     expect(page.locator(".found")).to_contain_text("170 to 200 shown")
-    assert searching.numbers("fnlwgt") == [one["fnlwgt"] for one in census.rows[169:]]
+    assert searching.numbers("fnlwgt") == [row["fnlwgt"] for row in census.rows[169:]]
     for shown in ("120 to 169", "70 to 119", "20 to 69", "1 to 50"):
         searching.press("Previous page")
         expect(page.locator(".found")).to_contain_text(f"{shown} shown")
@@ -78,7 +78,7 @@ def test_a_row_is_gone_to_by_its_number(searching: Visitor, census: Census) -> N
     row.fill("101")
     searching.press("Go")
     expect(page.locator(".found")).to_contain_text("101 to 150 shown")
-    assert searching.numbers("age") == sorted(one["age"] for one in census.rows)[100:150]
+    assert searching.numbers("age") == sorted(row["age"] for row in census.rows)[100:150]
 
 
 def test_a_row_is_gone_to_without_scripts(chromium: Browser, site: Service, census: Census) -> None:
@@ -89,5 +89,5 @@ def test_a_row_is_gone_to_without_scripts(chromium: Browser, site: Service, cens
     plain.page.locator("#row").fill("60")
     plain.press("Go")
     expect(plain.page.locator(".found")).to_contain_text("60 to 109 shown")
-    assert plain.numbers("fnlwgt") == [one["fnlwgt"] for one in census.rows[59:109]]
+    assert plain.numbers("fnlwgt") == [row["fnlwgt"] for row in census.rows[59:109]]
     context.close()

@@ -275,7 +275,9 @@ def test_pictures_tell_their_figures(searching: Visitor, census: Census) -> None
     assert shown["lower quartile"] == str(ages[len(ages) // 4 - 1])
     assert float(shown["mean"]) == pytest.approx(sum(ages) / len(ages), abs=0.006)
     titles = searching.page.locator("#field-0 .hit title").all_text_contents()
-    assert all(re.search(r"^\d+(\u2013\d+)?: \d+ records? \([\d.]+ %\)$", one) for one in titles)
+    assert all(
+        re.search(r"^\d+(\u2013\d+)?: \d+ records? \([\d.]+ %\)$", title) for title in titles
+    )
     # No text of a scale is cut off.
     cut = searching.page.locator("#field-0 svg.histogram").first.evaluate(
         "svg => { const all = svg.getBoundingClientRect();"
@@ -321,7 +323,7 @@ def test_texts_show_what_hides_in_them_and_begin_on_their_own_side(
     visitor.go(f"/schemas/{schema}/search/")
     cells = visitor.page.locator("table.records td:nth-child(2)")
     assert cells.all_inner_texts() == ["abcU+202Edcba", texts[1], "line\u23cebreakU+0007"]
-    assert [one.evaluate("c => getComputedStyle(c).direction") for one in cells.all()] == [
+    assert [cell.evaluate("c => getComputedStyle(c).direction") for cell in cells.all()] == [
         "ltr",
         "rtl",
         "ltr",

@@ -72,7 +72,7 @@ def tells(text: str, words: list[str]) -> bool:
     shown = re.sub("<[^>]*>", "", text)
     letters = [re.sub("[^a-z]", "", one.lower()) for one in (text, shown)]
     runs = ["".join(words[at : at + 3]) for at in range(len(words) - 2)]
-    return any(run in one for run in runs for one in letters)
+    return any(run in letter for run in runs for letter in letters)
 
 
 def test_a_colleague_is_invited_reads_writes_and_is_removed(

@@ -128,13 +128,14 @@ def test_a_page_of_another_site_gets_nothing_through_the_victims_browser(victim:
     at, proxy = victim.visitor.below(""), victim.proxy
     targets = [f"{proxy}{prefix}/api/{name}/" for prefix in ("", at) for name in ("csrf", "jobs")]
     parts = [
-        f"<script src='{one}'></script><img src='{one}'><iframe src='{one}'></iframe>"
-        f"<object data='{one}'></object><link rel=stylesheet href='{one}'>"
-        f"<script>fetch('{one}', {{credentials: 'include', mode: 'no-cors'}});"
-        f"fetch('{one}', {{method: 'POST', credentials: 'include', mode: 'no-cors', body: '1'}});"
-        f"navigator.sendBeacon('{one}', 'x');"
-        f"new WebSocket('{one.replace('http', 'ws')}')</script>"
-        for one in targets
+        f"<script src='{target}'></script><img src='{target}'><iframe src='{target}'></iframe>"
+        f"<object data='{target}'></object><link rel=stylesheet href='{target}'>"
+        f"<script>fetch('{target}', {{credentials: 'include', mode: 'no-cors'}});"
+        f"fetch('{target}', {{method: 'POST', credentials: 'include', mode: 'no-cors',"
+        " body: '1'});"
+        f"navigator.sendBeacon('{target}', 'x');"
+        f"new WebSocket('{target.replace('http', 'ws')}')</script>"
+        for target in targets
     ]
     mean = "<!doctype html>" + "".join(parts)
     victim.front.invent = always("text/javascript")

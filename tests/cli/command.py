@@ -75,7 +75,7 @@ class Ers:
         stdin = io.TextIOWrapper(io.BytesIO(typed.encode()), encoding="utf-8")
         with self._monkeypatch.context() as patch, logging_of_its_own():
             patch.setattr(sys, "stdin", stdin)
-            code = main.run([str(one) for one in arguments], limits)
+            code = main.run([str(argument) for argument in arguments], limits)
         captured = self._capsys.readouterr()
         return Said(code, captured.out, captured.err)
 
@@ -92,7 +92,7 @@ class Ers:
 def logging_of_its_own() -> Iterator[None]:
     """What a command does to logging ends with it, as where it has a process of its own: a proxy in
     this process would go on writing into the stderr of the command."""
-    kept = {one: (list(one.handlers), one.level, one.disabled) for one in _loggers()}
+    kept = {logger: (list(logger.handlers), logger.level, logger.disabled) for logger in _loggers()}
     try:
         yield
     finally:

@@ -140,7 +140,7 @@ def test_a_broken_log_is_not_accepted_and_what_opens_is_saved(
     assert "ers salvage" in refused.err
 
     said = here.done("salvage", schema)
-    found = {(one["id"], one["version"]): one["proven"] for one in said.lines}
+    found = {(line["id"], line["version"]): line["proven"] for line in said.lines}
     assert found == history.best(3)
     assert "6 records, 2 of them proven by the log" in said.err
     assert "the log is valid up to version 3: a commit in the log is not authentic" in said.err

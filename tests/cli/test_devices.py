@@ -114,7 +114,9 @@ def test_a_code_that_is_wrong_used_or_for_somebody_else_lets_nobody_in(
     assert all("that is not the code" in one.err for one in (foreign, wrong, again))
     assert look(second).code == 4
     events = home.done("device", "list").one["events"]
-    assert [one["count"] for one in events if one["detail"] == "code" and not one["device"]] == [3]
+    assert [
+        event["count"] for event in events if event["detail"] == "code" and not event["device"]
+    ] == [3]
 
 
 def test_five_wrong_codes_end_the_right_one(home: Machine, laptop: Machine) -> None:
@@ -299,7 +301,7 @@ def test_a_program_gets_a_device_of_its_own_by_its_secret_or_by_a_file(
     assert names_seen(server, ERS_DEVICE=str(tmp_path / "nightly.device"), **told) == ["Ada"]
     assert look(server, **told).code == 4
     listed = server.done("device", "list", ERS_DEVICE=made.out.strip(), **told).one
-    assert [one["name"] for one in listed["devices"] if one["this"]] == ["nightly"]
+    assert [device["name"] for device in listed["devices"] if device["this"]] == ["nightly"]
     for nonsense in (made.out.strip()[:-1], f"'{made.out.strip()}'", str(tmp_path), "nowhere"):
         refused = look(server, ERS_DEVICE=nonsense, **told)
         assert refused.code == 2
@@ -319,7 +321,7 @@ def test_a_person_reads_the_list_of_devices_and_events(home: Machine) -> None:
 def test_doctor_says_at_which_level_the_proxy_works_and_how_to_get_in(
     home: Machine, laptop: Machine
 ) -> None:
-    inside = {one["check"]: one for one in home.done("doctor").lines}
+    inside = {line["check"]: line for line in home.done("doctor").lines}
     outside = laptop.ers("doctor")
 
     assert inside["access"]["found"] == "level device: this machine is one of 1 device"

@@ -45,7 +45,7 @@ def test_the_first_records_take_in_the_machine_that_logged_in_before(ada: Ers) -
 
     found = ada.done("device", "list").one
     assert (found["level"], found["enrolled"]) == ("api", True)
-    assert [(one["way"], one["this"]) for one in found["devices"]] == [("made", True)]
+    assert [(device["way"], device["this"]) for device in found["devices"]] == [("made", True)]
 
 
 def test_a_login_takes_the_machine_in_for_a_keyring_that_is_there_and_asks_nothing(
@@ -60,7 +60,7 @@ def test_a_login_takes_the_machine_in_for_a_keyring_that_is_there_and_asks_nothi
     again = ers.done("login", "--email", account.email)
 
     found = ers.done("device", "list").one
-    assert sorted(one["way"] for one in found["devices"]) == ["door", "made"]
+    assert sorted(device["way"] for device in found["devices"]) == ["door", "made"]
     assert found["enrolled"]
     assert said.err + again.err == ""
 
@@ -192,6 +192,6 @@ def test_doctor_warns_of_level_api_at_a_proxy_that_others_reach(
 
 
 def test_doctor_says_the_level_here_also_before_there_is_a_keyring(ers: Ers) -> None:
-    found = {one["check"]: one for one in ers.done("doctor").lines}
+    found = {line["check"]: line for line in ers.done("doctor").lines}
     assert found["access"]["state"] == "ok"
     assert found["access"]["found"].startswith("level api: ")

@@ -42,7 +42,7 @@ def new_schema(ers: Ers) -> str:
 
 
 def by_check(said: Said) -> dict[str, Any]:
-    return {one["check"]: one for one in said.lines}
+    return {line["check"]: line for line in said.lines}
 
 
 def test_where_all_is_well_it_says_so_and_counts_what_is_there(ers: Ers, schema: str) -> None:
@@ -56,7 +56,7 @@ def test_where_all_is_well_it_says_so_and_counts_what_is_there(ers: Ers, schema:
     assert list(found) == [*checks_of_the_service, *of_schema]
     assert found[f"index {schema}"]["found"] == "1 segment, 1 of them small; none to merge"
     assert found[f"schema {schema}"]["found"].startswith("1 records, counted in ")
-    assert {one["state"] for one in said.lines} <= {"ok", "warning"}
+    assert {line["state"] for line in said.lines} <= {"ok", "warning"}
     assert "ers keyring backup" in found["keyring"]["hint"]
 
 
@@ -147,14 +147,14 @@ def test_a_key_that_the_keyring_has_not_is_found(
     said = ers("doctor", "--schema", schema)
 
     assert said.code in (1, 4)
-    failed = [one for one in said.lines if one["state"] == "failed"]
+    failed = [line for line in said.lines if line["state"] == "failed"]
     # The roster has the keys of the other keyring, too, so that no name is found by it.
     assert [one["check"] for one in failed[:2]] == ["schema", "people"]
     # Without a schema it says so of each whose key it misses.
     keys = failed[2:]
     assert keys
-    assert {one["check"] for one in keys} == {"keyring"}
-    assert all("ers keyring restore" in one["hint"] for one in keys)
+    assert {key["check"] for key in keys} == {"keyring"}
+    assert all("ers keyring restore" in key["hint"] for key in keys)
 
 
 def test_a_condition_that_finds_nothing_is_explained_by_its_comparisons(

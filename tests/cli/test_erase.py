@@ -35,7 +35,7 @@ def people(ers: Ers) -> str:
 
 
 def stored(ers: Ers, schema: str) -> list[str]:
-    return [one["id"] for one in ers.done("record", "list", "--schema", schema).lines]
+    return [line["id"] for line in ers.done("record", "list", "--schema", schema).lines]
 
 
 def test_erasing_a_record_says_the_cost_first_and_at_the_end_that_it_is_gone(
@@ -83,7 +83,7 @@ def test_what_names_nobody_is_refused(ers: Ers, people: str, wrong: tuple[str, .
 def test_the_doctor_says_what_is_not_erased_yet(ers: Ers, people: str) -> None:
     first, *_ = stored(ers, people)
     ers.done("record", "delete", first, "--yes")
-    found = {one["check"]: one for one in ers.done("doctor", "--schema", people).lines}
+    found = {line["check"]: line for line in ers.done("doctor", "--schema", people).lines}
     check = found[f"erasure {people}"]
     assert check["state"] == "ok"
     assert check["found"] == "1 deleted row, not erased yet"

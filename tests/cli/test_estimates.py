@@ -70,7 +70,7 @@ def test_an_estimate_says_what_lengths_tell_and_what_hiding_them_costs(
     assert '"padTo": 71 would hide the lengths, for' in said
     assert SECRET not in said
     told = json.loads(ers.done(*asked, "--output", "json").out)
-    lengths = {one["name"]: one["lengths"] for one in told["fields"]}
+    lengths = {field["name"]: field["lengths"] for field in told["fields"]}
     assert lengths["sex"]["attack"] == 1
     assert lengths["note"]["pad_to"] == 71
     assert lengths["note"]["pad_to_adds"]["bytes"] == pytest.approx(2 * 40 / 3, abs=0.1)
@@ -80,10 +80,10 @@ def test_without_a_schema_one_is_inferred_from_the_sample(ers: Ers, sample: Path
     asked = ("schema", "estimate", "--sample", str(sample), "--output", "json")
     told = json.loads(ers.done(*asked).out)
     assert told["records"] == 1_000_000
-    for one in told["fields"]:
+    for field in told["fields"]:
         # All but free text, which is much longer now and then.
-        if one["name"] != "note":
-            assert one["lengths"]["pad_to"] is None
+        if field["name"] != "note":
+            assert field["lengths"]["pad_to"] is None
 
 
 def test_rows_that_do_not_fit_are_counted_on_the_way(

@@ -73,7 +73,7 @@ def test_a_pipe_gets_json_with_a_blank_after_the_colon_and_lists_as_arrays(
 ) -> None:
     said = piped.done("schema", "list")
     assert f'"slug": "{people}"' in said.out
-    assert people in [one["slug"] for one in json.loads(said.out)]
+    assert people in [load["slug"] for load in json.loads(said.out)]
     assert isinstance(json.loads(piped.done("schema", "get", people).out), dict)
 
     found = json.loads(piped.done("record", "search", "--schema", people).out)
@@ -268,7 +268,7 @@ def test_any_request_is_sent_as_whoever_is_logged_in(piped: Ers, people: str) ->
     assert json.loads(found.out)["count"] == 2
     assert '"count": 2' in by_body.out
     listed = piped.done("api", "get", "/api/schemas/", "--field", f"slug={people}")
-    assert [one["url"] for one in json.loads(listed.out)["results"]] == [path]
+    assert [result["url"] for result in json.loads(listed.out)["results"]] == [path]
     change = piped.done("api", "PATCH", path, "--raw-field", "description=12")
     assert json.loads(change.out)["description"] == "12"
     assert piped("api", "DELETE", path).code == 4

@@ -349,7 +349,7 @@ def test_a_url_with_a_password_leaves_no_trace_when_it_works(
 def test_what_cannot_be_imported_is_said_before_anything_is_stored(
     ers: Ers, shop: str, name: str, arguments: list[str], says: str, code: int
 ) -> None:
-    given = [shop if one == "SHOP" else one for one in arguments]
+    given = [shop if argument == "SHOP" else argument for argument in arguments]
     said = ers("import", *given, "--dataset", name)
     assert (said.code, says in said.err) == (code, True), said.err
 

@@ -131,7 +131,7 @@ def test_no_value_of_a_file_is_in_what_the_server_stores(
     ers.done("import", path, "--dataset", dataset, "--yes", "--encoding", "cp1251")
     values = ["see mail", "call back", "1957-02-06", "06.02.1957", "12345.75"]
     files = [one for one in running.data_dir.rglob("*") if one.is_file()]
-    held = b"".join(one.read_bytes() for one in files)
+    held = b"".join(file.read_bytes() for file in files)
     assert b"excel-ru-cp1251" in held
     assert [value for value in values if value.encode() in held] == []
 
@@ -313,7 +313,7 @@ def test_the_next_file_is_read_as_the_one_before_and_another_form_is_refused_wit
     said = ers.done("import", march, "--schema", schema, *options, "--keep")
     assert "Empty: Umsatz 1." in said.err
     kept = json.loads(ers.done("schema", "get", schema, "--reading").out)
-    assert [one["source"] for one in kept["columns"]] == ["Nr", "Netto", "Tag"]
+    assert [column["source"] for column in kept["columns"]] == ["Nr", "Netto", "Tag"]
     said = ers("import", march, "--schema", schema)
     assert (said.code, "stored this file" in said.err) == (4, True), said.err
     assert len(stored(ers, schema)) == 6

@@ -231,7 +231,7 @@ def test_a_job_that_is_not_waited_for_can_be_asked_about_and_forgotten(
 
     assert ers.done("job", "watch", job).one["status"] == "completed"
     assert ers.done("job", "status", job).one["processed"] == 1
-    assert job in [one["job_id"] for one in ers.done("job", "list").lines]
+    assert job in [line["job_id"] for line in ers.done("job", "list").lines]
 
     ers.done("job", "cancel", job)
     assert ers("job", "status", job).code == 3
@@ -266,7 +266,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_watch_it(
 ) -> None:
     file = tmp_path / "many.csv"
     file.write_text("name,age\n" + "Ada,36\n" * 60_000)
-    before = {one["job_id"] for one in ers.done("job", "list").lines}
+    before = {line["job_id"] for line in ers.done("job", "list").lines}
     process = subprocess.Popen(
         [*COMMAND, "job", "upload", file, "--schema", schema],
         env=clean_environment(**environment(running, account)),
@@ -278,7 +278,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_watch_it(
 
     def begun() -> Any:
         assert process.poll() is None
-        new = [one for one in ers.done("job", "list").lines if one["job_id"] not in before]
+        new = [line for line in ers.done("job", "list").lines if line["job_id"] not in before]
         # Its total is known once the check has begun, and by then the watcher watches.
         return next((one["job_id"] for one in new if one["total"]), None)
 

@@ -57,7 +57,7 @@ def test_a_name_of_several_is_refused_with_a_list_of_them(ers: Ers, world: dict[
     assert f"{organization}/" in hint
     assert ers.done("schema", "get", f"{world['two']}/same").one["slug"] == "same"
     listed = ers.done("schema", "list", "--dataset", world["two"])
-    assert [one["slug"] for one in listed.lines] == ["same"]
+    assert [line["slug"] for line in listed.lines] == ["same"]
 
 
 def test_what_is_not_there_is_said_with_what_is(ers: Ers, world: dict[str, str]) -> None:

@@ -36,7 +36,7 @@ def test_a_member_is_invited_accepts_is_promoted_and_removed(
     assert (ambiguous.code, organization["slug"] in ambiguous.err) == (2, True)
 
     ers.set(**environment(running, owner))
-    assert {(one["email"], one["role"]) for one in ers.done(*ORGANIZATION).lines} == {
+    assert {(line["email"], line["role"]) for line in ers.done(*ORGANIZATION).lines} == {
         (owner.email, "owner"),
         (guest.email, "member"),
     }
@@ -44,7 +44,7 @@ def test_a_member_is_invited_accepts_is_promoted_and_removed(
     assert ers.done(*change).one["role"] == "owner"
     assert ers("organization", "member", "delete", guest.email).code == 2
     ers.done("organization", "member", "delete", guest.email, "--yes")
-    assert [one["email"] for one in ers.done(*ORGANIZATION).lines] == [owner.email]
+    assert [line["email"] for line in ers.done(*ORGANIZATION).lines] == [owner.email]
     assert ers("organization", "member", "delete", guest.email, "--yes").code == 3
 
 
@@ -79,9 +79,9 @@ def test_the_audit_log_is_asked_for_what_one_person_did_also_after_they_left(
     ers.done("organization", "invitation", "accept", sent["id"])
     ers.set(**environment(running, owner))
     ask = ("organization", "audit-log", "--user", guest.email.upper())
-    assert {one["email"] for one in ers.done(*ask).lines} == {guest.email}
+    assert {line["email"] for line in ers.done(*ask).lines} == {guest.email}
     ers.done("organization", "member", "delete", guest.email, "--yes")
-    assert {one["email"] for one in ers.done(*ask).lines} == {guest.email}
+    assert {line["email"] for line in ers.done(*ask).lines} == {guest.email}
     assert ers.done(*ask, "--without", "member.joined").lines == []
     assert ers.done(*ask, "--until", "2020-01-01").lines == []
     assert ers("organization", "audit-log", "--user", "nobody@example.org").code == 3

@@ -81,10 +81,10 @@ def test_records_come_as_plain_objects_or_with_data_or_with_their_schemas_name(
 
     stored = ers.done("record", *command, file, "--schema", schema)
 
-    assert [set(one) for one in stored.lines] == [{"id", "url"}] * 4
+    assert [set(line) for line in stored.lines] == [{"id", "url"}] * 4
     found = ers.done("record", "search", "--schema", schema)
     assert names(found.out) == ["plain", "with data", "with schema", "with path"]
-    assert [one["id"] for one in found.lines] == [one["id"] for one in stored.lines]
+    assert [line["id"] for line in found.lines] == [line["id"] for line in stored.lines]
 
 
 def test_records_come_one_per_line_too_and_keep_every_digit(ers: Ers, schema: str) -> None:
@@ -128,7 +128,7 @@ def test_more_records_than_are_read_at_once_are_stored_as_they_come(ers: Ers, sc
 
     assert ers.done(*create, typed=json.dumps(rows), limits=few).one["status"] == "completed"
     found = ers.done("record", "list", "--schema", schema, "--all")
-    assert [one["data"] for one in found.lines] == rows
+    assert [line["data"] for line in found.lines] == rows
 
 
 def test_records_are_listed_opened_or_sealed_as_they_were_stored(ers: Ers, people: str) -> None:
@@ -197,7 +197,7 @@ def test_csv_can_be_read_back_and_tells_absent_from_empty(ers: Ers, people: str)
     rows = list(csv.DictReader(io.StringIO(said.out)))
     assert [row["name"] for row in rows] == ["Ada", "Grace", "Alan"]
     assert rows[2]["a,b"] == PEOPLE[2]["a,b"]
-    known = [one["id"] for one in ers.done("record", "search", "--schema", people).lines]
+    known = [line["id"] for line in ers.done("record", "search", "--schema", people).lines]
     assert said.out.splitlines()[:3] == [
         'name,age,height,"a,b",leave_out:id',
         f"Ada,36,1.65{16 * '0'},,{known[0]}",
@@ -214,7 +214,7 @@ def test_a_field_may_be_called_like_any_column_of_ours(ers: Ers) -> None:
     schema = create_schema(ers, json.dumps(definition))
     rows = [{name: at + 10 * row for at, name in enumerate(odd)} for row in range(3)]
     ers.done("record", "create", "--schema", schema, "--file", "-", typed=json.dumps(rows))
-    known = [one["id"] for one in ers.done("record", "search", "--schema", schema).lines]
+    known = [line["id"] for line in ers.done("record", "search", "--schema", schema).lines]
 
     for command in ("list", "search"):
         said = ers.done("record", command, "--schema", schema, "--output", "csv")

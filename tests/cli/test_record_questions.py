@@ -47,7 +47,7 @@ def people(ers: Ers) -> str:
 
 def names(ers: Ers, schema: str, *more: str) -> list[str]:
     found = ers.done("record", "search", "--schema", schema, *more)
-    return [one["data"]["name"] for one in found.lines]
+    return [line["data"]["name"] for line in found.lines]
 
 
 def test_a_search_is_sorted_by_several_fields(ers: Ers, people: str) -> None:
@@ -80,7 +80,7 @@ def test_measures_of_all_and_of_groups(ers: Ers, people: str) -> None:
 
     assert ers.done(*ask).one["measures"] == [{"op": "count", "value": 4}]
     both = ers.done(*ask, "age > 40", "--measure", "max(age)", "--measure", "count").one
-    assert [one["value"] for one in both["measures"]] == [85, 2]
+    assert [measure["value"] for measure in both["measures"]] == [85, 2]
     spread = ers.done(*ask, "age > 40", "--measure", "stddev(age)").one["measures"]
     assert spread[0]["value"] == 31.112698  # of 41 and 85, the root of 968
 

@@ -23,14 +23,16 @@ def test_the_reference_is_the_generated_one() -> None:
     assert reference() == WRITTEN, "write it anew: python -m tests.cli.reference"
 
 
-@pytest.mark.parametrize(("path", "command"), [pytest.param(*one, id=one[0]) for one in commands()])
+@pytest.mark.parametrize(
+    ("path", "command"), [pytest.param(*command, id=command[0]) for command in commands()]
+)
 def test_what_help_shows_is_in_the_reference(
     path: str, command: click.Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run([*path.split()[1:], "--help"]) == 0
     shown = capsys.readouterr().out
     shared, *sections = re.split(r"^### ", WRITTEN, flags=re.MULTILINE)
-    (own,) = [one for one in sections if one.startswith(f"{path}\n")]
+    (own,) = [section for section in sections if section.startswith(f"{path}\n")]
 
     usage = shown.partition("\n\n")[0].removeprefix("Usage: ")
     assert words(usage) in words(own)

@@ -72,10 +72,10 @@ def test_an_api_hides_no_rule_by_what_it_lists(
         if path != "/api/schemas/":
             return reply
         told = json.loads(reply.body)
-        for one in told["results"]:
-            one["schema"].pop("retention", None)
+        for result in told["results"]:
+            result["schema"].pop("retention", None)
         if hidden == "the schema":
-            told["results"] = [one for one in told["results"] if one["slug"] != visits]
+            told["results"] = [result for result in told["results"] if result["slug"] != visits]
         return reply.with_body(json.dumps(told).encode())
 
     with (
@@ -84,7 +84,7 @@ def test_an_api_hides_no_rule_by_what_it_lists(
         front.telling(hide),
     ):
         ers.set(ERS_PROXY_URL=proxy.url, XDG_STATE_HOME=str(tmp_path / "state"))
-        done = {one["schema"]: one["deleted"] for one in ers.done("retention", "run").lines}
+        done = {line["schema"]: line["deleted"] for line in ers.done("retention", "run").lines}
     assert done[visits] == 2
 
 
@@ -105,7 +105,7 @@ def test_a_schema_that_cannot_be_read_is_named_and_the_others_are_done(
         ers.set(ERS_PROXY_URL=proxy.url, XDG_STATE_HOME=str(tmp_path / "state"))
         said = ers.done("retention", "run")
         assert f"1 schema cannot be read here: {visits}-plain" in said.err
-        assert {one["schema"]: one["deleted"] for one in said.lines}[visits] == 2
+        assert {line["schema"]: line["deleted"] for line in said.lines}[visits] == 2
         assert ers("retention", "run", hidden).code != 0
 
 

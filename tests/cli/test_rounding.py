@@ -78,7 +78,7 @@ def upload(name: str, content: Callable[[Path], Any]) -> Callable[[Schema, Path]
 
 
 def file_of_records(file: Path, schema: Schema) -> None:
-    records = [f'{{"schema": "{schema.url}", "data": {one}}}' for one in texts(ROWS)]
+    records = [f'{{"schema": "{schema.url}", "data": {text}}}' for text in texts(ROWS)]
     file.write_text(f"[{','.join(records)}]")
 
 
@@ -100,7 +100,7 @@ def frame(made: Callable[[dict[str, list[Any]]], Any]) -> Callable[[Schema, Path
 
 def send_lines(schema: Schema, folder: Path) -> Any:
     file = folder / "rows.ndjson"
-    file.write_text("\n".join(f'{{"data": {one}}}' for one in texts(ROWS)))
+    file.write_text("\n".join(f'{{"data": {text}}}' for text in texts(ROWS)))
     return schema.upload(file).wait()
 
 
@@ -147,7 +147,7 @@ def test_values_that_would_be_rounded_are_refused_where_the_definition_says_so(
     schema = make(rounding="refuse")
     with pytest.raises(InvalidRecords) as caught:
         WAYS[way](schema, tmp_path)
-    assert [(one.row, one.field, one.code) for one in caught.value.flaws] == [
+    assert [(flaw.row, flaw.field, flaw.code) for flaw in caught.value.flaws] == [
         (2, "price", "precision"),
         (2, "weight", "precision"),
         (4, "price", "precision"),
@@ -184,7 +184,7 @@ def test_an_update_is_refused_where_the_definition_says_so(make: Callable[..., S
     for replace in (False, True):
         with pytest.raises(InvalidRecords) as caught:
             record.update({"key": "a", "price": Decimal("7.77")}, replace=replace)
-        assert [(one.field, one.code) for one in caught.value.flaws] == [("price", "precision")]
+        assert [(flaw.field, flaw.code) for flaw in caught.value.flaws] == [("price", "precision")]
     assert [one["price"] for one in schema.search()] == [Decimal("3.9")]
 
 
@@ -230,7 +230,7 @@ def test_a_definition_may_begin_and_stop_to_refuse_at_any_time(make: Callable[..
         schema.ingest(ROWS)
     before = dict(schema.definition)
     plan = schema.change({**before, "rounding": "refuse"}, dry_run=True)
-    assert [one["code"] for one in plan["changes"]] == ["rounding_changed"]
+    assert [change["code"] for change in plan["changes"]] == ["rounding_changed"]
     schema.change({**before, "rounding": "refuse"})
     with pytest.raises(InvalidRecords):
         schema.ingest([{"key": "e", "price": Decimal("0.25")}])

@@ -56,7 +56,7 @@ def test_nothing_changes_before_it_is_applied(ers: Ers, people: str) -> None:
     older = json.dumps({"name": "Eve", "age": 119})
     ers.done("record", "create", "--schema", people, "--file", "-", typed=older)
     found = ers.done("record", "search", "--schema", people, "age > 50")
-    assert sorted(one["data"]["name"] for one in found.lines) == ["Bob", "Eve"]
+    assert sorted(line["data"]["name"] for line in found.lines) == ["Bob", "Eve"]
     again = ers.done(*change, "--output", "table", typed=json.dumps(WIDER))
     assert "Nothing changes but words" in again.out + again.err
 
@@ -109,7 +109,7 @@ def test_a_renamed_field_is_named_by_its_caller(ers: Ers, people: str) -> None:
     taken = ers.done(*change, "--rename", "surname=name", typed=json.dumps(renamed))
     assert taken.one["applied"]
     found = ers.done("record", "search", "--schema", people, "surname = 'Ada'")
-    assert [one["data"] for one in found.lines] == [{"surname": "Ada", "age": 36}]
+    assert [line["data"] for line in found.lines] == [{"surname": "Ada", "age": 36}]
     wrong = ers(*change, "--rename", "surname", typed=json.dumps(renamed))
     assert (wrong.code, "NEW=OLD" in wrong.err) == (2, True)
 
@@ -129,7 +129,7 @@ def test_another_type_and_a_new_key_seal_all_records_again(ers: Ers, people: str
     assert (done["status"], done["processed"]) == ("completed", 3)
     assert shown(ers, people) == definition, "with its titles"
     found = ers.done("record", "search", "--schema", people, "age = '99'")
-    assert [one["data"]["name"] for one in found.lines] == ["Bob"]
+    assert [line["data"]["name"] for line in found.lines] == ["Bob"]
     assert ers.done("schema", "reseal", people).one["status"] == "completed"
     (job,) = ers.done("schema", "reseal", people, "--detach").out.split()
     assert ers.done("job", "watch", job).code == 0
@@ -153,7 +153,7 @@ def test_all_schemas_of_a_dataset_are_sealed_again_one_after_another(ers: Ers, p
             typed = json.dumps(rows)
             ers.done("record", "create", "--schema", slug, "--file", "-", typed=typed)
     done = ers.done("dataset", "reseal", people)
-    assert sorted((one["status"], one["total"]) for one in done.lines) == [
+    assert sorted((line["status"], line["total"]) for line in done.lines) == [
         ("completed", 1),
         ("completed", 3),
     ]

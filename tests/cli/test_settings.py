@@ -180,7 +180,7 @@ def test_help_shows_flag_variable_and_default_of_every_setting(
 ) -> None:
     assert main.run([str(command.name), "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    settings = [one.name for one in command.params if one.name in TABLE]
+    settings = [param.name for param in command.params if param.name in TABLE]
     assert settings
     for setting in settings:
         assert flag(setting) in shown
@@ -190,8 +190,10 @@ def test_help_shows_flag_variable_and_default_of_every_setting(
 
 def test_every_setting_belongs_to_a_command() -> None:
     commands = (up.up, demo.demo, api.api, proxy.proxy)
-    assert set(TABLE) == {one.name for command in commands for one in command.params} & set(TABLE)
-    assert set(TABLE) - {"base_url"} <= {one.name for one in up.up.params}
+    assert set(TABLE) == {param.name for command in commands for param in command.params} & set(
+        TABLE
+    )
+    assert set(TABLE) - {"base_url"} <= {param.name for param in up.up.params}
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Two:
         assert f"{self.grace.email} was admitted." in self.as_ada().done("share", "settle").out
 
     def people(self) -> dict[str, Any]:
-        return {one["name"]: one for one in self.as_ada().done("share", "list").lines}
+        return {line["name"]: line for line in self.as_ada().done("share", "list").lines}
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_name_that_the_api_gives_to_another_dataset_is_the_signed_one_s(
     two: Two, tmp_path: Path
 ) -> None:
     two.ers.done("dataset", "create", "--name", "Payroll", "--slug", "payroll")
-    listed = {one["slug"]: one["url"] for one in two.ers.done("dataset", "list").lines}
+    listed = {line["slug"]: line["url"] for line in two.ers.done("dataset", "list").lines}
 
     medical, payroll = (listed[one].split("/")[-2].encode() for one in ("medical", "payroll"))
 
@@ -157,7 +157,7 @@ def test_a_name_that_the_api_gives_to_another_dataset_is_the_signed_one_s(
             if not asked.path.startswith("/api/datasets/?"):
                 return reply
             told = json.loads(swap(asked, reply).body)
-            left = [one for one in told["results"] if payroll.decode() in one["url"]]
+            left = [result for result in told["results"] if payroll.decode() in result["url"]]
             return reply.with_body(json.dumps({**told, "results": left}).encode())
 
         with front.telling(alone):
@@ -200,14 +200,14 @@ def test_a_removal_counts_when_it_is_signed_whatever_an_api_answers(
         front.invent = claim
         member = ("organization", "member")
         two.ers.done(*member, "update", two.grace.email, "--role", "owner")
-        assert {one["role"] for one in listed().lines} == {"owner"}
+        assert {line["role"] for line in listed().lines} == {"owner"}
         two.ers.done(*member, "update", two.grace.email, "--role", "member")
         assert "eve@example.org" in listed().err
         two.ers.done("organization", "invitation", "delete", eves)
         assert "eve@example.org" not in listed().err
         said = two.ers.done(*member, "delete", two.grace.email.upper(), "--yes")
         assert "may have kept copies of earlier records" in said.out
-        assert [one["name"] for one in listed().lines] == [two.ada.email]
+        assert [line["name"] for line in listed().lines] == [two.ada.email]
 
 
 def test_whose_account_is_gone_is_told_and_put_out_by_address(two: Two, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_whose_account_is_gone_is_told_and_put_out_by_address(two: Two, tmp_path
     assert two.people()[two.grace.email]["account"] == ""
     delete_account(Person(two.running, two.grace, tmp_path))
     said = two.as_ada().done("share", "list")
-    (listed,) = [one for one in said.lines if one["name"] == two.grace.email]
+    (listed,) = [line for line in said.lines if line["name"] == two.grace.email]
     assert listed["account"] == "gone"
     assert f"Gone: {two.grace.email} no longer has an account, the API says" in said.err
     two.ers.done("organization", "member", "delete", two.grace.email, "--yes")
@@ -226,7 +226,7 @@ def test_whose_account_is_gone_is_told_and_put_out_by_address(two: Two, tmp_path
 def test_doctor_warns_an_only_owner_on_whom_others_depend(two: Two) -> None:
     def found() -> list[str]:
         said = two.as_ada().done("doctor", "--organization", two.slug)
-        return [one["found"] for one in said.lines if one["check"] == "people"]
+        return [line["found"] for line in said.lines if line["check"] == "people"]
 
     assert found() == []  # alone, the finding about the keyring says it
     two.join()
@@ -384,7 +384,9 @@ def test_a_second_invitation_says_what_it_replaces(two: Two) -> None:
     second = ers.done(*invite, "-o", "ndjson")
     replaced = json.loads(second.out)["replaced"]
     assert replaced["id"] == made["id"]
-    assert [(one["name"], one["role"]) for one in replaced["shares"]] == [("Medical", "reader")]
+    assert [(share["name"], share["role"]) for share in replaced["shares"]] == [
+        ("Medical", "reader")
+    ]
     assert f"This replaces the invitation {made['id']} of " in second.err
     assert "It shared: Medical (reader). To share that as well" in second.err
 
@@ -395,7 +397,7 @@ def test_a_second_invitation_says_what_it_replaces(two: Two) -> None:
     invitation = third.err.rpartition("ers share accept ")[2].split()[0]
     two.as_grace().done("share", "accept", invitation, typed=f"{words}\n")
     two.as_ada().done("share", "settle")
-    assert [one["name"] for one in two.as_grace().done("dataset", "list").lines] == ["Shop"]
+    assert [line["name"] for line in two.as_grace().done("dataset", "list").lines] == ["Shop"]
 
 
 def test_the_invited_are_told_that_they_wait_for_an_owner(two: Two) -> None:
@@ -423,6 +425,6 @@ def test_the_invited_are_told_that_they_wait_for_an_owner(two: Two) -> None:
 
     two.as_ada().done("share", "settle")
     ers = two.as_grace()
-    assert [one["name"] for one in ers.done("dataset", "list").lines] == ["Medical"]
+    assert [line["name"] for line in ers.done("dataset", "list").lines] == ["Medical"]
     assert told not in ers("dataset", "get", "nothing").err
     assert told not in ers.done("organization", "invitation", "list", "--mine").err

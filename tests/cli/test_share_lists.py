@@ -27,9 +27,11 @@ def test_who_reads_one_dataset_or_schema_is_listed_with_since_when(
 
     def listed(*place: str) -> list[list[str]]:
         lines = two.as_ada().done("share", "list", *place).lines
-        for one in lines:
-            require_recent(one["since"])
-        return [[one["name"], one["role"], one["schemas"], one["admitted_by"]] for one in lines]
+        for line in lines:
+            require_recent(line["since"])
+        return [
+            [line["name"], line["role"], line["schemas"], line["admitted_by"]] for line in lines
+        ]
 
     ada, grace = two.ada.email, two.grace.email
     owner = [ada, "owner", "all", ada]

@@ -95,7 +95,7 @@ def test_lines_are_wrapped_wherever_the_pieces_end(items: list[dict[str, int]]) 
     for size in (1, 2, 7, 1000):
         pieces = (text[at : at + size] for at in range(0, len(text), size))
         wrapped = b"".join(sources.wrap_lines(pieces))
-        assert records(wrapped) == [{"data": one} for one in items]
+        assert records(wrapped) == [{"data": item} for item in items]
 
 
 def test_numbers_keep_every_digit_when_objects_are_wrapped(tmp_path: Path) -> None:
@@ -547,14 +547,14 @@ def test_values_are_read_one_by_one_wherever_the_pieces_end(
     items: list[Any], size: int, lines: bool, blank: str
 ) -> None:
     if lines:  # a text that begins with an array is that array
-        items = [one for one in items if not isinstance(one, list)]
-    texts = [json_text.encode(one).decode() for one in items]
+        items = [item for item in items if not isinstance(item, list)]
+    texts = [json_text.encode(item).decode() for item in items]
     whole = "\n".join(texts) if lines else f"{blank}[{f'{blank},'.join(texts)}{blank}]{blank}"
     text = whole.encode()
 
     found = values_of(text[at : at + size] for at in range(0, len(text), size))
 
-    assert list(found) == [strict_json.loads(one) for one in texts]
+    assert list(found) == [strict_json.loads(text) for text in texts]
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_a_token_is_made_with_the_password_and_not_by_a_login_alone(home: Machin
         refused = home.ers("token", "create", "x", typed=typed, ERS_PASSWORD="", ERS_EMAIL="")
         assert refused.code != 0
         assert "password" in refused.err
-    assert "x" not in [one["name"] for one in home.done("token", "list").lines]
+    assert "x" not in [line["name"] for line in home.done("token", "list").lines]
 
 
 def test_a_token_without_a_password_says_what_to_set(home: Machine) -> None:
@@ -101,7 +101,7 @@ def test_the_python_client_takes_a_token(ada: Person, home: Machine) -> None:
         reading = client.create_token("reads")
         writing = client.create_token("writes", scope="write", datasets=["people"])
         assert reading.token not in repr(reading)
-        assert {one.name for one in client.tokens()} >= {"reads", "writes"}
+        assert {token.name for token in client.tokens()} >= {"reads", "writes"}
         with Client(ada.proxy.url, token=reading.token, device=device) as reader:
             assert [one["name"] for one in reader.schema("person").search()] == ["Ada"]
             with pytest.raises(NotAllowed, match="only reads"):

@@ -73,7 +73,7 @@ def run(told: Mapping[str, str], redirected: str, *arguments: str) -> tuple[int,
 def test_a_full_disk_and_a_closed_output_are_named(
     told: Mapping[str, str], schema: str, arguments: list[str]
 ) -> None:
-    asked = [schema if one == "SCHEMA" else one for one in arguments]
+    asked = [schema if argument == "SCHEMA" else argument for argument in arguments]
     assert run(told, "> /dev/full", *asked) == (1, "", DISK + HINT)
     assert run(told, ">&-", *asked) == (1, "", CLOSED + HINT)
 

@@ -244,8 +244,8 @@ def test_of_two_uploads_of_a_file_at_the_same_time_one_is_stored(
 
     ends = asyncio.run(upload())
 
-    assert sorted(one.status for one in ends) == ["completed", "failed"]
-    (failed,) = [one for one in ends if one.status == "failed"]
+    assert sorted(end.status for end in ends) == ["completed", "failed"]
+    (failed,) = [end for end in ends if end.status == "failed"]
     assert failed.error is not None and failed.error.endswith("(uploaded_before)")
     assert counted(client, schema) == 150
 

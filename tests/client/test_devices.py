@@ -312,7 +312,7 @@ def test_a_list_cannot_send_the_client_and_its_secrets_elsewhere(
     page = {"behind_proxy": True, "results": [], "next": f"@127.0.0.1:{there}/api/datasets/"}
 
     async def every(client: ProxyClient) -> list[Any]:
-        return [one async for one in client.listing("datasets")]
+        return [dataset async for dataset in client.listing("datasets")]
 
     with (
         stranger_on(there) as elsewhere,

@@ -297,7 +297,7 @@ def operators_in(where: Any) -> set[str]:
 def test_every_operator_of_the_code_can_be_written_and_has_an_example() -> None:
     section = (DOCS / "cli.md").read_text().partition("\n## Conditions\n")[2]
     examples = section.split("```")[1].strip().splitlines()
-    assert set().union(*(operators_in(parse(one)) for one in examples)) == set(OPERATORS)
+    assert set().union(*(operators_in(parse(example)) for example in examples)) == set(OPERATORS)
 
 
 def test_every_operator_of_the_code_stands_in_the_table_of_the_reference() -> None:

@@ -106,7 +106,9 @@ def test_a_frame_goes_in_and_what_is_missing_there_is_absent(schema: Schema, fra
 
 def test_a_frame_of_any_length_goes_in_and_comes_back_the_same(schema: Schema) -> None:
     numbers = range(10_100)  # more than are turned at once
-    frame = pandas.DataFrame({"name": [f"n{one}" for one in numbers], "age": 1}).convert_dtypes()
+    frame = pandas.DataFrame(
+        {"name": [f"n{number}" for number in numbers], "age": 1}
+    ).convert_dtypes()
     assert schema.ingest(frame) == len(frame)
     back = schema.search(fields=["name", "age"])
     assert back.to_pandas()["name"].tolist() == frame["name"].tolist()
@@ -312,7 +314,7 @@ def test_measures_are_numbers_mappings_and_frames(people: Schema) -> None:
     frame = groups.to_pandas()
     assert list(frame.columns) == ["name", "count", "max(age)"]
     assert frame.set_index("name").loc["Ada", "max(age)"] == 36
-    assert groups.to_arrow().to_pylist() == [dict(one) for one in groups]
+    assert groups.to_arrow().to_pylist() == [dict(group) for group in groups]
     assert groups.to_polars().height == 3
     assert groups.raw == people.aggregate("count", "max(age)", group_by="name", raw=True)
 
@@ -336,7 +338,7 @@ def test_a_field_may_be_called_like_a_measure_or_like_what_a_record_has(client: 
     groups = schema.aggregate("count", "max(id)", group_by=["count", "max(id)"])
     named = ["count", "max(id)", "measure count", "measure max(id)"]
     assert groups.columns == named
-    assert [list(one.values()) for one in groups] == [[1, 3, 1, 0], [11, 13, 1, 10]]
+    assert [list(group.values()) for group in groups] == [[1, 3, 1, 0], [11, 13, 1, 10]]
     assert groups.to_pandas().columns.tolist() == named
     assert groups.to_arrow().column_names == named
     both = schema.aggregate("count", group_by=["count", "measure count"])

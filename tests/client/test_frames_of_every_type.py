@@ -171,7 +171,7 @@ def test_every_type_becomes_a_frame_and_goes_back_in(dataset: Dataset, enforced:
             None if gone else one for one, gone in zip(frame[name], frame[name].isna(), strict=True)
         ]
         if case.pandas == "float64":
-            assert kept == [one if one is None else float(one) for one in values]
+            assert kept == [value if value is None else float(value) for value in values]
         else:
             assert kept == values
         if name in in_polars:

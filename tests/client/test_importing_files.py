@@ -61,7 +61,7 @@ def test_a_file_of_a_spreadsheet_is_stored_with_every_value(dataset: Dataset) ->
 
     done = dataset.import_file(path, reading={"encoding": "cp1252"})
     assert (done.stored, done.rejected, done.schema.name) == (24, 0, "excel-de-cp1252")
-    umsatz = next(one for one in done.reading.fields if one.name == "Umsatz")
+    umsatz = next(field for field in done.reading.fields if field.name == "Umsatz")
     assert umsatz.rewritten == 20
     # The same as by the command line, whose test compares every cell.
     (record,) = done.schema.search('Kundennr = "00022"')
@@ -75,7 +75,7 @@ def test_what_nobody_can_know_is_asked_by_its_column_and_taken_when_it_is_said(
     path = written(tmp_path, "name,born\nAda,03/04/2021\nKurt,05/06/2021\n")
     with pytest.raises(ReadingQuestion) as caught:
         dataset.import_file(path)
-    assert [(one.field, "days and months" in one.detail) for one in caught.value.flaws] == [
+    assert [(flaw.field, "days and months" in flaw.detail) for flaw in caught.value.flaws] == [
         ("born", True)
     ]
     assert "03/04" not in f"{caught.value} {caught.value.hint} {caught.value.__notes__}"
@@ -107,7 +107,7 @@ def test_rows_beyond_what_was_looked_at_are_named_and_nothing_is_stored(
     assert path.stat().st_size > 8 << 20
     with pytest.raises(InvalidRecords) as caught:
         dataset.import_file(path)
-    assert [(one.row, one.field, one.code) for one in caught.value.flaws] == [
+    assert [(flaw.row, flaw.field, flaw.code) for flaw in caught.value.flaws] == [
         (9_001, "a", "reading")
     ]
     (schema,) = dataset.schemas()
@@ -189,7 +189,7 @@ def test_the_same_with_await(running: Service, account: Account, tmp_path: Path)
         ) as client:
             dataset = await client.create_dataset(f"Files {secrets.token_hex(4)}")
             done = await dataset.import_file(path, name="two", progress=True)
-            return {"stored": done.stored, "types": [one.type for one in done.reading.fields]}
+            return {"stored": done.stored, "types": [field.type for field in done.reading.fields]}
 
     assert json.dumps(asyncio.run(run())) == json.dumps(
         {"stored": 2, "types": ["number, 2 decimals", "boolean"]}

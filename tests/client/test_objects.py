@@ -69,7 +69,7 @@ def many(count: int) -> Iterator[dict[str, Any]]:
 
 def test_the_synchronous_client_is_made_of_the_asynchronous_one() -> None:
     """Where it is not: python -m scripts.synchronous_client"""
-    made = {synchronous_client.target_of(one): one for one in synchronous_client.SOURCES}
+    made = {synchronous_client.target_of(source): source for source in synchronous_client.SOURCES}
     folder = next(iter(made)).parent
     assert set(folder.glob("sync_*.py")) == set(made)
     for target, source in made.items():
@@ -81,7 +81,7 @@ def test_resources_are_found_by_name_changed_and_deleted(client: Client, schema:
     assert (found.url, found.definition) == (schema.url, DEFINITION)
     dataset = client.dataset(found.members["dataset"])
     assert [one.id for one in dataset.schemas()] == [schema.id]
-    assert dataset.id in [one.id for one in client.datasets()]
+    assert dataset.id in [dataset.id for dataset in client.datasets()]
 
     found.update(description="whoever we know")
     assert client.schema(found.id).description == found.description == "whoever we know"

@@ -163,7 +163,7 @@ def test_an_enforced_instant_refuses_nanoseconds_by_name(instants: Schema) -> No
     for rows in nanoseconds("instant", DAY + 7).values():
         with pytest.raises(InvalidRecords) as caught:
             instants.ingest(rows)
-        assert [(one.row, one.field) for one in caught.value.flaws] == [(1, "w")]
+        assert [(flaw.row, flaw.field) for flaw in caught.value.flaws] == [(1, "w")]
         assert "more than 6 decimals" in caught.value.flaws[0].detail
     assert instants.count() == 0
 
@@ -221,6 +221,6 @@ def test_a_value_that_cannot_be_stored_is_refused_by_every_call_that_takes_value
     for call in calls:
         with pytest.raises(BadInput) as caught:
             call()
-        assert any(one.field == "w" or one.pointer for one in caught.value.flaws)
+        assert any(flaw.field == "w" or flaw.pointer for flaw in caught.value.flaws)
     assert [one["w"] for one in loose.search()] == ["kept"]
     record.delete()

@@ -49,7 +49,7 @@ def test_a_list_is_followed_page_after_page(running: Service, account: Account) 
     async def make_and_list(client: ProxyClient) -> list[str]:
         for name in names:
             await client.create("datasets", name=name, organization=account.organization)
-        return [one["name"] async for one in client.listing("datasets")]
+        return [dataset["name"] async for dataset in client.listing("datasets")]
 
     assert (
         sorted(with_client(running.proxy_url, account, make_and_list, ClientLimits(listed=2)))

@@ -58,7 +58,9 @@ def test_a_colleague_is_invited_reads_writes_and_is_removed(
             seen.ingest([{"n": 3}])
         assert refused.value.reason == "not_writer"
         (person,) = [
-            one for one in owner.calls.people(ada.organization).people if one.name == grace.email
+            person
+            for person in owner.calls.people(ada.organization).people
+            if person.name == grace.email
         ]
         assert (person.admitted_by, person.known_by) == (ada.email, "words")
 

@@ -105,7 +105,7 @@ def test_without_any_setting_all_of_an_upload_but_its_bytes_is_there(
     uploads = {path: document["paths"][path] for path in ("/api/files/", "/api/files/{id}/")}
     said = generate_python(document | {"paths": uploads}, tmp_path, "uploads", overrides=False)
     made = {file.stem for file in (tmp_path / "uploads" / "api" / "files").glob("*.py")}
-    names = {one["operationId"] for methods in uploads.values() for one in methods.values()}
+    names = {method["operationId"] for methods in uploads.values() for method in methods.values()}
     assert made - {"__init__"} == names - {"append_to_upload"}
     assert [line for line in said if "will not" in line] == [
         "WARNING parsing PATCH /api/files/{id}/ within files. Endpoint will not be generated."
@@ -154,7 +154,7 @@ def change_and_delete(client: PythonClient, dataset: Any, schema: Any) -> None:
     )
     assert changed.parsed.description == "of somebody"
     listed = client.call("schemas.schemas_list", dataset=dataset.url, limit=5)
-    assert [one.url for one in listed.parsed.results] == [schema.url]
+    assert [result.url for result in listed.parsed.results] == [schema.url]
     gone = client.call("datasets.datasets_destroy", dataset.id, cascade=True)
     assert gone.status_code == 204
     missing = client.call("schemas.schemas_retrieve", schema.id)
@@ -188,7 +188,7 @@ def test_a_python_client_of_the_proxy_does_the_main_job(service: Service, accoun
         body=[client.model("NewRecord", schema=schema.url, data={"age": 131})],
     )
     assert refused.status_code == 400
-    assert {one.field for one in refused.parsed.errors} == {"name", "age"}
+    assert {error.field for error in refused.parsed.errors} == {"name", "age"}
 
     job = client.call(
         "jobs.create_job",
@@ -233,7 +233,7 @@ def test_a_python_client_of_the_proxy_does_the_main_job(service: Service, accoun
     )
     assert found.status_code == 200
     assert found.parsed.count == 3
-    assert [one.data.to_dict()["name"] for one in found.parsed.results] == [
+    assert [result.data.to_dict()["name"] for result in found.parsed.results] == [
         *("Grace", "Barbara", "Edsger"),
     ]
     measured = client.call(
@@ -242,7 +242,7 @@ def test_a_python_client_of_the_proxy_does_the_main_job(service: Service, accoun
             "AggregateRecordsBody", schema=schema.url, measures=[{"op": "max", "field": "age"}]
         ),
     )
-    assert [one.to_dict()["value"] for one in measured.parsed.measures] == [85]
+    assert [measure.to_dict()["value"] for measure in measured.parsed.measures] == [85]
 
     first = stored.parsed[0].id
     patched = client.call(

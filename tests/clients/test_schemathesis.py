@@ -148,7 +148,7 @@ ACCEPTED = (
 
 def own(document: dict[str, Any]) -> dict[str, Any]:
     """The proxy's document without the API's operations, which are asked at the API."""
-    declared = {(one.method.lower(), one.path) for one in operations_of(ROUTES)}
+    declared = {(operation.method.lower(), operation.path) for operation in operations_of(ROUTES)}
     # Of the WebSocket, a GET is no use.
     declared.discard(("get", "/api/ws/jobs/{id}/"))
     return chosen(document, lambda method, path, _: (method, path) in declared)
@@ -189,7 +189,7 @@ def test_schemathesis_finds_nothing_that_has_no_reason(
     url = service.base_url if host == "api" else service.proxy_url
     document = call("GET", f"{url}/api/openapi.json", auth=account.auth).json()
     asked, findings = run(part(document), url, (account.email, account.password), tmp_path)
-    left = [one for one in findings if not any(known.covers(one) for known in ACCEPTED)]
+    left = [finding for finding in findings if not any(known.covers(finding) for known in ACCEPTED)]
     assert not left, "\n".join(sorted({str(one) for one in left}))
     assert SECONDS or asked > least
 

@@ -101,12 +101,12 @@ def test_the_library_seals_to_no_point_of_small_order(
 
 def test_secrets_neither_print_nor_leave_by_accident() -> None:
     secrets = [identity(), InvitationSecret(b"s" * 16), ROOT.anchor(ORGANIZATION, MEMBER, 1)]
-    for one in secrets:
-        assert repr(one) == f"<{type(one).__name__}>"
+    for secret in secrets:
+        assert repr(secret) == f"<{type(secret).__name__}>"
         with pytest.raises(TypeError):
-            pickle.dumps(one)
+            pickle.dumps(secret)
         with pytest.raises(TypeError):
-            copy.copy(one)
+            copy.copy(secret)
 
 
 def test_kinds_are_part_of_what_is_signed() -> None:

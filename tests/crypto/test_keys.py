@@ -194,7 +194,7 @@ def test_no_two_places_of_the_tree_share_a_key() -> None:
             for field in fields:
                 keys += [field.seal(UID), field.seal(SCHEMA), field.index(UID), field.index(SCHEMA)]
                 keys.append(field.tail)
-            found += [bytes(one._secret) for one in keys]
+            found += [bytes(key._secret) for key in keys]
     assert len(set(found)) == len(found)
 
 

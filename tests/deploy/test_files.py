@@ -37,7 +37,7 @@ def options(command: str) -> set[str]:
     """The variables that a command takes."""
     found = ers.get_command(click.Context(ers), command)
     assert found is not None
-    return {str(one.envvar) for one in found.params if one.envvar} - {"None"}
+    return {str(param.envvar) for param in found.params if param.envvar} - {"None"}
 
 
 def containers(manifest: list[Any]) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def test_every_command_and_flag_exists(path: Path) -> None:
         command: click.Command = ers
         for word in line.split():
             if word.startswith("--"):
-                assert any(word in one.opts for one in command.params), line
+                assert any(word in param.opts for param in command.params), line
             elif isinstance(command, click.Group):
                 below = command.get_command(click.Context(command), word)
                 assert below is not None, line
@@ -233,8 +233,8 @@ def test_ports_of_a_service_are_those_that_the_api_listens_on() -> None:
     port = TABLE["api_port"].default
     assert told["ERS_API_PORT"] == str(port)
     assert listened["containerPort"] == port
-    assert [one["port"] for one in service["spec"]["ports"]] == [port]
-    assert [one["port"] for one in policy["spec"]["ingress"][0]["ports"]] == [port]
+    assert [port["port"] for port in service["spec"]["ports"]] == [port]
+    assert [port["port"] for port in policy["spec"]["ingress"][0]["ports"]] == [port]
     # Whoever probes must use a name that the API goes by.
     assert container["readinessProbe"]["httpGet"]["httpHeaders"] == [
         {"name": "Host", "value": "localhost"}
@@ -253,7 +253,7 @@ def filled(text: str, labels: dict[str, str]) -> str:
 
 
 def test_each_alert_is_tested_with_the_words_that_it_has() -> None:
-    rules = {one["alert"]: one for one in documents(ALERTS)[0]["groups"][0]["rules"]}
+    rules = {rule["alert"]: rule for rule in documents(ALERTS)[0]["groups"][0]["rules"]}
     (tests,) = documents(ALERTS.with_name("alerts.test.yaml"))
     assert tests["rule_files"] == [ALERTS.name]
     raised = set()

@@ -39,7 +39,7 @@ def test_a_workflow_fits_its_schema_and_may_only_read_unless_a_job_says_more(pat
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_nothing_that_a_stranger_writes_becomes_a_command(path: Path) -> None:
     assert "pull_request_target" not in path.read_text()
-    assert [one for one in commands(loaded(path)) if "${{" in one] == []
+    assert [command for command in commands(loaded(path)) if "${{" in command] == []
 
 
 def test_every_action_is_pinned_to_one_commit_whose_version_stands_beside_it() -> None:
@@ -61,7 +61,11 @@ def test_every_tool_that_is_fetched_by_name_has_a_version() -> None:
 
 def test_the_suite_runs_on_every_python_that_the_package_names() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = {one.rpartition(" ")[2] for one in project["classifiers"] if ":: 3." in one}
+    named = {
+        classifier.rpartition(" ")[2]
+        for classifier in project["classifiers"]
+        if ":: 3." in classifier
+    }
     job = loaded(GITHUB / "workflows" / "tests.yaml")["jobs"]["suite"]
     assert set(job["strategy"]["matrix"]["python"]) == named
     assert job["steps"][-1]["run"] == ".ci/run"
@@ -87,9 +91,9 @@ def test_dependabot_looks_where_there_is_something() -> None:
     path = GITHUB / "dependabot.yml"
     checked("vendor.dependabot", path)
     looked = {
-        (one["package-ecosystem"], folder)
-        for one in loaded(path)["updates"]
-        for folder in one.get("directories", [one.get("directory")])
+        (update["package-ecosystem"], folder)
+        for update in loaded(path)["updates"]
+        for folder in update.get("directories", [update.get("directory")])
     }
     holds = {"uv": "uv.lock", "npm": "package-lock.json", "docker": "Containerfile"}
     holds |= {"github-actions": ".github", "docker-compose": "compose.yaml"}

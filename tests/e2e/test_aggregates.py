@@ -83,7 +83,7 @@ def test_numbers_leave_exactly_as_they_are(store: Store) -> None:
     spread = [{"op": op, "field": "x"} for op in ("variance", "stddev")]
     answers = aggregate(store, measures=spread)["measures"]
     # Of 1.25 and 0.1: half of the square of 1.15, and its root.
-    assert list(map(str, (one["value"] for one in answers))) == ["0.6612500000", "0.81317280"]
+    assert list(map(str, (answer["value"] for answer in answers))) == ["0.6612500000", "0.81317280"]
     (one, *_) = aggregate(store, measures=spread, where={"field": "x", "op": "gt", "value": 1})[
         "measures"
     ]
@@ -98,7 +98,11 @@ def test_deleted_and_changed_records_count_as_they_are(store: Store) -> None:
     mine.proxy("DELETE", f"/api/records/{ids[0]}/")
     mine.proxy("PATCH", f"/api/records/{ids[1]}/", {"data": {"n": 100}})
     asked = [{"op": "count"}, {"op": "sum", "field": "n"}, {"op": "min", "field": "n"}]
-    assert [one["value"] for one in aggregate(mine, measures=asked)["measures"]] == [4, 109, 2]
+    assert [measure["value"] for measure in aggregate(mine, measures=asked)["measures"]] == [
+        4,
+        109,
+        2,
+    ]
 
 
 def test_strangers_measure_nothing(store: Store) -> None:
@@ -167,7 +171,7 @@ def test_the_state_of_the_index_is_told_to_those_who_reach_the_schema(store: Sto
     assert (len(past["days"]), sum(past["days"]), past["days"][-1] in (0, 2)) == (30, 2, True)
     assert abs(time.time() - past["last"]) < 600
     sealed = mine.proxy("GET", f"/api/records/?schema={mine.schema_id}&sealed=true").json()
-    values = [value for one in sealed["results"] for value in one["fields"].values()]
+    values = [value for result in sealed["results"] for value in result["fields"].values()]
     # With an id of 16 bytes for each record. A number has one length, so the bound is exact.
     assert past["bytes"] == sum(len(b64decode(value)) for value in values) + 2 * 16
     stranger = Store(store.service, store.service.new_account(), mine.schema)

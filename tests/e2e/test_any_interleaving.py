@@ -237,7 +237,7 @@ class Machine(RuleBasedStateMachine):
         while True:
             body = {"where": where, "order_by": order_by, "limit": 4, "cursor": cursor}
             page = self.ask(at, "search", **body)
-            found += [one["id"] for one in page["results"]]
+            found += [result["id"] for result in page["results"]]
             cursor = page["next_cursor"]
             if cursor is None:
                 break
@@ -269,7 +269,7 @@ class Machine(RuleBasedStateMachine):
     def search(self, at: int, where: Any) -> None:
         found = self.ask(at, "search", where=where, count=True, limit=1000)
         ids = self.matching(where)
-        assert [(one["id"], one["data"]) for one in found["results"]] == [
+        assert [(result["id"], result["data"]) for result in found["results"]] == [
             (one, self.held[one][0]) for one in ids
         ]
         assert found["count"] == len(ids)

@@ -115,7 +115,7 @@ def test_a_reading_token_searches_through_the_proxy_and_changes_nothing_on_eithe
 
     found = world.search(token, world.schemas[0])
     assert found.status == 200, found.body
-    assert [one["data"] for one in found.json()["results"]] == [{"name": "people"}]
+    assert [result["data"] for result in found.json()["results"]] == [{"name": "people"}]
     assert world.as_token(token, "GET", world.records[0]).json()["data"] == {"name": "people"}
 
     more = [{"schema": world.schemas[0], "data": {"name": "x"}}]
@@ -188,9 +188,9 @@ def test_a_token_of_one_dataset_reaches_no_other_on_either_host(world: World) ->
         ):
             assert call(method, host + path, auth=auth).status == 404, (host, method, path)
         datasets = call("GET", f"{host}/api/datasets/", auth=auth).json()["results"]
-        assert [one["url"] for one in datasets] == [world.datasets[0]]
+        assert [dataset["url"] for dataset in datasets] == [world.datasets[0]]
         schemas = call("GET", f"{host}/api/schemas/", auth=auth).json()["results"]
-        assert [one["url"] for one in schemas] == [world.schemas[0]]
+        assert [schema["url"] for schema in schemas] == [world.schemas[0]]
         for path in ("members/", "invitations/", "audit-log/"):
             refused = call("GET", f"{host}{world.account.organization}{path}", auth=auth)
             assert (refused.status, code_of(refused)) == (403, "token_limited"), path
@@ -329,7 +329,7 @@ def test_a_token_is_made_with_the_password_alone_and_by_no_token(world: World) -
         for body, code in (({}, "required"), ({"password": "wrong one"}, "wrong_password")):
             refused = call("POST", path, {"name": "x", **body}, auth=bearer)
             assert refused.status == 400
-            assert [one["code"] for one in refused.json()["errors"]] == [code]
+            assert [error["code"] for error in refused.json()["errors"]] == [code]
         made = call("POST", path, {"name": "x", "password": pair["password"]}, auth=bearer)
         assert made.status == 201
         for method, address, sent in (
@@ -370,7 +370,7 @@ def test_what_is_asked_of_a_new_token_is_checked(world: World) -> None:
         url = f"{world.service.base_url}/api/tokens/"
         refused = call("POST", url, {"name": "x"} | members, auth=world.account.auth)
         assert refused.status == 400, members
-        assert [one["code"] for one in refused.json()["errors"]] == [code]
+        assert [error["code"] for error in refused.json()["errors"]] == [code]
 
 
 def test_no_token_stands_in_a_log_a_file_or_the_database(world: World) -> None:

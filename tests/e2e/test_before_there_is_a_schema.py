@@ -114,7 +114,7 @@ def test_a_sample_is_put_to_the_attack_on_lengths(ask: Any) -> None:
         found = ask("estimate/", json.dumps(body).encode()).json()
 
         assert (found["sample"]["rows"], found["sample"]["refused"]) == (1000, 0)
-        told = {one["name"]: one["lengths"] for one in found["fields"]}
+        told = {field["name"]: field["lengths"] for field in found["fields"]}
         assert set(told) == set(DEFINITION["properties"])
         assert all(one["attack"] == one["guess"] and one["bits"] == 0 for one in told.values())
         # Of the five values only one is longer than 15 bytes.

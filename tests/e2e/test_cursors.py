@@ -89,10 +89,10 @@ def test_an_altered_one_and_one_without_a_question_are_refused(store: Store, cur
 def test_the_same_question_leads_on_however_it_is_shown(
     store: Store, cursor: str, same: dict[str, Any]
 ) -> None:
-    every = [one["id"] for one in store.search(**ASKED, limit=100)["results"]]
+    every = [result["id"] for result in store.search(**ASKED, limit=100)["results"]]
     found = [
-        one["id"]
-        for one in store.search(**{"limit": 100, **ASKED, **same}, cursor=cursor)["results"]
+        result["id"]
+        for result in store.search(**{"limit": 100, **ASKED, **same}, cursor=cursor)["results"]
     ]
     assert found == every[10 : 10 + same.get("limit", 100)]
 
@@ -102,6 +102,6 @@ def _refused(store: Store, cursor: str, question: dict[str, Any]) -> None:
         "POST", "/api/records/search/", {"schema": store.schema, "cursor": cursor, **question}
     )
     assert (answer.status, answer.json()["code"]) == (400, "invalid_query"), answer.body
-    assert [(one["code"], one["pointer"]) for one in answer.json()["errors"]] == [
+    assert [(error["code"], error["pointer"]) for error in answer.json()["errors"]] == [
         ("cursor", "/cursor")
     ]

@@ -65,7 +65,7 @@ def store(service: Service) -> Store:
 
 
 def found(store: Store, where: Any, **more: Any) -> list[dict[str, Any]]:
-    return [one["data"] for one in store.search(where, **more)["results"]]
+    return [result["data"] for result in store.search(where, **more)["results"]]
 
 
 def where(field: str, op: str, value: Any) -> dict[str, Any]:
@@ -110,12 +110,12 @@ def test_instants_sort_as_instants_and_uuids_by_their_digits(store: Store) -> No
         assert found(store, None, order_by=[name]) == [BARE, *order]
         page = store.search(None, order_by=[f"-{name}"], limit=1)
         after = store.search(None, order_by=[f"-{name}"], cursor=page["next_cursor"])
-        listed = [one["data"] for one in (*page["results"], *after["results"])]
+        listed = [result["data"] for result in (*page["results"], *after["results"])]
         assert listed == [*reversed(order), BARE]
     page = store.search(None, order_by=["-device"], limit=1)
-    assert [one["data"] for one in page["results"]] == [KEPT_ADA]
+    assert [result["data"] for result in page["results"]] == [KEPT_ADA]
     after = store.search(None, order_by=["-device"], cursor=page["next_cursor"])
-    assert [one["data"] for one in after["results"]] == [LEAP, BARE]
+    assert [result["data"] for result in after["results"]] == [LEAP, BARE]
 
 
 def test_dates_are_measured_and_grouped_by_month(store: Store) -> None:
@@ -133,8 +133,8 @@ def test_dates_are_measured_and_grouped_by_month(store: Store) -> None:
     answer = store.proxy("POST", "/api/records/aggregate/", body)
     assert answer.status == 200, answer.body
     assert [
-        (one["group"]["seen"], [result["value"] for result in one["measures"]])
-        for one in answer.json()["groups"]
+        (group["group"]["seen"], [result["value"] for result in group["measures"]])
+        for group in answer.json()["groups"]
     ] == [
         (None, [1, None, None, None, None]),
         ("2026-02", [2, "2026-02-01T00:30:00Z", KEPT_ADA["device"], "-P1DT2H", LEAP["noted"]]),
@@ -173,7 +173,7 @@ def test_impossible_values_are_named_and_nothing_is_stored(store: Store) -> None
     ]
     answer = store.send(bad)
     assert answer.status == 400
-    assert [(one["row"], one["field"], one["code"]) for one in answer.json()["errors"]] == [
+    assert [(error["row"], error["field"], error["code"]) for error in answer.json()["errors"]] == [
         (1, "born", "format"),
         (2, "seen", "format"),
         (3, "alive", "type"),
@@ -203,7 +203,7 @@ def test_a_format_enforced_later_is_a_change_of_type(store: Store) -> None:
     answer = store.proxy("PATCH", store.schema, {"schema": loose})
     assert answer.status == 409
     assert answer.json()["code"] == "needs_reencryption"
-    assert {one["code"] for one in answer.json()["errors"]} == {"binding_changed"}
+    assert {error["code"] for error in answer.json()["errors"]} == {"binding_changed"}
 
 
 def test_a_definition_that_enforces_formats_is_inferred(store: Store) -> None:

@@ -177,6 +177,6 @@ def test_a_preview_shows_the_row_and_names_the_field(store: Store) -> None:
     assert answer.status == 200, answer.body
     found = answer.json()
     assert found["rows"][0]["cells"][0] == "cut \ufffd"
-    assert [(one["row"], one["field"], one["code"]) for one in found["errors"]] == [
+    assert [(error["row"], error["field"], error["code"]) for error in found["errors"]] == [
         (1, "s", UNICODE)
     ]

@@ -95,7 +95,7 @@ def test_a_key_that_is_none_stores_nothing(store: Store, kind: str) -> None:
     assert one.found() == []
     if kind.startswith("of "):
         clocks = re.findall(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", answer.json()["detail"])
-        made, now = [datetime.fromisoformat(one.replace(" UTC", "+00:00")) for one in clocks]
+        made, now = [datetime.fromisoformat(clock.replace(" UTC", "+00:00")) for clock in clocks]
         assert abs((now - made).total_seconds()) > 300
         assert "set both clocks" in answer.json()["hint"]
 

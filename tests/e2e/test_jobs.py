@@ -223,7 +223,7 @@ def test_jobs_are_listed_newest_first_and_to_their_owner_alone(store: Store) -> 
         completed(alone, path)
     listed = alone.proxy("GET", "/api/jobs/").json()
     names = [path.split("/")[-2] for path in paths]
-    assert [one["job_id"] for one in listed["results"]] == names[::-1]
+    assert [result["job_id"] for result in listed["results"]] == names[::-1]
     about = alone.proxy("GET", f"{paths[-1]}about/").json()
     assert {"job_id", *FIELDS} < set(about)
     assert listed["results"][0] == about

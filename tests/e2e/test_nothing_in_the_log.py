@@ -94,7 +94,7 @@ def delete_and_merge(store: Store) -> None:
 def log_of(store: Store) -> list[bytes]:
     chosen = "SELECT body FROM commit_log WHERE schema_id = %s ORDER BY version"
     return [
-        bytes(one["body"]) for one in rows_of(store.service, chosen, from_text(store.schema_id))
+        bytes(row["body"]) for row in rows_of(store.service, chosen, from_text(store.schema_id))
     ]
 
 
@@ -148,9 +148,9 @@ def test_nothing_in_the_log_holds_a_value_of_a_record_that_was_deleted(
     assert {len(item) for item in items - definitions} <= LENGTHS
     # Nothing is left by which the log's digest of what is gone could be tried.
     left = [
-        bytes(one["salt"])
+        bytes(row["salt"])
         for table in ("record_group", "index_segment")
-        for one in rows_of(service, f"SELECT salt FROM {table}")
+        for row in rows_of(service, f"SELECT salt FROM {table}")
     ]
     assert salt not in left
     for known in {b"", bytes(32), *left}:
@@ -163,11 +163,11 @@ def rows_in(store: Store, group: Row) -> list[SealedRow]:
     chosen = "SELECT * FROM record_row WHERE group_id = %s ORDER BY ordinal"
     return [
         SealedRow(
-            bytes(one["record_id"]),
-            one["version"],
-            msgspec.msgpack.decode(one["sealed"], type=list[bytes]),
+            bytes(row["record_id"]),
+            row["version"],
+            msgspec.msgpack.decode(row["sealed"], type=list[bytes]),
         )
-        for one in rows_of(store.service, chosen, group["id"])
+        for row in rows_of(store.service, chosen, group["id"])
     ]
 
 
@@ -189,9 +189,9 @@ def test_a_record_whose_group_is_gone_is_not_found_by_trying(service: Service) -
     assert seen_through(store, store.proxy("POST", f"{store.schema}erasure/"))["gone"]
 
     left = [
-        bytes(one["salt"])
+        bytes(row["salt"])
         for table in ("record_group", "index_segment")
-        for one in rows_of(service, f"SELECT salt FROM {table}")
+        for row in rows_of(service, f"SELECT salt FROM {table}")
     ]
     assert salt not in left
     items = log_items(store)

@@ -40,7 +40,7 @@ def store(services: Callable[[str], Service]) -> Store:
 
 
 def ids(answer: dict[str, Any]) -> list[str]:
-    return [one["id"] for one in answer["results"]]
+    return [result["id"] for result in answer["results"]]
 
 
 QUESTIONS: dict[str, dict[str, Any]] = {
@@ -123,7 +123,7 @@ def test_of_a_text_such_a_value_is_a_text(store: Store) -> None:
     mine = store.another_schema(DEFINITION)
     mine.ingest([{"name": "40~45"}, {"name": "42"}])
     found = mine.search(None, filters=[{"label": "name", "value": "40~45"}])
-    assert [one["data"]["name"] for one in found["results"]] == ["40~45"]
+    assert [result["data"]["name"] for result in found["results"]] == ["40~45"]
 
 
 @pytest.mark.parametrize("value", ["40~", "~45", "40~45~50", "a~b", "40 ~ 45", "1e1~2e1"])

@@ -68,7 +68,9 @@ def test_of_several_creations_with_one_slug_one_succeeds(store: Store, collectio
         answers = at_once([create] * 6)
 
         assert Counter(answer.status for answer in answers) == {201: 1, 409: 5}
-        assert {one.json()["code"] for one in answers if one.status == 409} == {"slug_taken"}
+        assert {answer.json()["code"] for answer in answers if answer.status == 409} == {
+            "slug_taken"
+        }
 
 
 @pytest.mark.parametrize("collection", ["datasets", "schemas"])

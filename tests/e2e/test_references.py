@@ -72,7 +72,7 @@ def test_datasets_and_schemas_take_each_form_at_both_hosts(
     ):
         value = quote(made(store.service, path), safe="")
         listed = ask(store, at, "GET", f"/api/schemas/?{parameter}={value}")
-        assert schema.json()["id"] in {one["id"] for one in listed.json()["results"]}
+        assert schema.json()["id"] in {result["id"] for result in listed.json()["results"]}
 
 
 @each_form
@@ -142,7 +142,7 @@ def test_each_record_whose_schema_is_not_reached_is_named_with_row_and_pointer(
     unknown = {"schema": f"/api/schemas/{to_text(new_id())}/", "data": {"name": "Ada"}}
     answer = store.proxy("POST", "/api/records/ingest/", [good, unknown, good, unknown])
     assert (answer.status, answer.json()["code"]) == (400, "invalid_records")
-    named = [(one["row"], one["pointer"], one["code"]) for one in answer.json()["errors"]]
+    named = [(error["row"], error["pointer"], error["code"]) for error in answer.json()["errors"]]
     assert named == [
         (2, "/1/schema", "unknown_reference"),
         (4, "/3/schema", "unknown_reference"),

@@ -96,7 +96,7 @@ def test_answers_are_the_same_before_after_and_across_rotations_and_merges(
         (last,) = ingest(1)
         check(store, stored)
 
-        assert [one["version"] for one in after["versions"]] == [1, 2, 3]
+        assert [version["version"] for version in after["versions"]] == [1, 2, 3]
         states = [store.api("GET", f"/api/records/{one}/").json() for one in (first, last)]
         # Behind the merge, the small groups may have become one, under the key of then.
         assert states[0]["key_version"] in (1, 2)

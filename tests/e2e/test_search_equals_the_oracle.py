@@ -48,7 +48,7 @@ def test_ids_counts_and_values_equal_the_oracles(
             if oracle.holds(where, record, case.fields)
         ]
         answer = store.search(where, count=True, limit=1000)
-        assert [(one["id"], one["data"]) for one in answer["results"]] == expected
+        assert [(result["id"], result["data"]) for result in answer["results"]] == expected
         assert answer["count"] == len(expected)
 
 
@@ -76,7 +76,7 @@ def test_sorted_pages_follow_one_another_in_the_oracles_order(
     while True:
         page = store.search(where, order_by=order_by, limit=3, cursor=cursor, count=True)
         assert page["count"] == len(expected)
-        found += [one["id"] for one in page["results"]]
+        found += [result["id"] for result in page["results"]]
         cursor = page["next_cursor"]
         if cursor is None:
             break

@@ -68,7 +68,7 @@ def test_a_record_is_not_changed_by_what_was_read_of_another(store: Store, metho
     for name, value in (("id", other), ("url", reference("records", other)), ("id", 1)):
         answer = store.proxy(method, shown["url"], shown | {name: value})
         assert (answer.status, answer.json()["code"]) == (400, "invalid_records")
-        found = [(one["code"], one["pointer"]) for one in answer.json()["errors"]]
+        found = [(error["code"], error["pointer"]) for error in answer.json()["errors"]]
         assert found == [("read_only", f"/{name}")]
 
 

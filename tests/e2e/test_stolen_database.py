@@ -195,7 +195,7 @@ def stolen(tmp_path_factory: pytest.TempPathFactory) -> Stolen:
         pages = [bytes(data) for (data,) in database.execute(_PAGES, [from_text(store.schema_id)])]
         lengths = {
             what: np.array(
-                [list(map(len, one)) for one in sealed_rows(database, other.schema_id, named[what])]
+                [list(map(len, row)) for row in sealed_rows(database, other.schema_id, named[what])]
             )
             for what, other in others.items()
         }

@@ -275,8 +275,8 @@ def test_other_paths_are_the_apis(store: Store) -> None:
         assert store.proxy("GET", path).json() == store.api("GET", path).json()
     # Of what has a name, the proxy says as well whether it was signed.
     datasets = store.proxy("GET", "/api/datasets/").json()
-    for one in (*datasets["results"], schema := store.proxy("GET", store.schema).json()):
-        assert type(one.pop("signed", False)) is bool
+    for result in (*datasets["results"], schema := store.proxy("GET", store.schema).json()):
+        assert type(result.pop("signed", False)) is bool
     assert datasets == store.api("GET", "/api/datasets/").json()
     assert schema == store.api("GET", store.schema).json()
     assert store.proxy("GET", "/api/nowhere/").status == 404

@@ -112,7 +112,9 @@ def said_of(service: Service, path: str, since: int) -> str:
     waits = f"job {path.split('/')[-2]} waits"
 
     def line() -> str:
-        return next((one for one in service.log[since:].splitlines() if waits in one), "")
+        return next(
+            (splitline for splitline in service.log[since:].splitlines() if waits in splitline), ""
+        )
 
     return eventually(line, "the log says that the job waits", SOON)
 
@@ -181,7 +183,7 @@ def test_a_large_merge_leaves_nothing_in_part_and_is_made_once_there_is_room(
                     assert len(disk.names()) == 0 if not room else disk.names()
                     assert proxy.state.ledger.snapshot().segments == before
                     assert await proxy.count(LOW) == 10
-                    assert not [one for one in disk.names() if one.endswith(DRAFT)]
+                    assert not [name for name in disk.names() if name.endswith(DRAFT)]
             merger = proxy.merger(*TIERS, pages_at_once=2)
             merged = await merger.merge_next(proxy.caller, proxy.state)
             assert merged == MergeOutcome(2, 2 * LARGE)

@@ -166,7 +166,9 @@ def test_a_job_waits_for_a_store_that_takes_nothing_and_names_it_and_stores_once
         path = started(store)
         waits = f"job {path.split('/')[-2]} waits"
         eventually(lambda: waits in world.service.log[said:], "it waits", BOUNDED_SECONDS)
-        [line, *_] = [one for one in world.service.log[said:].splitlines() if waits in one]
+        [line, *_] = [
+            splitline for splitline in world.service.log[said:].splitlines() if waits in splitline
+        ]
         assert "bulk store" in line
         told = jobs.status(store, path)
         assert told["status"] == "processing" and "error" not in told
@@ -193,7 +195,7 @@ def test_a_question_names_a_store_that_gives_nothing_and_is_answered_when_it_doe
     assert said["code"] in {"bulk_store_unavailable", "object_lost", "object_altered"}, said
     if said["code"] != "bulk_store_unavailable":
         assert any(name in said["detail"] for name in world.names()), said
-    assert [one["data"] for one in store.search(where)["results"]] == [{"number": MANY // 2}]
+    assert [result["data"] for result in store.search(where)["results"]] == [{"number": MANY // 2}]
 
 
 def test_a_slow_store_is_waited_for(world: World) -> None:

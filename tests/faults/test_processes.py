@@ -118,7 +118,9 @@ def test_each_request_and_each_job_is_whole_whichever_side_is_killed(
         for job in uploaded:
             assert Counter(stored.pop(job)) == Counter(str(row["name"]) for row in rows(job))
         acknowledged = {number for feeder in feeders for number in feeder.acknowledged}
-        assert acknowledged <= set(stored) <= {number for one in feeders for number in one.sent}
+        assert (
+            acknowledged <= set(stored) <= {number for feeder in feeders for number in feeder.sent}
+        )
         for number, names in stored.items():
             assert sorted(names) == sorted(f"row {row}" for row in range(RECORDS)), number
         # What was interrupted does not stand in the way of what comes after it.

@@ -117,10 +117,12 @@ def _alike(old: Any, others: Sequence[Any]) -> list[Any]:
         case str():
             return ["", "mini", "paged", _NO_TEXT, old + "x", "age"]
         case bytes():
-            same = [one for one in others if isinstance(one, bytes) and len(one) == len(old)]
+            same = [
+                other for other in others if isinstance(other, bytes) and len(other) == len(old)
+            ]
             return [bytes(len(old)), *same]
         case list():
-            return [[], old[::-1], old[1:], old * 2, *(one for one in others if one != old)]
+            return [[], old[::-1], old[1:], old * 2, *(other for other in others if other != old)]
     return _VALUES
 
 

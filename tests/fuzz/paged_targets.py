@@ -166,7 +166,7 @@ def _is_full(seed: bytes) -> bool:
 
 #: Pages of as many entries as the targets expect come first.
 _UNPACKED = sorted(
-    (one[:1] + unpacked(one[1:]) for one in _contents("packed", PAGE_DATA)),
+    (content[:1] + unpacked(content[1:]) for content in _contents("packed", PAGE_DATA)),
     key=lambda one: not _is_full(one),
 )
 _COMPRESSED = [

@@ -287,7 +287,7 @@ TARGETS = [
     Target(
         a_frame,
         _FRAMES,
-        [msgspec.msgpack.encode(one) for one in _ITEMS],
+        [msgspec.msgpack.encode(item) for item in _ITEMS],
         msgpack,
     ),
     Target(a_body_of_commits, _FRAMES, [known.BODY], raw),

@@ -240,9 +240,9 @@ TARGETS = [
     Target(a_sealed_field, (DoesNotOpen,), _SEALED, raw),
     Target(the_plaintext_of_a_field, (DoesNotOpen,), [_OSLO, *_PLAIN], raw),
     Target(a_page, (DoesNotOpen,), [known.PAGE.data], raw),
-    Target(a_column, (DoesNotOpen,), [_of(*one) for one in COLUMNS.items()], raw),
+    Target(a_column, (DoesNotOpen,), [_of(*item) for item in COLUMNS.items()], raw),
     Target(a_column_of_words, (DoesNotOpen,), [words.encode(WORDS)], raw),
-    Target(a_column_behind_its_seal, (DoesNotOpen,), [_of(*one) for one in COLUMNS.items()], raw),
+    Target(a_column_behind_its_seal, (DoesNotOpen,), [_of(*item) for item in COLUMNS.items()], raw),
     Target(a_header, (DoesNotOpen,), [known.HEADER.data], raw),
     Target(a_header_behind_its_seal, (DoesNotOpen, Unsupported), [HEADER], msgpack),
     Target(

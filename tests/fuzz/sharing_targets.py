@@ -102,7 +102,7 @@ def what_an_owner_seals_in_a_grant(data: bytes) -> None:
     encoded = form.encode_grant_body(msgspec.structs.replace(body, sealed=sealed))
     grant = Grant(encoded, _ADA.sign("grant", encoded))
     opened = open_grant(_WHOLE, _GRACE, _GRACE_ID, _DATASET, grant)
-    commitments = [one.commitment for one in _WHOLE.epochs(_DATASET)]
+    commitments = [epoch.commitment for epoch in _WHOLE.epochs(_DATASET)]
     assert all(key.fits(commitments[at - 1]) for at, key in opened.whole.items())
 
 
@@ -136,8 +136,10 @@ def _plain(secrets: list[object]) -> bytes:
 
 _KEYS = [bytes.fromhex(key) for _, _, key in GRANTS["good"][0]["keys"]]
 _ANSWERS = [
-    msgspec.msgpack.encode([one["answer"][0], *(bytes.fromhex(part) for part in one["answer"][1:])])
-    for one in INVITATIONS["invitations"]
+    msgspec.msgpack.encode(
+        [invitation["answer"][0], *(bytes.fromhex(part) for part in invitation["answer"][1:])]
+    )
+    for invitation in INVITATIONS["invitations"]
 ]
 #: the newest entry of the vectors, and every other one as if it came in its place
 _NEXT = [
@@ -154,10 +156,10 @@ _NEXT = [
     for entry in reversed(_entries(ROSTERS["entries"]))
 ]
 _OPENINGS = [
-    one
+    opening
     for entry in _entries(ROSTERS["entries"])
     if isinstance(form.read_entry(entry).content, form.Dataset)
-    for one in entry.openings
+    for opening in entry.openings
 ]
 
 TARGETS = [
@@ -185,7 +187,7 @@ TARGETS = [
     Target(
         the_words_of_an_invitation,
         (InvitationWords,),
-        [one["words"].encode() for one in INVITATIONS["invitations"]],
+        [invitation["words"].encode() for invitation in INVITATIONS["invitations"]],
         raw,
     ),
     Target(a_service_string, (Malformed,), [INVITATIONS["services"]["text"].encode()], raw),

@@ -76,7 +76,7 @@ class Executor:
 
     def _fetch(self, step: Open | Rows | Columns) -> object:
         if isinstance(step, Open):
-            found = [self.world.open_segment(one) for one in step.segments]
+            found = [self.world.open_segment(segment) for segment in step.segments]
             self.opened += found
             return found
         if isinstance(step, Rows):

@@ -96,11 +96,11 @@ def again(person: Person, *shares: Share, role: int = form.MEMBER) -> Standing[s
 
 
 def reader(dataset: str, *schemas: str) -> Share:
-    return Share(uid(dataset), form.READER, [uid(one) for one in schemas])
+    return Share(uid(dataset), form.READER, [uid(schema) for schema in schemas])
 
 
 def writer(dataset: str, *schemas: str) -> Share:
-    return Share(uid(dataset), form.WRITER, [uid(one) for one in schemas])
+    return Share(uid(dataset), form.WRITER, [uid(schema) for schema in schemas])
 
 
 class Team:
@@ -152,7 +152,7 @@ class Team:
         return key
 
     def place(self, dataset: str, *schemas: str, by: str = "ada") -> None:
-        self.accept(self.people[by], [placement(dataset, one) for one in schemas])
+        self.accept(self.people[by], [placement(dataset, schema) for schema in schemas])
 
     def invite(
         self,
@@ -216,7 +216,7 @@ def placement(dataset: str, schema: str, slug: str | None = None) -> form.Placem
 
 
 def names(members: Sequence[object]) -> list[str]:
-    return [str(getattr(one, "name", "")).partition("@")[0] for one in members]
+    return [str(getattr(member, "name", "")).partition("@")[0] for member in members]
 
 
 def two_datasets() -> Team:

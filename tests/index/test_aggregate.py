@@ -58,10 +58,10 @@ class Aggregation(Question):
         world = self.world
         records = [world.open(world.row_at(place)) for place in places]
         where = self.asked.where
-        return np.array([matches(where, one.data, world.definition) for one in records], bool)
+        return np.array([matches(where, record.data, world.definition) for record in records], bool)
 
     def answer(self) -> Aggregated:
-        large = [one.segment for one in self.parts if isinstance(one.segment, PagedSegment)]
+        large = [part.segment for part in self.parts if isinstance(part.segment, PagedSegment)]
         for segment in large:
             segment.blocks.clear()
             segment.columns.clear()
@@ -211,7 +211,7 @@ def test_a_variance_is_exact_over_small_paged_and_packed_segments(own: Limits) -
         live = [one for at, one in enumerate(records) if (0, at) not in left_out]
         for measures in (asked, asked[:2], asked[:3]):
             (whole,) = Aggregation(world, {"measures": measures}, reading=NARROW).answer().groups
-            expected = [aggregate_oracle.measured(one, live, fields) for one in measures]
+            expected = [aggregate_oracle.measured(measure, live, fields) for measure in measures]
             assert list(map(shown, measures, whole.results)) == expected
 
 

@@ -66,7 +66,10 @@ class Model:
     def ingest(self, numbers: list[Decimal | None]) -> None:
         step = Decimal(1).scaleb(-self.precision)
         low, high = Decimal(self.low), Decimal(self.high)
-        kept = [None if one is None else min(max(one, low), high).quantize(step) for one in numbers]
+        kept = [
+            None if number is None else min(max(number, low), high).quantize(step)
+            for number in numbers
+        ]
         records = [{self.name: one, "tag": f"t{at % 2}"} for at, one in enumerate(kept)]
         self.world.ingest(records)
         for at, record in enumerate(records):
@@ -136,7 +139,7 @@ class Model:
         assert found is not None
         places = found.positions.tolist()
         values = [self.rows[self.world.row_at(place)][self.name] for place in places]
-        present = [one for one in values if one is not None]
+        present = [value for value in values if value is not None]
         assert values == [None] * (len(values) - len(present)) + sorted(present)
         assert len(values) == len(self.rows)
 
@@ -154,7 +157,7 @@ class Model:
         total, least, greatest, distinct = results
         assert total == (sum(every) if every else None)
         assert (least, greatest) == ((held[0], held[-1]) if held else (None, None))
-        assert sorted(one["value"] for one in distinct["values"]) == held
+        assert sorted(value["value"] for value in distinct["values"]) == held
 
 
 numbers = st.lists(st.one_of(st.none(), st.decimals(-60, 60, places=2)), min_size=1, max_size=6)

@@ -233,7 +233,9 @@ FORGED: dict[str, Callable[[World], Checkpoint]] = {
     "with no usable definition": with_state(7, lambda _: []),
     "with a part of a writer": with_state(11, lambda writers: writers[1:]),
     "with groups of no shape": with_state(15, lambda _: []),
-    "with fewer groups": with_state(16, lambda groups: [one[: len(one) // 2] for one in groups]),
+    "with fewer groups": with_state(
+        16, lambda groups: [group[: len(group) // 2] for group in groups]
+    ),
     "with a part of a group": with_state(16, lambda groups: [groups[0][1:], *groups[1:]]),
     "with groups of no rows": with_state(16, lambda one: [*one[:2], bytes(8), *one[3:]]),
     "without a segment": with_state(17, lambda _: []),

@@ -93,7 +93,7 @@ NUMBERS = [
 OUTSIDE = [Decimal(text) for text in ("-1e50", "1e50", "0.05", "-0.05", "0.1", "0.5", "1e-40")]
 
 
-@pytest.mark.parametrize(("body", "values"), NUMBERS, ids=[one[0] for one in NUMBERS])
+@pytest.mark.parametrize(("body", "values"), NUMBERS, ids=[number[0] for number in NUMBERS])
 def test_every_number_compares_with_every_other_and_with_what_lies_outside(
     body: str, values: Any
 ) -> None:

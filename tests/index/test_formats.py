@@ -173,7 +173,7 @@ def test_extremes_and_distinct_values_are_pythons(
         accept = world.definition.fields[name].accept
         assert least == (accept(sent({name: min(held)})[name]) if held else None)
         assert most == (accept(sent({name: max(held)})[name]) if held else None)
-        assert [(one["value"], one["count"]) for one in distinct["values"]] == [
+        assert [(value["value"], value["count"]) for value in distinct["values"]] == [
             (accept(sent({name: value})[name]), count)
             for value, count in sorted(Counter(held).items())
         ]
@@ -201,7 +201,7 @@ def test_groups_by_period_are_those_of_the_calendar(
     for name in ("born", "seen", "local"):
         asked = {"group_by": [{"field": name, "by": by}], "limit": 1000}
         days = [comparable(record[name]) if name in record else None for record in records]
-        plain = [one.date() if isinstance(one, datetime) else one for one in days]
+        plain = [day.date() if isinstance(day, datetime) else day for day in days]
         expected = Counter(None if day is None else _period(day, by) for day in plain)
         answer = Aggregation(world, asked).answer()
         found = {group.values[0]: group.results[0] for group in answer.groups}

@@ -120,5 +120,5 @@ def test_it_counts_no_less_than_its_columns_take() -> None:
     world = World(json.dumps(DEFINITION))
     built = stored(world, [{"name": LONG + "a"} for _ in range(500)])
     assert built.columns is not None
-    held = sum(one.ordinals.nbytes + one.keys.nbytes for one in built.columns.values())
+    held = sum(column.ordinals.nbytes + column.keys.nbytes for column in built.columns.values())
     assert held < KnownMini(world.definition, built).size < 2 * held

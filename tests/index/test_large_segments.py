@@ -38,7 +38,9 @@ Data = dict[str, NDArray[Any]]
 def made(count: int, seed: int) -> Data:
     """Unique ids, 50 cities of which the first is absent, ages; one entry per row."""
     rng = np.random.default_rng(seed)
-    ids = np.array([b"%016x%04x" % (one, seed) for one in rng.integers(0, 2**63, count)], "S64")
+    ids = np.array(
+        [b"%016x%04x" % (integer, seed) for integer in rng.integers(0, 2**63, count)], "S64"
+    )
     city = np.array([b""] + [b"c%02d" % one for one in range(1, 50)], "S64")
     return {
         "id": ids,

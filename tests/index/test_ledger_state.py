@@ -46,12 +46,12 @@ def facts(snapshot: Snapshot) -> Facts:
         sorted(groups.items(), key=lambda one: one[1]),
         [
             (
-                one.uid,
-                list(snapshot.dead_rows(one)),
-                snapshot.places(one).positions(range(one.count + one.purged)).tolist(),  # type: ignore[arg-type]
-                snapshot.dying_since(one),
+                segment.uid,
+                list(snapshot.dead_rows(segment)),
+                snapshot.places(segment).positions(range(segment.count + segment.purged)).tolist(),  # type: ignore[arg-type]
+                snapshot.dying_since(segment),
             )
-            for one in snapshot.segments
+            for segment in snapshot.segments
         ],
         [snapshot.is_live(ref.group, ref.ordinal) for ref in refs],
     )

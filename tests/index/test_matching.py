@@ -53,7 +53,7 @@ class Asked:
 
     def __post_init__(self) -> None:
         self.snapshot = self.world.ledger.snapshot()
-        self.segments = [self.world.open_segment(one) for one in self.snapshot.segments]
+        self.segments = [self.world.open_segment(segment) for segment in self.snapshot.segments]
 
     @property
     def work(self) -> Matching:
@@ -66,9 +66,9 @@ class Asked:
         return found
 
     def hold_nothing(self) -> None:
-        for one in self.segments:
-            if isinstance(one, PagedSegment):
-                assert not one.blocks and not one.columns and not one.sums
+        for segment in self.segments:
+            if isinstance(segment, PagedSegment):
+                assert not segment.blocks and not segment.columns and not segment.sums
 
     def find(self) -> list[Matches]:
         if self.condition.tests:
@@ -194,41 +194,41 @@ PART = {"field": "s", "op": "contains", "value": "7"}
 def test_a_wide_comparison_turns_its_column_round_once_and_reads_no_page_again() -> None:
     asked = ask(large_world(), RANGE)
     first = [len(one.certain) for one in asked.find()]
-    assert sum(bool(one.by_row) for one in asked.steps if isinstance(one, Need)) == 2
+    assert sum(bool(step.by_row) for step in asked.steps if isinstance(step, Need)) == 2
     again = replace(asked, steps=[])
     assert [len(one.certain) for one in again.find()] == first
-    needs = [one for one in again.steps if isinstance(one, Need)]
-    assert not any(one.by_row or one.pages for one in needs)
+    needs = [step for step in again.steps if isinstance(step, Need)]
+    assert not any(need.by_row or need.pages for need in needs)
 
 
 def test_a_comparison_reads_windows_where_columns_do_not_stay() -> None:
     asked = replace(ask(large_world(), RANGE), by_row=False, kept=Kept(stay=False))
     asked.find()
-    needs = [one for one in asked.steps if isinstance(one, Need)]
-    assert not any(one.by_row for one in needs)
-    windows = [one for one in needs if one.pages]
+    needs = [step for step in asked.steps if isinstance(step, Need)]
+    assert not any(need.by_row for need in needs)
+    windows = [need for need in needs if need.pages]
     assert len(windows) > 5
-    assert all(one.passing and len(one.pages) <= IN_WINDOWS.window for one in windows)
+    assert all(window.passing and len(window.pages) <= IN_WINDOWS.window for window in windows)
 
 
 def test_a_tested_column_of_few_pages_comes_in_one_request_and_stays_with_its_texts() -> None:
     asked = ask(large_world(), PART, STANDARD)
     found = [len(one.certain) for one in asked.find()]
-    pages = [len(one.pages) for one in asked.steps if isinstance(one, Need) and one.pages]
+    pages = [len(step.pages) for step in asked.steps if isinstance(step, Need) and step.pages]
     assert pages == [12, 12]
-    assert sum(isinstance(one, Grown) for one in asked.steps) == 2
+    assert sum(isinstance(step, Grown) for step in asked.steps) == 2
     again = replace(asked, steps=[])
-    for one in again.segments:
+    for segment in again.segments:
         for test in again.condition.tests:
-            again.condition.memo(one).found.pop(test.number, None)
+            again.condition.memo(segment).found.pop(test.number, None)
     assert [len(one.certain) for one in again.find()] == found
-    assert not any(one.pages for one in again.steps if isinstance(one, Need))
+    assert not any(step.pages for step in again.steps if isinstance(step, Need))
 
 
 def test_an_excluded_segment_is_not_asked_for_anything() -> None:
     asked = ask(large_world(), {"field": "n", "op": "gt", "value": 500})
     assert not any(one.possible for one in asked.find())
-    assert not any(isinstance(one, Need) for one in asked.steps)
+    assert not any(isinstance(step, Need) for step in asked.steps)
 
 
 @pytest.mark.parametrize("where", [RANGE, PART, {"and": [RANGE, PART]}])
@@ -280,7 +280,7 @@ def test_everything_matches_without_a_page() -> None:
     condition = Condition(Everything(), Every())
     asked = Asked(world, condition, STANDARD, True, Kept())
     assert [len(one.certain) for one in asked.find()] == [60, 60, 60]
-    assert not any(one.pages for one in asked.steps if isinstance(one, Need))
+    assert not any(step.pages for step in asked.steps if isinstance(step, Need))
 
 
 def test_who_is_not_awaited_any_more_stops_between_windows() -> None:

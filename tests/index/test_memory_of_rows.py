@@ -137,11 +137,11 @@ def test_half_of_a_column_by_row_takes_no_byte_of_each_row(
 
             works.append(work)
         assert bytes_a_row(works) < 1
-        for one in sizes:
-            half = one.segment.covered // 2
-            expected = half if field == "number" else int((one.amounts < 250).sum())
-            assert len(one.compare(field).certain) == expected
-            one.segment.columns.clear()
+        for siz in sizes:
+            half = siz.segment.covered // 2
+            expected = half if field == "number" else int((siz.amounts < 250).sum())
+            assert len(siz.compare(field).certain) == expected
+            siz.segment.columns.clear()
 
 
 @pytest.mark.parametrize("limits", [WITH_KEYS, WITHOUT_KEYS], ids=["keys", "pages"])

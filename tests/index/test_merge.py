@@ -122,7 +122,7 @@ def test_three_lanes_never_take_the_same_segment_and_leave_as_few(
         uids = {at.to_bytes(16, "big") for at, one in enumerate(live) if is_taken(one)}
         counts = snapshot(*(one[0] for one in live))
         inputs = worth_merging(counts, tiers, now=NOW, taken=uids, rows=lanes[lane])
-        chosen = [live[int.from_bytes(one.uid, "big")] for one in inputs]
+        chosen = [live[int.from_bytes(source.uid, "big")] for source in inputs]
         assert not any(is_taken(one) for one in chosen)
         assert not chosen or sum(one[0] for one in chosen) in lanes[lane]
         taken[lane] = chosen
@@ -182,7 +182,7 @@ def test_a_hundred_million_records_are_in_few_segments_and_each_row_is_merged_se
             inputs = worth_merging(snapshot(*(live[at] for at in numbers)), now=NOW)
             if not inputs:
                 break
-            taken = [numbers[int.from_bytes(one.uid, "big")] for one in inputs]
+            taken = [numbers[int.from_bytes(source.uid, "big")] for source in inputs]
             merged = sum(live.pop(at) for at in taken)
             rewritten += merged
             largest = max(largest, merged)
@@ -219,8 +219,8 @@ def test_a_huge_merge_reads_no_more_pages_and_ordinals_than_its_memory_is_for() 
         for at, (pages, purged) in enumerate(sizes):
             found = with_size(found, at, pages=pages, purged=purged)
         inputs = worth_merging(found, [tier], now=NOW)
-        assert sum(one.pages for one in inputs) <= 100
-        return [int.from_bytes(one.uid, "big") for one in inputs]
+        assert sum(source.pages for source in inputs) <= 100
+        return [int.from_bytes(source.uid, "big") for source in inputs]
 
     assert picked(*[(25, 0)] * 4) == [0, 1, 2, 3]
     assert picked(*[(40, 0)] * 4) == [0, 1]
@@ -247,11 +247,11 @@ def test_a_huge_segment_with_dead_rows_is_rewritten_alone_where_others_do_not_fi
         found = snapshot(*[9_000_000, 3_000_000, 1_000_000])
         for at in range(3):
             found = with_size(found, at, pages=pages)
-        dead = {one.groups[0][0]: BitMap(range(600_000)) for one in found.segments}
+        dead = {segment.groups[0][0]: BitMap(range(600_000)) for segment in found.segments}
         dying = dataclasses.replace(found, dead=dead)
         inputs = worth_merging(dying, now=NOW, rows=lane)
         assert inputs == listing_dead(dying, rows=lane)
-        return [int.from_bytes(one.uid, "big") for one in inputs]
+        return [int.from_bytes(source.uid, "big") for source in inputs]
 
     huge, large = range(LARGE_ROWS + 1, 1 << 32), range(ORDINARY_ROWS + 1, LARGE_ROWS + 1)
     assert picked(1000, lane=huge) == [0, 1]
@@ -305,7 +305,9 @@ def test_what_is_seen_at_a_glance_to_need_no_merge_needs_none(
     few = data.draw(st.integers(0, 3))
     tiers = [Tier(capacity, few) for capacity in (SMALL, MIDDLE, LARGE)]
     taken = (
-        data.draw(st.sets(st.sampled_from([one.uid for one in found.segments]))) if counts else ()
+        data.draw(st.sets(st.sampled_from([segment.uid for segment in found.segments])))
+        if counts
+        else ()
     )
     with patch(f"{worth_merging.__module__}._may_have_many", lambda *_: True):
         thorough = worth_merging(found, tiers, now=NOW, taken=taken)

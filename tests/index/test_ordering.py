@@ -91,7 +91,7 @@ class Scanning(Sorting):
             assert end is not None
             self.world.fetch(
                 segment,
-                lambda: segment.missing_columns([one.field for one in others]),  # noqa: B023
+                lambda: segment.missing_columns([other.field for other in others]),  # noqa: B023
             )
             found = Matches(answer.certain & end.rows, end.rows)
             self.parts.append(

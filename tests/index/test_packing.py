@@ -148,8 +148,8 @@ def test_a_segment_built_again_from_rows_is_the_one_that_a_merge_makes(
         build_again(world, most)
     (own,) = world.opened()
     names = ("form", "count", "purged", "groups")
-    assert [getattr(own.segment, one) for one in names] == [
-        getattr(merged.segment, one) for one in names
+    assert [getattr(own.segment, name) for name in names] == [
+        getattr(merged.segment, name) for name in names
     ]
     for spec in columns_of(world.definition):
         np.testing.assert_array_equal(

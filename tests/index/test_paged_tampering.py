@@ -214,7 +214,7 @@ class Forger:
 
     def directory(self, name: str, **changes: Any) -> None:
         found = self.found(name)
-        fields = {one: getattr(found, one) for one in Directory.__slots__} | changes
+        fields = {slot: getattr(found, slot) for slot in Directory.__slots__} | changes
         kind = self.world.definition.fields[name].kind
         encoded = directory.encode(Directory(**fields), kind, packed=self.packed)
         first, *rest = (
@@ -231,10 +231,10 @@ class Forger:
         kind = self.world.definition.fields[name].kind
         found = self.found(name)
         cuts = list(pages.cut(column, kind, packed=self.packed, most=7))
-        assert [one.end for one in cuts] == found.ends.tolist()
+        assert [cut.end for cut in cuts] == found.ends.tolist()
         for number, one in zip(found.numbers, cuts, strict=True):
             self.page(name, PAGE_DATA, int(number), one.content)
-        built = directory.build(column, [one.end for one in cuts], len(column.ordinals))
+        built = directory.build(column, [cut.end for cut in cuts], len(column.ordinals))
         self.directory(name, firsts=built.firsts, lasts=built.lasts, starts=built.starts)
 
     def refused(self, match: str | None = None) -> None:

@@ -48,7 +48,7 @@ def columns(draw: st.DrawFn) -> tuple[KeyKind, Column]:
 
 
 def opened(kind: KeyKind, column: Column, cuts: list[Cut], *, packed: bool) -> list[EntryBlock]:
-    begins = [0, *(one.end for one in cuts)]
+    begins = [0, *(cut.end for cut in cuts)]
     return [
         pages.open_block(
             one.content, kind, one.end - begin, present=one.end > column.absent, packed=packed
@@ -79,7 +79,11 @@ def test_a_column_survives_its_pages(
 def many(kind: KeyKind, count: int, distinct: int) -> Column:
     rng = np.random.default_rng(7)
     numbers = np.sort(rng.integers(0, distinct, count)).astype(np.uint64)
-    keys = numbers if kind is KeyKind.POINT else np.array([b"%x" % one for one in numbers], "S64")
+    keys = (
+        numbers
+        if kind is KeyKind.POINT
+        else np.array([b"%x" % number for number in numbers], "S64")
+    )
     if kind is KeyKind.TEXT:
         keys = np.sort(keys)
     ordinals = rng.permutation(count).astype(np.uint32)
@@ -93,8 +97,8 @@ def test_packed_pages_are_full_and_never_too_full(kind: KeyKind, distinct: int) 
     """What does not fill a page is the last one, or has all the entries that a page may have."""
     column = many(kind, 100_000, distinct)
     cuts = list(pages.cut(column, kind, packed=True, most=30_000))
-    sizes = [len(one.content) for one in cuts]
-    begins = [0, *(one.end for one in cuts)]
+    sizes = [len(cut.content) for cut in cuts]
+    begins = [0, *(cut.end for cut in cuts)]
     assert max(sizes) <= CAPACITY
     for size, begin, one in zip(sizes[:-1], begins, cuts, strict=False):
         assert size > 0.85 * CAPACITY or one.end - begin == 30_000

@@ -151,7 +151,9 @@ def test_counts_measures_and_values_are_the_oracles(asked: Asked, data: st.DataO
             )
         )
         assert values.rows == len(expected)
-        assert len(values.keys) + len(values.long) == len([one for one in counts if one != (None,)])
+        assert len(values.keys) + len(values.long) == len(
+            [count for count in counts if count != (None,)]
+        )
 
 
 TEXT = """{"type": "object", "properties": {
@@ -277,7 +279,7 @@ def test_tests_of_long_texts_beside_semi_joins_are_decided(
 
 def requests_of(steps: list[Step]) -> list[Step]:
     """The steps for which something may be fetched."""
-    return [one for one in steps if isinstance(one, Open | Rows | Columns | Need | Together)]
+    return [step for step in steps if isinstance(step, Open | Rows | Columns | Need | Together)]
 
 
 @pytest.mark.parametrize("sizes", [Sizes(), LARGE], ids=["small", "large"])
@@ -294,7 +296,7 @@ def test_a_count_takes_the_ends_of_all_segments_in_one_request(sizes: Sizes) -> 
     assert isinstance(opened, Open)
     assert isinstance(directories, Together)
     assert isinstance(ends, Together)
-    assert [len(one.pages) for one in ends.needs] == [2] * 4
+    assert [len(need.pages) for need in ends.needs] == [2] * 4
 
 
 @pytest.mark.parametrize(
@@ -317,5 +319,5 @@ def test_a_sort_takes_segments_by_their_best_values_and_no_others(
             directories = need.segment.directories
             if any(directories.field_of(number) is None for number in need.pages) or need.by_row:
                 named.add(need.segment.segment.uid)
-    numbers = [one.uid for one in executor.space.snapshot.segments]
+    numbers = [segment.uid for segment in executor.space.snapshot.segments]
     assert {numbers.index(uid) for uid in named} == taken

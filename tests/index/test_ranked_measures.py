@@ -141,7 +141,7 @@ def large_world(values: int, *, kill: bool = False) -> World:
     world = World(TEXT, limits=LONG)
     for at in range(2):
         chance = np.random.default_rng(at)
-        world.ingest([{"n": int(one), "s": "s"} for one in chance.integers(0, values, 400)])
+        world.ingest([{"n": int(integer), "s": "s"} for integer in chance.integers(0, values, 400)])
     if kill:
         world.kill([(0, 5), (1, 9)])
     return world
@@ -283,7 +283,7 @@ def forge(world: World, **changes: Any) -> None:
             segment.put(number, world.sealed(segment, number))
     spec, uid = world.definition.fields["n"], segment.segment.uid
     found = stored_directory(world.key, spec, segment, lambda at: world.sealed(segment, at))
-    fields = {one: getattr(found, one) for one in Directory.__slots__}
+    fields = {slot: getattr(found, slot) for slot in Directory.__slots__}
     fields |= {name: change(found) for name, change in changes.items()}
     content = directory.encode(Directory(**fields), spec.kind, packed=segment.directories.packed)
     (first,) = (

@@ -304,5 +304,5 @@ def test_entries_and_answers_have_the_lengths_that_the_figures_come_from() -> No
     answer = team.answer("grace", secret)
     team.accept(team.ada, admit(team.roster, answer, NOW))
     team.accept(team.ada, Remove(uid("grace")))
-    lengths = [len(msgspec.msgpack.encode(one)) for one in [*team.entries, answer]]
+    lengths = [len(msgspec.msgpack.encode(entry)) for entry in [*team.entries, answer]]
     assert lengths == [1508, 273, 338, 1637, 168, 1474]

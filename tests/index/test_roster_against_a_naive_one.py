@@ -146,7 +146,7 @@ def opening(roster: Roster) -> Content:
 
 def signer(chance: Random, roster: Roster) -> tuple[str, str, int]:
     """Who is named as actor, and whose keys of which version sign: mostly an owner's own."""
-    owners = [one.member for one in roster.owners()]
+    owners = [owner.member for owner in roster.owners()]
     likely = [name for name in NAMES if uid(name) in owners]
     name = chance.choice(likely * 12 + list(NAMES))
     standing = roster.member(uid(name))
@@ -171,9 +171,9 @@ def as_naive(scope: Scope) -> object:
 
 def check_equal(roster: Roster, number: int, state: naive.State) -> None:
     """What can be asked of an entry in the past."""
-    present = {one.member for one in roster.members(number)}
+    present = {member.member for member in roster.members(number)}
     assert present == {one for one, it in state.members.items() if it["present"]}
-    assert {one.member for one in roster.owners(number)} == state.owners() != set()
+    assert {owner.member for owner in roster.owners(number)} == state.owners() != set()
     for member in present:
         standing = roster.member(member, number)
         assert standing is not None and standing.keys.raw == state.members[member]["keys"]
@@ -196,17 +196,17 @@ def check_equal(roster: Roster, number: int, state: naive.State) -> None:
 
 def check_present(roster: Roster, state: naive.State) -> None:
     """What can be asked of the newest entry alone."""
-    assert {one.dataset for one in due_datasets(roster)} == state.due()
+    assert {due_dataset.dataset for due_dataset in due_datasets(roster)} == state.due()
     for dataset in DATASETS:
         left = {one for one in state.open.get(dataset, ()) if state.schemas[one][1]}
         assert {one.schema for one in roster.open(dataset)} == left
     for schema in SCHEMAS:
-        newest = [(one.version, one.digest, one.epoch) for one in roster.ends(schema)[-1:]]
+        newest = [(end.version, end.digest, end.epoch) for end in roster.ends(schema)[-1:]]
         assert newest == ([state.ends[schema]] if schema in state.ends else [])
-    for one in roster.invitations():
-        it = state.invitations[one.content.id]
-        over = "admitted" if one.admitted else "withdrawn" if one.withdrawn else ""
-        assert over == it["over"] and one.digest == it["digest"]
+    for invitation in roster.invitations():
+        it = state.invitations[invitation.content.id]
+        over = "admitted" if invitation.admitted else "withdrawn" if invitation.withdrawn else ""
+        assert over == it["over"] and invitation.digest == it["digest"]
     holders: dict[bytes, bytes] = {}
     for history in roster.histories():
         for standing in history:
@@ -241,7 +241,7 @@ def test_random_entries_of_random_actors_add_up_to_what_a_naive_roster_says(seed
     again = Roster(ORGANIZATION, entries)
     assert again.voids == roster.voids
     for names in (set[bytes](), {DATASETS[0]}, {*DATASETS}):
-        check_cut(Roster(ORGANIZATION, (cut_entry(one, names) for one in entries)), roster)
+        check_cut(Roster(ORGANIZATION, (cut_entry(entry, names) for entry in entries)), roster)
     for number, state in enumerate(other.states):
         if number:
             check_equal(roster, number, state)
@@ -259,8 +259,14 @@ def check_cut(cut: Roster, whole: Roster) -> None:
         assert cut.ends(schema) == whole.ends(schema)
         placed, known = cut.schema(schema), whole.schema(schema)
         assert (placed and placed.dataset) == (known and known.dataset)
-    ended = [(one.content.id, one.admitted, one.withdrawn) for one in cut.invitations()]
-    assert ended == [(one.content.id, one.admitted, one.withdrawn) for one in whole.invitations()]
+    ended = [
+        (invitation.content.id, invitation.admitted, invitation.withdrawn)
+        for invitation in cut.invitations()
+    ]
+    assert ended == [
+        (invitation.content.id, invitation.admitted, invitation.withdrawn)
+        for invitation in whole.invitations()
+    ]
 
 
 def judged(standings: list[Member]) -> list[Member]:
@@ -275,8 +281,8 @@ def observed(roster: Roster) -> Any:
         roster.datasets(),
         [roster.epochs(one) for one in DATASETS],
         [roster.losses(one) for one in DATASETS],
-        [roster.schema(one) for one in SCHEMAS],
-        [roster.ends(one) for one in SCHEMAS],
+        [roster.schema(schema) for schema in SCHEMAS],
+        [roster.ends(schema) for schema in SCHEMAS],
         [roster.open(one) for one in DATASETS],
         roster.invitations(),
     )

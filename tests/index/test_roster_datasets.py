@@ -46,7 +46,7 @@ def test_who_loses_a_right_makes_their_datasets_due(
     team.join("grace", writer("people"))
     assert callable(change)
     team.accept(team.ada, change(team))
-    assert [one.dataset for one in due_datasets(team.roster)] == [uid(one) for one in due]
+    assert [dataset.dataset for dataset in due_datasets(team.roster)] == [uid(one) for one in due]
 
 
 def test_other_keys_of_a_member_make_the_datasets_due_and_a_new_epoch_settles_it(
@@ -55,8 +55,8 @@ def test_other_keys_of_a_member_make_the_datasets_due_and_a_new_epoch_settles_it
     grace = team.join("grace", reader("people"))
     grace.keyring = grace.keyring.rotate()
     team.accept(team.ada, grace.standing(team.roster, reader("people")))
-    assert [one.dataset for one in due_datasets(team.roster)] == [uid("people")]
-    team.dataset("people", 2, *(form.End(one, 0, bytes(32)) for one in ADULTS_AND_CHILDREN))
+    assert [dataset.dataset for dataset in due_datasets(team.roster)] == [uid("people")]
+    team.dataset("people", 2, *(form.End(child, 0, bytes(32)) for child in ADULTS_AND_CHILDREN))
     assert due_datasets(team.roster) == []
     held = [(one.name, scope.whole) for one, scope in holders_of(team.roster, uid("people"))]
     assert held == [("ada@example.org", True), ("grace@example.org", True)]
@@ -66,7 +66,7 @@ def test_an_owner_who_becomes_a_writer_makes_due_what_is_not_shared_any_more(tea
     team.join("grace")
     team.accept(team.ada, again(team.person("grace"), role=form.OWNER))
     team.accept(team.ada, again(team.person("grace"), writer("people")))
-    assert [one.dataset for one in due_datasets(team.roster)] == [uid("bills")]
+    assert [dataset.dataset for dataset in due_datasets(team.roster)] == [uid("bills")]
 
 
 def test_a_share_is_of_a_dataset_and_of_its_own_schemas(team: Team) -> None:
@@ -99,7 +99,7 @@ def test_epochs_follow_one_another_and_the_present_one_keeps_its_key(team: Team)
         assert team.put(team.ada, msgspec.structs.replace(other, epoch=epoch)) is Void.EPOCH
     team.dataset("people", 2, form.End(uid("adults"), 0, bytes(32)))
     assert team.put(team.ada, entry) is Void.EPOCH
-    assert [one.epoch for one in team.roster.ends(uid("adults"))] == [2]
+    assert [end.epoch for end in team.roster.ends(uid("adults"))] == [2]
     assert team.roster.ends(uid("children")) == []
 
 
@@ -111,7 +111,7 @@ def test_a_dataset_is_due_until_its_newest_epoch_has_ended_each_log_that_is_olde
         assert found == {one.schema for due in due_datasets(team.roster) for one in due.open}
         return found
 
-    adults, children = (form.End(one, 3, b"d" * 32) for one in ADULTS_AND_CHILDREN)
+    adults, children = (form.End(child, 3, b"d" * 32) for child in ADULTS_AND_CHILDREN)
     key = team.dataset("people", 2, adults)
     assert open_schemas() == {uid("children")}
     # Whose name was freed is read by nobody; that it was left open is not forgotten.
@@ -124,10 +124,10 @@ def test_a_dataset_is_due_until_its_newest_epoch_has_ended_each_log_that_is_olde
     number = team.roster.number + 1
     team.accept(team.ada, later)
     assert open_schemas() == set()
-    assert [(one.number, one.version) for one in team.roster.ends(uid("children"))] == [(number, 3)]
+    assert [(end.number, end.version) for end in team.roster.ends(uid("children"))] == [(number, 3)]
     # Once more is as good as once, and another end is none.
     team.accept(team.ada, msgspec.structs.replace(later, ends=[adults, children]))
-    assert [one.number for one in team.roster.ends(uid("children"))] == [number]
+    assert [end.number for end in team.roster.ends(uid("children"))] == [number]
     other = form.End(uid("children"), 4, b"d" * 32)
     assert team.put(team.ada, msgspec.structs.replace(later, ends=[other])) is Void.ENDS
     team.dataset("people", 3, other)
@@ -184,7 +184,7 @@ def test_two_schemas_may_change_their_slugs_in_one_entry(team: Team) -> None:
         team.ada,
         [placement("people", "adults", "children"), placement("people", "children", "adults")],
     )
-    slugs = {one.schema: one.slug for one in team.roster.schemas(uid("people"))}
+    slugs = {schema.schema: schema.slug for schema in team.roster.schemas(uid("people"))}
     assert slugs == {uid("adults"): "children", uid("children"): "adults"}
 
 

@@ -132,7 +132,7 @@ def test_numbers_are_brought_to_the_grid_of_the_other_field(mine: NumberRules) -
     found = 0
     for theirs in NUMBERS:
         own, other = FieldSpec("own", "number", mine), FieldSpec("other", "number", theirs)
-        keys = {place(theirs, one): one for one in (*points(mine), *points(theirs))}
+        keys = {place(theirs, point): point for point in (*points(mine), *points(theirs))}
         values = sorted((key, one) for key, one in keys.items() if key is not None)
         expected = [key for key in (place(mine, one) for _, one in values) if key is not None]
         given = np.array([key for key, _ in values], np.uint64)

@@ -33,8 +33,8 @@ def test_rows_are_found_among_others_in_any_order(
     members: set[int], others: list[int], crowded: bool
 ) -> None:
     # Some end in the same bits, some are the same.
-    others += [one for one in members if one % 3 and one not in others]
-    others += [one + (1 << 16) for one in members if one + (1 << 16) not in others]
+    others += [member for member in members if member % 3 and member not in others]
+    others += [member + (1 << 16) for member in members if member + (1 << 16) not in others]
     many = set(range(2 << 20, (2 << 20) + (5000 if crowded else 0)))
     rows = BitMap(members | many)
     found = finder(rows, 3 << 20)(np.array(others, np.uint32))

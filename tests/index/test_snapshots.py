@@ -42,8 +42,8 @@ def test_what_is_kept_of_segments_that_are_gone_is_dropped() -> None:
     for _ in range(40):
         for _ in range(20):
             world.ingest([{"a": "x"}])
-            for one in world.ledger.snapshot().segments:
-                world.ledger.snapshot().places(one)
+            for segment in world.ledger.snapshot().segments:
+                world.ledger.snapshot().places(segment)
         world.merge()
     last = world.ledger.snapshot()
     assert len(last.segments) == 1

@@ -220,7 +220,7 @@ def longer(body: CommitBody) -> dict[str, Any]:
 
 
 def over_a_gap(world: World, body: CommitBody) -> dict[str, Any]:
-    live = {one.groups[0][0]: one.uid for one in world.ledger.snapshot().segments}
+    live = {segment.groups[0][0]: segment.uid for segment in world.ledger.snapshot().segments}
     return {
         "ended": [uid(world, 1), uid(world, 3)],
         "replaced": [live[uid(world, 1)], live[uid(world, 3)]],

@@ -57,19 +57,19 @@ def same_draws() -> Iterator[None]:
 def merged_as_stream(world: World, limits: Limits, most_words: int | None = None) -> Built:
     snapshot = world.ledger.snapshot()
     inputs = [world.open_segment(segment) for segment in snapshot.segments]
-    groups = [snapshot.groups_of(one) for one in snapshot.segments]
-    dead = [snapshot.dead_rows(one) for one in snapshot.segments]
+    groups = [snapshot.groups_of(segment) for segment in snapshot.segments]
+    dead = [snapshot.dead_rows(segment) for segment in snapshot.segments]
     merger = SegmentMerger(
         *(world.key, world.definition, inputs, groups, dead),
         *(ContentsElsewhere(), limits, world.compared, most_words),
     )
     for name in merger.fields:
-        for one in inputs:
-            if isinstance(one, PagedSegment):
-                for number in one.missing_directories([name]):
-                    one.put(number, world.pages[one.segment.uid, number].data)
+        for source in inputs:
+            if isinstance(source, PagedSegment):
+                for number in source.missing_directories([name]):
+                    source.put(number, world.pages[source.segment.uid, number].data)
         merger.take(name, lambda uid, number: world.pages[uid, number].data)
-        assert not any(one.blocks for one in inputs if isinstance(one, PagedSegment))
+        assert not any(source.blocks for source in inputs if isinstance(source, PagedSegment))
     sealed = merger.seal()
     return Built(sealed.segment, sealed.header, tuple(sealed.pages))
 
@@ -128,7 +128,7 @@ def histories(draw: st.DrawFn) -> World:
         )
         records = draw(st.lists(record, min_size=count, max_size=count))
         names = world.definition.fields
-        world.ingest([{name: one[name] for name in names} for one in records])
+        world.ingest([{name: record[name] for name in names} for record in records])
         rows += count
         dead = draw(st.sets(st.integers(0, count - 1), max_size=count))
         if dead:

@@ -245,7 +245,7 @@ def test_a_small_segment_whose_texts_are_long_is_no_single_page() -> None:
     world = World(text_of(NOTE), limits=Limits(words=40))
     world.ingest([{"note": "fever"}])
     world.ingest([{"note": "a cough"}])
-    assert [one.form for one in world.ledger.snapshot().segments] == ["mini", "mini"]
+    assert [segment.form for segment in world.ledger.snapshot().segments] == ["mini", "mini"]
     world.ingest([{"note": "fever " * 60}])
     assert world.ledger.snapshot().segments[-1].form == "paged"
     world.merge()

@@ -79,8 +79,8 @@ def test_a_segment_is_left_out_where_its_keys_lie_outside_of_what_is_asked(
     condition = Condition.of(
         parse_query({"where": where}, world.definition).where, world.ledger.tails, world.definition
     )
-    segments = [world.open_segment(one) for one in world.ledger.snapshot().segments]
-    assert tuple(bool(condition.missing(one)) for one in segments) == asked
+    segments = [world.open_segment(segment) for segment in world.ledger.snapshot().segments]
+    assert tuple(bool(condition.missing(segment)) for segment in segments) == asked
     for segment, needed in zip(segments, asked, strict=True):
         if not needed:
             assert not condition.match(segment).possible
@@ -102,7 +102,7 @@ def test_a_column_of_a_kind_that_is_not_known_is_unsupported(packed: bool) -> No
 def test_headers_of_one_shape_are_of_one_length_whatever_their_keys(world: World) -> None:
     one, other = (world.headers[segment.uid] for segment in world.ledger.snapshot().segments)
     assert len(one.data) == len(other.data)
-    (first, second) = (world.open_segment(one) for one in world.ledger.snapshot().segments)
+    (first, second) = (world.open_segment(segment) for segment in world.ledger.snapshot().segments)
     assert isinstance(first, PagedSegment)
     assert isinstance(second, PagedSegment)
     assert first.directories.header.zones != second.directories.header.zones

@@ -102,7 +102,7 @@ class World:
     def apply(self, upload: CommitUpload) -> None:
         (received,) = wire.decode_uploads(b"".join(wire.encode_uploads([upload])))
         entry = LogEntry(len(self.log) + 1, received.commit)
-        self.headers |= {one.segment: one for one in received.headers}
+        self.headers |= {header.segment: header for header in received.headers}
         body = wire.encode([self.delta([entry], entry.version)])
         self.ledger.extend(wire.decode_one(body, ManifestDelta))
         self.log.append(entry)

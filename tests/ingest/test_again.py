@@ -40,7 +40,7 @@ def again(
 
 
 def kinds(differences: list[Difference], *, taken: bool) -> list[str]:
-    return [one.kind for one in differences if one.taken is taken]
+    return [difference.kind for difference in differences if difference.taken is taken]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -61,7 +61,7 @@ def test_rows_in_another_charset_behind_the_head_of_a_file_are_refused_and_never
     sample = head.encode()
     found, differences = read_again(sample, recipe, NOTHING, whole=False)
     assert (found.recipe.encoding, differences) == ("cp1252", [])
-    bad = [one for one in rows_by(found.recipe, sample + late.encode()) if isinstance(one, BadRow)]
+    bad = [row for row in rows_by(found.recipe, sample + late.encode()) if isinstance(row, BadRow)]
     assert [(one.row, one.error.field) for one in bad] == [(4, "Name"), (5, "Name")]
     rows = records(found.recipe, sample + late.encode("cp1252"))
     assert [row["Name"] for row in rows[3:]] == ["Müller", "Étienne „MENÜ“"]
@@ -132,13 +132,15 @@ def test_a_difference_that_may_change_values_is_named_with_what_takes_it(
     text: str, kind: str, column: str | None
 ) -> None:
     found, differences = again(text)
-    named = [one for one in differences if not one.taken and one.kind == kind]
+    named = [
+        difference for difference in differences if not difference.taken and difference.kind == kind
+    ]
     assert [(one.column) for one in named][:1] == [column], differences
-    if not all(one.say for one in differences if not one.taken):
+    if not all(difference.say for difference in differences if not difference.taken):
         return
     said: dict[str, Any] = {}
-    for one in differences:
-        for member, value in (one.say or {}).items():
+    for difference in differences:
+        for member, value in (difference.say or {}).items():
             if member == "columns":
                 for name, own in value.items():
                     said.setdefault("columns", {}).setdefault(name, {}).update(own)
@@ -152,7 +154,9 @@ def test_a_difference_that_may_change_values_is_named_with_what_takes_it(
 def test_cells_that_fit_both_ways_are_refused_where_the_file_speaks_for_the_other() -> None:
     recipe = kept("id;Preis;Rabatt\n1;1.234,50;1,5\n2;2.000,25;2,75\n")
     _, differences = again("id;Preis;Rabatt\n1;1.234;1.5\n2;2.000;2.75\n", recipe)
-    assert [(one.kind, one.column) for one in differences if not one.taken] == [
+    assert [
+        (difference.kind, difference.column) for difference in differences if not difference.taken
+    ] == [
         ("decimal", "Preis"),
         ("decimal", "Rabatt"),
     ]
@@ -200,7 +204,7 @@ def test_what_stood_below_the_table_is_counted_anew_and_never_cuts_a_row_off() -
     assert len(records(found.recipe, JANUARY.encode())) == 3
     more = lines(*ROWS, "Alle Angaben ohne Gewähr und Garantie", "Stand: Februar")
     _, differences = again(more, recipe)
-    assert [(one.kind, one.taken, one.say) for one in differences] == [
+    assert [(difference.kind, difference.taken, difference.say) for difference in differences] == [
         ("below", False, {"below": 2})
     ]
     _, differences = read_again(JANUARY.encode(), recipe, NOTHING, whole=False)
@@ -241,7 +245,9 @@ def test_a_column_that_the_file_does_not_have_is_refused_where_something_is_said
 def test_letters_that_speak_for_another_charset_are_asked_about() -> None:
     guessed = kept(JANUARY.encode("cp1252"))
     _, differences = again(JANUARY.encode("mac_roman"), guessed)
-    assert [(one.kind, one.say) for one in differences] == [("encoding", {"encoding": "mac_roman"})]
+    assert [(difference.kind, difference.say) for difference in differences] == [
+        ("encoding", {"encoding": "mac_roman"})
+    ]
     # A bullet is no letter of its languages, and of no other one's either.
     found, differences = again(JANUARY.replace("Grün", "Grün •").encode("cp1252"), guessed)
     assert (differences, found.recipe.encoding) == ([], "cp1252")

@@ -229,11 +229,11 @@ def test_the_next_workbook_is_read_as_the_one_before() -> None:
     kept = look(one_sheet(*ROWS)).recipe
     more = one_sheet([], ["n", "id"], [7.5, 3])
     found, differences = read_again(more, kept, NOTHING, whole=True)
-    assert all(one.taken for one in differences)
+    assert all(difference.taken for difference in differences)
     assert records(found.recipe, more) == [{"n": "7.5", "id": "3"}]
     texts = one_sheet(["id", "n"], [1, "x"])
     _, differences = read_again(texts, kept, NOTHING, whole=True)
-    assert [one.kind for one in differences if not one.taken] == ["value"]
+    assert [difference.kind for difference in differences if not difference.taken] == ["value"]
     with pytest.raises(InvalidRecords, match="the file is CSV, and the file before was a workbook"):
         read_again(b"id,n\n1,2\n", kept, NOTHING, whole=True)
     with pytest.raises(InvalidRecords, match="no sheet Data"):
@@ -276,7 +276,7 @@ def test_values_of_json_keep_their_kind() -> None:
 def test_a_late_member_that_was_not_seen_is_named_and_never_dropped() -> None:
     body = b'{"a": 1}\n' * 3
     rows = rows_by(look(body).recipe, body + b'{"a": 2, "b": 3}\nx\n')
-    assert [(one.row, one.error.code) for one in rows if isinstance(one, BadRow)] == [
+    assert [(row.row, row.error.code) for row in rows if isinstance(row, BadRow)] == [
         (4, "reading"),
         (5, "reading"),
     ]

@@ -32,7 +32,9 @@ def test_of_a_field_whose_lengths_tell_nothing_this_is_said() -> None:
     text = """{"type": "object", "properties": {
         "plain": {"type": "string"}, "choice": {"type": "string", "enum": ["a"]},
         "padded": {"type": "string", "padTo": 31}, "short": {"type": "string", "maxLength": 9}}}"""
-    said = {one.name: one.reveals["api"] for one in estimate(parse_definition(text), 9, {}).fields}
+    said = {
+        field.name: field.reveals["api"] for field in estimate(parse_definition(text), 9, {}).fields
+    }
     document = " ".join(LEAKAGE.read_text().split())
     assert all(sentence in document for sentence in said.values())
     assert said["choice"] == said["short"] != said["plain"] == said["padded"]
@@ -88,9 +90,9 @@ def test_a_sample_says_what_lengths_tell_and_what_padding_costs() -> None:
     assert name.hiding == pytest.approx(48 - (2 * 32 + 48) / 3)
     padded = bare.replace('"name": {"type": "string"', '"name": {"type": "string", "padTo": 47')
     hidden = sampled(padded, f"sex,name,n\n{rows}")
-    assert {one.told.advantage for one in hidden.fields.values()} == {0}
+    assert {field.told.advantage for field in hidden.fields.values()} == {0}
     assert hidden.fields["name"].padding == pytest.approx((2 * 32 + 0) / 3)
-    assert {one.pad_to for one in hidden.fields.values()} == {None}
+    assert {field.pad_to for field in hidden.fields.values()} == {None}
 
 
 def test_rows_that_do_not_fit_are_left_out_of_a_sample_and_counted() -> None:

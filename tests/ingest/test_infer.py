@@ -152,7 +152,7 @@ def test_a_proposal_holds_no_value_and_no_rule_that_nobody_asked_for() -> None:
     allowed = {"type", "minimum", "maximum", "precision", "padTo"}
     assert set().union(*plain.definition["properties"].values()) == allowed
     # What there is to ask for is said to whom it was asked by.
-    told = {one.name: one for one in plain.fields}
+    told = {field.name: field for field in plain.fields}
     assert (told["sex"].values, told["score"].values, told["id"].unique) == (["f", "m"], None, True)
     assert "a candidate for unique" in (told["id"].note or "")
 
@@ -165,10 +165,10 @@ def test_a_proposal_holds_no_value_and_no_rule_that_nobody_asked_for() -> None:
 def test_a_list_of_values_and_a_length_that_tells_something_are_said() -> None:
     rows = "".join(f"{'mf'[at % 2]},{'x' * at}\n" for at in range(100))
     sample = f"sex,text\n{rows}".encode()
-    shown = {one.name: one.note or "" for one in infer_csv(sample, ALL).fields}
+    shown = {field.name: field.note or "" for field in infer_csv(sample, ALL).fields}
     assert "the API can read these 2 values in the definition" in shown["sex"]
     assert "tells roughly how long" in shown["text"]
-    assert [one.note for one in infer_csv(sample).fields if one.name == "sex"] == [None]
+    assert [field.note for field in infer_csv(sample).fields if field.name == "sex"] == [None]
 
 
 def test_half_of_a_surrogate_pair_is_named_by_row_and_field() -> None:
@@ -186,7 +186,7 @@ def test_only_fields_that_every_row_has_are_required() -> None:
     )
 
     assert proposal.definition["required"] == ["a"]
-    assert [(one.present, one.absent) for one in proposal.fields] == [(3, 0), (1, 2)]
+    assert [(field.present, field.absent) for field in proposal.fields] == [(3, 0), (1, 2)]
 
 
 def test_records_bare_objects_and_lines_are_read_alike() -> None:
@@ -217,7 +217,7 @@ def test_true_and_false_of_json_are_booleans_and_their_text_is_none() -> None:
             "b": {"type": "string", "padTo": 31},
         },
     }
-    assert [(one.present, one.absent) for one in proposal.fields] == [(2, 1), (3, 0)]
+    assert [(field.present, field.absent) for field in proposal.fields] == [(2, 1), (3, 0)]
     parsed = parse_definition(json.dumps(proposal.definition))
     assert look_at(parsed, sample, Format.NDJSON).refused == 0
 

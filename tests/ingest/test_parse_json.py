@@ -40,7 +40,9 @@ def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
 
 
 def test_100_records_are_taken_and_101_are_not() -> None:
-    assert [one.row for one in parse_records(body(*[record()] * 100))] == list(range(1, 101))
+    assert [parse_record.row for parse_record in parse_records(body(*[record()] * 100))] == list(
+        range(1, 101)
+    )
     with pytest.raises(TooLarge) as caught:
         parse_records(body(*[record()] * 101))
     assert caught.value.reason == "too_many_records"

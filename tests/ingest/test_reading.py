@@ -55,14 +55,14 @@ def rows_by(
     parser = parser_by(recipe, head, begin)
     rows: list[RawRecord | BadRow] = []
     for at in range(begin.offset, len(body), step):
-        rows += [one for block in parser.feed(body[at : at + step]) for one in block.records]
-    return rows + [one for block in parser.finish() for one in block.records]
+        rows += [record for block in parser.feed(body[at : at + step]) for record in block.records]
+    return rows + [record for block in parser.finish() for record in block.records]
 
 
 def records(recipe: Recipe, body: bytes) -> list[dict[str, Any]]:
     rows = rows_by(recipe, body)
-    assert not [one for one in rows if isinstance(one, BadRow)]
-    return [one.data for one in rows if isinstance(one, RawRecord)]
+    assert not [row for row in rows if isinstance(row, BadRow)]
+    return [row.data for row in rows if isinstance(row, RawRecord)]
 
 
 def is_same(kind: str, found: str | None, wanted: str | None) -> bool:
@@ -85,7 +85,7 @@ def test_each_cell_of_a_file_is_what_its_author_meant(name: str) -> None:
     if recipe.container == "csv" and not body.isascii():
         assert recipe.encoding == wanted["encoding"]
     columns = wanted["columns"]
-    assert [one.name for one in recipe.columns] == [one["name"] for one in columns]
+    assert [column.name for column in recipe.columns] == [column["name"] for column in columns]
     for column, one in zip(recipe.columns, columns, strict=True):
         kind = KINDS.get(one["type"], one["type"])
         assert column.type == kind or (column.type, one["type"]) == ("date-time", "date-time")
@@ -150,7 +150,7 @@ def test_reading_begins_again_at_each_block_of_a_long_file() -> None:
         blocks += parser.feed(body[at : at + 50_000])
     blocks += parser.finish()
     assert len(blocks) > 1
-    assert [one for block in blocks for one in block.records] == whole
+    assert [record for block in blocks for record in block.records] == whole
     for block in blocks:
         assert rows_by(recipe, body, start=block.start)[: block.count] == block.records
     assert whole[8999] == RawRecord(
@@ -182,7 +182,7 @@ def test_what_cannot_be_read_is_refused_by_name(body: bytes, says: str) -> None:
 
 
 def csv(*cells: str, name: str = "x") -> Found:
-    return detect("\n".join([f"{name};y", *(f"{one};1" for one in cells)]).encode(), whole=True)
+    return detect("\n".join([f"{name};y", *(f"{cell};1" for cell in cells)]).encode(), whole=True)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_late_cell_decides_as_an_early_one_does(
 def test_what_nobody_can_know_stays_text_until_it_is_said(
     cells: list[str], ask: str, column: dict[str, Any], stored: str
 ) -> None:
-    body = "\n".join(["x;y", *(f"{one};1" for one in cells)]).encode()
+    body = "\n".join(["x;y", *(f"{cell};1" for cell in cells)]).encode()
     found = detect(body, whole=True)
     assert (found.decided[0].ask, found.recipe.columns[0].type) == (ask, "text")
     assert records(found.recipe, body)[0]["x"] == cells[0]
@@ -279,8 +279,8 @@ def test_what_is_said_of_a_column_has_to_read_all_of_it() -> None:
 def test_a_cell_that_does_not_read_is_named_by_row_and_field_and_not_repeated() -> None:
     recipe = csv("1,5", "2,5").recipe
     rows = rows_by(recipe, b"x;y\n1,5;1\nsecret;1\n3.5;1\n1,5\n1;2;3\n")
-    flaws = [one.error for one in rows if isinstance(one, BadRow)]
-    assert [(one.code, one.row, one.field) for one in flaws] == [
+    flaws = [row.error for row in rows if isinstance(row, BadRow)]
+    assert [(flaw.code, flaw.row, flaw.field) for flaw in flaws] == [
         ("reading", 2, "x"),
         ("reading", 3, "x"),
         ("csv_row", 4, None),
@@ -334,7 +334,7 @@ def test_a_note_below_rows_that_were_not_looked_at_is_named_and_never_a_record(
     found = detect(body, whole=True)
     assert (found.whole, found.recipe.below, found.recipe.short_rows) == (False, None, True)
     rows = rows_by(found.recipe, body)
-    assert [one.row for one in rows if isinstance(one, BadRow)] == [123]
+    assert [row.row for row in rows if isinstance(row, BadRow)] == [123]
     below = detect_as(body, Said(below=1), whole=True)
     assert len(records(below.recipe, body)) == 122
     assert len(records(detect_as(body, Said(below=0), whole=True).recipe, body)) == 123
@@ -351,7 +351,7 @@ def test_a_note_at_the_end_is_the_same_wherever_reading_begins() -> None:
     for at in range(head.start.offset, len(body), 50_000):
         blocks += parser.feed(body[at : at + 50_000])
     blocks += parser.finish()
-    whole = [one for block in blocks for one in block.records]
+    whole = [record for block in blocks for record in block.records]
     assert [one.row for one in whole if isinstance(one, BadRow)] == [*range(9001, 9031)]
     for block in blocks:
         assert rows_by(recipe, body, start=block.start)[: block.count] == block.records
@@ -388,12 +388,12 @@ def test_mutated_files_are_read_or_refused_and_their_proposal_takes_them() -> No
             continue
         taken += 1
         definition = parse_definition(json.dumps(propose(found)[0]))
-        for one in rows:
-            if isinstance(one, RawRecord):
-                raw = read_numbers(definition, one.data)
-                assert not validate(definition, raw, row=one.row, pointer="")[1]
+        for row in rows:
+            if isinstance(row, RawRecord):
+                raw = read_numbers(definition, row.data)
+                assert not validate(definition, raw, row=row.row, pointer="")[1]
             else:
-                assert "\ufffd" not in one.error.detail
+                assert "\ufffd" not in row.error.detail
     assert taken > count // 5
 
 

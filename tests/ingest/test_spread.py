@@ -54,8 +54,8 @@ def test_a_column_that_is_left_out_is_in_no_record_by_rows_or_by_columns() -> No
     assert rows(plain) == wanted
     assert rows(quoted) == wanted
     found = preview(DEFINITION, plain, Format.CSV, shown=5)
-    assert found.columns == [one.name for one in found.fields] == ["name", "age"]
-    assert [one.cells for one in found.rows] == [["Ada", "17"], ["Grace", "85"]]
+    assert found.columns == [field.name for field in found.fields] == ["name", "age"]
+    assert [row.cells for row in found.rows] == [["Ada", "17"], ["Grace", "85"]]
     assert list(infer(plain, Format.CSV).definition["properties"]) == ["name", "age"]
 
 

@@ -105,8 +105,8 @@ def check_both_ways(
     limits: ChunkLimits = STANDARD,
 ) -> None:
     one_by_one, blocks = by_row(header, rows, piece), parsed(header, rows, piece)
-    assert [one.start for one in blocks] == [one.start for one in one_by_one]
-    assert [one.records for one in blocks] == [one.records for one in one_by_one]
+    assert [block.start for block in blocks] == [one.start for one in one_by_one]
+    assert [block.records for block in blocks] == [one.records for one in one_by_one]
     assert findings(blocks, limits) == findings(one_by_one, limits)
     assert gathered(blocks, first, last) == gathered(one_by_one, first, last)
 
@@ -161,7 +161,7 @@ def test_a_chunk_of_padded_fields_stays_below_what_the_api_takes() -> None:
         checker = Checker(lookup, text=True)
         checker.take(blocks)
         chunks = checker.finish().chunks
-        assert [one.last - one.first + 1 for one in chunks] == [30, 30, 30, 10]
+        assert [chunk.last - chunk.first + 1 for chunk in chunks] == [30, 30, 30, 10]
     assert 30 * 512 * (1088 + 100) < 64 << 20
 
 
@@ -199,7 +199,7 @@ def test_what_is_not_seen_from_bytes_is_left_to_who_reads_the_cells(cell: str) -
 @given(st.lists(st.integers(-99, 9999) | st.none(), min_size=1))
 def test_integers_are_read_from_bytes_as_they_are_from_texts(numbers: list[int | None]) -> None:
     header = Header(("name", "count"), None, 0)
-    rows = "".join(f"Ann,{'' if one is None else one}\n" for one in numbers)
+    rows = "".join(f"Ann,{'' if number is None else number}\n" for number in numbers)
     (table,) = parsed(header, rows.encode(), 1 << 20)
     accepted = check.accept_table(schemas(), table)
     assert accepted is not None

@@ -63,7 +63,7 @@ def test_of_its_handshake_nothing_stays(start: Callable[..., Running]) -> None:
         assert len(living(_Http)) == before
         ours = [one for one in living(Socket) if one in server.server.server_state.connections]
         assert len(ours) == 5
-        assert not any(hasattr(one, "request") or hasattr(one, "response") for one in ours)
+        assert not any(hasattr(our, "request") or hasattr(our, "response") for our in ours)
     eventually(lambda: server.connections == 0)
 
 

@@ -78,7 +78,7 @@ def test_a_rule_of_the_root_in_capitals_is_not_taken_for_an_annotation(meant: st
 def flaws_with_detail(text: str) -> list[tuple[str | None, str]]:
     with pytest.raises(InvalidDefinition) as refused:
         parse_definition(text)
-    return [(one.pointer, one.detail) for one in refused.value.flaws]
+    return [(flaw.pointer, flaw.detail) for flaw in refused.value.flaws]
 
 
 def test_retention_is_a_rule_at_the_root_and_an_annotation_in_a_field() -> None:

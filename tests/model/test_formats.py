@@ -55,7 +55,7 @@ def test_a_format_is_an_annotation_unless_formats_are_enforced() -> None:
 def test_no_two_formats_share_a_binding() -> None:
     fields = parsed().fields.values()
     plain = parsed({"type": "object", "properties": {"a": {"type": "string"}}}).fields["a"]
-    assert len({one.binding for one in (*fields, plain)}) == len(PROPERTIES) + 1
+    assert len({field.binding for field in (*fields, plain)}) == len(PROPERTIES) + 1
 
 
 def test_the_one_spelling_of_a_definition_says_that_formats_are_enforced() -> None:

@@ -57,10 +57,10 @@ def test_a_joined_condition_means_what_it_meant(
     for record in records:
         assert matches(joined, record, DEFINITION) == matches(condition, record, DEFINITION)
     for parts in _conjunctions(joined):
-        fields = [one.field for one in parts if isinstance(one, Range)]
+        fields = [part.field for part in parts if isinstance(part, Range)]
         assert len(fields) == len(set(fields))
         assert len(parts) > 1
-        assert not any(isinstance(one, And) for one in parts)
+        assert not any(isinstance(part, And) for part in parts)
 
 
 def _conjunctions(predicate: Predicate) -> Iterator[tuple[Predicate, ...]]:

@@ -54,7 +54,7 @@ def test_so_does_every_character_among_marks(form: Form) -> None:
 
 def out_of_order(size: int) -> Iterator[str]:
     """Texts of about so many bytes of UTF-8, on which sorting by insertion is slowest."""
-    by_class = {unicodedata.combining(one): one for one in MARKS}
+    by_class = {unicodedata.combining(mark): mark for mark in MARKS}
     falling = [by_class[own] for own in sorted(by_class, reverse=True)]
     for first, then in pairwise(falling):
         pair = first + then

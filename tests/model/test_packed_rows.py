@@ -50,7 +50,11 @@ def of_length(length: int, version: int = 1) -> bytes:
 @st.composite
 def fields(draw: st.DrawFn, stated: LeastClass) -> bytes:
     """Mostly as the class has it, sometimes not."""
-    own = [stated.length] if stated.only else [one for one in LENGTHS if one >= stated.length]
+    own = (
+        [stated.length]
+        if stated.only
+        else [length for length in LENGTHS if length >= stated.length]
+    )
     odd = draw(st.integers(0, 40)) == 0
     length = draw(st.sampled_from(LENGTHS if odd else [stated.length, *own]))
     return of_length(length, draw(st.sampled_from([1] * 40 + [0, 2])))
@@ -126,7 +130,7 @@ def test_rows_that_were_packed_otherwise_are_refused(
 def test_columns_of_ciphertexts_are_packed_as_the_fields_of_each_row_are(
     lengths: list[tuple[int, int]], rows: int
 ) -> None:
-    columns = [[of_length(one[at % 2]) for at in range(rows)] for one in lengths]
+    columns = [[of_length(length[at % 2]) for at in range(rows)] for length in lengths]
     bodies = [[one[1:] for one in column] for column in columns]
     assert pack_bodies(bodies) == [digests.pack_fields(row) for row in zip(*columns, strict=True)]
 

@@ -78,7 +78,7 @@ def test_a_rule_is_read_and_stands_in_the_one_spelling(rule: Any, meant: Retenti
 def test_what_is_no_rule_is_refused_by_its_place(rule: Any, pointers: list[str]) -> None:
     with pytest.raises(InvalidDefinition) as caught:
         parsed(rule)
-    found = [(one.code, one.pointer) for one in caught.value.flaws]
+    found = [(flaw.code, flaw.pointer) for flaw in caught.value.flaws]
     assert found == [("retention", f"/schema/retention{pointer}") for pointer in pointers]
 
 
@@ -87,7 +87,7 @@ def test_a_date_that_is_only_a_word_is_no_date_to_go_by() -> None:
     del root["formats"]
     with pytest.raises(InvalidDefinition) as caught:
         parse_definition(json.dumps(root))
-    assert [one.pointer for one in caught.value.flaws] == ["/schema/retention/field"]
+    assert [flaw.pointer for flaw in caught.value.flaws] == ["/schema/retention/field"]
 
 
 def test_another_rule_is_a_change_that_takes_one_commit_and_a_renamed_field_is_none() -> None:
@@ -99,11 +99,13 @@ def test_another_rule_is_a_change_that_takes_one_commit_and_a_renamed_field_is_n
     without = json.loads(text_of({"days": 1}))
     del without["retention"]
     plain = parse_definition(json.dumps(without)).following(before)
-    assert [one.code for one in list_changes(before, plain)] == ["retention_changed"]
-    assert [one.code for one in list_changes(plain, before)] == ["retention_changed"]
+    assert [change.code for change in list_changes(before, plain)] == ["retention_changed"]
+    assert [change.code for change in list_changes(plain, before)] == ["retention_changed"]
     fields = {("met" if name == "seen" else name): FIELDS[name] for name in ("name", "seen", "at")}
     renamed = parsed({"days": 7, "field": "met"}, properties=fields)
-    codes = [one.code for one in list_changes(before, renamed.following(before, {"met": "seen"}))]
+    codes = [
+        change.code for change in list_changes(before, renamed.following(before, {"met": "seen"}))
+    ]
     assert codes == ["field_renamed"]
 
 

@@ -66,7 +66,7 @@ CHARACTERS = ["x", "\u03b1", "\u5b57", "\U0001f600"]
 @pytest.mark.parametrize("longest", [0, 1, 7, 8, 32, 100, 255, 256])
 def test_values_of_a_short_field_have_one_length_in_any_script(longest: int) -> None:
     spec = FieldSpec("s", "string", string=StringRules(max_length=longest))
-    texts = [one * size for one in CHARACTERS for size in range(longest + 1)]
+    texts = [character * size for character in CHARACTERS for size in range(longest + 1)]
     (length,) = lengths_of(spec, texts)
     assert length == 1 + padded_length(4 * longest + 1)
     assert least_class(spec).only

@@ -115,7 +115,7 @@ def test_half_of_a_surrogate_pair_is_named_by_its_place(
 ) -> None:
     with pytest.raises(Malformed) as caught:
         strict_json.loads(text)
-    assert [(one.code, one.pointer) for one in caught.value.flaws] == [
+    assert [(flaw.code, flaw.pointer) for flaw in caught.value.flaws] == [
         ("unicode", pointer) for pointer in pointers
     ]
     if isinstance(text, bytes):
@@ -130,7 +130,7 @@ def test_a_key_with_half_of_a_surrogate_pair_is_refused_everywhere() -> None:
         strict_json.loads(text, halves=True)
     with pytest.raises(Malformed) as caught:
         strict_json.refuse_halves(text)
-    assert [one.pointer for one in caught.value.flaws] == ["/0/a"]
+    assert [flaw.pointer for flaw in caught.value.flaws] == ["/0/a"]
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ def kept(body: dict[str, Any], value: Any) -> Any:
 @pytest.mark.parametrize("sent", ["c\u00e9liac", "-98765.4321", "98765.4321", "0.98765"])
 def test_a_refusal_never_repeats_the_value(sent: str) -> None:
     keywords = ['"maxLength": 1', '"minLength": 99', '"pattern": "^q$"', '"enum": ["q"]']
-    specs = [AGE, PRICE, NAME, *(field(f'{{"type": "string", {one}}}') for one in keywords)]
+    specs = [AGE, PRICE, NAME, *(field(f'{{"type": "string", {keyword}}}') for keyword in keywords)]
     values: list[Any] = [sent] if sent[0] == "c" else [sent, Decimal(sent)]
     refusals = 0
     for spec in specs:

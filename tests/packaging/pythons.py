@@ -18,7 +18,9 @@ def interpreter(version: str) -> str | None:
     name = f"python{version}"
     kept = [path / name for folder in _KEPT for path in Path.home().glob(folder)]
     candidates = [shutil.which(name), *map(str, sorted(kept))]
-    return next((one for one in candidates if one and _runs(one, version)), None)
+    return next(
+        (candidate for candidate in candidates if candidate and _runs(candidate, version)), None
+    )
 
 
 def _runs(path: str, version: str) -> bool:

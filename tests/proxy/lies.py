@@ -251,8 +251,8 @@ def _record(change: Callable[[dict[str, Any]], None]) -> Lie:
         if not _is(asked, ("records",)) or reply.status >= 400:
             return reply
         found = json.loads(reply.body)
-        for one in found["results"]:
-            change(one)
+        for result in found["results"]:
+            change(result)
         return reply.with_body(json.dumps(found).encode())
 
     return lie

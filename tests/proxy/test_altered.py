@@ -88,7 +88,7 @@ def test_a_change_of_a_field_refuses_a_record_whose_other_fields_were_altered(
     async def alter(proxy: Proxy) -> None:
         """The name in the row becomes another, sealed in its place."""
         ledger, spec = proxy.state.ledger, proxy.state.definition.fields["name"]
-        group, _ = (one.group for one in ledger.snapshot().groups.values())
+        group, _ = (group.group for group in ledger.snapshot().groups.values())
         with database_of(store.service) as database:
             row = row_of(database, from_text(record))
             _, n = msgspec.msgpack.decode(row["sealed"], type=list[bytes])
@@ -196,7 +196,7 @@ def test_a_merge_refuses_a_large_segment_with_a_page_that_was_sealed_anew(
         for sign in "ab":
             await proxy.ingest([{"name": f"{sign}{at:05}", "n": at % 99} for at in range(MANY)])
         segments = proxy.state.ledger.snapshot().segments
-        segment = next(one for one in segments if one.form == "paged")
+        segment = next(segment for segment in segments if segment.form == "paged")
         with database_of(store.service) as database:
             altered.append((segment.uid, swap_two_names(proxy, database, segment)))
 

@@ -71,7 +71,7 @@ class Watched:
     def find(self, wanted: list[int]) -> list[int]:
         answer = self.ask(wanted)
         assert answer.status == 200, answer.body
-        return sorted(one["data"]["n"] for one in answer.json()["results"])
+        return sorted(result["data"]["n"] for result in answer.json()["results"])
 
     def snapshot(self) -> Snapshot:
         """The newest that the proxy knows."""
@@ -120,7 +120,7 @@ paged = pytest.mark.parametrize("watched", [PAGED], indirect=True, ids=["paged"]
 
 
 def _spoilt(row: StoredRow) -> StoredRow:
-    fields = [flipped(one, len(one) - 1) for one in row.row.fields]
+    fields = [flipped(field, len(field) - 1) for field in row.row.fields]
     return StoredRow(row.group, row.ordinal, SealedRow(row.row.record_id, row.row.version, fields))
 
 

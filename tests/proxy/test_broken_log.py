@@ -194,7 +194,9 @@ def test_a_receipt_for_what_the_log_does_not_hold_is_no_acknowledgement(place: P
     def claim(asked: Asked) -> Reply | None:
         if asked.path != "/api/commits/":
             return None
-        found = [wire.decode_commit_body(one.commit) for one in wire.decode_uploads(asked.body)]
+        found = [
+            wire.decode_commit_body(upload.commit) for upload in wire.decode_uploads(asked.body)
+        ]
         receipts = [Receipt(body.id, body.schema, body.seen + 2) for body in found]
         return Reply(201, {"Content-Type": wire.MEDIA_TYPE}, wire.encode(receipts))
 

@@ -184,8 +184,8 @@ class Scene:
                 assert [one["id"] for one in found] == still[::-1]
                 rows = [one["data"] for one in found]
                 allowed = [
-                    [one.shown((n, 0)) for n in reversed(range(STILL))]
-                    for one in STEPS[at : self.step + 2]
+                    [step.shown((n, 0)) for n in reversed(range(STILL))]
+                    for step in STEPS[at : self.step + 2]
                 ]
                 assert rows in allowed, STEPS[at].name
         raise AssertionError
@@ -273,4 +273,4 @@ def patch(store: Store, path: str, row: dict[str, Any]) -> Answer:
 
 
 def versions(store: Store, records: list[str]) -> list[str]:
-    return [store.proxy("GET", f"/api/records/{one}/").headers["ETag"] for one in records]
+    return [store.proxy("GET", f"/api/records/{record}/").headers["ETag"] for record in records]

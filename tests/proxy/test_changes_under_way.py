@@ -123,7 +123,7 @@ def test_groups_and_bins_are_those_of_all_records_whatever_bounds_they_came_unde
     answer = store.proxy("POST", "/api/records/aggregate/", by_number)
     assert answer.status == 200, answer.body
     groups = answer.json()["groups"]
-    counts = {one["group"]["n"]: one["measures"][0]["value"] for one in groups}
+    counts = {group["group"]["n"]: group["measures"][0]["value"] for group in groups}
     assert counts == {-1000: 1, 7: 3, 100: 1, 1000: 1}
     bins = [{"op": "histogram", "field": "n", "bounds": [-1000, 0, 8, 101, 1001]}]
     answer = store.proxy("POST", "/api/records/aggregate/", body | {"measures": bins})

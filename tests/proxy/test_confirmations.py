@@ -90,7 +90,7 @@ def test_searches_that_wait_share_one_confirmation(store: Store, front: Front) -
         held.go.set()
 
         assert first.result() == 1
-        assert [one.result() for one in others] == [1] * SEARCHES
+        assert [other.result() for other in others] == [1] * SEARCHES
     assert held.asked < SEARCHES / 2
 
 
@@ -108,7 +108,7 @@ def test_searches_of_a_schema_that_is_not_known_yet_share_its_reading(
         held.go.set()
 
         assert first.result() == 1
-        assert [one.result() for one in others] == [1] * SEARCHES
+        assert [other.result() for other in others] == [1] * SEARCHES
     assert held.asked < SEARCHES / 2
 
 

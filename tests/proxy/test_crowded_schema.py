@@ -101,7 +101,7 @@ def test_a_change_beyond_the_limit_of_segments_merges_and_goes_on(
     store, folder = crowded
     with running_proxy(store.service.base_url, folder) as proxy:
         store = of_proxy(store, proxy.url)
-        changed = [one["url"] for one in store.search(limit=10)["results"]]
+        changed = [result["url"] for result in store.search(limit=10)["results"]]
         with ThreadPoolExecutor(len(changed)) as pool:
             answers = pool.map(
                 lambda url: store.proxy("PATCH", url, {"data": {"n": 9999}}), changed

@@ -64,7 +64,7 @@ class Dataset:
     def counts(self, **body: Any) -> dict[str, int | None]:
         answer = self.search(**body)
         assert answer.status == 200, answer.body
-        return {one["slug"]: one["count"] for one in answer.json()["results"]}
+        return {result["slug"]: result["count"] for result in answer.json()["results"]}
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_each_schema_says_how_many_it_has_and_shows_the_first(dataset: Dataset) 
     answer = dataset.search(where=ADA, limit=2).json()
     assert answer["next"] is None
     people, orders, odd, empty, other = answer["results"]
-    assert [one["slug"] for one in answer["results"]] == list(SCHEMAS)
+    assert [result["slug"] for result in answer["results"]] == list(SCHEMAS)
     assert (people["count"], len(people["results"]), people["missing"]) == (3, 2, [])
     assert people["schema"] == dataset.schemas["people"]
     assert people["results"][0]["data"] == {"email": "ada@example.org", "age": 0}
@@ -161,7 +161,7 @@ def test_what_cannot_be_proven_right_is_that_schemas_error(
         # Two schemas a request: the client asks on.
         monkeypatch.setattr(dataset_search, "MOST_SCHEMAS", 2)
         first = dataset.search(where=ADA).json()
-        assert [one["slug"] for one in first["results"]] == ["people", "orders"]
+        assert [result["slug"] for result in first["results"]] == ["people", "orders"]
         assert first["next"] == dataset.schemas["orders"].split("/")[-2]
         with Client(proxy.url, email=account.email, password=account.password) as client:
             found = client.dataset("all").search('email = "ada@example.org"', limit=1)

@@ -207,7 +207,7 @@ def test_a_definition_is_changed_through_the_proxy_and_comes_back_as_sent(
     assert mine.ingest(ROW | {"since": 2001}).status == 201
     where = {"field": "since", "op": "is_null"}
     found = mine.call("POST", "/api/records/search/", {"schema": mine.schema, "where": where})
-    assert [one["data"] for one in found.json()["results"]] == [ROW]
+    assert [result["data"] for result in found.json()["results"]] == [ROW]
     assert mine.define(LOOSER).status == 200
 
 
@@ -216,7 +216,7 @@ def test_what_stored_records_forbid_is_refused_before_it_is_committed(place: Pla
     other["properties"]["salary"] = {"type": "string"}
     answer = place.define(other)
     assert (answer.status, answer.json()["code"]) == (409, "needs_reencryption")
-    pointers = [one["pointer"] for one in answer.json()["errors"]]
+    pointers = [error["pointer"] for error in answer.json()["errors"]]
     assert pointers == ["/schema/properties/salary/type"]
     nonsense = place.define({"type": "array"})
     assert (nonsense.status, nonsense.json()["code"]) == (400, "invalid_definition")

@@ -117,7 +117,9 @@ def test_measures_have_every_operator_and_period_of_the_code(document: dict[str,
     members = parts(document)["Measure"]["properties"]
     assert members["op"]["enum"] == list(MEASURES)
     assert members["by"]["enum"] == list(PERIODS)
-    assert set(members) == {"op", "field"}.union(*(one.members for one in MEASURES.values()))
+    assert set(members) == {"op", "field"}.union(
+        *(measure.members for measure in MEASURES.values())
+    )
     asked = body(document, "post", "/api/records/aggregate/")
     assert fits(document, asked["properties"]["group_by"], [{"field": "seen", "by": "month"}, "a"])
 
@@ -139,8 +141,12 @@ def test_upserts_are_described_with_what_finds_the_record(document: dict[str, An
     (by,) = operation(document, "put", "/api/records/")["parameters"]
     assert (by["name"], by["in"], by["required"]) == ("by", "query", True)
     for path in ("/api/jobs/upload/", "/api/files/"):
-        named = {one["name"]: one for one in operation(document, "post", path)["parameters"]}
+        named = {
+            parameter["name"]: parameter
+            for parameter in operation(document, "post", path)["parameters"]
+        }
         assert set(named["X-On-Conflict"]["schema"]["enum"]) == set(get_args(OnConflict))
     assert "by" in {
-        one["name"] for one in operation(document, "post", "/api/jobs/upload/")["parameters"]
+        parameter["name"]
+        for parameter in operation(document, "post", "/api/jobs/upload/")["parameters"]
     }

@@ -26,7 +26,7 @@ def test_every_endpoint_is_described() -> None:
                 assert f"WebSocket {written}" in described
             elif isinstance(route, PathRoute) and route.path.startswith("/api/files/"):
                 # One paragraph has all methods of an upload.
-                methods = [one.method for one in route.operations]
+                methods = [operation.method for operation in route.operations]
                 assert any(f"{method} {written}" in described for method in methods), written
             else:
                 assert f"{operation.method} {written}" in described, written
@@ -34,7 +34,7 @@ def test_every_endpoint_is_described() -> None:
 
 def test_every_page_is_described() -> None:
     described = (ROOT / "docs/web-ui.md").read_text()
-    routes = [one for one in web.routes if isinstance(one, Route) and one.name != MOVED]
+    routes = [route for route in web.routes if isinstance(route, Route) and route.name != MOVED]
     paths = {route.path for route in routes} - {web.home.last.path}
     written = set(re.findall(r"^\| `(/[^`]*)` \|", described, re.MULTILINE))
     assert written == {path.translate(str.maketrans("{}", "<>")) for path in paths}

@@ -49,7 +49,7 @@ class Pages:
     async def fill(self, _upstream: Any, segments: Any, missing: Any, *, passing: bool) -> None:
         if self.error is not None:
             raise self.error
-        self.asked.append([(one, missing(one)) for one in segments])
+        self.asked.append([(segment, missing(segment)) for segment in segments])
         for segment, numbers in self.asked[-1]:
             for number in numbers:
                 segment.put(number, self.world.sealed(segment, number))
@@ -87,10 +87,13 @@ def bring(pages: Pages) -> Asking[list[int]]:
         yield Need(segment, directories=("n",))
     with scope(*pages.segments):
         yield Together(
-            tuple(Need(one, pages=pages.numbers(one), light=True) for one in pages.segments)
+            tuple(
+                Need(segment, pages=pages.numbers(segment), light=True)
+                for segment in pages.segments
+            )
         )
-        held = [len(one.blocks) for one in pages.segments]
-    return [*held, *(len(one.blocks) for one in pages.segments)]
+        held = [len(segment.blocks) for segment in pages.segments]
+    return [*held, *(len(segment.blocks) for segment in pages.segments)]
 
 
 def test_what_is_needed_together_is_asked_for_at_once() -> None:

@@ -74,7 +74,7 @@ def tried(
         for ill, age in product((0, 1, None), (*range(21), None)):
             guess = {"ill": ill, "age": age}
             packed = digests.pack_fields(
-                [sealed[one.name, guess[one.name]] for one in definition.fields.values()]
+                [sealed[field.name, guess[field.name]] for field in definition.fields.values()]
             )
             found[digests.row_digest(salt, record_id, 1, packed)] = guess
     return found
@@ -104,4 +104,4 @@ def test_a_deleted_value_of_a_small_range_is_not_found_by_trying(
     assert digest not in tried(key, definition, group, known)
     # Nor is most of it told by the others, which were made in the same millisecond.
     neighbours = {ids.from_text(one) for one in stored} - {gone}
-    assert all(one[6:10] != gone[6:10] for one in neighbours)
+    assert all(neighbour[6:10] != gone[6:10] for neighbour in neighbours)

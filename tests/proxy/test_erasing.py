@@ -52,7 +52,7 @@ def sealed_fields(store: Store, record: str) -> list[bytes]:
     """A record's ciphertexts, without their ends."""
     answer = store.proxy("GET", f"/api/records/{record}/?sealed=true")
     assert answer.status == 200, answer.body
-    return [base64.b64decode(one)[2:-2] for one in answer.json()["fields"].values()]
+    return [base64.b64decode(field)[2:-2] for field in answer.json()["fields"].values()]
 
 
 def index_bytes(store: Store) -> list[bytes]:
@@ -64,10 +64,12 @@ def index_bytes(store: Store) -> list[bytes]:
     for delta in deltas:
         for entry in delta.entries:
             body = wire.decode_commit_body(entry.commit)
-            live |= {one.uid: one for one in body.segments}
+            live |= {segment.uid: segment for segment in body.segments}
             for uid in body.replaced:
                 del live[uid]
-    headers = [one.data for delta in deltas for one in delta.headers if one.segment in live]
+    headers = [
+        header.data for delta in deltas for header in delta.headers if header.segment in live
+    ]
     refs = [PageRef(one.uid, number) for one in live.values() for number in range(one.pages)]
     pages = wire.decode_all(
         call(
@@ -91,7 +93,7 @@ def in_files(store: Store, needles: list[bytes]) -> set[bytes]:
         folders.append(_vacuumed(store.service.database_url))
     files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
     contents = [path.read_bytes() for path in files]
-    return {one for one in needles if any(one in data for data in contents)}
+    return {needle for needle in needles if any(needle in data for data in contents)}
 
 
 def _vacuumed(url: str) -> Path:
@@ -166,7 +168,7 @@ def test_a_person_is_erased_in_every_schema_of_the_dataset_that_has_the_field(
     dataset = store.proxy("GET", f"/api/schemas/{store.schema_id}/").json()["dataset"]
     named: list[Store] = [store]
     for name, fields in (("visits", ("email", "age")), ("prices", ("age",))):
-        properties = {one: DEFINITION["properties"][one] for one in fields}  # type: ignore[index]
+        properties = {field: DEFINITION["properties"][field] for field in fields}  # type: ignore[index]
         made = store.proxy(
             "POST",
             "/api/schemas/",
@@ -197,11 +199,11 @@ def test_a_person_is_erased_in_every_schema_of_the_dataset_that_has_the_field(
     done = store.proxy("POST", f"{path}?confirm=3", body)
     receipt = seen_through(store, done)
     assert (receipt["deleted"], receipt["gone"]) == (3, True)
-    assert {one["schema"]: one["records"] for one in receipt["counts"]} == {
+    assert {count["schema"]: count["records"] for count in receipt["counts"]} == {
         first.schema: 1,
         second.schema: 2,
     }
-    assert all(len(one["log_digest"]) == 64 for one in receipt["schemas"])
+    assert all(len(schema["log_digest"]) == 64 for schema in receipt["schemas"])
     assert "3@example.org" not in done.body.decode()
     assert not in_files(store, needles)
     assert (len(first.found()), len(second.found()), len(third.found())) == (4, 1, 1)

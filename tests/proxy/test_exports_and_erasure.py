@@ -91,7 +91,7 @@ def test_an_erasure_waits_for_an_export_which_has_every_record(store: Store) -> 
         assert erased.status == 202, erased.body
         [own] = erased.json()["schemas"]
         assert (own["gone"], own["left"]["rows"]) == (False, 1)
-        assert [one["email"] for one in own["left"]["holds"]] == [store.account.email]
+        assert [hold["email"] for hold in own["left"]["holds"]] == [store.account.email]
         lines = answer.read().splitlines()
     assert len(lines) == count
     assert json.loads(lines[-1])["id"] == gone
@@ -145,7 +145,7 @@ def test_another_proxy_drops_pages_and_rows_when_the_log_tells_of_their_end(
             )
             assert answer.status == 200, answer.body
             other.settle(ROW_CHECKS)
-            return [one["id"] for one in answer.json()["results"]]
+            return [result["id"] for result in answer.json()["results"]]
 
         def files_with_trace() -> list[str]:
             every = (folder / "proxy").glob("pages.sqlite3*")
@@ -161,6 +161,6 @@ def test_another_proxy_drops_pages_and_rows_when_the_log_tells_of_their_end(
         assert found() == [one for one in before if one != gone]
         other.services.stores.pages.drop_unused()  # which it does each minute
         (state,) = other.services.schemas.in_use()
-        live = {one.uid for one in state.ledger.snapshot().segments}
+        live = {segment.uid for segment in state.ledger.snapshot().segments}
         assert kept(file) <= live | {schema}
         assert not files_with_trace()

@@ -72,5 +72,5 @@ def test_a_quiet_user_is_answered_while_a_busy_ones_changes_wait(
             wait_for_commits(front, THREADS)
             for _ in range(3):
                 assert quiet.search(count=True)["count"] == 1
-            assert not any(one.done() for one in changes)
+            assert not any(change.done() for change in changes)
         assert {change.result().status for change in changes} == {201}

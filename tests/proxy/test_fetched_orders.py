@@ -133,7 +133,7 @@ def pages_of(watched: Watched, limit: int, **more: Any) -> Iterator[list[int]]:
     cursor = None
     while True:
         page = watched.post("search", limit=limit, cursor=cursor, **more).json()
-        yield [one["data"]["n"] for one in page["results"]]
+        yield [result["data"]["n"] for result in page["results"]]
         cursor = page["next_cursor"]
         if cursor is None:
             return

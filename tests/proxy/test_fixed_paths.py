@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Match
 from encrypted_records.proxy.api.endpoint import FixedPaths, PathRoute
 from encrypted_records.proxy.api.routes import ROUTES
 
-FIXED = [one.path for one in ROUTES if isinstance(one, PathRoute) and "{" not in one.path]
+FIXED = [route.path for route in ROUTES if isinstance(route, PathRoute) and "{" not in route.path]
 TABLE = FixedPaths(ROUTES)
 
 

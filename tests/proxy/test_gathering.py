@@ -35,7 +35,7 @@ class Kitchen:
 
     async def ask_all(self, *items: str) -> list[asyncio.Task[str]]:
         """Each of a task, and so of a context, of its own; all wait when this returns."""
-        tasks = [asyncio.create_task(self.ask(one)) for one in items]
+        tasks = [asyncio.create_task(self.ask(item)) for item in items]
         await everybody_waits()
         return tasks
 

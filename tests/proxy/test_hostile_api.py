@@ -211,7 +211,9 @@ def test_a_commit_that_the_api_only_claims_to_have_stored_is_missed(
     def claim(asked: Asked) -> Reply | None:
         if asked.path != "/api/commits/":
             return None
-        bodies = [wire.decode_commit_body(one.commit) for one in wire.decode_uploads(asked.body)]
+        bodies = [
+            wire.decode_commit_body(upload.commit) for upload in wire.decode_uploads(asked.body)
+        ]
         found = [Receipt(body.id, body.schema, body.seen + 1) for body in bodies]
         return Reply(201, {"Content-Type": wire.MEDIA_TYPE}, wire.encode(found))
 

@@ -91,7 +91,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[PagedSegment]:
 
     async def noting(fetcher: Fetcher, *arguments: Any) -> Any:
         segments = await own_open(fetcher, *arguments)
-        found.extend(one for one in segments if isinstance(one, PagedSegment))
+        found.extend(segment for segment in segments if isinstance(segment, PagedSegment))
         return segments
 
     monkeypatch.setattr(Fetcher, "open", noting)
@@ -118,7 +118,7 @@ def answers(store: Store, opened: list[PagedSegment]) -> list[Any]:
 def shown(answer: dict[str, Any]) -> Any:
     """Without what tells of one proxy's caches."""
     if "results" in answer:
-        return answer.get("count"), [one["data"] for one in answer["results"]]
+        return answer.get("count"), [result["data"] for result in answer["results"]]
     return {name: answer[name] for name in answer if name in ("measures", "groups", "total")}
 
 

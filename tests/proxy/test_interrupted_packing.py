@@ -65,7 +65,7 @@ def test_a_rotation_while_it_is_packed_has_all_sealed_anew(
         gate.open()
         jobs.completed(store, path)
     assert numbers(store) == list(range(FEW + 1))
-    assert {one.key_version for one in segments(proxy, store)} == {2}
+    assert {segment.key_version for segment in segments(proxy, store)} == {2}
     nothing_is_staged(store.service, path)
 
 

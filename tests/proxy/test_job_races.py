@@ -125,7 +125,9 @@ def test_a_part_that_arrives_after_its_chunk_was_sealed_again_changes_nothing(
 
     jobs.completed(store, jobs.started(store, jobs.as_json(store, ROWS)))
 
-    assert [(one.status, one.json()["code"]) for one in answers] == [(409, "part_overtaken")]
+    assert [(answer.status, answer.json()["code"]) for answer in answers] == [
+        (409, "part_overtaken")
+    ]
     assert stored(store) == ROWS
     # Once is enough: the chunk was sealed again after the lost answer, and not after that.
     assert len([one for one in front.asked if one.path.endswith("/staging/")]) == 2

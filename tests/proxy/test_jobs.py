@@ -141,7 +141,7 @@ def test_what_was_done_is_done_after_opening_the_store_again(
     try:
         assert now(again, job).processed == 30
         assert again.open_chunks(job.id) == [first, third]
-        assert [one.segments for one in again.parts(job.id, SCHEMA)] == [part.segments]
+        assert [part.segments for part in again.parts(job.id, SCHEMA)] == [part.segments]
         assert [one.id for one in again.list_unfinished()] == [job.id]
         assert again.token(job.id) == b"token"
     finally:
@@ -192,7 +192,7 @@ def test_ended_jobs_are_forgotten_in_time_and_only_when_nothing_is_left(store: J
     store.forget_before(2.0)
     assert store.get(old.id) is None
     assert now(store, young).state == now(store, untidy).state == "failed"
-    assert [one.id for one in store.with_leftovers()] == [untidy.id]
+    assert [leftover.id for leftover in store.with_leftovers()] == [untidy.id]
 
 
 def test_tokens_and_errors_open_in_their_own_place_alone(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class Place:
         """By id, what a search of the highest limit finds."""
         answer = self.search(where, **{"limit": 1000, **more})
         assert answer.status == 200, answer.body
-        return {one["id"]: one["data"] for one in answer.json()["results"]}
+        return {result["id"]: result["data"] for result in answer.json()["results"]}
 
     def requests(self) -> list[tuple[set[RowRef], bool]]:
         """The rows of each request since this was last asked, and whether they came; forget
@@ -92,7 +92,7 @@ class Place:
         self.came = []
         self.front.forget()
         refs = [list(wire.decode_all(one.body, RowRef)) for one in asked]
-        assert all(len(set(one)) == len(one) for one in refs)
+        assert all(len(set(ref)) == len(ref) for ref in refs)
         return [(set(one), whole) for one, whole in zip(refs, came, strict=True)]
 
     def note(self, asked: Asked, reply: Reply) -> Reply:

@@ -91,7 +91,7 @@ def test_large_segments_answer_over_http_before_and_after_a_merge(store: Store, 
             assert store.ask(where=where, count=True, limit=0).json()["count"] == count
         ages = sorted((number % 90 for number in range(MANY)), reverse=True)
         page = store.search(order_by=["-age", "name"], limit=4, fields=["age", "name"])
-        assert [one["data"]["age"] for one in page["results"]] == [ages[0]] * 4
+        assert [result["data"]["age"] for result in page["results"]] == [ages[0]] * 4
         assert page["results"][0]["data"]["name"] == page["results"][1]["data"]["name"]
         measures = [{"op": "sum", "field": "age"}, {"op": "distinct", "field": "city"}]
         body = {"schema": store.schema, "measures": measures}
@@ -180,7 +180,9 @@ def test_a_large_merge_leaves_out_what_was_deleted(store: Store, run: Run) -> No
             await proxy.ingest([person(number) for number in range(MANY)])
 
     async def look(proxy: Proxy) -> None:
-        sizes = [(one.count, one.purged) for one in proxy.state.ledger.snapshot().segments]
+        sizes = [
+            (segment.count, segment.purged) for segment in proxy.state.ledger.snapshot().segments
+        ]
         assert sorted(sizes) == [(1, 0), (2 * MANY - left_out, left_out)]
 
     run(fill)
@@ -246,7 +248,7 @@ def test_two_mergers_at_once_leave_every_record_in_one_segment(
                 *(one.merger(*FEW).merge_next(one.caller, one.state) for one in (proxy, other)),
                 return_exceptions=True,
             )
-            lost = [one for one in results if isinstance(one, Exception)]
+            lost = [result for result in results if isinstance(result, Exception)]
             assert [getattr(one, "reason", one) for one in lost] in (
                 ["segment_not_live"],
                 ["log_conflict"],

@@ -46,7 +46,7 @@ def test_caches_never_hold_more_than_their_budget(
         # What was put last is there, if it is within the budget by itself.
         fits = size + ENTRY_BYTES <= budget
         assert (caches[which].get(key) is thing) == fits
-        every = [one.use for one in caches]
+        every = [cache.use for cache in caches]
         assert pool.held == sum(one.bytes for one in every) <= budget
 
 

@@ -216,7 +216,7 @@ def store(service: Service, tmp_path: Path) -> Store:
 def test_questions_at_once_hold_the_memory_of_one_segment_at_a_time(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = [ask(store, one) for one in questions()]
+    expected = [ask(store, question) for question in questions()]
     taken: Counter[str] = Counter()
     inside: set[Any] = set()
     turn = Fetcher.turn
@@ -306,5 +306,5 @@ def ask(store: Store, question: tuple[str, dict[str, Any]]) -> Any:
     assert reply.status == 200, reply.body
     found = reply.json()
     if path == "search":
-        return found.get("count"), [one["data"] for one in found["results"]]
+        return found.get("count"), [result["data"] for result in found["results"]]
     return {name: found[name] for name in found if name in ("measures", "groups", "total")}

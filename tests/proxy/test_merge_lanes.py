@@ -76,7 +76,7 @@ def delete(store: Store, record: str) -> None:
 
 
 def counts(proxy: Proxy) -> list[int]:
-    return sorted(one.count for one in proxy.state.ledger.snapshot().segments)
+    return sorted(segment.count for segment in proxy.state.ledger.snapshot().segments)
 
 
 @asynccontextmanager

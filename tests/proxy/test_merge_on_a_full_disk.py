@@ -116,7 +116,7 @@ def test_behind_an_ingest_it_is_only_logged_and_the_next_ingest_merges(
             limit_workers(proxy, resource.RLIM_INFINITY)
             await proxy.ingest([{"n": 1}])
             await settled(merging, proxy)
-            assert [one.count for one in proxy.state.ledger.snapshot().segments].count(
+            assert [segment.count for segment in proxy.state.ledger.snapshot().segments].count(
                 2 * MANY
             ) == 1
             assert await proxy.count(LOW) == 22
@@ -138,7 +138,7 @@ def test_what_is_to_stay_free_of_the_disk_is_left_free(store: Store, tmp_path: P
                 keep_free=1 << 60,
             )
             snapshot = proxy.state.ledger.snapshot()
-            large = [one for one in snapshot.segments if one.count == MANY]
+            large = [segment for segment in snapshot.segments if segment.count == MANY]
             with pytest.raises(OutOfSpace, match="no room for a merge"):
                 await builds.build(proxy.caller, proxy.state, snapshot, large)
             assert await merge(proxy) == MergeOutcome(2, 2 * MANY)

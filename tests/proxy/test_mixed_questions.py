@@ -142,7 +142,7 @@ def scene(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterato
                 pass
             for _ in range(12):
                 await proxy.ingest(more(chance.randrange(1, 7)))
-            forms = [one.form for one in proxy.state.ledger.snapshot().segments]
+            forms = [segment.form for segment in proxy.state.ledger.snapshot().segments]
             assert (forms.count("paged"), forms.count("mini") > 10) == (4, True), forms
 
     asyncio.run(fill())
@@ -253,7 +253,7 @@ def test_long_texts_are_opened_whose_pages_were_not_brought_for_this_test_again(
     expected = {key for key, one in scene.rows.items() if scene.holds(where, one)}
     asked = scene.through[name].ask(where, limit=1000, count=True)
     assert asked.status == 200, asked.body
-    assert {one["data"]["key"] for one in asked.json()["results"]} == expected
+    assert {result["data"]["key"] for result in asked.json()["results"]} == expected
 
 
 @pytest.mark.parametrize("name", PROXIES)
@@ -266,7 +266,7 @@ def test_every_answer_is_that_of_a_plain_search(scene: Scene, name: str, seed: i
         expected = {key for key, one in scene.rows.items() if scene.holds(where, one)}
         asked = store.ask(where, limit=1000, count=True)
         assert asked.status == 200, (where, asked.body)
-        found = [one["data"]["key"] for one in asked.json()["results"]]
+        found = [result["data"]["key"] for result in asked.json()["results"]]
         assert (len(found), set(found)) == (asked.json()["count"], expected), where
         match questions.chance.randrange(3):
             case 0:

@@ -65,8 +65,8 @@ def asked_by(
             pages = [one for one in front.asked if "/pages/" in one.path]
             found.append(
                 (
-                    frozenset(ref for one in rows for ref in wire.decode_all(one.body, RowRef)),
-                    frozenset(ref for one in pages for ref in wire.decode_all(one.body, PageRef)),
+                    frozenset(ref for row in rows for ref in wire.decode_all(row.body, RowRef)),
+                    frozenset(ref for page in pages for ref in wire.decode_all(page.body, PageRef)),
                 )
             )
     return found

@@ -98,7 +98,7 @@ def test_what_the_fields_own_column_decides_opens_no_record_for_each_row(
     where = phrase(field)
     status, told = asked(store, "search", where=where, count=True)
     assert (status, told["count"]) == (200, len(expected))
-    assert [one["data"]["number"] for one in told["results"]] == expected
+    assert [result["data"]["number"] for result in told["results"]] == expected
     _, opened = asked(store, "explain", where=where, count=True, limit=0)
     assert (opened["scan"], opened["scanned"]) == ("column", [field])
     assert opened["rows"]["opened"] <= 4
@@ -113,4 +113,4 @@ def test_what_the_fields_own_column_decides_opens_no_record_for_each_row(
 def test_a_page_that_few_records_fill_opens_no_more_than_these(store: Store) -> None:
     any_of = {"or": [phrase("long"), {"field": "number", "op": "lt", "value": 3}]}
     status, told = asked(store, "search", where=any_of, limit=2)
-    assert (status, [one["data"]["number"] for one in told["results"]]) == (200, [0, 1])
+    assert (status, [result["data"]["number"] for result in told["results"]]) == (200, [0, 1])

@@ -56,8 +56,8 @@ def places(snapshot: Snapshot, segments: list[Segment]) -> list[int]:
     """Of all rows."""
     return [
         snapshot.number(RowRef(uid, ordinal))
-        for one in segments
-        for uid, _ in one.groups
+        for segment in segments
+        for uid, _ in segment.groups
         for ordinal in range(snapshot.groups[uid].group.count)
     ]
 

@@ -79,7 +79,7 @@ def overtaking(service: Service, tmp_path: Path) -> Iterator[Overtaking]:
 
 def numbers(answer: Answer) -> list[int]:
     assert answer.status == 200, answer.body
-    return [one["data"]["n"] for one in answer.json()["results"]]
+    return [result["data"]["n"] for result in answer.json()["results"]]
 
 
 def test_a_search_that_a_commit_overtakes_finds_its_records(overtaking: Overtaking) -> None:

@@ -91,7 +91,7 @@ def test_a_packed_job_is_found_as_one_that_is_not_and_as_the_oracle_says(
             for store in (packed, plain):
                 found = store.search(where, count=True, limit=50, order_by=["-n"])
                 assert found["count"] == len(expected), where
-                assert [one["data"]["n"] for one in found["results"]] == [
+                assert [result["data"]["n"] for result in found["results"]] == [
                     one["n"] for one in expected[::-1][:50]
                 ]
         body = {"measures": [{"op": "count"}, {"op": "avg", "field": "part"}], "group_by": ["text"]}
@@ -154,7 +154,7 @@ def test_rows_that_collide_are_left_out_of_what_is_packed(
         jobs.completed(unique, path)
     assert numbers(unique) == list(range(FEW))
     assert unique.search({"field": "name", "op": "is_null"}, count=True, limit=0)["count"] == 2
-    packed = [one for one in segments(proxy, unique) if one.count > 1]
+    packed = [segment for segment in segments(proxy, unique) if segment.count > 1]
     assert sum(one.count for one in packed) == FEW - 2
 
 
@@ -165,7 +165,7 @@ def test_rows_replace_records_and_are_packed(store: Store, proxy: Proxy) -> None
     assert numbers(unique) == list(range(FEW))
     for n, one in zip((7, 1300), before, strict=True):
         assert unique.found({"field": "n", "op": "eq", "value": n}) == [one]
-    assert sum(one.count for one in segments(proxy, unique) if one.count > 2) == FEW
+    assert sum(segment.count for segment in segments(proxy, unique) if segment.count > 2) == FEW
 
 
 def test_a_job_that_seals_again_has_a_segment_for_each_chunk(store: Store, proxy: Proxy) -> None:
@@ -176,5 +176,5 @@ def test_a_job_that_seals_again_has_a_segment_for_each_chunk(store: Store, proxy
     path = f"/api/jobs/{answer.json()['job_id']}/"
     jobs.completed(store, path)
     assert about(store, path)["packs"] == 0
-    assert all(len(one.groups) == 1 for one in segments(proxy, store))
+    assert all(len(segment.groups) == 1 for segment in segments(proxy, store))
     assert numbers(store) == list(range(FEW))

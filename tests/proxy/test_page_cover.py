@@ -47,9 +47,9 @@ def test_pages_are_as_many_as_a_power_of_two_of_all_segments(
 def test_others_differ_from_question_to_question_and_come_in_no_order(stored: DiskCache) -> None:
     wanted = pages(ONE, *range(65))
     draws = [PageCover(stored).fill_up(SEGMENTS, wanted, draw_of(one)) for one in range(40)]
-    assert len({frozenset(one) for one in draws}) == len(draws)
-    assert any(ref.segment == OTHER for one in draws for ref in one)
-    assert all(one[:65] != sorted(wanted, key=lambda ref: ref.number) for one in draws)
+    assert len({frozenset(draw) for draw in draws}) == len(draws)
+    assert any(ref.segment == OTHER for draw in draws for ref in draw)
+    assert all(draw[:65] != sorted(wanted, key=lambda ref: ref.number) for draw in draws)
 
 
 def test_every_proxy_draws_the_same_pages_for_a_question(stored: DiskCache, tmp_path: Path) -> None:
@@ -60,8 +60,8 @@ def test_every_proxy_draws_the_same_pages_for_a_question(stored: DiskCache, tmp_
         for store in (stored, other)
         for segments in (SEGMENTS, SEGMENTS[::-1])
     ]
-    assert len({frozenset(one) for one in draws}) == 1
-    assert len({tuple(one) for one in draws}) > 1
+    assert len({frozenset(draw) for draw in draws}) == 1
+    assert len({tuple(draw) for draw in draws}) > 1
     # A proxy that has some of them asks for the next ones, and for none that no other draws.
     other.put(ONE, dict.fromkeys(range(500, 1000), b"page"))
     later = set(PageCover(other).fill_up(SEGMENTS, wanted, draw_of(1)))

@@ -189,7 +189,7 @@ def test_after_a_change_nothing_in_the_folder_opens_with_the_old_passphrase(
     assert (
         keyrings.of(holder(USER)).newest == keyrings_in(tmp_path, NEW).of(holder(USER)).newest == 3
     )
-    (path,) = (one for one in files(tmp_path) if one.suffix == ".keyring")
+    (path,) = (file for file in files(tmp_path) if file.suffix == ".keyring")
     for kept in durable.list_kept(path):
         kept.replace(path)
         with pytest.raises(Closed):
@@ -201,14 +201,14 @@ def test_a_change_needs_the_present_passphrase_where_there_is_one(tmp_path: Path
     keyrings = keyrings_in(tmp_path)
     keyrings.of(holder(USER))
     assert keyrings.changes.change_passphrase(holder(USER), None, OLD) == 0
-    before = [one.read_bytes() for one in files(tmp_path)]
+    before = [file.read_bytes() for file in files(tmp_path)]
     with pytest.raises(Closed, match="present passphrase"):
         keyrings.changes.change_passphrase(holder(USER), None, NEW)
     with pytest.raises(Closed):
         keyrings.changes.change_passphrase(holder(USER), WRONG, NEW)
     with pytest.raises(Throttled):
         keyrings.changes.change_passphrase(holder(USER), OLD, NEW)
-    assert [one.read_bytes() for one in files(tmp_path)] == before
+    assert [file.read_bytes() for file in files(tmp_path)] == before
     assert keyrings_in(tmp_path, OLD).of(holder(USER))
 
 
@@ -250,7 +250,7 @@ def test_kept_files_of_another_passphrase_are_counted_and_left(tmp_path: Path) -
     keyring = keyrings_in(tmp_path, quick("long forgotten")).of(holder(USER))
     keyrings = keyrings_in(tmp_path, OLD)
     keyrings.changes.restore(holder(USER), keyring, replace=True)
-    (kept,) = (one for one in files(tmp_path) if one.suffix != ".keyring")
+    (kept,) = (file for file in files(tmp_path) if file.suffix != ".keyring")
     before = kept.read_bytes()
     assert keyrings.changes.change_passphrase(holder(USER), OLD, NEW) == 1
     assert kept.read_bytes() == before
@@ -326,8 +326,8 @@ def test_a_full_disk_is_named_and_every_keyring_stays_as_it_was(tmp_path: Path) 
 
     assert done.stdout.splitlines() == ["the disk is full: the keyring is as it was before"] * 4
     assert keyrings_in(tmp_path, OLD).of(holder(USER)).fingerprint == before.fingerprint
-    assert content in [one.read_bytes() for one in files(tmp_path)]
-    assert not [one for one in files(tmp_path) if one.name.startswith(".")]
+    assert content in [file.read_bytes() for file in files(tmp_path)]
+    assert not [file for file in files(tmp_path) if file.name.startswith(".")]
 
 
 KEYCHAIN, TRANSIT = KeychainKey(os.urandom(32)), TransitKey(os.urandom(32))
@@ -365,7 +365,7 @@ def test_without_the_secret_that_sealed_it_a_keyring_is_locked_and_nothing_takes
         with pytest.raises(Closed, match=name) as caught:
             keyrings_in(tmp_path, *others).of(holder(USER))
         assert caught.value.reason == "keyring_locked"
-    assert [one.read_bytes() for one in files(tmp_path)] == [before]
+    assert [file.read_bytes() for file in files(tmp_path)] == [before]
 
 
 def test_a_wrapping_key_has_32_bytes_and_does_not_print() -> None:

@@ -115,7 +115,9 @@ def test_a_services_string_is_shown_once_and_it_is_ended(service: Service, ada: 
     cell = r'people/[^/]+/#right-(\w+)"><span class="hidden"><bdi>Medical</bdi>: </span>reads and'
     assert re.findall(cell, listed) == [dataset]
     (member,) = [
-        one["id"] for one in people(service, ada.account)["people"] if one["type"] == "service"
+        person["id"]
+        for person in people(service, ada.account)["people"]
+        if person["type"] == "service"
     ]
     asked = ada.text(f"remove/{member}/")
     assert "What it cannot do" in asked
@@ -151,7 +153,7 @@ def test_a_member_sees_who_is_in_and_changes_nobody(service: Service, ada: Visit
     assert "Medical</bdi>: </span>reads" in seen
     for offered in ("Invite somebody", "Change</a>", "Make a service", "Rename"):
         assert offered not in seen
-    own = next(one["id"] for one in people(service, ada.account)["people"] if one["you"])
+    own = next(person["id"] for person in people(service, ada.account)["people"] if person["you"])
     for rest, form in (
         (f"people/{own}/", {"do": "member"}),
         (f"remove/{own}/", {"do": "remove"}),
@@ -161,9 +163,14 @@ def test_a_member_sees_who_is_in_and_changes_nobody(service: Service, ada: Visit
         refused = grace.page(rest, organization, **form)
         assert refused.status == 403, (rest, refused.body)
         assert "Only owners" in said(refused)
-    assert [one["role"] for one in people(service, ada.account)["people"]] == ["owner", "member"]
+    assert [person["role"] for person in people(service, ada.account)["people"]] == [
+        "owner",
+        "member",
+    ]
     # They may leave, and are asked first.
-    mine = next(one["id"] for one in people(service, ada.account)["people"] if not one["you"])
+    mine = next(
+        person["id"] for person in people(service, ada.account)["people"] if not person["you"]
+    )
     assert "What it cannot do" in grace.text(f"remove/{mine}/", organization)
     assert grace.page(f"remove/{mine}/", organization, do="leave").status == 200
     # Which dataset the colleague was in needs a new key, and the owner's next look gives it.
@@ -231,7 +238,7 @@ def test_the_words_of_a_lost_owner_bring_the_organization_back(
     assert wrong.status == 400
     done = grace.text("recover/", organization, **form)
     assert f"by the keys of {ada.account.email}" in done
-    roles = {one["name"]: one["role"] for one in people(service, ada.account)["people"]}
+    roles = {person["name"]: person["role"] for person in people(service, ada.account)["people"]}
     assert roles == {ada.account.email: "owner", grace.account.email: "owner"}
 
 

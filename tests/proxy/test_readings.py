@@ -59,15 +59,18 @@ def test_a_reading_is_kept_sealed_for_its_owner_and_reads_the_next_file(store: S
     answer = detect(store, JANUARY, said, query)
     assert (answer.status, answer.json()["kept"]) == (200, False)
     reading = answer.json()["reading"]
-    assert [one.get("type", "text") for one in reading["columns"]] == ["text", "number"]
+    assert [column.get("type", "text") for column in reading["columns"]] == ["text", "number"]
     assert store.proxy("PUT", path, reading).status == 204
     assert store.proxy("GET", path).json() == reading
     files = [one for one in store.service.data_dir.rglob("*") if one.is_file()]
-    assert [one for one in files if b"vertraulich-xyz" in one.read_bytes()] == []
+    assert [file for file in files if b"vertraulich-xyz" in file.read_bytes()] == []
 
     february = b"Umsatz;Nr\n1.500;0005\n"
     found = detect(store, february, query=query).json()
-    assert (found["kept"], [one["kind"] for one in found["differences"]]) == (True, ["order"])
+    assert (found["kept"], [difference["kind"] for difference in found["differences"]]) == (
+        True,
+        ["order"],
+    )
     completed(store, sent(store, february, found["reading"]))
     march = b"Nr;Umsatz\n0006;1,500.25\n"
     (difference,) = detect(store, march, query=query).json()["differences"]

@@ -22,7 +22,7 @@ from tests.support.generated import statuses_of
 from tests.support.page_visits import logged_in
 from tests.support.service import Account, Service, call
 
-OWN = {(one.method, one.path): one for one in operations_of(ROUTES)}
+OWN = {(operation.method, operation.path): operation for operation in operations_of(ROUTES)}
 SOCKET = ("GET", "/api/ws/jobs/{id}/")
 #: Of each endpoint; the first names something that is there.
 EXAMPLES = 2
@@ -72,17 +72,19 @@ def test_every_path_of_the_proxys_own_is_described(document: dict[str, Any]) -> 
     }
     for route in routes:
         if route.allowed and route.path not in undescribed:
-            described = {one.upper() for one in document["paths"][route.path]}
+            described = {path.upper() for path in document["paths"][route.path]}
             assert described == route.allowed - {"HEAD"}, route.path
 
 
 def test_every_operation_has_a_name_a_summary_and_a_tag(document: dict[str, Any]) -> None:
-    operations = [one for methods in document["paths"].values() for one in methods.values()]
-    names = [one["operationId"] for one in operations]
+    operations = [method for methods in document["paths"].values() for method in methods.values()]
+    names = [operation["operationId"] for operation in operations]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", name) for name in names), names
-    assert all(one["summary"] and "\n" not in one["summary"] for one in operations)
-    tags = [one["name"] for one in document["tags"]]
+    assert all(
+        operation["summary"] and "\n" not in operation["summary"] for operation in operations
+    )
+    tags = [tag["name"] for tag in document["tags"]]
     assert len(set(tags)) == len(tags)
     for operation in operations:
         assert len(operation["tags"]) == 1
@@ -94,7 +96,11 @@ def test_what_the_proxy_refuses_by_its_form_is_refused_by_the_document(
 ) -> None:
     paths = document["paths"]
     for path, name in (("/api/records/{id}/", "get"), ("/api/schemas/{id}/merge/", "post")):
-        [schema] = [one["schema"] for one in paths[path][name]["parameters"] if one["name"] == "id"]
+        [schema] = [
+            parameter["schema"]
+            for parameter in paths[path][name]["parameters"]
+            if parameter["name"] == "id"
+        ]
         assert schema["pattern"] == f"^{PATTERN}$"
     body = paths["/api/records/ingest/"]["post"]["requestBody"]["content"]["application/json"]
     assert body["schema"]["items"] == {"$ref": "#/components/schemas/NewRecord"}
@@ -121,8 +127,8 @@ def test_uploads_are_described_with_their_methods_and_headers(document: dict[str
     assert {"Location", "X-Job-Id"} <= set(creation["responses"]["201"]["headers"])
     assert {"410", "423", "460", "507"} <= set(creation["responses"])
     sent = {
-        one["name"]: one["schema"]
-        for one in document["paths"]["/api/files/{id}/"]["patch"]["parameters"]
+        parameter["name"]: parameter["schema"]
+        for parameter in document["paths"]["/api/files/{id}/"]["patch"]["parameters"]
     }
     assert sent["Tus-Resumable"] == {"type": "string", "enum": ["1.0.0"]}
     assert {"id", "Tus-Resumable", "Upload-Offset", "Upload-Checksum"} <= set(sent)

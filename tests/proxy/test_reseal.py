@@ -59,7 +59,7 @@ def store(service: Service) -> Store:
 
 def groups(store: Store) -> set[tuple[str, int]]:
     records = store.api("GET", f"/api/records/?schema={store.schema_id}&limit=1000").json()
-    return {(one["group"], one["key_version"]) for one in records["results"]}
+    return {(result["group"], result["key_version"]) for result in records["results"]}
 
 
 def test_the_same_records_are_there_under_the_present_key(store: Store) -> None:

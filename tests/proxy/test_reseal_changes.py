@@ -87,7 +87,7 @@ def test_records_are_of_the_new_definition_and_keep_their_ids_and_versions(
         "binding_changed",
         "field_removed",
     }
-    assert {one["code"] for one in data(store)} == {one["code"] for one in ROWS}
+    assert {one["code"] for one in data(store)} == {row["code"] for row in ROWS}
     answer = change(store, AFTER, **ASKED)
     assert (answer.status, answer.json()["takes"]) == (202, "reseal")
     jobs.completed(store, answer.headers["X-Job-Status-URL"])

@@ -78,7 +78,7 @@ def run(store: Store) -> Answer:
 
 def actions(store: Store) -> list[str]:
     entries = store.api("GET", f"{store.account.organization}audit-log/").json()["results"]
-    return [one["action"] for one in entries if one["subject"] == store.schema]
+    return [entry["action"] for entry in entries if entry["subject"] == store.schema]
 
 
 @pytest.mark.parametrize("kind", ["date", "date-time"])
@@ -305,13 +305,13 @@ def older(items: list[msgspec.Struct]) -> list[msgspec.Struct]:
     """The names of rows, of ten years ago."""
     first = (int(time.time() * 1000) - 3650 * DAY_MILLISECONDS).to_bytes(6, "big")
     told: list[msgspec.Struct] = []
-    for one in items:
-        assert isinstance(one, BlockNames)
+    for item in items:
+        assert isinstance(item, BlockNames)
         rows = [
             row and msgspec.structs.replace(row, record_id=first + row.record_id[6:])
-            for row in one.rows
+            for row in item.rows
         ]
-        told.append(msgspec.structs.replace(one, rows=rows))
+        told.append(msgspec.structs.replace(item, rows=rows))
     return told
 
 

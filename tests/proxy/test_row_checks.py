@@ -229,7 +229,7 @@ def test_a_query_that_goes_away_while_it_waits_keeps_nobody(steps: Steps) -> Non
         await asyncio.sleep(0)
         tasks[5].cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(one) for one in outcomes].count(asyncio.CancelledError) == 1
+        assert [type(outcome) for outcome in outcomes].count(asyncio.CancelledError) == 1
 
     run(scene, steps, most_bytes=ROWS * len(ROW))
     assert len(steps.stored) == 20

@@ -67,18 +67,18 @@ def history(store: Store) -> History:
 def assert_authentic(found: Saved, history: History) -> None:
     """Each record is one that was stored, as it was stored, and none is there twice."""
     data = history.data()
-    ids = [one["id"] for one in found.records]
+    ids = [record["id"] for record in found.records]
     assert len(ids) == len(set(ids))
-    for one in found.records:
-        assert one["data"] == data[one["id"], one["version"]]
-        assert one["schema"] == history.store.schema
+    for record in found.records:
+        assert record["data"] == data[record["id"], record["version"]]
+        assert record["schema"] == history.store.schema
 
 
 def test_of_a_sound_log_it_is_the_export_and_nothing_is_unknown(history: History) -> None:
     found = saved(history.store)
     exported = history.store.everything()
     assert [
-        {k: one[k] for k in ("id", "url", "schema", "data")} for one in found.records
+        {k: record[k] for k in ("id", "url", "schema", "data")} for record in found.records
     ] == exported
     assert found.found == dict.fromkeys((row.key for row in history.live(7)), True)
     report = found.report
@@ -136,7 +136,9 @@ def test_an_api_that_fails_at_the_log_alone_does_not_keep_rows_from_being_saved(
 def test_rows_that_a_member_without_key_has_declared_dead_are_saved(history: History) -> None:
     live = {row.key for row in history.live(7)}
     first = history.store.api("GET", f"/api/records/?schema={history.store.schema_id}").json()
-    killed = [RowRef(bytes.fromhex(one["group"]), one["ordinal"]) for one in first["results"]]
+    killed = [
+        RowRef(bytes.fromhex(result["group"]), result["ordinal"]) for result in first["results"]
+    ]
     outsider(history.store).break_log(history.store, killed=killed, rows=3)
     found = saved(history.store)
     assert found.found == dict.fromkeys(live, True)
@@ -246,7 +248,7 @@ def test_many_rows_come_in_pages_of_a_size_that_fits(
     store.ingest([{"name": f"{n} " + "x" * 2000, "n": n} for n in range(300)])
     with beside(store, sides.front.url, sides.folder, tmp_path / "x", NARROW) as here:
         sides.front.forget()
-        assert [one["data"]["n"] for one in saved(here).records] == list(range(300))
+        assert [record["data"]["n"] for record in saved(here).records] == list(range(300))
     sizes = [asked.path.rpartition("=")[2] for asked in sides.front.asked if "dead" in asked.path]
     assert sizes[:3] == ["100", "50", "25"]
     assert set(sizes[3:]) == {"20"}

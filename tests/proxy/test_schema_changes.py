@@ -59,7 +59,7 @@ class Place:
         body = {"schema": self.schema, "where": where, **members}
         answer = self.call("POST", "/api/records/search/", body)
         assert answer.status == 200, answer.body
-        return [one["data"] for one in answer.json()["results"]]
+        return [result["data"] for result in answer.json()["results"]]
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_wider_bounds_hold_at_once_for_old_and_new_records(place: Place) -> None
     assert [one.get("size") for one in in_order] == [None, -49.125, 0, 40.5, 99.5, 999]
     body = {"schema": place.schema, "order_by": BY_SIZE, "limit": 2, "cursor": page["next_cursor"]}
     rest = place.call("POST", "/api/records/search/", body).json()
-    assert [one["data"].get("size") for one in rest["results"]] == [40.5, 99.5]
+    assert [result["data"].get("size") for result in rest["results"]] == [40.5, 99.5]
     measures = [{"op": op, "field": "size"} for op in ("sum", "min", "max")]
     answer = place.call(
         "POST", "/api/records/aggregate/", {"schema": place.schema, "measures": measures}

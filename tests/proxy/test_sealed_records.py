@@ -88,7 +88,7 @@ def test_one_that_was_deleted_or_is_somebody_elses_is_not_found(
 
 
 def spoil(stored: StoredRow) -> StoredRow:
-    fields = [flipped(one, len(one) - 1) for one in stored.row.fields]
+    fields = [flipped(field, len(field) - 1) for field in stored.row.fields]
     return replace(stored, row=replace(stored.row, fields=fields))
 
 

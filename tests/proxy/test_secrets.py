@@ -223,7 +223,7 @@ def test_each_secret_goes_before_those_that_come_later(
         assert [type(one) for one in found] == [kind]
     # One that was used before is asked for as well, to open what it sealed.
     folder = tmp_path / "2"
-    assert [type(one) for one in secrets_from(passphrase | environment, folder)] == [
+    assert [type(secret) for secret in secrets_from(passphrase | environment, folder)] == [
         *(Passphrase, TransitKey)
     ]
 

@@ -172,7 +172,7 @@ def test_values_are_found_whatever_bounds_and_decimals_the_fields_have(
         ):
             found = places.ask("search", where=asked, count=True, limit=5).json()
             assert found["count"] == len(numbers)
-            shown = [one["data"] for one in found["results"]]
+            shown = [result["data"] for result in found["results"]]
             assert [one["alive"] for one in shown] == [PEOPLE[at]["alive"] for at in numbers[:5]]
             first = places.ask("search", where=asked, limit=5).json()
             assert first["results"] == found["results"]
@@ -309,15 +309,15 @@ def test_pages_go_on_with_what_the_other_schema_had_when_they_began(places: Plac
     ids = theirs.ingest([{"k": "1"}, {"k": "3"}, {"k": "5"}])
     where = {"field": "k", "op": "in", "of": {"schema": theirs.schema, "field": "k"}}
     first = mine.search(where, limit=1)
-    assert [one["data"]["k"] for one in first["results"]] == ["1"]
+    assert [result["data"]["k"] for result in first["results"]] == ["1"]
     theirs.ingest([{"k": "4"}])
     rest = mine.search(where, limit=5, cursor=first["next_cursor"])
-    assert [one["data"]["k"] for one in rest["results"]] == ["3", "5"]
+    assert [result["data"]["k"] for result in rest["results"]] == ["3", "5"]
     # What begins now sees it; what was deleted is gone at once, as rows of the answer would be.
     assert len(mine.search(where)["results"]) == 4
     assert theirs.proxy("DELETE", f"/api/records/{ids[1]}/").status == 204
     rest = mine.search(where, limit=5, cursor=first["next_cursor"])
-    assert [one["data"]["k"] for one in rest["results"]] == ["5"]
+    assert [result["data"]["k"] for result in rest["results"]] == ["5"]
     # The cursor is of a question with one join.
     for other in (None, {"and": [where, where]}):
         refused = mine.ask(other, cursor=first["next_cursor"])
@@ -326,4 +326,4 @@ def test_pages_go_on_with_what_the_other_schema_had_when_they_began(places: Plac
         "POST", "/api/records/delete/?confirm=3", {"schema": mine.schema, "where": where}
     )
     assert gone.status == 200
-    assert [one["data"]["k"] for one in mine.search()["results"]] == ["0", "2", "3"]
+    assert [result["data"]["k"] for result in mine.search()["results"]] == ["0", "2", "3"]

@@ -77,7 +77,7 @@ class Cold:
         """Whether nothing is left of what was under way."""
         services = self.proxy.services
         parts = (services.pager._fetches, services.fetcher._opening, services.rows._fetches)
-        return not any(one._under_way for one in parts)
+        return not any(part._under_way for part in parts)
 
 
 @pytest.fixture(scope="module")

@@ -79,9 +79,9 @@ def test_whatever_is_asked_is_answered_by_name_and_nothing_piles_up(
     with ThreadPoolExecutor(24) as pool, silence(way, proxy):
         began = time.monotonic()
         answers = [pool.submit(asked[number % 3]) for number in range(24)]
-        assert {code(one.result()) for one in answers} == {(504, "api_timeout")}
+        assert {code(answer.result()) for answer in answers} == {(504, "api_timeout")}
         assert time.monotonic() - began < SOON
-    assert 1 in [one["data"]["n"] for one in store.search()["results"]]
+    assert 1 in [result["data"]["n"] for result in store.search()["results"]]
     assert store.send([{"n": 4}]).status == 201
 
 
@@ -92,7 +92,7 @@ def test_who_is_not_remembered_is_told_so_too(store: Store, way: Silence, proxy:
     with ThreadPoolExecutor(20) as pool, silence(way, proxy):
         began = time.monotonic()
         answers = [pool.submit(store.proxy, "GET", path) for _ in range(20)]
-        assert {code(one.result()) for one in answers} == {(504, "api_timeout")}
+        assert {code(answer.result()) for answer in answers} == {(504, "api_timeout")}
         assert time.monotonic() - began < SOON
     assert store.proxy("GET", path).json()["status"] == "completed"
 
@@ -103,5 +103,5 @@ def test_a_busy_proxy_has_a_share_of_the_connections(store: Store, way: Silence)
         answers = [
             pool.submit(store.ask, {"field": "n", "op": "eq", "value": n}) for n in range(60)
         ]
-        assert {one.result().status for one in answers} == {200}
+        assert {answer.result().status for answer in answers} == {200}
     assert way.connections - before <= CONNECTIONS

@@ -66,7 +66,7 @@ def test_a_stranger_is_not_waited_for(
         connection.sendall(b"{")
         with connection.makefile("rb") as answer:
             assert answer.readline().split()[1] in (b"408", b"401")
-    assert [one for one in caplog.records if one.levelno >= logging.ERROR] == []
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize("path", ["/api/jobs/upload/", "/api/records/ingest/"])

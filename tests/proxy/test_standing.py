@@ -107,10 +107,10 @@ def pages(store: Store, after: Callable[[], None], **asked: Any) -> list[str]:
     """The ids of all answers, ``after`` being done behind the first page."""
     first = store.search(limit=5, **asked)
     after()
-    found, cursor = [one["id"] for one in first["results"]], first["next_cursor"]
+    found, cursor = [result["id"] for result in first["results"]], first["next_cursor"]
     while cursor is not None:
         page = store.search(limit=2, cursor=cursor, **asked)
-        found += [one["id"] for one in page["results"]]
+        found += [result["id"] for result in page["results"]]
         cursor = page["next_cursor"]
     return found
 

@@ -34,7 +34,9 @@ def unknown_names(text: str, known: str) -> set[str]:
     selectors = " ".join(re.findall(r"([^{};]+)\{", text))
     selectors = re.sub(r'"[^"]*"', "", selectors)
     names = set(re.findall(r"[.#]([A-Za-z][\w-]*)", selectors))
-    return {one for one in names if not re.search(rf"(?<![\w-]){re.escape(one)}(?![\w-])", known)}
+    return {
+        name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", known)
+    }
 
 
 @pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: sheet.name)

@@ -177,11 +177,11 @@ def every_answer(store: Store, where: dict[str, Any]) -> dict[str, list[str]]:
     while True:
         asked = {"order_by": ["email"], "fields": ["email"], "limit": 1000}
         page = store.search(where, **asked, cursor=cursor)
-        by_hand += [one["data"]["email"] for one in page["results"]]
+        by_hand += [result["data"]["email"] for result in page["results"]]
         cursor = page["next_cursor"]
         if cursor is None:
             break
-    stored = [one["data"]["email"] for one in store.search(where, limit=50)["results"]]
+    stored = [result["data"]["email"] for result in store.search(where, limit=50)["results"]]
     return {"sorted, page by page": by_hand, "as stored": stored}
 
 

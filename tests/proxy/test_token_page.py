@@ -39,7 +39,7 @@ def test_a_token_is_shown_once_listed_and_revoked(service: Service) -> None:
     assert token.startswith("ersr1_")
     url = f"{service.proxy_url}/api/records/search/"
     found = call("POST", url, {"schema": store.schema}, auth=f"Bearer {token}")
-    assert [one["data"] for one in found.json()["results"]] == [{"name": "Ada"}]
+    assert [result["data"] for result in found.json()["results"]] == [{"name": "Ada"}]
 
     listed = text_of(browser.visit(PATH))
     assert token not in listed

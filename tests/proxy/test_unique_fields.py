@@ -85,7 +85,7 @@ def until_waiting(proxy: Proxy, count: int) -> None:
 def refusals(answer: Answer) -> list[tuple[int, str]]:
     assert answer.status == 409, answer.body
     assert answer.json()["code"] == "not_unique"
-    return [(one["row"], one["field"]) for one in answer.json()["errors"]]
+    return [(error["row"], error["field"]) for error in answer.json()["errors"]]
 
 
 def everything(store: Store) -> list[dict[str, Any]]:
@@ -213,12 +213,12 @@ def test_of_many_writers_through_two_proxies_one_wins(store: Store, other: Store
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(write, range(8)))
-    assert sorted(one.status for one in answers) == [201] + 7 * [409]
+    assert sorted(answer.status for answer in answers) == [201] + 7 * [409]
     assert [one["email"] for one in everything(store)] == ["begin", "wanted"]
-    (holder,) = next(one.json() for one in answers if one.status == 201)
-    for one in answers:
-        if one.status == 409:
-            assert holder["url"] in one.json()["errors"][0]["detail"]
+    (holder,) = next(answer.json() for answer in answers if answer.status == 201)
+    for answer in answers:
+        if answer.status == 409:
+            assert holder["url"] in answer.json()["errors"][0]["detail"]
 
 
 def test_of_two_equal_values_in_one_shared_commit_one_wins(
@@ -251,7 +251,7 @@ def test_of_two_equal_values_in_one_shared_commit_one_wins(
         go.set()
         front.invent = lambda _: None
     assert commits == 2
-    assert [one.status for one in answers[::3]] == [201, 201]
+    assert [answer.status for answer in answers[::3]] == [201, 201]
     won, lost = sorted(answers[1:3], key=lambda one: one.status)
     assert won.status == 201
     assert refusals(lost) == [(1, "email")]
@@ -264,7 +264,7 @@ def test_unique_fields_are_added_once_no_stored_records_are_equal(store: Store) 
     more = DEFINITION | {"unique": [*DEFINITION["unique"], ["number"]]}
     refused = store.proxy("PATCH", store.schema, {"schema": more})
     assert (refused.status, refused.json()["code"]) == (409, "needs_reencryption")
-    assert [one["code"] for one in refused.json()["errors"]] == ["unique_added"]
+    assert [error["code"] for error in refused.json()["errors"]] == ["unique_added"]
     assert "2 stored records" in refused.json()["detail"]
     confirmed = {"schema": store.schema, "where": {"field": "email", "op": "eq", "value": "a"}}
     assert store.proxy("POST", "/api/records/delete/?confirm=1", confirmed).status == 200
@@ -307,12 +307,12 @@ def test_a_log_with_a_commit_that_looked_for_nothing_is_refused(service: Service
         definition=world.definition.digest,
         definition_text=world.definition.canonical,
         groups=[
-            msgspec.structs.replace(one, definition=world.definition.digest)
-            for one in wire.decode_commit_body(drafted.commit).groups
+            msgspec.structs.replace(group, definition=world.definition.digest)
+            for group in wire.decode_commit_body(drafted.commit).groups
         ],
         segments=[
-            msgspec.structs.replace(one, definition=world.definition.digest)
-            for one in wire.decode_commit_body(drafted.commit).segments
+            msgspec.structs.replace(segment, definition=world.definition.digest)
+            for segment in wire.decode_commit_body(drafted.commit).segments
         ],
     )
     encoded = wire.encode_commit_body(body)

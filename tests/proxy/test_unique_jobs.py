@@ -80,7 +80,7 @@ def everything(store: Store) -> list[Row]:
 
 
 def details(store: Store, path: str) -> list[str]:
-    return [one["detail"] for one in store.proxy("GET", f"{path}errors/").json()["results"]]
+    return [result["detail"] for result in store.proxy("GET", f"{path}errors/").json()["results"]]
 
 
 def test_a_job_without_equal_values_is_stored_in_every_layout(store: Store) -> None:
@@ -173,7 +173,7 @@ def test_a_file_that_is_sent_twice_is_there_once(store: Store) -> None:
     completed(store, send(store, rows[::-1], by="number,site", X_On_Conflict="replace"))
     assert everything(store) == before
     assert {one["id"] for one in store.everything()} == ids
-    half = [{**one, "day": "2027-01-01"} for one in rows[::2]] + [{"email": "more"}]
+    half = [{**row, "day": "2027-01-01"} for row in rows[::2]] + [{"email": "more"}]
     completed(store, send(store, half, by="email", X_On_Conflict="replace"))
     assert everything(store) == sorted([*half, *rows[1::2]], key=repr)
 

@@ -111,11 +111,11 @@ def test_of_fifty_writers_through_two_proxies_one_wins_and_others_do_not_disturb
 ) -> None:
     rows: list[Row] = [{"key": "wanted", "n": n} for n in range(WRITERS)]
     answers = write_at_once((store, other), rows)
-    assert sorted(one.status for one in answers) == [201] + (WRITERS - 1) * [409]
-    (winner,) = next(one.json() for one in answers if one.status == 201)
-    for one in answers:
-        if one.status == 409:
-            assert winner["url"] in one.json()["errors"][0]["detail"]
+    assert sorted(answer.status for answer in answers) == [201] + (WRITERS - 1) * [409]
+    (winner,) = next(answer.json() for answer in answers if answer.status == 201)
+    for answer in answers:
+        if answer.status == 409:
+            assert winner["url"] in answer.json()["errors"][0]["detail"]
     different: list[Row] = [{"key": f"{n}", "n": n} for n in range(WRITERS)]
     assert {one.status for one in write_at_once((store, other), different)} == {201}
     assert len(numbers(store)) == WRITERS + 1
@@ -139,7 +139,7 @@ def test_of_two_jobs_with_equal_values_one_is_stored(store: Store, other: Store)
     rows: list[Row] = [{"key": f"{n}", "n": n} for n in range(100)]
     mine, theirs = (started(one, as_json(one, rows)) for one in (store, other))
     ends = [ended(store, mine), ended(other, theirs)]
-    assert sorted(one["status"] for one in ends) == ["completed", "failed"]
+    assert sorted(end["status"] for end in ends) == ["completed", "failed"]
     lost = (store, mine) if ends[0]["status"] == "failed" else (other, theirs)
     assert len(flaws(*lost)) == 100
     assert numbers(store) == {f"{n}": n for n in range(100)}
@@ -153,7 +153,7 @@ def test_jobs_that_replace_and_requests_at_once_leave_one_record_for_each_key(
     answers = write_at_once((store, other), rows)
     for one, path in paths:
         completed(one, path)
-    assert {one.status for one in answers} <= {201, 409}
+    assert {answer.status for answer in answers} <= {201, 409}
     found = by_key(store)
     assert {key: n for key, (_, n) in found.items()} == {f"{n}": n for n in range(20)}
     # Each job replaced what was there, but for the first one where no request had come before.

@@ -105,7 +105,7 @@ def test_only_a_unique_set_finds_records(store: Store, by: str) -> None:
 def test_a_record_without_the_field_or_with_a_flaw_is_named(store: Store) -> None:
     answer = put(store, [{"email": "a"}, {"number": 1}, {"email": "c", "number": 5000}])
     assert answer.status == 400
-    named = [(one["row"], one["field"], one["code"]) for one in answer.json()["errors"]]
+    named = [(error["row"], error["field"], error["code"]) for error in answer.json()["errors"]]
     assert named == [(2, "email", "required"), (3, "number", "maximum")]
     assert everything(store) == []
 
@@ -131,7 +131,7 @@ def test_the_python_client_stores_or_replaces_any_number_of_rows(
             schema.upsert([{"email": "x"}, {"email": "x"}], by=["email"])
         with pytest.raises(Conflict) as caught:
             schema.upsert([*rows, {"email": "7"}], by="email")
-        assert [(one.row, one.field) for one in caught.value.flaws] == [(231, "email")]
+        assert [(flaw.row, flaw.field) for flaw in caught.value.flaws] == [(231, "email")]
         file = tmp_path / "corrections.csv"
         file.write_text("email,number\n1,900\nnew,901\n")
         assert schema.upsert(file, by="email") == 1

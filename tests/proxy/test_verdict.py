@@ -45,7 +45,7 @@ def outcome(sent: list[Row], stored: list[Row], verdict: Verdict) -> list[Row]:
 
 
 def is_unique(records: list[Row]) -> bool:
-    values = [(of, value) for one in records for of, value in enumerate(one) if value]
+    values = [(of, value) for record in records for of, value in enumerate(record) if value]
     return len(values) == len(set(values))
 
 
@@ -65,7 +65,7 @@ def test_what_is_stored_is_unique_and_nothing_is_left_out_without_a_reason(
     verdict = judge(sent, stored, by, skip=True)
     assert is_unique(outcome(sent, stored, verdict))
     assert verdict.refused == len(sent) - int(verdict.kept.sum()) == len(verdict.clashes)
-    assert sorted(one.at for one in verdict.clashes) == np.flatnonzero(~verdict.kept).tolist()
+    assert sorted(clash.at for clash in verdict.clashes) == np.flatnonzero(~verdict.kept).tolist()
     for clash in verdict.clashes:
         row = sent[clash.at]
         if clash.other is None and clash.position is None:

@@ -58,7 +58,7 @@ class Watched:
         """Those of the records found."""
         answer = self.post("search", where=where, **more)
         assert answer.status == 200, answer.body
-        return [one["data"]["n"] for one in answer.json()["results"]]
+        return [result["data"]["n"] for result in answer.json()["results"]]
 
     def seen(self) -> list[str]:
         """The last parts of the paths asked for since this was last asked, and forget them."""
@@ -215,7 +215,7 @@ def test_the_same_question_twice_at_once_is_one_to_the_api(
 def stretches_of(places: Sequence[int], size: int, stored: int) -> set[int]:
     """The stretches that these rows are, all of each."""
     numbers = {place // size for place in places}
-    whole = [place for one in numbers for place in range(one * size, (one + 1) * size)]
+    whole = [place for number in numbers for place in range(number * size, (number + 1) * size)]
     assert sorted(places) == sorted(place for place in whole if place < stored)
     return numbers
 
@@ -284,7 +284,7 @@ def test_more_rows_than_a_request_grows_to_are_asked_for_alone() -> None:
 
 def test_what_is_beside_lies_between_what_is_needed_or_next_to_it() -> None:
     made = stretches.choose_cover([160, 16 * 500], 10**6, draw_of(1))
-    inside = [one for one in made.others if 10 < one < 500]
+    inside = [other for other in made.others if 10 < other < 500]
     assert made.others[: len(inside)] == inside
     assert set(made.others[len(inside) :]) <= {*range(501, 540), *range(10)}
     drawn = {
@@ -305,7 +305,7 @@ def test_the_same_stretches_are_beside_the_same_question_whenever_it_is_drawn(la
     # What was stored since lies behind what matches.
     assert [one for one in later if 10 < one < last] == inside
     others = stretches.choose_cover(needed, 10**6, draw_of(2)).others
-    assert [one for one in others if 10 < one < last] != inside
+    assert [other for other in others if 10 < other < last] != inside
 
 
 def test_no_stretch_lies_outside_of_what_is_stored() -> None:

@@ -40,7 +40,7 @@ def test_records_from_before_the_index_are_found_and_a_reseal_lists_their_words(
 
     body = {"schema": definition(**{"x-index": ["words"]}), "dry_run": True}
     told = store.proxy("POST", f"{store.schema}change/", body).json()
-    assert (told["takes"], [one["code"] for one in told["changes"]]) == (
+    assert (told["takes"], [change["code"] for change in told["changes"]]) == (
         "commit",
         ["index_changed"],
     )
@@ -76,12 +76,12 @@ def test_minis_whose_words_take_many_bytes_become_pages_that_a_worker_stages(
 
     async def whole() -> list[Any]:
         async with second_proxy(store, folder) as proxy:
-            before = [one.form for one in proxy.state.ledger.snapshot().segments]
+            before = [segment.form for segment in proxy.state.ledger.snapshot().segments]
             merger = proxy.merger(Tier(4096, 1), pages_at_once=100)
             outcome = await merger.merge_next(proxy.caller, proxy.state)
             assert outcome is not None
             await proxy.services.schemas.refresh(proxy.caller, proxy.state.id)
-            return before + [one.form for one in proxy.state.ledger.snapshot().segments]
+            return before + [segment.form for segment in proxy.state.ledger.snapshot().segments]
 
     assert asyncio.run(whole()) == ["mini"] * 7 + ["paged"]
     assert store.found(FEVER) == named

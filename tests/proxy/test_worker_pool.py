@@ -130,7 +130,7 @@ def test_processes_that_are_just_being_started_end_with_the_pool() -> None:
         workers.prepare()
         await workers.close()
         assert workers.idle == []
-        assert not [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+        assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
     asyncio.run(run())
 

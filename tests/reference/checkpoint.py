@@ -65,7 +65,7 @@ def state_of(log: list[Commit], ends: list[list[Any]], since: int) -> bytes:
         writers[writer] = u64(counter) + commit_digest(encoded, hmac)
         requests += [one for one in stated if moment(one) >= since]
         groups += added
-        segments = [one for one in segments if one[0] not in replaced] + indexed
+        segments = [segment for segment in segments if segment[0] not in replaced] + indexed
         for uid, runs in killed:
             rows = {at for first, count in runs for at in range(first, first + count)}
             dead[uid] = dead.get(uid, set()) | rows
@@ -77,17 +77,17 @@ def state_of(log: list[Commit], ends: list[list[Any]], since: int) -> bytes:
         if added or killed:
             last = max(last, moment(identifier))
     shapes: list[list[Any]] = []
-    for one in groups:
-        if one[3:6] not in shapes:
-            shapes.append(one[3:6])
-    ended = [one[0] for one in groups if one[0] in dead]
+    for group in groups:
+        if group[3:6] not in shapes:
+            shapes.append(group[3:6])
+    ended = [group[0] for group in groups if group[0] in dead]
     digests = digests_of(log)[max(0, len(log) - BEHIND) :]
     columns = [
-        b"".join(one[0] for one in groups),
-        b"".join(u32(one[1]) for one in groups),
-        b"".join(u32(one[2]) for one in groups),
-        b"".join(u32(shapes.index(one[3:6])) for one in groups),
-        b"".join(one[6] for one in groups),
+        b"".join(group[0] for group in groups),
+        b"".join(u32(group[1]) for group in groups),
+        b"".join(u32(group[2]) for group in groups),
+        b"".join(u32(shapes.index(group[3:6])) for group in groups),
+        b"".join(group[6] for group in groups),
     ]
     return pack(
         [

@@ -146,7 +146,7 @@ def canonical_text(definition: Definition) -> bytes:
         *_retention(definition),
     ]
     schema = "{" + ",".join(members) + "}"
-    ids = ",".join(str(field_id(one)) for one in definition.fields.values())
+    ids = ",".join(str(field_id(field)) for field in definition.fields.values())
     return f'{{"next":{definition.next},"ids":[{ids}],"schema":{schema}}}'.encode()
 
 
@@ -168,7 +168,7 @@ def _field(field: Field) -> str:
         members.append(("format", _string(field["format"])))
     if field["type"] != "string":
         numbers = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]
-        members += [(one, canonical(field[one])) for one in numbers if one in field]
+        members += [(number, canonical(field[number])) for number in numbers if number in field]
         if field["type"] == "number":
             members.insert(3, ("precision", str(precision(field))))
     for keyword in ("minLength", "maxLength"):
@@ -213,7 +213,11 @@ def allowed_values(field: Field) -> set[str] | None:
     if not lists:
         return None
     spelled = [
-        {one if isinstance(one, str) else canonical(one) for one in values if one is not None}
+        {
+            value if isinstance(value, str) else canonical(value)
+            for value in values
+            if value is not None
+        }
         for values in lists
     ]
     return set.intersection(*spelled)

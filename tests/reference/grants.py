@@ -110,10 +110,10 @@ def _secrets(
     if not isinstance(secrets, list) or not secrets:
         raise broken()
     found: dict[tuple[bytes, int], bytes] = {}
-    for one in secrets:
-        if not isinstance(one, list) or len(one) != 4 or not isinstance(one[1], list):
+    for secret in secrets:
+        if not isinstance(secret, list) or len(secret) != 4 or not isinstance(secret[1], list):
             raise broken()
-        schema, fields, first, keys = one
+        schema, fields, first, keys = secret
         if fields:
             raise Refused("unsupported")
         if not isinstance(schema, bytes) or len(schema) != 16 or not isinstance(keys, list):

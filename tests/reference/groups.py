@@ -53,12 +53,14 @@ def _after(before: State, parts: list[Any]) -> State:
         parts[9],
         *parts[15:23],
     )
-    added = {one[0]: one[2] for one in groups}
+    added = {group[0]: group[2] for group in groups}
     if len(added) != len(groups) or added.keys() & before.groups.keys():
         raise broken()
     if len(set(replaced)) != len(replaced) or not set(replaced) <= before.segments.keys():
         raise broken()
-    classes = {one[0]: {f: c[0] for f, c in zip(one[3], one[4], strict=True)} for one in groups}
+    classes = {
+        group[0]: {f: c[0] for f, c in zip(group[3], group[4], strict=True)} for group in groups
+    }
     if ended:
         if requests:
             raise broken()
@@ -81,11 +83,11 @@ def _after(before: State, parts: list[Any]) -> State:
     after.segments = {
         uid: places for uid, places in before.segments.items() if uid not in set(replaced)
     }
-    for one in segments:
-        if one[0] in before.segments or one[0] in after.segments:
+    for segment in segments:
+        if segment[0] in before.segments or segment[0] in after.segments:
             raise broken()
-        after.segments[one[0]] = [(uid, base) for uid, base in one[5]]
-        _check_segment(after, one)
+        after.segments[segment[0]] = [(uid, base) for uid, base in segment[5]]
+        _check_segment(after, segment)
     covered = [uid for places in after.segments.values() for uid, _ in places]
     if sorted(covered) != sorted(after.groups):
         raise broken()

@@ -21,7 +21,7 @@ def read(schemas: list[Schema], user: bytes, sealed: bytes) -> bytes:
     if len(sealed) < 17 or sealed[0] != 1:
         raise Refused("malformed")
     kv = int.from_bytes(sealed[1:5], "big")
-    found = [one for one in schemas if one.kv == kv]
+    found = [schema for schema in schemas if schema.kv == kv]
     if not found:
         raise Refused("key_missing")
     context = sealed[:5] + user + found[0].organization + found[0].schema

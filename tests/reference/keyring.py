@@ -87,9 +87,9 @@ def unwrap(file: bytes, secret: bytes | str, owner: bytes) -> Roots:
     if not plain or len(plain) % 44:
         raise does_not_open()
     entries = [plain[at : at + 44] for at in range(0, len(plain), 44)]
-    if [int.from_bytes(one[:4], "big") for one in entries] != list(range(1, len(entries) + 1)):
+    if [int.from_bytes(entry[:4], "big") for entry in entries] != list(range(1, len(entries) + 1)):
         raise does_not_open()
     return {
-        int.from_bytes(one[:4], "big"): (int.from_bytes(one[4:12], "big"), one[12:])
-        for one in entries
+        int.from_bytes(entry[:4], "big"): (int.from_bytes(entry[4:12], "big"), entry[12:])
+        for entry in entries
     }

@@ -17,7 +17,7 @@ def vectors(name: str) -> Any:
 def entry_of(case: dict[str, Any]) -> tuple[bytes, bytes, list[bytes]]:
     """A roster's entry: body, signature and openings."""
     body, signature = (bytes.fromhex(case[name]) for name in ("body", "signature"))
-    return body, signature, [bytes.fromhex(one) for one in case["openings"]]
+    return body, signature, [bytes.fromhex(opening) for opening in case["openings"]]
 
 
 def raw(spelled: str | int | None, kind: str) -> object:

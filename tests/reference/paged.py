@@ -155,7 +155,7 @@ def read_content(
     distinct = int.from_bytes(data[:4], "big")
     ordinals = from_steps(from_planes(data[4 : 4 + 4 * count], count, 4))
     at = 4 + 4 * count
-    counts = [one + 1 for one in from_planes(data[at : at + 2 * distinct], distinct, 2)]
+    counts = [plane + 1 for plane in from_planes(data[at : at + 2 * distinct], distinct, 2)]
     keys = read_packed_keys(field, data[at + 2 * distinct :], distinct)
     repeated = [key for key, times in zip(keys, counts, strict=True) for _ in range(times)]
     return list(zip(ordinals, repeated, strict=True))

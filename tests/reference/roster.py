@@ -167,7 +167,7 @@ class Roster:
         present = it is not None and it["present"]
         if member in state.invitations:
             return "id"
-        if not present and sum(one["present"] for one in state.members.values()) >= 1000:
+        if not present and sum(member["present"] for member in state.members.values()) >= 1000:
             return "limit"
         if kind == SERVICE and (role == OWNER or invitation):
             return "role"
@@ -338,7 +338,7 @@ def _void_dataset(state: State, content: list[Any]) -> str | None:
         return "limit"
     for at, (schema, version, digest) in enumerate(ends):
         placed, earlier = state.schemas.get(schema), state.ends.get(schema)
-        if placed is None or placed[0] != dataset or schema in [one[0] for one in ends[:at]]:
+        if placed is None or placed[0] != dataset or schema in [end[0] for end in ends[:at]]:
             return "ends"
         if version == 0 and digest != bytes(32):
             return "ends"

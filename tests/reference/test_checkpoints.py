@@ -29,7 +29,7 @@ ORGANIZATION, SCHEMA, DATASET, ADA = (
     bytes.fromhex(FOUND[name]) for name in ("organization", "schema", "dataset", "member")
 )
 KEYS = [bytes.fromhex(key) for key in FOUND["keys"]]
-ENTRIES = [entry_of(one) for one in FOUND["entries"]]
+ENTRIES = [entry_of(entry) for entry in FOUND["entries"]]
 LOG = [
     tuple(bytes.fromhex(one[name]) for name in ("body", "mac", "signature")) for one in FOUND["log"]
 ]
@@ -42,7 +42,7 @@ def checkpoint_of(case: Case) -> Checkpoint:
 
 
 def new_ledger() -> Ledger:
-    roster = Roster(ORGANIZATION, (RosterEntry(*one) for one in ENTRIES))
+    roster = Roster(ORGANIZATION, (RosterEntry(*entry) for entry in ENTRIES))
     keys = {
         epoch: DatasetKey(key, organization=ORGANIZATION, dataset=DATASET, epoch=epoch)
         for epoch, key in enumerate(KEYS, 1)

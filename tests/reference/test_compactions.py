@@ -39,8 +39,8 @@ def state(ledger: Ledger) -> Case:
         "groups": [one.uid.hex() for one in snapshot.in_order],
         "dead": {uid.hex(): list(rows) for uid, rows in snapshot.dead.items()},
         "segments": {
-            one.uid.hex(): [[uid.hex(), base] for uid, base in snapshot.groups_of(one)]
-            for one in snapshot.segments
+            segment.uid.hex(): [[uid.hex(), base] for uid, base in snapshot.groups_of(segment)]
+            for segment in snapshot.segments
         },
     }
 

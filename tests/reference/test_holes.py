@@ -31,16 +31,17 @@ def test_a_group_with_holes_is_sealed_and_opened_as_specified(
     monkeypatch.setattr(runtime.machine, "random_bytes", lambda _: bytes.fromhex(next(drawn)))
     records = VECTOR["records"]
     columns = {
-        name: [value(name, one["data"][name]) for one in records] for name in DEFINITION.fields
+        name: [value(name, record["data"][name]) for record in records]
+        for name in DEFINITION.fields
     }
-    identities = [(bytes.fromhex(one["record"]), one["version"]) for one in records]
+    identities = [(bytes.fromhex(record["record"]), record["version"]) for record in records]
     holes = [(first, count) for first, count in VECTOR["holes"]]
 
     group, batch, salt = rows.seal_group(key, DEFINITION, identities, columns, holes=holes)
 
     assert (group.uid.hex(), group.count) == (VECTOR["group"], VECTOR["count"])
     assert VECTOR["group"] != VECTOR["without_holes"]
-    assert [[one.hex() for one in row.fields] for row in batch.present] == VECTOR["rows"]
+    assert [[field.hex() for field in row.fields] for row in batch.present] == VECTOR["rows"]
     assert [at for at, row in enumerate(batch.rows) if row is not None] == VECTOR["ordinals"]
     assert (group.rows.hex(), salt.salt.hex()) == (VECTOR["digest"], VECTOR["salt"])
     for ordinal, row in zip(VECTOR["ordinals"], batch.present, strict=True):

@@ -74,9 +74,9 @@ def test_every_key_of_the_tree_is_derived_as_specified(
     assert bare(key.checkpoint) == entry["K_checkpoint"]
     assert bare(key.uids) == entry["K_uid"]
     assert bare(key.cover) == entry["K_cover"]
-    for one in entry["draws"]:
-        question, place = (bytes.fromhex(one[name]) for name in ("question", "place"))
-        assert key.cover.draw(question, one["kind"].encode(), place) == one["draw"]
+    for draw in entry["draws"]:
+        question, place = (bytes.fromhex(draw[name]) for name in ("question", "place"))
+        assert key.cover.draw(question, draw["kind"].encode(), place) == draw["draw"]
     assert bare(key.meta(segment)) == entry["K_meta"]
     definition = parse_definition(DERIVATION["definition"])
     for expected in entry["fields"]:

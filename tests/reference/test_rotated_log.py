@@ -25,10 +25,10 @@ BEFORE, VECTOR = vectors("group.json"), vectors("rotation.json")
 DEFINITION = parse_definition(BEFORE["definition"])
 UPLOADS: list[CommitUpload] = [
     wire.decode_uploads(bytes.fromhex(upload))[0]
-    for upload in (BEFORE["upload"], *(one["upload"] for one in VECTOR["commits"]))
+    for upload in (BEFORE["upload"], *(commit["upload"] for commit in VECTOR["commits"]))
 ]
 PAGES = {page.segment: page for upload in UPLOADS for page in upload.pages}
-HEADERS = {one.segment: one for upload in UPLOADS for one in upload.headers}
+HEADERS = {header.segment: header for upload in UPLOADS for header in upload.headers}
 
 
 def keys(*versions: int) -> SchemaKeys:
@@ -54,10 +54,10 @@ def ledger(found: SchemaKeys, length: int) -> Ledger:
 def opened(reader: Ledger) -> list[MiniSegment]:
     return [
         MiniSegment(
-            reader.keys.of(one.key_version),
-            *(DEFINITION, one, reader.snapshot().header(one), PAGES[one.uid]),
+            reader.keys.of(segment.key_version),
+            *(DEFINITION, segment, reader.snapshot().header(segment), PAGES[segment.uid]),
         )
-        for one in reader.snapshot().segments
+        for segment in reader.snapshot().segments
     ]
 
 
@@ -105,7 +105,7 @@ def test_the_package_makes_the_very_bytes_of_the_new_groups_rows_and_index(
 
     made = seal(reader, DEFINITION, records()).upload
 
-    assert [sealed_rows(one) for one in made.rows] == [sealed_rows(one) for one in UPLOADS[1].rows]
+    assert [sealed_rows(row) for row in made.rows] == [sealed_rows(row) for row in UPLOADS[1].rows]
     assert made.pages == UPLOADS[1].pages
     body, expected = (wire.decode_commit_body(one.commit) for one in (made, UPLOADS[1]))
     assert (body.key_id, body.key_version) == (expected.key_id, 2)
@@ -124,7 +124,7 @@ def test_the_package_makes_the_very_bytes_of_the_merge(monkeypatch: pytest.Monke
     made = reader.draft(
         DEFINITION,
         segments=[built.segment],
-        replaced=[one.segment.uid for one in inputs],
+        replaced=[source.segment.uid for source in inputs],
         pages=built.pages,
         headers=[built.header],
     )

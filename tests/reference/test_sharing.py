@@ -91,7 +91,9 @@ def test_an_identity_follows_from_the_root_key(case: Case) -> None:
     for kind in KINDS:
         signature = raw(case["signatures"], kind)
         assert identity.sign(kind, signed) == signature
-        assert [one for one in KINDS if verifier.verify(signature, message(one, signed))] == [kind]
+        assert [kind for kind in KINDS if verifier.verify(signature, message(kind, signed))] == [
+            kind
+        ]
 
 
 @pytest.mark.parametrize("case", IDENTITIES["bad_signatures"], ids=why)
@@ -159,7 +161,7 @@ def test_a_roster_is_read_as_specified() -> None:
     roster, other = Roster(ORGANIZATION), naive_roster.Roster(ORGANIZATION)
     for case, due in zip(ROSTERS["entries"], ROSTERS["due_at"], strict=True):
         assert roster.append(entry_of(case)) == case["void"], case["why"]
-        assert sorted(one.dataset.hex() for one in due_datasets(roster)) == due, case["why"]
+        assert sorted(dataset.dataset.hex() for dataset in due_datasets(roster)) == due, case["why"]
         assert other.append(loaded(case)) == case["void"]
         assert roster.head.digest == raw(case, "digest") == other.digests[-1]
 
@@ -179,33 +181,35 @@ def test_a_roster_adds_up_to_what_is_specified(roster: Roster) -> None:
         asked = (raw(case, "member"), raw(case, "schema"), case["entry"])
         assert roster.may_read(*asked) == case["reads"]
         assert roster.may_write(*asked) == case["writes"]
-    epochs = {one.dataset.hex(): len(roster.epochs(one.dataset)) for one in roster.datasets()}
+    epochs = {
+        dataset.dataset.hex(): len(roster.epochs(dataset.dataset)) for dataset in roster.datasets()
+    }
     assert epochs == ROSTERS["epochs"]
     assert {
-        one: roster.first(bytes.fromhex(one)) for one in epochs if one in ROSTERS["oldest"]
+        epoch: roster.first(bytes.fromhex(epoch)) for epoch in epochs if epoch in ROSTERS["oldest"]
     } == (ROSTERS["oldest"])
     for schema, slug in ROSTERS["slugs"].items():
         placed = roster.schema(bytes.fromhex(schema))
         assert placed is not None and placed.slug == slug
-    assert [one.dataset.hex() for one in due_datasets(roster)] == ROSTERS["due"]
+    assert [dataset.dataset.hex() for dataset in due_datasets(roster)] == ROSTERS["due"]
     assert head_words(roster) == ROSTERS["head_words"]
 
 
 @pytest.mark.parametrize("case", ROSTERS["cut"], ids=lambda case: case["dataset"][-4:])
 def test_a_roster_that_is_cut_to_a_dataset_adds_up_to_the_same(case: Case, roster: Roster) -> None:
     dataset = raw(case, "dataset")
-    entries = [cut_entry(entry_of(one), {dataset}) for one in ROSTERS["entries"]]
-    assert [[opening.hex() for opening in one.openings] for one in entries] == case["openings"]
+    entries = [cut_entry(entry_of(entry), {dataset}) for entry in ROSTERS["entries"]]
+    assert [[opening.hex() for opening in entry.openings] for entry in entries] == case["openings"]
     shown, other = Roster(ORGANIZATION, entries), naive_roster.Roster(ORGANIZATION)
-    other.extend((one.body, one.signature, one.openings) for one in entries)
+    other.extend((entry.body, entry.signature, entry.openings) for entry in entries)
     assert shown.voids == roster.voids
     assert shown.head == roster.head and other.digests[-1] == shown.head.digest
     for right in ROSTERS["rights"]:
         asked = (raw(right, "member"), raw(right, "schema"), right["entry"])
         assert shown.may_read(*asked) == right["reads"]
         assert shown.may_write(*asked) == right["writes"]
-    assert [one.dataset.hex() for one in due_datasets(shown)] == ROSTERS["due"]
-    names = {one.dataset: one.name for one in shown.datasets()}
+    assert [dataset.dataset.hex() for dataset in due_datasets(shown)] == ROSTERS["due"]
+    names = {dataset.dataset: dataset.name for dataset in shown.datasets()}
     for whole in roster.datasets():
         hidden = isinstance(names[whole.dataset], Withheld)
         assert hidden == (whole.dataset != dataset) and (hidden or names[dataset] == whole.name)
@@ -272,7 +276,7 @@ def test_the_reference_opens_what_the_package_grants(roster: Roster) -> None:
     ada, grace = IDENTITIES["members"][0], raw(GRANTS, "member")
     rotated = roster.member(grace)
     assert rotated is not None
-    entries = [one for one in ROSTERS["entries"] if one["why"] != "Grace has other keys"]
+    entries = [entry for entry in ROSTERS["entries"] if entry["why"] != "Grace has other keys"]
     before = roster_of(entries)
     dataset = raw(GRANTS, "dataset")
     keys = {

@@ -44,7 +44,7 @@ def new_ledger(*more: Case, names: bool = True) -> Ledger:
         more: entries of the roster, by which older keys were forgotten.
         names: whether all of the roster are shown, or those alone that concern the dataset.
     """
-    shown = [RosterEntry(*one) for one in entries()]
+    shown = [RosterEntry(*entry) for entry in entries()]
     if not names:
         shown = [cut_entry(one, {DATASET}) for one in shown]
     roster = Roster(ORGANIZATION, shown)
@@ -82,7 +82,7 @@ NAMES = pytest.mark.parametrize("names", [True, False], ids=["all names", "its o
 def test_signed_commits_count_as_specified(names: bool) -> None:
     ledger = new_ledger(names=names)
     extend(ledger, good(3))
-    assert [one.digest.hex() for one in ledger.heads()] == [one["digest"] for one in LOG["good"]]
+    assert [head.digest.hex() for head in ledger.heads()] == [one["digest"] for one in LOG["good"]]
 
 
 @NAMES
@@ -97,7 +97,7 @@ def test_a_commit_that_does_not_count_is_refused(case: Case, names: bool) -> Non
 
 def test_a_log_whose_definition_is_not_shown_is_refused() -> None:
     """Nobody else has signed the first one."""
-    roster = Roster(ORGANIZATION, (cut_entry(RosterEntry(*one), set()) for one in entries()))
+    roster = Roster(ORGANIZATION, (cut_entry(RosterEntry(*entry), set()) for entry in entries()))
     ledger = ledger_by(roster)
     with pytest.raises(ErsError) as refused:
         extend(ledger, good(3))
@@ -109,7 +109,7 @@ def test_a_log_is_read_without_the_key_that_was_forgotten() -> None:
     ledger = new_ledger(LOG["forgotten"]["entry"])
     extend(ledger, good(3))
     ledger.check_ends(ledger.membership.number if ledger.membership else 0)
-    assert [one.digest.hex() for one in ledger.heads()] == [one["digest"] for one in LOG["good"]]
+    assert [head.digest.hex() for head in ledger.heads()] == [one["digest"] for one in LOG["good"]]
 
 
 @pytest.mark.parametrize("case", LOG["forgotten"]["bad"], ids=lambda case: str(case["why"]))
@@ -123,7 +123,7 @@ def test_a_log_that_ends_under_a_forgotten_key_is_refused(case: Case) -> None:
 
 
 def test_an_end_that_comes_later_counts_from_then_on() -> None:
-    *before, ending = (RosterEntry(*entry_of(one)) for one in LOG["open"]["entries"])
+    *before, ending = (RosterEntry(*entry_of(entry)) for entry in LOG["open"]["entries"])
     backdated, last = commit_of(LOG["open"]["bad"]), commit_of(LOG["open"]["good"])
     taken = ledger_by(Roster(ORGANIZATION, before))
     extend(taken, [*good(2), backdated])

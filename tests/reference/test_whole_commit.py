@@ -87,7 +87,7 @@ def test_the_package_makes_the_very_bytes_of_the_vector(
 
     batch, page = upload.rows[0], upload.pages[0]
     assert batch.group.hex() == VECTOR["group"]
-    assert [[one.hex() for one in row.fields] for row in batch.present] == VECTOR["rows"]
+    assert [[field.hex() for field in row.fields] for row in batch.present] == VECTOR["rows"]
     assert page.segment.hex() == VECTOR["segment"]["uid"]
     assert page.data.hex() == VECTOR["segment"]["page"]
     assert upload.commit.body.hex() == VECTOR["commit"]["body"]

@@ -24,7 +24,7 @@ METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 
 def operations(document: Any) -> Iterator[str]:
     for path, methods in document["paths"].items():
-        yield from (f"{one.upper()} {path}" for one in methods if one.upper() in METHODS)
+        yield from (f"{method.upper()} {path}" for method in methods if method.upper() in METHODS)
 
 
 def observe(stage: Stage, host: str, roles: Sequence[str] = ROLES) -> dict[str, tuple[str, ...]]:
@@ -85,4 +85,4 @@ def read_table(table: Path = TABLE) -> dict[str, tuple[str, ...]]:
 
 
 def line_of(operation: str, statuses: tuple[str, ...]) -> str:
-    return f"{operation:<82}" + "".join(f"{one:>11}" for one in statuses)
+    return f"{operation:<82}" + "".join(f"{status:>11}" for status in statuses)

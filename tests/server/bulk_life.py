@@ -199,7 +199,9 @@ def _said(sql: str, parameters: Any) -> str:
     if sql.startswith("DELETE"):
         return "nothing any more"
     # What is set stands before what is asked for; of several rows PostgreSQL gets it as a list.
-    each = (one[0] if isinstance(one, list) else one for one in parameters or ())
+    each = (
+        parameter[0] if isinstance(parameter, list) else parameter for parameter in parameters or ()
+    )
     return next((str(one) for one in each if one in _STATES), "since when")
 
 

@@ -51,7 +51,7 @@ class Counting(Files):
         self.asked: list[int] = []
 
     def read(self, ranges: Sequence[Range]) -> list[bytes]:
-        self.asked.append(sum(one.end - one.start for one in ranges))
+        self.asked.append(sum(span.end - span.start for span in ranges))
         return super().read(ranges)
 
 

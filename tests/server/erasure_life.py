@@ -328,7 +328,7 @@ class Meetings(Scenes):
                     " (SELECT id FROM record_group WHERE uid = %s)",
                     [bytes(32), group],
                 )
-            assert [one.state for one in flaws()] == ["altered"]
+            assert [flaw.state for flaw in flaws()] == ["altered"]
 
         return meet
 

@@ -178,7 +178,7 @@ def flaws() -> list[Any]:
 def states(little: int = 0) -> dict[str, str]:
     from encrypted_records.server.inventory import examining
 
-    return {one.check: one.state for one in examining.looks(little)}
+    return {look.check: look.state for look in examining.looks(little)}
 
 
 def until_one_waits() -> None:

@@ -56,7 +56,9 @@ class Person:
 
 
 def share(dataset: Any, right: int = form.READER, schemas: Iterable[Any] = ()) -> form.Share:
-    return form.Share(id_bytes(dataset), _one_or_two(right), [id_bytes(one) for one in schemas])
+    return form.Share(
+        id_bytes(dataset), _one_or_two(right), [id_bytes(schema) for schema in schemas]
+    )
 
 
 def standing(

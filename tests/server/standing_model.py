@@ -89,7 +89,7 @@ class Model:
     segments: list[Segment] = field(default_factory=list)
 
     def live(self) -> list[tuple[RowRef, Slot]]:
-        return [(ref, slot) for one in self.groups for ref, slot in one.rows if slot.lives]
+        return [(ref, slot) for group in self.groups for ref, slot in group.rows if slot.lives]
 
     def add(self, rows: Sequence[SealedRow], **more: Any) -> CommitUpload:
         group = group_of(rows, classes=more.pop("classes", CLASSES))
@@ -111,8 +111,8 @@ class Model:
         self.die(refs)
 
     def die(self, refs: Sequence[RowRef]) -> None:
-        for one in self.groups:
-            for ref, slot in one.rows:
+        for group in self.groups:
+            for ref, slot in group.rows:
                 if ref in refs:
                     slot.lives = False
 
@@ -159,9 +159,11 @@ class Model:
             held.append(Held(group.uid, own))
             batches.append(RowBatch(group.uid, 0, rows))
         ended = [one.uid for one in every]
-        replaced = [one for one in self.segments if {uid for uid, _ in one.groups} & set(ended)]
+        replaced = [
+            segment for segment in self.segments if {uid for uid, _ in segment.groups} & set(ended)
+        ]
         stays = {uid for one in replaced for uid, _ in one.groups} - set(ended)
-        covered = [*(one for one in self.groups if one.uid in stays), *held]
+        covered = [*(group for group in self.groups if group.uid in stays), *held]
         segment = segment_over(
             [(one.uid, len(one.slots)) for one in covered], purged=sum(one.dead for one in covered)
         )
@@ -186,7 +188,7 @@ class Model:
             for at, old in enumerate(self.groups)
             for one in [*new.at(at), *([] if old.uid in ended else [old])]
         ]
-        self.segments = [one for one in self.segments if one.uid not in new.replaced]
+        self.segments = [segment for segment in self.segments if segment.uid not in new.replaced]
         self.segments.append(new.segment)
 
 
@@ -195,8 +197,8 @@ def digested(members: dict[str, Any]) -> dict[str, Any]:
     rows = {batch.group: batch.rows for batch in members["rows"]}
     groups = [
         msgspec.structs.replace(
-            one, rows=digests.digest_rows(salt_of(one.uid).salt, rows.get(one.uid, ()))
+            group, rows=digests.digest_rows(salt_of(group.uid).salt, rows.get(group.uid, ()))
         )
-        for one in members["groups"]
+        for group in members["groups"]
     ]
     return members | {"groups": groups}

@@ -85,7 +85,7 @@ def test_of_several_registrations_the_one_whose_link_is_used_becomes_the_account
     assert api.token_pair(address, NEW_PASSWORD).status == 200
     assert api.token_pair(address, PASSWORD).status == 401
     organizations = api.call("GET", "/api/organizations/", headers=basic(address, NEW_PASSWORD))
-    assert [one["name"] for one in organizations.json()["results"]] == ["Mine"]
+    assert [result["name"] for result in organizations.json()["results"]] == ["Mine"]
 
 
 def test_of_two_links_used_at_once_one_works(api: Api) -> None:
@@ -152,12 +152,12 @@ def test_wrong_unknown_and_unverified_are_answered_alike_by_every_method(
     for path in ("/api/accounts/login/", "/api/token/"):
         bodies = [{"email": email, "password": password} for email, password in pairs]
         answers = [api.call("POST", path, body) for body in bodies]
-        assert {(one.status, one.body) for one in answers} == {(401, answers[0].body)}
-        assert {tuple(sorted(one.headers)) for one in answers} == {
+        assert {(answer.status, answer.body) for answer in answers} == {(401, answers[0].body)}
+        assert {tuple(sorted(answer.headers)) for answer in answers} == {
             tuple(sorted(answers[0].headers))
         }
     answers = [api.call("GET", "/api/users/self/", headers=basic(*pair)) for pair in pairs]
-    assert {(one.status, one.body) for one in answers} == {(401, answers[0].body)}
+    assert {(answer.status, answer.body) for answer in answers} == {(401, answers[0].body)}
 
 
 def test_wrong_unknown_and_unverified_take_the_same_work(api: Api) -> None:

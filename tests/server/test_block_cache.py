@@ -88,7 +88,7 @@ def are_in(api: Api, needles: list[bytes]) -> bool:
     for path in files_of(api):
         with suppress(FileNotFoundError):
             data = path.read_bytes()
-            if any(one in data for one in needles):
+            if any(needle in data for needle in needles):
                 return True
     return False
 
@@ -108,7 +108,7 @@ def elsewhere(job: Job, api: Api, *ordinals: int) -> list[SealedRow]:
 def names_of(api: Api) -> list[str]:
     """What the database calls the copies of processes in an API's folder."""
     signs = (api.data_dir / "api").glob(SIGNS)
-    return sorted(one.name.removeprefix("blocks-").removesuffix(".lock") for one in signs)
+    return sorted(sign.name.removeprefix("blocks-").removesuffix(".lock") for sign in signs)
 
 
 def name_of(api: Api) -> str:

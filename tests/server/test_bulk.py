@@ -93,7 +93,7 @@ def test_rows_in_objects_are_read_by_place_and_by_id(writer: Writer) -> None:
     listed = writer.account.call(
         "GET", f"/api/records/?schema={writer.schema['id']}&limit=3&offset={MANY - 2}"
     ).json()
-    assert [one["id"] for one in listed["results"]] == [
+    assert [result["id"] for result in listed["results"]] == [
         ids.to_text(row.record_id) for row in rows[-2:]
     ]
 
@@ -188,7 +188,9 @@ def test_what_is_left_of_a_lost_object_is_still_listed_for_salvage(
             "GET", f"/api/records/?schema={writer.schema['id']}&dead=true"
         ).json()
     assert listed["count"] == 5
-    assert [one["id"] for one in listed["results"]] == [ids.to_text(row.record_id) for row in rows]
+    assert [result["id"] for result in listed["results"]] == [
+        ids.to_text(row.record_id) for row in rows
+    ]
 
 
 # --- files --------------------------------------------------------------------------------------

@@ -153,7 +153,11 @@ def test_the_doctor_says_whether_the_bucket_can_be_used(stored: Stored, tmp_path
         assert {(one.state, one.status) for one in well} == {("ok", 0)}, well
         assert {(one.state, one.status) for one in said} == {("failed", 1)}, said
         printed = "".join(one.everything for one in well + said)
-        assert not [one for one in (*credentials.values(), *wrong.values()) if one in printed]
+        assert not [
+            credential
+            for credential in (*credentials.values(), *wrong.values())
+            if credential in printed
+        ]
         assert names() == before
 
 

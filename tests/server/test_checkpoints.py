@@ -37,7 +37,7 @@ def first(writer: Writer, known: int = 0) -> tuple[Checkpoint | None, list[Manif
     items = list(wire.decode(writer.account.call("GET", path).body))
     found = items[0] if isinstance(items[0], Checkpoint) else None
     items = items[1:] if found else items
-    deltas = [one for one in items if isinstance(one, ManifestDelta)]
+    deltas = [item for item in items if isinstance(item, ManifestDelta)]
     assert len(deltas) == len(items)
     return found, deltas
 
@@ -47,7 +47,7 @@ def versions(deltas: list[ManifestDelta]) -> list[int]:
 
 
 def headers(deltas: list[ManifestDelta]) -> list[bytes]:
-    every: list[SegmentHeader] = [one for delta in deltas for one in delta.headers]
+    every: list[SegmentHeader] = [header for delta in deltas for header in delta.headers]
     return [one.segment for one in every]
 
 
@@ -75,7 +75,9 @@ def test_the_newest_checkpoint_comes_before_the_log_after_it(writer: Writer) -> 
     uploads.append(writer.adding([person()]))
     writer.send(uploads[-1])
     every = [
-        one.uid for upload in uploads for one in wire.decode_commit_body(upload.commit).segments
+        segment.uid
+        for upload in uploads
+        for segment in wire.decode_commit_body(upload.commit).segments
     ]
     for known, after in [(0, [4]), (1, [2, 3, 4]), (3, [4]), (4, [4])]:
         given, deltas = first(writer, known)

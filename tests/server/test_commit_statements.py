@@ -189,7 +189,7 @@ def test_a_commit_of_one_record_is_one_transaction_of_few_statements(tmp_path: P
     """Each of them costs time, and one of the transactions a write to disk."""
     with traced_api(tmp_path) as (api, trace):
         statements = traced_commit(api, trace)
-    words = [one.split()[0] for one in statements]
+    words = [statement.split()[0] for statement in statements]
     assert words.count("BEGIN") == words.count("COMMIT") == 1
     assert words[2] == "BEGIN", "the login and the right to write are asked for before"
     assert tables(statements, "INSERT") == [
@@ -290,12 +290,12 @@ def test_who_may_not_write_a_schema_does_not_wait_for_its_lock(
                 api.execute(f"UPDATE accounts_{ended}")
                 answers.append(sent(kept))
                 api.execute("UPDATE accounts_user SET is_active = true")
-    assert [(one.status, one.code) for one in answers] == [
+    assert [(answer.status, answer.code) for answer in answers] == [
         (404, "not_found"),
         *[(401, "bad_token")] * 3,
     ]
 
 
 def tables(statements: Sequence[str], word: str) -> list[str]:
-    own = [one for one in statements if one.startswith(word)]
+    own = [statement for statement in statements if statement.startswith(word)]
     return [one.split()[2].strip('"') for one in own]

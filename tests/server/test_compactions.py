@@ -24,9 +24,9 @@ replace = msgspec.structs.replace
 def merge(model: Model, order: list[int] | None = None) -> None:
     """All groups into one segment, in some order."""
     groups = [model.groups[at] for at in order or range(len(model.groups))]
-    purged = sum(one.dead for one in groups)
-    segment = segment_over([(one.uid, len(one.slots)) for one in groups], purged=purged)
-    names = [one.uid for one in model.segments]
+    purged = sum(group.dead for group in groups)
+    segment = segment_over([(group.uid, len(group.slots)) for group in groups], purged=purged)
+    names = [segment.uid for segment in model.segments]
     model.writer.send(
         model.writer.make(segments=[segment], pages=pages_of(segment), replaced=names)
     )
@@ -47,7 +47,7 @@ def take(model: Model, new: New) -> None:
     laid = sorted([*own, (new.groups[0].uid, base)], key=lambda one: one[1])
     model.take(new)
     model.segments.pop()  # the one that the model made for a commit that replaces
-    others = [one for one in model.segments if one.uid != before.uid]
+    others = [segment for segment in model.segments if segment.uid != before.uid]
     model.segments = [*others, replace(before, groups=laid)]
 
 
@@ -77,7 +77,7 @@ def test_rows_keep_their_places_ids_and_versions_while_the_index_stays(model: Mo
     compact(model, 0, 2)
     assert_is(model)
     assert [slot.row for _, slot in model.live()] == before
-    assert [one.uid for one in model.segments] == [segment]
+    assert [segment.uid for segment in model.segments] == [segment]
     merge(model)
     assert_is(model)
     model.kill([model.live()[0][0]])
@@ -161,7 +161,7 @@ def test_a_group_never_becomes_two_while_its_segment_stays(model: Model) -> None
 def test_a_merge_that_did_not_see_it_is_told_so_and_goes_through_with_the_groups_of_now(
     model: Model,
 ) -> None:
-    groups = [(one.uid, len(one.slots)) for one in model.groups]
+    groups = [(group.uid, len(group.slots)) for group in model.groups]
     merged = segment_over(groups, purged=1)
     late: dict[str, Any] = {
         "segments": [merged],
@@ -199,7 +199,7 @@ def test_a_row_that_dies_meanwhile_must_be_named(model: Model) -> None:
 def test_its_rows_may_be_staged_and_what_its_group_ended_is_read_a_little_longer(
     model: Model,
 ) -> None:
-    old = [ref for one in model.groups[:2] for ref, slot in one.rows]
+    old = [ref for group in model.groups[:2] for ref, slot in group.rows]
     before = rows(model, old)
     new = model.stand([(0, 2)])
     stated = digested(members(new))

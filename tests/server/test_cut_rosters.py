@@ -41,7 +41,7 @@ def datasets(ring: Ring) -> list[Any]:
 def with_token(account: Account, *datasets: Any) -> Account:
     wanted: dict[str, Any] = {"name": "reads", "scope": "read", "password": account.password}
     if datasets:
-        wanted |= {"datasets": [one["url"] for one in datasets]}
+        wanted |= {"datasets": [dataset["url"] for dataset in datasets]}
     return replace(account, token=account.post("/api/tokens/", wanted)["token"])
 
 
@@ -80,7 +80,7 @@ def test_names_of_others_are_left_out_for_a_token_of_one_dataset(
             *(own["schema"][name] for name in ("slug", "name")),
         }
         # Nothing else in them is another.
-        assert [(one.body, one.signature) for one in entries] == [
+        assert [(entry.body, entry.signature) for entry in entries] == [
             (one.body, one.signature) for one in everything
         ]
         raw = limited.call("GET", ring.path).body

@@ -170,7 +170,7 @@ def test_nobody_reads_what_its_owners_would_not_see(api: Api) -> None:
     assert min(refused) >= 500
     assert [account.call("GET", path).status for _ in range(2)] == [200, 200]
     entries = account.call("GET", f"{account.organization}audit-log/").json()["results"]
-    assert [one["action"] for one in entries].count("records.read") == 1
+    assert [entry["action"] for entry in entries].count("records.read") == 1
 
 
 def user_of(account: Account) -> str:

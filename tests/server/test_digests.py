@@ -213,7 +213,7 @@ def test_the_log_comes_with_the_headers_of_the_segments_that_live_and_no_others(
 
 
 def headers(writer: Writer, since: int) -> list[bytes]:
-    return [one.segment for delta in writer.manifest(since) for one in delta.headers]
+    return [header.segment for delta in writer.manifest(since) for header in delta.headers]
 
 
 def test_nothing_is_proven_of_what_is_not_there(writer: Writer, bob: Account) -> None:

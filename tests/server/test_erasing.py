@@ -113,7 +113,7 @@ def holding(api: Api, *needles: bytes) -> set[str]:
             assert row is not None
             folders.append(Path(row[0]) / "base" / str(row[1]))
     files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
-    return {path.name for path in files if any(one in path.read_bytes() for one in needles)}
+    return {path.name for path in files if any(needle in path.read_bytes() for needle in needles)}
 
 
 def no_dead_rows(api: Api, group: bytes) -> bool:

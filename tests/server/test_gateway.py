@@ -152,8 +152,8 @@ def test_more_than_can_be_answered_is_told_to_come_back(start: Start) -> None:
         answers = [one.result() for one in asked[THREADS:]]
         api.app.gate.set()
         assert [status(one.result()) for one in asked[:THREADS]] == [200] * THREADS
-    assert [(status(one), code(one)) for one in answers] == [(503, "overloaded")] * 10
-    assert all(b"\r\nretry-after: 2\r\n" in one.lower() for one in answers)
+    assert [(status(answer), code(answer)) for answer in answers] == [(503, "overloaded")] * 10
+    assert all(b"\r\nretry-after: 2\r\n" in answer.lower() for answer in answers)
     assert len(api.app.calls) == THREADS
     assert api.seen == [("GET", 503)] * 10
     assert status(api.ask("/y")) == 200

@@ -120,12 +120,12 @@ def test_there_is_room_for_no_more_than_was_said(tmp_path: Path) -> None:
         size = 40_000 + begin % 30_011
         places.append(Range("a" * 32, begin, min(begin + size, len(data))))
         begin += size
-    for one in places:
-        assert cache.read(store, [one, one]) == [data[one.start : one.end]] * 2
+    for place in places:
+        assert cache.read(store, [place, place]) == [data[place.start : place.end]] * 2
         assert os.fstat(file_of(cache)).st_size <= 1 << 20
     # The newest are there, byte for byte, and what is more than somebody waits for is not.
     store.delete(["a" * 32])
-    newest = [one for one in places if one in cache._kept]
+    newest = [place for place in places if place in cache._kept]
     assert newest == places[-len(newest) :]
     assert sum(one.end - one.start for one in newest) > 1 << 19
     assert cache.read(store, newest) == [data[one.start : one.end] for one in newest]

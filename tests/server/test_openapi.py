@@ -51,7 +51,11 @@ def test_every_operation_says_what_it_answers_with_and_to_whom(document: dict[st
                 open_to_all.add(path)
             else:
                 assert {"401", "403", "429"} <= set(operation["responses"]), (method, path)
-            named = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
+            named = {
+                parameter["name"]
+                for parameter in operation["parameters"]
+                if parameter["in"] == "path"
+            }
             assert all(f"{{{name}}}" in path for name in named)
     assert open_to_all == {
         *("/api/status/", "/api/csrf/", "/api/token/", "/api/token/refresh/"),
@@ -64,14 +68,16 @@ def test_every_operation_says_what_it_answers_with_and_to_whom(document: dict[st
 def test_every_operation_has_a_name_a_summary_and_a_tag(
     document: dict[str, Any],
 ) -> None:
-    operations = [one for methods in document["paths"].values() for one in methods.values()]
-    names = [one["operationId"] for one in operations]
+    operations = [method for methods in document["paths"].values() for method in methods.values()]
+    names = [operation["operationId"] for operation in operations]
     assert len(set(names)) == len(names)
-    assert all(one["summary"] and "\n" not in one["summary"] for one in operations)
-    tags = [one["name"] for one in document["tags"]]
+    assert all(
+        operation["summary"] and "\n" not in operation["summary"] for operation in operations
+    )
+    tags = [tag["name"] for tag in document["tags"]]
     assert len(set(tags)) == len(tags)
-    assert {tag for one in operations for tag in one["tags"]} == set(tags)
-    assert all(len(one["tags"]) == 1 for one in operations)
+    assert {tag for operation in operations for tag in operation["tags"]} == set(tags)
+    assert all(len(operation["tags"]) == 1 for operation in operations)
 
 
 def test_what_is_sent_has_no_members_that_only_answers_have(document: dict[str, Any]) -> None:
@@ -97,9 +103,9 @@ def test_ids_references_and_limits_have_their_forms(document: dict[str, Any]) ->
         assert not re.search(named["pattern"], wrong)
     for path, operations in paths.items():
         least = {
-            one["name"]: one["schema"].get("minimum")
-            for one in operations.get("get", {}).get("parameters", ())
-            if one["name"] in ("limit", "offset")
+            operation["name"]: operation["schema"].get("minimum")
+            for operation in operations.get("get", {}).get("parameters", ())
+            if operation["name"] in ("limit", "offset")
         }
         assert least in ({}, {"limit": 1, "offset": 0}), path
 

@@ -274,7 +274,10 @@ def test_a_listing_with_dead_rows_has_every_place_and_says_which_are_dead(
     def listed(query: str) -> list[tuple[str, int, bool | None]]:
         found = writer.account.call("GET", f"{path}{query}")
         assert found.status == 200, found.body
-        return [(one["id"], one["version"], one.get("dead")) for one in found.json()["results"]]
+        return [
+            (result["id"], result["version"], result.get("dead"))
+            for result in found.json()["results"]
+        ]
 
     rows = [(first, 1, False), (second, 1, True), (third, 1, False), (changed, 2, False)]
     every = [(ids.to_text(row.record_id), version, dead) for row, version, dead in rows]
@@ -305,14 +308,14 @@ def test_records_of_several_schemas_are_read_by_their_ids_all_or_none(
 
     found = read(writer.account, wanted)
     assert found.status == 200, found.body
-    assert [one["id"] for one in found.json()["results"]] == wanted
-    versions = {one["id"]: one["version"] for one in found.json()["results"]}
+    assert [result["id"] for result in found.json()["results"]] == wanted
+    versions = {result["id"]: result["version"] for result in found.json()["results"]}
     assert {version for name, version in versions.items() if name != wanted[6]} == {1}
     assert versions[ids.to_text(changed.record_id)] == 2
     ended = ids.to_text(mine[4].record_id)
     missing = read(writer.account, [wanted[0], ended, "nothing", wanted[1]])
     assert (missing.status, missing.code) == (404, "not_found")
-    assert [one["detail"] for one in missing.json()["errors"]] == [
+    assert [error["detail"] for error in missing.json()["errors"]] == [
         f"id number {number} names nothing here" for number in (2, 3)
     ]
     assert read(bob, wanted[:2]).status == 404
@@ -331,10 +334,10 @@ def test_rows_that_a_disk_has_lost_or_spoilt_do_not_hide_the_others(
     path = f"/api/records/?schema={writer.schema['id']}&dead=true"
     found = writer.account.call("GET", path).json()
     assert found["count"] == 4
-    assert [one["ordinal"] for one in found["results"]] == [1, 2, 3]
-    assert [len(one["fields"]) for one in found["results"]] == [2, 0, 2]
+    assert [result["ordinal"] for result in found["results"]] == [1, 2, 3]
+    assert [len(result["fields"]) for result in found["results"]] == [2, 0, 2]
     pages = [writer.account.call("GET", f"{path}&limit=2&offset={at}").json() for at in (0, 2)]
-    assert [[one["ordinal"] for one in page["results"]] for page in pages] == [[1], [2, 3]]
+    assert [[result["ordinal"] for result in page["results"]] for page in pages] == [[1], [2, 3]]
 
 
 def test_a_listing_names_its_schema(ada: Account) -> None:

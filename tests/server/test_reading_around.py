@@ -78,7 +78,7 @@ def test_what_is_read_over_has_a_bound(laid: list[tuple[int, int]]) -> None:
         ranges.append(Range("a" * 32, at + gap, at + gap + length))
         at += gap + length
     reach = find_reach(ranges)
-    asked = sum(one.end - one.start for one in ranges)
+    asked = sum(span.end - span.start for span in ranges)
     joined = join_neighbours(ranges, reach)
     assert sum(one.end - one.start for one in joined) - asked <= READ_OVER_BYTES
     if sum(gap for gap, _ in laid if gap <= JOINED_BYTES) <= READ_OVER_BYTES:

@@ -181,7 +181,7 @@ def test_of_two_owners_who_post_at_once_one_wins(ring: Ring, guests: list[Accoun
         with ThreadPoolExecutor(2) as pool:
             answers = list(pool.map(lambda one: ring.send(*one[1], by=one[0]), requests))
         assert sorted(answer.status for answer in answers) == [201, 409]
-        assert [one.code for one in answers if one.status == 409] == ["roster_moved"]
+        assert [answer.code for answer in answers if answer.status == 409] == ["roster_moved"]
         ring.number, ring.digest = known
         [won] = ring.entries(since=ring.number)
         ring.verify([ring.follow(won)])
@@ -189,7 +189,7 @@ def test_of_two_owners_who_post_at_once_one_wins(ring: Ring, guests: list[Accoun
 
 def _next(ring: Ring, dataset: Any) -> form.Dataset:
     """The epoch that follows what the roster says of a dataset."""
-    past = [form.read_entry(one).content for one in ring.entries()]
+    past = [form.read_entry(entry).content for entry in ring.entries()]
     epochs = [
         one.epoch
         for one in past

@@ -85,7 +85,7 @@ def test_an_epoch_comes_with_a_grant_for_everybody(
         [flaw] = answer.json()["errors"]
         assert missing.id in flaw["detail"]
     ring.add(entry, *(ring.grant(dataset, one, 2) for one in everybody))
-    assert [one.epoch for one in ring.grants_of(single)] == [2]
+    assert [grant.epoch for grant in ring.grants_of(single)] == [2]
 
 
 def test_a_wider_right_comes_with_a_grant(ring: Ring, dataset: Any, grace: Person) -> None:
@@ -108,7 +108,7 @@ def test_a_wider_right_comes_with_a_grant(ring: Ring, dataset: Any, grace: Perso
     # To write what one reads, and less of anything, needs no other key.
     for shares in ([share(dataset, form.WRITER), share(other)], [share(other)]):
         ring.add(ring.follow(ring.sign(standing(grace, shares))))
-    assert [ids.to_text(one.dataset) for one in ring.grants_of(grace)] == [other["id"]]
+    assert [ids.to_text(grant.dataset) for grant in ring.grants_of(grace)] == [other["id"]]
     entry = ring.sign(standing(grace, role=form.OWNER))
     assert ring.refused(entry) == INCOMPLETE
     ring.follow(entry)
@@ -149,7 +149,7 @@ def test_grants_of_an_epoch_that_is_over_are_not_taken_again(
     old = ring.grant(dataset, grace)
     ring.begin(dataset, grace, epoch=2)
     assert ring.refused(old) == (409, "roster_moved")
-    assert [one.epoch for one in ring.grants_of(grace)] == [2]
+    assert [grant.epoch for grant in ring.grants_of(grace)] == [2]
 
 
 def test_the_ends_of_logs_are_their_present_heads(ring: Ring, dataset: Any) -> None:
@@ -161,7 +161,7 @@ def test_the_ends_of_logs_are_their_present_heads(ring: Ring, dataset: Any) -> N
     ring.add(ring.follow(ring.sign([placement(schema) for schema in schemas])))
     writers = [ring.writer(schema) for schema in schemas]
     writers[0].send(writers[0].adding([person()]))
-    stale = [end_of(one) for one in writers]
+    stale = [end_of(writer) for writer in writers]
     writers[0].send(writers[0].adding([person()]))
     moved = (409, "log_moved")
     wrong = [
@@ -183,7 +183,7 @@ def test_the_ends_of_logs_are_their_present_heads(ring: Ring, dataset: Any) -> N
         [form.End(ids.new_id(), 0, bytes(32))],
     ):
         assert ring.refuses(ring.dataset(dataset, 2, ends=ends)) == INVALID
-    ring.begin(dataset, epoch=2, ends=[end_of(one) for one in writers])
+    ring.begin(dataset, epoch=2, ends=[end_of(writer) for writer in writers])
 
 
 def test_an_end_that_comes_later_is_where_the_log_stood_when_the_epoch_began(

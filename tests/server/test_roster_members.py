@@ -94,7 +94,7 @@ def test_an_invited_person_answers_and_is_admitted(api: Api, ring: Ring, dataset
         account.email: "member",
     }
     assert account.call("GET", dataset["url"]).status == 200
-    assert [one.epoch for one in ring.grants_of(grace)] == [1]
+    assert [grant.epoch for grant in ring.grants_of(grace)] == [1]
     after = ring.owner.account.call("GET", f"{ring.owner.account.organization}answers/")
     assert wire.decode_all(after.body, Answered) == []
     assert refused_answer(grace, given)[0] == 404
@@ -391,14 +391,16 @@ def test_a_token_of_one_dataset_reads_its_grants_and_the_roster_of_its_organizat
     elsewhere = found(api.new_account())
     elsewhere.join(grace)
     named = {ids.from_text(one["id"]) for one in (dataset, apart)}
-    assert {one.dataset for one in ring.grants_of(grace)} == named
+    assert {grant.dataset for grant in ring.grants_of(grace)} == named
 
     for person in (grace, ring.owner):
         account = person.account
         wanted = {"name": "reads", "scope": "read", "password": account.password}
         token = account.post("/api/tokens/", wanted | {"datasets": [dataset["url"]]})["token"]
         limited = Person(replace(account, token=token))
-        assert [one.dataset for one in ring.grants_of(limited)] == [ids.from_text(dataset["id"])]
+        assert [grant.dataset for grant in ring.grants_of(limited)] == [
+            ids.from_text(dataset["id"])
+        ]
         # Entries are a chain, which nobody believes without one of them.
         assert len(ring.entries(by=limited.account)) == ring.number
         assert limited.account.call("GET", elsewhere.path).status == 404

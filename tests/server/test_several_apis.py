@@ -258,7 +258,7 @@ def test_nothing_is_lost_or_doubled_when_the_primary_is_killed_under_writers(api
     store, stop = apis.store(), threading.Event()
     assert store.send([{"number": 10**6}]).status == 201
     writers = [Writer(store, itertools.count(at * 100_000), stop) for at in range(WRITERS)]
-    threads = [threading.Thread(target=one.run, daemon=True) for one in writers]
+    threads = [threading.Thread(target=writer.run, daemon=True) for writer in writers]
     for thread in threads:
         thread.start()
     try:
@@ -271,13 +271,13 @@ def test_nothing_is_lost_or_doubled_when_the_primary_is_killed_under_writers(api
             thread.join(150)
     assert not any(thread.is_alive() for thread in threads)
     stored = sorted(one["data"]["number"] for one in store.everything())
-    acknowledged = sorted(number for one in writers for number in one.acknowledged)
+    acknowledged = sorted(number for writer in writers for number in writer.acknowledged)
     assert stored == [*acknowledged, 10**6]
 
 
 def _wait_for_more(writers: list[Writer], count: int) -> None:
     """Each of them has stored so many more."""
-    wanted = [len(one.acknowledged) + count for one in writers]
+    wanted = [len(writer.acknowledged) + count for writer in writers]
 
     def have() -> bool:
         return all(len(one.acknowledged) >= want for one, want in zip(writers, wanted, strict=True))

@@ -28,9 +28,9 @@ def names_taken(path: Path) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cryptography"):
-            names |= {one.name for one in node.names}
+            names |= {name.name for name in node.names}
         elif isinstance(node, ast.Import):
-            names |= {one.name for one in node.names if one.name.startswith("cryptography")}
+            names |= {name.name for name in node.names if name.name.startswith("cryptography")}
     return names
 
 

@@ -75,7 +75,7 @@ def at(start: int, length: int = 100) -> Range:
 
 
 def bytes_of(*ranges: Range) -> list[bytes]:
-    return [DATA[one.start : one.end] for one in ranges]
+    return [DATA[span.start : span.end] for span in ranges]
 
 
 def read_while_held(

@@ -81,7 +81,7 @@ def everything(api: Api) -> list[int]:
 
 def records(writer: Writer) -> list[str]:
     answer = writer.account.call("GET", f"/api/records/?schema={writer.schema['id']}")
-    return [one["id"] for one in answer.json()["results"]]
+    return [result["id"] for result in answer.json()["results"]]
 
 
 def test_staged_rows_are_seen_by_nobody_and_published_at_once(job: Job) -> None:

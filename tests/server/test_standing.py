@@ -54,12 +54,12 @@ def assert_is(model: Model) -> None:
     shown = model.writer.account.call("GET", path).json()
     live = model.live()
     assert shown["count"] == len(live)
-    places = [(one["group"], one["ordinal"]) for one in shown["results"]]
+    places = [(result["group"], result["ordinal"]) for result in shown["results"]]
     assert places == [(ref.group.hex(), ref.ordinal) for ref, _ in live]
-    assert [(one["id"], one["version"]) for one in shown["results"]] == [
+    assert [(result["id"], result["version"]) for result in shown["results"]] == [
         (ids.to_text(slot.row.record_id), slot.row.version) for _, slot in live if slot.row
     ]
-    every = [(ref, slot) for one in model.groups for ref, slot in one.rows]
+    every = [(ref, slot) for group in model.groups for ref, slot in group.rows]
     status, found = rows(model, [ref for ref, slot in every if slot.row is not None])
     assert status == 200
     assert [(one.row.record_id, one.row.version) for one in found] == [
@@ -212,8 +212,8 @@ def test_what_is_sealed_again_has_no_lower_class_than_before(ada: Account) -> No
     assert model.writer.refused(model.writer.make(**lower.members())) == (400, "invalid_commit")
     kept = model.stand([(0, 1)], classes=WIDER)
     wide = [
-        replace(one, rows=[replace(row, fields=_wide().fields) for row in one.present])
-        for one in kept.batches
+        replace(batch, rows=[replace(row, fields=_wide().fields) for row in batch.present])
+        for batch in kept.batches
     ]
     model.writer.send(model.writer.make(**digested(kept.members() | {"rows": wide})))
 
@@ -264,7 +264,7 @@ def test_an_ended_group_is_gone_for_commits_at_once_and_for_readers_a_little_lat
             other.members()
             | {
                 "groups": [group],
-                "rows": [replace(one, group=gone) for one in other.batches],
+                "rows": [replace(batch, group=gone) for batch in other.batches],
                 "holes": [RowRef(gone, ref.ordinal) for ref in other.holes],
                 "segments": [
                     replace(
@@ -292,13 +292,13 @@ def test_a_reseal_behind_a_compaction_has_lost_a_race_whatever_definition_it_bri
     model: Model,
 ) -> None:
     """Of two proxies: nothing is wrong with the commit of either."""
-    every_group = [(one.uid, len(one.slots)) for one in model.groups]
-    merged = segment_over(every_group, purged=sum(one.dead for one in model.groups))
+    every_group = [(group.uid, len(group.slots)) for group in model.groups]
+    merged = segment_over(every_group, purged=sum(group.dead for group in model.groups))
     model.writer.send(
         model.writer.make(
             segments=[merged],
             pages=pages_of(merged),
-            replaced=[one.uid for one in model.segments],
+            replaced=[segment.uid for segment in model.segments],
         )
     )
     model.segments = [merged]
@@ -341,7 +341,7 @@ def _staged(model: Model, new: New, stands: Any = 1) -> Job:
     members = digested(new.members())
     half = len(new.batches) // 2
     for at, batches in enumerate((new.batches[:half], new.batches[half:])):
-        groups = [one for one in members["groups"] if one.uid in {b.group for b in batches}]
+        groups = [group for group in members["groups"] if group.uid in {b.group for b in batches}]
         job.stage(job.part(at, groups, [], batches, stands=stands))
     job.stage(job.part(2, [], [new.segment], [], new.pages, stands=stands))
     return job

@@ -73,7 +73,7 @@ def test_senders_take_turns_and_each_keeps_its_order() -> None:
         works, places = Works(), Places(1)
         first = tasks(places, works, b"first", 1)
         await works.until_begun(1)
-        every = [one for name in (b"a", b"b", b"c") for one in tasks(places, works, name, 3)]
+        every = [task for name in (b"a", b"b", b"c") for task in tasks(places, works, name, 3)]
         await asyncio.sleep(0)
         works.gate.set()
         await asyncio.gather(*first, *every)
@@ -132,8 +132,8 @@ def test_no_number_of_senders_with_long_lines_keeps_others_out() -> None:
         outcomes = await asyncio.gather(*crowd, *beside, return_exceptions=True)
         assert outcomes[-1] == QUIET
         assert refused > 0
-        answered = [one for one in outcomes if not isinstance(one, BaseException)]
-        assert {type(one) for one in outcomes} == {bytes, Overloaded}
+        answered = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+        assert {type(outcome) for outcome in outcomes} == {bytes, Overloaded}
         # Each of them was done, and nothing else.
         assert sorted(works.begun) == sorted(answered)
 
@@ -147,7 +147,7 @@ def test_who_waited_too_long_is_refused_and_leaves_no_place_taken() -> None:
         await works.until_begun(1)
         late = tasks(places, works, BUSY, 2)
         outcomes = await asyncio.gather(*late, return_exceptions=True)
-        assert [type(one) for one in outcomes] == [Overloaded, Overloaded]
+        assert [type(outcome) for outcome in outcomes] == [Overloaded, Overloaded]
         waiting = tasks(places, works, BUSY, 1)
         await asyncio.sleep(0)
         works.gate.set()

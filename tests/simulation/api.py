@@ -342,7 +342,7 @@ def read_template(folder: Path) -> Template:
     """What :func:`make_template` has left there."""
     accounts = msgspec.json.decode((folder / "accounts.json").read_bytes(), type=list[Account])
     database = folder / "template" / "api" / "db.sqlite3"
-    return Template(database, {one.name: one for one in accounts})
+    return Template(database, {account.name: account for account in accounts})
 
 
 def _migrate() -> None:

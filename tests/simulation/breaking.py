@@ -123,8 +123,8 @@ PLANTED = (
         "a_merge_drops_a_row",
         "index.segments.merge",
         (
-            "    dead = [snapshot.dead_rows(one.segment) for one in inputs]\n",
-            "    dead = [snapshot.dead_rows(one.segment) for one in inputs]\n"
+            "    dead = [snapshot.dead_rows(source.segment) for source in inputs]\n",
+            "    dead = [snapshot.dead_rows(source.segment) for source in inputs]\n"
             "    dead[0] = dead[0] | type(dead[0])([0])\n",
         ),
         "records",
@@ -158,7 +158,7 @@ PLANTED = (
     ),
     Planted(
         "a_row_is_ended_twice",
-        "server.commits.ending",
+        "server.commits.commits",
         ("if len(ended) + without != len(keys) or store.dead_among(keys):", "if False:"),
         "counters",
     ),
@@ -206,13 +206,13 @@ PLANTED = (
     ),
     Planted(
         "segments_of_before_a_reseal_are_taken",
-        "server.commits.preconditions",
+        "server.commits.commits",
         ("    if body.segments and body.seen < schema.resealed_at:\n", "    if False:\n"),
         "reseals",
     ),
     Planted(
         "records_that_a_writer_has_not_seen_do_not_count",
-        "server.commits.preconditions",
+        "server.commits.commits",
         ("    if body.exact and body.seen < schema.added_at:\n", "    if False:\n"),
         "unique",
     ),

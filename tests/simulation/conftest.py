@@ -17,9 +17,9 @@ HANGS = 7200
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for one in items:
-        if one.path.parent == Path(__file__).parent:
-            one.add_marker(pytest.mark.timeout(HANGS))
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.timeout(HANGS))
 
 
 @pytest.fixture(scope="session")

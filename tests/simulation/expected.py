@@ -139,7 +139,7 @@ class Expected:
         first = floors.get(line.tag, 0)
         fitting = [n for n in range(first, len(line.states)) if _same(line.states[n].data, data)]
         if not fitting:
-            may = [one.data for one in line.states[first:]]
+            may = [state.data for state in line.states[first:]]
             raise Fault(f"{line.tag} is {data}, and may be {may}")
         line.see(fitting[0], version)
 
@@ -152,15 +152,15 @@ class Expected:
             Fault: one is missing, not itself, or not of this schema.
         """
         found: set[str] = set()
-        for one in results:
-            data = one["data"]
+        for result in results:
+            data = result["data"]
             line = self.lines.get(data.get(self._tag, ""))
             if line is None:
                 raise Fault(f"nobody has stored {data}")
             if line.tag in found:
                 raise Fault(f"{line.tag} is found twice")
             found.add(line.tag)
-            self.name(line, one["id"])
+            self.name(line, result["id"])
             if not oracle.holds(where, data, self.fields):
                 raise Fault(f"{data} does not match {where}")
             self.judge_record(floors, line, data, None)
@@ -188,14 +188,14 @@ class Expected:
     def measured(self, measures: Sequence[Mapping[str, Any]], where: Any = None) -> list[Any]:
         """What these measures are, once all is settled."""
         rows = self.held(where)
-        return [aggregate_oracle.measured(one, rows, self.fields) for one in measures]
+        return [aggregate_oracle.measured(measure, rows, self.fields) for measure in measures]
 
     def settle_at(self, results: Sequence[Mapping[str, Any]]) -> None:
         """Nothing is under way any more: what was read last is what each record is."""
-        seen = {one["data"][self._tag]: one["data"] for one in results}
+        seen = {result["data"][self._tag]: result["data"] for result in results}
         for line in self.lines.values():
             data = seen.get(line.tag)
-            fitting = [one for one in line.states[line.floor :] if _same(one.data, data)]
+            fitting = [state for state in line.states[line.floor :] if _same(state.data, data)]
             line.states, line.floor = [fitting[0]], 0
 
 

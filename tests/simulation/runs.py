@@ -181,7 +181,7 @@ class Runner:
             if error is None and self._bugs:
                 error = "what was logged is a bug:\n" + "\n".join(self._bugs)
             counts = {**scene.counts, **{f"fate {k}": n for k, n in scene.network.counts.items()}}
-            counts["kills"] = sum(one.kills for one in scene.proxies)
+            counts["kills"] = sum(proxy.kills for proxy in scene.proxies)
             scene.api.close()
         if trail is not None and world.loop.trail is not None:
             trail.write_text("\n".join(world.loop.trail))

@@ -33,5 +33,5 @@ def looked_at(check: str, **environment: str) -> Look:
         text=True,
         check=False,
     )
-    [one] = [one for one in json.loads(done.stdout) if one["check"] == check]
+    [one] = [load for load in json.loads(done.stdout) if load["check"] == check]
     return Look(one["state"], one["found"], done.returncode, done.stdout + done.stderr)

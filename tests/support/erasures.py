@@ -18,10 +18,10 @@ def seen_through(store: Store, answer: Answer) -> dict[str, Any]:
     assert answer.status in (200, 202), answer.body
     receipt: dict[str, Any] = answer.json()
     assert receipt["gone"] is (answer.status == 200)
-    for one in receipt["schemas"]:
-        if not one["gone"]:
-            eventually(partial(_is_gone, store, one), "its bytes are gone", MOST_SECONDS)
-            one["gone"] = True
+    for schema in receipt["schemas"]:
+        if not schema["gone"]:
+            eventually(partial(_is_gone, store, schema), "its bytes are gone", MOST_SECONDS)
+            schema["gone"] = True
     return receipt | {"gone": True}
 
 

@@ -129,7 +129,7 @@ class Saved:
 
     @property
     def found(self) -> dict[tuple[str, int], bool]:
-        return {(one["id"], one["version"]): one["proven"] for one in self.records}
+        return {(record["id"], record["version"]): record["proven"] for record in self.records}
 
 
 def salvage(store: Store, **members: Any) -> Answer:

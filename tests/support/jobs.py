@@ -84,7 +84,7 @@ def completed(store: Store, path: str, **options: Any) -> dict[str, Any]:
 def flaws(store: Store, path: str) -> list[tuple[int, str | None, str]]:
     answer = store.proxy("GET", f"{path}errors/")
     assert answer.status == 200, answer.body
-    return [(one["row"], one["field"], one["code"]) for one in answer.json()["results"]]
+    return [(result["row"], result["field"], result["code"]) for result in answer.json()["results"]]
 
 
 def socket(store: Store, path: str, **headers: str) -> ClientConnection:

@@ -26,7 +26,7 @@ def slow_senders(url: str, count: int) -> Iterator[list[socket.socket]]:
     """So many connections to ``url``, of each kind in turn."""
     address = urlsplit(url)
     port = address.port or 80
-    sent = [one.replace(b"127.0.0.1", f"127.0.0.1:{port}".encode()) for one in KINDS.values()]
+    sent = [kind.replace(b"127.0.0.1", f"127.0.0.1:{port}".encode()) for kind in KINDS.values()]
     with ExitStack() as stack:
         found = []
         for number in range(count):

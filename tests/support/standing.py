@@ -42,7 +42,9 @@ class Standing:
         late = [ref for ref in self.old if _lives(self.seen, ref) and not _lives(now, ref)]
         ended = set(self.ended)
         replaced = [
-            one.uid for one in now.segments if {uid for uid, _ in now.groups_of(one)} & ended
+            segment.uid
+            for segment in now.segments
+            if {uid for uid, _ in now.groups_of(segment)} & ended
         ]
         if stays:
             return ledger.draft(
@@ -89,7 +91,7 @@ def stand(
     """
     seen = ledger.snapshot()
     groups = list(seen.in_order[: len(seen.groups)])[first:end]
-    old = [RowRef(one.uid, at) for one in groups for at in range(one.count)]
+    old = [RowRef(group.uid, at) for group in groups for at in range(group.count)]
     sealed = []
     for begin, until in pairwise(sorted({0, len(old), *cuts})):
         refs = old[begin:until]
@@ -101,14 +103,14 @@ def stand(
                 ledger.key,
                 ledger.tails,
                 definition,
-                [(one.record_id, one.version) for one in records],
-                {name: [one.data.get(name) for one in records] for name in definition.fields},
+                [(record.record_id, record.version) for record in records],
+                {name: [record.data.get(name) for record in records] for name in definition.fields},
                 limits,
                 before=_highest(groups),
                 holes=holes[0].runs if holes else (),
             )
         )
-    return Standing(seen, definition, [one.uid for one in groups], old, sealed)
+    return Standing(seen, definition, [group.uid for group in groups], old, sealed)
 
 
 def _lives(snapshot: Snapshot, ref: RowRef) -> bool:

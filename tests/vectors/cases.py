@@ -139,8 +139,8 @@ def bindings() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for spellings in alike:
         digests = {
-            defs.binding(defs.load(f'{{"properties": {{"f": {one}}}}}').fields["f"]).hex()
-            for one in spellings
+            defs.binding(defs.load(f'{{"properties": {{"f": {spelling}}}}}').fields["f"]).hex()
+            for spelling in spellings
         }
         (binding,) = digests
         found.append({"fields": spellings, "binding": binding})

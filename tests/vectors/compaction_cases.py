@@ -52,8 +52,8 @@ class Maker:
         """The next commit, that does nothing but ``parts``."""
         version = len(self.commits)
         heads, last = [log.EMPTY_LOG], log.EMPTY_LOG
-        for one in self.commits:
-            last = log.commit_digest(*one)
+        for commit in self.commits:
+            last = log.commit_digest(*commit)
             heads.append(log.next_log_digest(heads[-1], last))
         own = [parts.pop(one, 0 if one == "exact" else []) for one in ORDER]
         assert not parts

@@ -37,6 +37,6 @@ def holes() -> dict[str, Any]:
         ],
         "group": uid.hex(),
         "without_holes": ref.group_uid(schema, definition, records, r).hex(),
-        "rows": [[one.hex() for one in fields] for fields in sealed],
+        "rows": [[field.hex() for field in fields] for fields in sealed],
         "digest": digests.rows(own).hex(),
     }

@@ -79,7 +79,7 @@ class Maker:
                 "why": why,
                 "body": body.hex(),
                 "signature": signature.hex(),
-                "openings": [one.hex() for one in openings],
+                "openings": [opening.hex() for opening in openings],
                 "void": void,
                 "digest": self.roster.digests[-1].hex(),
             }
@@ -432,7 +432,7 @@ def _refused(
             "after": len(roster.digests) - 1,
             "body": body.hex(),
             "signature": signature.hex(),
-            "openings": [one.hex() for one in openings],
+            "openings": [opening.hex() for opening in openings],
             "error": refused.code,
         }
     raise AssertionError(why)

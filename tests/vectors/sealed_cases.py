@@ -222,7 +222,7 @@ def group() -> dict[str, Any]:
         "commit": {"body": body.hex(), "mac": mac.hex(), "digest": digest.hex()},
         "log_digest": log.next_log_digest(log.EMPTY_LOG, digest).hex(),
         "digests": {
-            "rows": [digests.row(salt, *one).hex() for one in rows],
+            "rows": [digests.row(salt, *row).hex() for row in rows],
             "group": digests.group(salt, rows).hex(),
             "segment": digests.segment(header_salt, mini.header, [mini.page]).hex(),
         },
@@ -372,7 +372,7 @@ def rotation() -> dict[str, Any]:
     return {
         "roots": {"1": ROOT.hex(), "2": NEXT_ROOT.hex()},
         "randomness": [one.hex() for one in randomness],
-        "salts": [salt.hex(), *(one.hex() for one in salts)],
+        "salts": [salt.hex(), *(salt.hex() for salt in salts)],
         "records": [
             {"record": record.hex(), "version": version, "data": data}
             for record, version, data in _NEXT_ROWS

@@ -161,9 +161,9 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
     parameters = operation.get("parameters", [])
     if parameters:
         rows = "".join(
-            f"<tr><td><code>{escape(one['name'])}</code></td><td>{escape(one['in'])}</td>"
-            f"<td>{escape(one.get('description', ''))}</td></tr>"
-            for one in parameters
+            f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{escape(parameter['in'])}</td>"
+            f"<td>{escape(parameter.get('description', ''))}</td></tr>"
+            for parameter in parameters
         )
         parts.append(f"<h4>Parameters</h4><table>{rows}</table>")
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():

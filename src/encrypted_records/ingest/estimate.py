@@ -153,8 +153,8 @@ def estimate(
     return Estimate(
         fields=fields,
         records=records,
-        row_bytes=_ROW_BYTES + sum(one.row_bytes for one in fields),
-        index_bytes=sum(one.index_bytes for one in fields),
+        row_bytes=_ROW_BYTES + sum(field.row_bytes for field in fields),
+        index_bytes=sum(field.index_bytes for field in fields),
         rate=_measure(definition, string_bytes),
         sample=sample,
     )

@@ -155,8 +155,8 @@ class _Column:
 
     def add_text(self, value: str) -> None:
         self.texts += 1
-        self.formats = {one for one in self.formats if _fits(one, value)}
-        self.evident |= {one for one in self.formats if one.is_evident(value)}
+        self.formats = {form for form in self.formats if _fits(form, value)}
+        self.evident |= {form for form in self.formats if form.is_evident(value)}
         self.length += len(value.encode())
         self._add_different(comparable(value))
         self.add_written(value)

@@ -84,7 +84,7 @@ def preview(
         check_columns(layout.names, definition)
     if reading is not None:
         check_fields(reading, list(definition.fields), [])
-        found = Preview([one.name for one in reading.columns if one.name is not None])
+        found = Preview([column.name for column in reading.columns if column.name is not None])
     elif isinstance(layout, Header):
         found = Preview([name for name in layout.fields if name is not None])
     else:
@@ -133,11 +133,15 @@ def _texts(
     layout: Layout, start: RecordStart, sample: bytes, reading: Recipe, shown: int
 ) -> dict[int, dict[str, Any]]:
     """The cells of the first rows as they are written, by row and field."""
-    columns = [Column(one.source, one.name) for one in reading.columns]
+    columns = [Column(column.source, column.name) for column in reading.columns]
     plain = msgspec.structs.replace(reading, columns=columns)
     parser = parser_for(layout, start, schema_named=True, reading=plain)
     records = _records(_parts(parser, sample[start.offset :][: 4 * BLOCK_BYTES], whole=False))
-    return {one.row: one.data for one in islice(records, shown) if isinstance(one, RawRecord)}
+    return {
+        record.row: record.data
+        for record in islice(records, shown)
+        if isinstance(record, RawRecord)
+    }
 
 
 def _records(parts: Iterable[Sequence[Any]]) -> Iterator[RawRecord | BadRow]:

@@ -96,7 +96,7 @@ def count_rounded(definition: SchemaDefinition, table: Table) -> dict[str, int]:
         if not spec.field_type.has_decimals:
             continue
         kept = spec.numbers.precision
-        more = [one for one in cells if one is not None and len(one.partition(".")[2]) > kept]
+        more = [cell for cell in cells if cell is not None and len(cell.partition(".")[2]) > kept]
         if count := sum(spec.is_rounded(spec.field_type.of_cell(one)) for one in more):
             counts[name] = count
     return counts

@@ -79,9 +79,9 @@ def is_padded_length(size: int) -> bool:
 NUMBER_CLASS = LeastClass(POINT_BYTES, 1)
 #: Classes that no text has.
 _FIXED = frozenset(
-    LeastClass(one.fixed_bytes, 1)
-    for one in TYPES
-    if one.fixed_bytes is not None and not is_padded_length(one.fixed_bytes)
+    LeastClass(kind.fixed_bytes, 1)
+    for kind in TYPES
+    if kind.fixed_bytes is not None and not is_padded_length(kind.fixed_bytes)
 )
 
 

@@ -83,7 +83,7 @@ def refuse_changes(changes: Sequence[Change], *, proven: bool) -> None:
         Conflict: ``needs_reencryption``, with every place that stands in the way.
     """
     refused = {Cost.RESEAL} if proven else {Cost.RESEAL, Cost.PROOF}
-    flaws = tuple(one.flaw for one in changes if one.cost in refused)
+    flaws = tuple(change.flaw for change in changes if change.cost in refused)
     if flaws:
         raise Conflict(
             "records were sealed under the present definition, and it changes what seals them",

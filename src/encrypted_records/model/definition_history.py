@@ -52,9 +52,9 @@ class DefinitionHistory:
         if not new.follows(self.present):
             raise NotFollowing("a definition gives a field another id")
         changes = list_changes(self.present, new)
-        if any(one.cost is Cost.RESEAL for one in changes):
+        if any(change.cost is Cost.RESEAL for change in changes):
             raise NotFollowing("a definition changes what seals a field, or leaves one out")
-        narrower = any(one.cost is Cost.PROOF for one in changes)
+        narrower = any(change.cost is Cost.PROOF for change in changes)
         if narrower and not proven:
             raise NotFollowing("a definition demands more, and records may have come in between")
         every = {digest: one for digest, one in self.every.items() if digest != new.digest}
@@ -87,7 +87,7 @@ class DefinitionHistory:
     @property
     def is_comparable(self) -> bool:
         """Whether a key has bits enough for the grids of :attr:`compared`."""
-        every = (one.number for one in self.compared.fields.values())
+        every = (field.number for field in self.compared.fields.values())
         return all(one is None or one.highest - one.lowest < MAX_POINTS for one in every)
 
     def _reach(self, spec: FieldSpec) -> FieldSpec:

@@ -43,6 +43,6 @@ def _flaws_of_field(
         return ["names no field"]
     spec = sound.get(name)
     if spec is not None and not spec.field_type.is_moment:
-        named = " or ".join(one.name for one in TYPES if one.is_moment)
+        named = " or ".join(kind.name for kind in TYPES if kind.is_moment)
         return [f"expected a field of the enforced format {named}"]
     return []

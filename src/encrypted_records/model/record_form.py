@@ -45,7 +45,9 @@ _GIVEN = "is given by the service; a value of a field stands in data"
 
 def _are_fields(value: object, data: object) -> bool:
     names = value if isinstance(value, list) else [None]
-    return isinstance(data, Mapping) and all(isinstance(one, str) and one in data for one in names)
+    return isinstance(data, Mapping) and all(
+        isinstance(name, str) and name in data for name in names
+    )
 
 
 def _is_id(value: object) -> bool:

@@ -294,14 +294,16 @@ class CommitBody(_Sealed, frozen=True):
     @property
     def of_one_key(self) -> bool:
         """Whether all that the commit adds is of the key version that it names."""
-        versions = {one.key_version for one in self.groups}
-        versions |= {one.key_version for one in self.segments}
+        versions = {group.key_version for group in self.groups}
+        versions |= {segment.key_version for segment in self.segments}
         return versions <= {self.key_version}
 
     @property
     def definitions_of_added(self) -> set[bytes]:
         """The definitions that the added groups and segments name."""
-        return {one.definition for one in self.groups} | {one.definition for one in self.segments}
+        return {group.definition for group in self.groups} | {
+            segment.definition for segment in self.segments
+        }
 
     @property
     def changes_data(self) -> bool:

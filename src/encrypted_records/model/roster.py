@@ -354,7 +354,7 @@ def read_entry(entry: RosterEntry) -> EntryBody:
         Unsupported: of a format or kind that this version does not know.
     """
     raw, signed = _read_signed(entry)
-    shown = {commit_to(one): one for one in entry.openings}
+    shown = {commit_to(opening): opening for opening in entry.openings}
     stated = set(_commitments(signed))
     if len(shown) < len(entry.openings) or not shown.keys() <= stated:
         raise Malformed(
@@ -383,7 +383,9 @@ def cut_entry(entry: RosterEntry, datasets: Set[bytes]) -> RosterEntry:
     _, signed = _read_signed(entry)
     kept = set(_commitments(signed, datasets))
     return RosterEntry(
-        entry.body, entry.signature, [one for one in entry.openings if commit_to(one) in kept]
+        entry.body,
+        entry.signature,
+        [opening for opening in entry.openings if commit_to(opening) in kept],
     )
 
 
@@ -408,10 +410,10 @@ def _commitments(signed: _Signed, datasets: Set[bytes] | None = None) -> Iterato
         case Found():
             yield signed.name
         case Standing():
-            if signed.role == OWNER or concerns(*(one.dataset for one in signed.shares)):
+            if signed.role == OWNER or concerns(*(share.dataset for share in signed.shares)):
                 yield signed.name
         case Invite():
-            if concerns(*(one.dataset for one in signed.shares)):
+            if concerns(*(share.dataset for share in signed.shares)):
                 yield signed.name
         case _SignedDataset():
             if signed.names and concerns(signed.dataset):

@@ -32,7 +32,7 @@ def keys_of(
     for fields in definition.unique if sets is None else sets:
         values = [_comparable(definition, name, data.get(name)) for name in fields]
         if None not in values:
-            found.append(UniqueKey(fields, tuple(one for one in values if one is not None)))
+            found.append(UniqueKey(fields, tuple(value for value in values if value is not None)))
     return found
 
 
@@ -63,7 +63,7 @@ def _conditions(fields: tuple[str, ...], keys: set[tuple[int | str, ...]]) -> It
 
 
 def _among(name: str, values: Sequence[int | str]) -> Predicate:
-    texts = frozenset(one for one in values if isinstance(one, str))
+    texts = frozenset(value for value in values if isinstance(value, str))
     if texts:
         return TextIn(name, texts)
-    return NumberIn(name, frozenset(one for one in values if isinstance(one, int)))
+    return NumberIn(name, frozenset(value for value in values if isinstance(value, int)))

@@ -376,7 +376,7 @@ class SavedQuestions:
         name = " ".join(question.name.split())
         if not name or len(name) > MOST_NAME:
             raise BadInput(f"a question needs a name of 1 to {MOST_NAME} characters")
-        if any(one.name == name for one in others):
+        if any(other.name == name for other in others):
             raise BadInput("another question has this name already", hint="choose another name")
         padded = _pad(msgspec.msgpack.encode((name, question.form)))
         keyring = self._keyrings.of(holder)

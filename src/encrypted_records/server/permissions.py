@@ -42,7 +42,9 @@ _DATA = {
 }
 #: And with their organizations, as a commit needs them, without the definition as it is shown.
 WHOLE = {
-    "s": Columns(Schema, [one.attname for one in Schema._meta.fields if one.name != "definition"]),
+    "s": Columns(
+        Schema, [field.attname for field in Schema._meta.fields if field.name != "definition"]
+    ),
     "d": Columns(Dataset),
     "o": Columns(Organization),
 }

@@ -88,7 +88,7 @@ def test_a_reading_token_makes_no_keyring(
     rows = [{**asked, "data": {"name": SECRET_WORD}}]
     assert call("POST", f"{proxy.url}/api/records/ingest/", rows, auth=writing).status == 201
     found = call("POST", f"{proxy.url}/api/records/search/", asked, auth=auth)
-    assert [one["data"]["name"] for one in found.json()["results"]] == [SECRET_WORD]
+    assert [result["data"]["name"] for result in found.json()["results"]] == [SECRET_WORD]
 
 
 def test_a_token_needs_a_device_where_everybody_does(
@@ -108,11 +108,11 @@ def test_a_token_needs_a_device_where_everybody_does(
             refused = call("POST", url, asked, auth=auth, headers=headers)
             assert (refused.status, code_of(refused)) == (401, code)
         found = call("POST", url, asked, auth=auth, headers=person.headers())
-        assert [one["data"]["name"] for one in found.json()["results"]] == [SECRET_WORD]
+        assert [result["data"]["name"] for result in found.json()["results"]] == [SECRET_WORD]
 
 
 def test_what_tokens_may_ask_is_asked_by_routes_that_there_are() -> None:
-    declared = {(one.method, one.path) for one in operations_of(ROUTES)}
+    declared = {(operation.method, operation.path) for operation in operations_of(ROUTES)}
     known = {one for one in READING | WRITING if one != ("GET", "/api/status/")}
     assert known <= declared
     assert {path for _, path in declared if path.startswith("/api/files")} <= WRITING_PATHS

@@ -92,7 +92,7 @@ def test_a_code_lets_in_one_device_of_its_own_keyring_once(
         assert ada.at(second).ingest(proxy).status == 201
         assert code_of(ada.at(third).ingest(proxy)) == "device_unknown"
         listed = ada.at(second).ask(proxy, "GET", "/api/devices/").json()
-        assert [one["way"] for one in listed["devices"]] == ["made", "code"]
+        assert [device["way"] for device in listed["devices"]] == ["made", "code"]
         stranger = ada.at(third).ask(proxy, "GET", "/api/devices/").json()
         assert "devices" not in stranger
         assert stranger["count"] == 2

@@ -122,7 +122,7 @@ def test_of_the_apis_headers_a_list_is_handed_on_if_they_have_their_form(place: 
     named = b'{"code": "not_authenticated"}'
     with place.front.telling(instead(status=401, headers=bad, body=named)):
         challenges = place.call("GET", SELF).headers.get_all("WWW-Authenticate", [])
-    assert [one.partition(" realm=")[0] for one in challenges] == ["Basic", "Bearer"]
+    assert [challenge.partition(" realm=")[0] for challenge in challenges] == ["Basic", "Bearer"]
 
 
 @pytest.mark.parametrize(

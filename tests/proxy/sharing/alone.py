@@ -37,7 +37,7 @@ class Alone:
         return [form.read_entry(one).content for one in every]
 
     def kinds(self) -> list[str]:
-        return [type(one).__name__ for one in self.entries()]
+        return [type(entry).__name__ for entry in self.entries()]
 
     def commits(self, schema: str = "") -> list[tuple[int, bool]]:
         """Of each commit the entry that it names, and whether it is signed."""

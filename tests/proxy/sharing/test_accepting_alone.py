@@ -84,7 +84,7 @@ def test_a_reader_accepts_an_older_log_for_nobody_else(stage: SharedStage) -> No
         assert "a reader of this proxy accepted version" in refused.json()["detail"]
     shown = log_of(stage, owner)
     assert (shown["state"], shown["accepted"]) == ("older", None)
-    assert [one["user"] for one in shown["accepted_by_others"]] == [reader.id]
+    assert [other["user"] for other in shown["accepted_by_others"]] == [reader.id]
     assert shown["accepted_by_others"][0]["version"] == shown["version"]
 
     assert accept(stage, owner, door).status == 200
@@ -92,4 +92,4 @@ def test_a_reader_accepts_an_older_log_for_nobody_else(stage: SharedStage) -> No
     assert ingest(stage, 1).status == 201
     assert [told(search(stage, one)) for one in (owner, reader)] == [before + 1] * 2
     others = log_of(stage, reader)["accepted_by_others"]
-    assert [(one["user"], one["writer"]) for one in others] == [(owner.id, True)]
+    assert [(other["user"], other["writer"]) for other in others] == [(owner.id, True)]

@@ -42,7 +42,7 @@ def people(proxy: Proxy, team: Team, person: Person | None = None) -> Any:
 
 
 def names(listed: Any) -> set[str]:
-    return {one["name"] for one in listed["people"]}
+    return {person["name"] for person in listed["people"]}
 
 
 def test_an_owners_request_for_anything_lets_in_who_has_answered(
@@ -109,7 +109,7 @@ def test_declined_and_replaced_invitations_are_told_from_those_that_wait(
         path = f"/api/invitations/{ids.to_text(declined.id)}/"
         assert grace.call("DELETE", path).status == 204
         listed = people(proxy, team)
-        status = {one["id"]: one["status"] for one in listed["invitations"]}
+        status = {invitation["id"]: invitation["status"] for invitation in listed["invitations"]}
         assert status == {
             ids.to_text(declined.id): "declined",
             ids.to_text(replaced.id): "replaced",
@@ -134,7 +134,7 @@ def test_what_was_shown_first_stays_known(team: Team, api: Service, tmp_path: Pa
     assert later["first_shown"] == first
     assert later["number"] > first["number"]
     assert later["words"] != first["words"]
-    assert all(one["since"] == before.time_at(one["entry"]) for one in later["people"][:2])
+    assert all(person["since"] == before.time_at(person["entry"]) for person in later["people"][:2])
 
 
 def test_an_owner_sees_whose_account_is_gone_and_nothing_follows_from_it(
@@ -152,11 +152,11 @@ def test_an_owner_sees_whose_account_is_gone_and_nothing_follows_from_it(
         before = people(proxy, team)
 
         def gone(listed: Any) -> dict[str, bool]:
-            return {one["name"]: one["account_gone"] for one in listed["people"]}
+            return {person["name"]: person["account_gone"] for person in listed["people"]}
 
         own, hers, his = (one.account.email for one in (team.ada, grace, alan))
         assert gone(before) == {own: False, hers: True, his: False}
-        assert not any("account_gone" in one for one in people(other, team, alan)["people"])
+        assert not any("account_gone" in person for person in people(other, team, alan)["people"])
 
         # Whatever the API says of accounts, the roster stays, and nobody is put out for it.
         def none_at_all(asked: Asked, reply: Reply) -> Reply:

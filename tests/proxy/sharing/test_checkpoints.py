@@ -72,7 +72,7 @@ class Watch:
         if not isinstance(items[0], Checkpoint):
             return reply
         items[0] = self.replace(items[0])
-        deltas = [one for one in items if isinstance(one, ManifestDelta)]
+        deltas = [item for item in items if isinstance(item, ManifestDelta)]
         versions = [entry.version for delta in deltas for entry in delta.entries]
         self.handed.append((items[0], versions))
         return reply.with_body(wire.encode(items))
@@ -355,9 +355,9 @@ def test_a_new_proxy_takes_no_log_that_is_shorter_than_the_roster_says(shared: S
         items = [one for one in wire.decode(reply.body) if isinstance(one, ManifestDelta)]
         cut = [
             msgspec.structs.replace(
-                one, version=2, entries=[entry for entry in one.entries if entry.version <= 2]
+                item, version=2, entries=[entry for entry in item.entries if entry.version <= 2]
             )
-            for one in items
+            for item in items
         ]
         return reply.with_body(wire.encode(cut))
 

@@ -30,7 +30,7 @@ A_WEEK = 7 * 86_400
 
 def phrases(person: Person) -> list[str]:
     roots = keyrings_in(person.folder).of(person.holder).roots
-    return [phrase_of(roots[one]) for one in sorted(roots)]
+    return [phrase_of(roots[root]) for root in sorted(roots)]
 
 
 def restore_elsewhere(person: Person, words: list[str]) -> None:
@@ -144,7 +144,7 @@ def test_whoever_makes_a_new_account_under_a_former_members_address_comes_in_as_
     assert team.settle().admitted == [address]
     assert team.keys(again) == team.keys(team.ada)
     roster = team.view(team.ada).roster
-    assert [one.member for one in roster.members() if one.name == address] == [again.id]
+    assert [member.member for member in roster.members() if member.name == address] == [again.id]
 
 
 def test_whom_the_api_lets_into_a_members_account_is_nobody_to_a_proxy(team: Team) -> None:
@@ -226,7 +226,7 @@ def test_words_that_come_late_open_nothing(team: Team, monkeypatch: pytest.Monke
     # An answer in time to an owner who looks too late is over as well, and says so.
     settled = team.settle()
     assert settled.admitted == []
-    assert [one.error.reason for one in settled.troubles] == ["invitation_over"]
+    assert [trouble.error.reason for trouble in settled.troubles] == ["invitation_over"]
 
 
 @pytest.fixture

@@ -45,9 +45,9 @@ def added(body: bytes) -> Lie:
     """An API whose log has this commit at its end."""
     frames = wire.decode(body)
     commit = next(
-        one.commit if isinstance(one, CommitUpload) else one
-        for one in frames
-        if isinstance(one, Commit | CommitUpload)
+        frame.commit if isinstance(frame, CommitUpload) else frame
+        for frame in frames
+        if isinstance(frame, Commit | CommitUpload)
     )
 
     def taken(delta: ManifestDelta) -> ManifestDelta:

@@ -50,7 +50,7 @@ def read(person: Person, team: Team, *holders: Holder) -> list[Roster]:
 
     async def act(sharing: Sharing) -> list[Roster]:
         views: list[View | None] = [
-            await sharing.reader.read(one, team.organization) for one in holders
+            await sharing.reader.read(holder, team.organization) for holder in holders
         ]
         assert None not in views
         return [view.roster for view in views if view is not None]
@@ -68,7 +68,7 @@ def showing(shows: Shows) -> Callable[[Asked, Reply], Reply]:
 
 
 def without_names(entries: Entries) -> Entries:
-    return [msgspec.structs.replace(one, openings=[]) for one in entries]
+    return [msgspec.structs.replace(entry, openings=[]) for entry in entries]
 
 
 def without_one_name(entries: Entries) -> Entries:
@@ -137,10 +137,10 @@ def test_a_token_of_one_dataset_judges_by_the_same_roster_with_fewer_names(team:
     # From what its user was shown the token goes on; alone, it is shown less.
     [alone] = read(team.ada, team, token)
     assert whole.head == cut.head == alone.head and not whole.withheld and alone.withheld
-    named = {one.member: one.name for one in alone.members()}
+    named = {member.member: member.name for member in alone.members()}
     assert named[grace.id] == grace.account.email
     assert isinstance(named[eve.id], Withheld)
-    called = {one.dataset: one.name for one in alone.datasets()}
+    called = {dataset.dataset: dataset.name for dataset in alone.datasets()}
     assert called[team.dataset] == "People"
     assert isinstance(called[ids.from_text(apart["id"])], Withheld)
     # Nor does a reading with fewer names stand in the way of one with all.
@@ -151,7 +151,7 @@ def test_a_token_of_one_dataset_judges_by_the_same_roster_with_fewer_names(team:
     )
     team.ada.do(lambda sharing: sharing.members.remove(team.ada.holder, team.organization, eve.id))
     [after] = read(team.ada, team, token)
-    assert [one.member for one in after.members()] == [team.ada.id]
+    assert [member.member for member in after.members()] == [team.ada.id]
     for gone in (grace, eve):
         assert not after.writes(gone.id, team.dataset)
     # An API that hides the removal shows another chain.
@@ -176,7 +176,7 @@ def test_entries_that_a_token_alone_has_read_are_listed_without_names_when_they_
 ) -> None:
     grace = team.join()
     roster, entries = team.view(team.ada).roster, entries_of(team)
-    lost = [form.read_entry(form.cut_entry(one, set())) for one in entries]
+    lost = [form.read_entry(form.cut_entry(entry, set())) for entry in entries]
     told = as_json(RosterStanding(roster, "older", belief.remember(roster), 0, lost))["lost"]
     assert "\\u0000" not in json.dumps(told)
     said = {(one["what"], one["who"]) for one in told}
@@ -243,7 +243,7 @@ def test_a_slug_that_another_dataset_gets_is_freed_before_for_all_to_see(team: T
             return replace(reply, status=201).with_body(b"")
         if asked.path.startswith(f"/api/organizations/{ids.to_text(team.organization)}/roster/"):
             since = int(asked.path.partition("since=")[2] or 0)
-            cut = [form.cut_entry(one, {team.dataset}) for one in [*entries, *sent]]
+            cut = [form.cut_entry(entry, {team.dataset}) for entry in [*entries, *sent]]
             return reply.with_body(wire.encode((cut if token_asks else [*entries, *sent])[since:]))
         return reply
 

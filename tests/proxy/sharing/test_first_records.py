@@ -192,7 +192,7 @@ def test_names_of_what_was_signed_are_changed_through_the_proxy(alone: Alone) ->
         assert {name: shown[name] for name in wanted} == wanted
     alone.store.ingest([{"n": 2}])
     assert numbers(alone.store) == [1, 2]
-    placed = [one for one in alone.entries() if isinstance(one, list)]
+    placed = [entry for entry in alone.entries() if isinstance(entry, list)]
     assert (placed[-1][0].slug, placed[-1][0].name) == ("another-slug", "Another name")
 
 
@@ -209,7 +209,7 @@ def test_a_definition_changes_between_a_record_that_does_not_fit_and_the_first_t
     alone.store.ingest([{"n": -5}])
     assert numbers(alone.store) == [-5]
     definition = ids.from_text(alone.store.schema_id)
-    placed = [one[0] for one in alone.entries() if isinstance(one, list)]
+    placed = [entry[0] for entry in alone.entries() if isinstance(entry, list)]
     assert {one.schema for one in placed} == {definition}
     assert placed[-1].slug and placed[0].definition != placed[-1].definition
 

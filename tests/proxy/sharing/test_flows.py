@@ -119,7 +119,9 @@ def test_who_is_removed_gets_no_key_of_what_comes(team: Team) -> None:
 
     team.ada.do(remove)
     # It counts at once; a crash here leaves only work, which any owner's proxy does.
-    assert [one.dataset for one in due_datasets(team.view(team.ada).roster)] == [team.dataset]
+    assert [dataset.dataset for dataset in due_datasets(team.view(team.ada).roster)] == [
+        team.dataset
+    ]
     assert team.settle().rotated == ["People"]
     assert team.settle().rotated == []
     after = team.keys(alan)
@@ -195,7 +197,7 @@ def test_a_schema_alone_opens_nothing_of_its_neighbours(team: Team) -> None:
         team.ada.call("POST", "/api/schemas/", {**body, "name": name}).json()
         for name in ("Mine", "Other")
     ]
-    mine, other = (ids.from_text(one["id"]) for one in schemas)
+    mine, other = (ids.from_text(schema["id"]) for schema in schemas)
 
     async def place(sharing: Sharing) -> None:
         placements = [
@@ -221,7 +223,7 @@ def test_a_schema_alone_opens_nothing_of_its_neighbours(team: Team) -> None:
 def test_the_words_of_a_lost_last_owner_make_another_one(team: Team, ada: Person) -> None:
     grace = team.join()
     keyring = keyrings_in(ada.folder).of(ada.holder)
-    phrases = [phrase_of(keyring.roots[one]) for one in sorted(keyring.roots)]
+    phrases = [phrase_of(keyring.roots[root]) for root in sorted(keyring.roots)]
 
     def recover(words: list[str]) -> str:
         return grace.do(
@@ -247,7 +249,7 @@ def test_who_recovers_takes_all_keys_over_or_changes_nothing(team: Team, ada: Pe
     grace = team.join()
     make_owner(grace, team)
     keyring = keyrings_in(ada.folder).of(ada.holder)
-    phrases = [phrase_of(keyring.roots[one]) for one in sorted(keyring.roots)]
+    phrases = [phrase_of(keyring.roots[root]) for root in sorted(keyring.roots)]
 
     def recover() -> str:
         return grace.do(
@@ -277,7 +279,7 @@ def test_who_recovers_is_not_stopped_by_an_epoch_that_begins_meanwhile(
     grace = team.join()
     make_owner(grace, team)
     keyring = keyrings_in(ada.folder).of(ada.holder)
-    phrases = [phrase_of(keyring.roots[one]) for one in sorted(keyring.roots)]
+    phrases = [phrase_of(keyring.roots[root]) for root in sorted(keyring.roots)]
     met: set[str] = set()
 
     def rotate(asked: Asked) -> None:

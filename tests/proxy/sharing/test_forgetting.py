@@ -62,7 +62,7 @@ def grants_under(epoch: int, team: Team) -> list[bytes]:
             "SELECT body FROM roster_grant WHERE epoch = %s AND dataset = %s", epoch, team.dataset
         )
     bodies = [bytes(one["body"]) for one in kept]
-    return [one[len(one) // 2 :][:64] for one in bodies]
+    return [body[len(body) // 2 :][:64] for body in bodies]
 
 
 def in_files_of_api(shared: Shared, needles: list[bytes]) -> set[bytes]:

@@ -44,8 +44,8 @@ class World:
         answer = self.adults.proxy("POST", f"{self.dataset}search/", {"where": CONDITION})
         assert answer.status == 200, answer.body
         return {
-            one["slug"]: (one["count"], one["error"] and one["error"]["code"])
-            for one in answer.json()["results"]
+            result["slug"]: (result["count"], result["error"] and result["error"]["code"])
+            for result in answer.json()["results"]
         }
 
 
@@ -63,7 +63,7 @@ def list_without(schema: str) -> Callable[[Asked, Reply], Reply]:
         if asked.path.partition("?")[0] != "/api/schemas/" or asked.method != "GET":
             return reply
         told = json.loads(reply.body)
-        left = [one for one in told["results"] if one["url"] != schema]
+        left = [result for result in told["results"] if result["url"] != schema]
         return reply.with_body(json.dumps({**told, "results": left}).encode())
 
     return cut
@@ -155,11 +155,11 @@ def test_a_schema_named_in_a_question_is_the_one_that_was_signed_by_that_name(
 def placed(world: World) -> dict[bytes, str]:
     """The slugs of datasets and schemas, as the roster has them."""
     slugs: dict[bytes, str] = {}
-    for one in world.alone.entries():
-        if isinstance(one, list):
-            slugs |= {each.schema: each.slug for each in one}
-        elif isinstance(one, form.Dataset):
-            slugs[one.dataset] = one.slug
+    for entry in world.alone.entries():
+        if isinstance(entry, list):
+            slugs |= {each.schema: each.slug for each in entry}
+        elif isinstance(entry, form.Dataset):
+            slugs[entry.dataset] = entry.slug
     return slugs
 
 

@@ -59,7 +59,7 @@ def test_an_answer_that_the_api_has_changed_lets_nobody_in(
     with front.telling(change):
         settled = team.settle()
     assert settled.admitted == []
-    assert [one.error.reason for one in settled.troubles] == ["invitation_words"]
+    assert [trouble.error.reason for trouble in settled.troubles] == ["invitation_words"]
     assert team.settle().admitted == [grace.account.email]
 
 
@@ -144,7 +144,7 @@ def test_a_grant_that_is_newer_than_the_roster_read_before_it_is_no_lie(team: Te
         front.invent = settle_before
         settled = team.settle(grace)
         held = team.keys(grace)
-    assert [(one.rotated, one.troubles) for one in others] == [(["People"], [])]
+    assert [(other.rotated, other.troubles) for other in others] == [(["People"], [])]
     assert (settled.rotated, settled.troubles) == ([], [])
     assert set(held) == {1, 2}
 

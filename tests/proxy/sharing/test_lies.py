@@ -88,7 +88,7 @@ def altered(grants: list[Grant]) -> list[Grant]:
 
 def of_another_dataset(grants: list[Grant]) -> list[Grant]:
     """The one grant under the other's name."""
-    bodies = [form.read_grant(one) for one in grants]
+    bodies = [form.read_grant(grant) for grant in grants]
     swapped = msgspec.structs.replace(bodies[1], dataset=bodies[0].dataset)
     return [Grant(form.encode_grant_body(swapped), grants[1].signature)]
 
@@ -170,10 +170,10 @@ def test_an_answer_to_an_owner_who_was_removed_lets_nobody_in(team: Team) -> Non
         settled = team.settle()
     assert settled.admitted == []
     # Withdrawn with its owner: what the API still shows of it is no work.
-    assert [one.error.reason for one in settled.troubles] in ([], ["invitation_over"])
+    assert [trouble.error.reason for trouble in settled.troubles] in ([], ["invitation_over"])
     roster = team.view(team.ada).roster
     assert roster.member(eve.id) is None
-    assert not any(one.open for one in roster.invitations())
+    assert not any(invitation.open for invitation in roster.invitations())
 
 
 Told = Callable[[dict[str, Any], Shared], Mapping[str, Any]]

@@ -256,7 +256,7 @@ def make_service(team: Team) -> bytes:
 
 def unprotected(roster: Roster) -> list[str]:
     """Of datasets, what those who lost a right to them still have."""
-    return [roster.dataset(one.dataset).name for one in due_datasets(roster)]  # type: ignore[union-attr]
+    return [roster.dataset(due_dataset.dataset).name for due_dataset in due_datasets(roster)]  # type: ignore[union-attr]
 
 
 # --- flows of sharing -------------------------------------------------------------------------
@@ -286,7 +286,9 @@ def see(team: Team) -> Seen:
         sharing.grants.forget_user(team.ada.id)
         held = await sharing.grants.whole(view, team.dataset)
         keys = {epoch: key.commitment for epoch, key in held.items()}
-        return Seen(before, view.roster, [one.error.reason for one in settled.troubles], keys)
+        return Seen(
+            before, view.roster, [trouble.error.reason for trouble in settled.troubles], keys
+        )
 
     return team.ada.do(act)
 
@@ -324,7 +326,7 @@ class Scene:
         seen = see(self.team)
         roster = seen.after
         assert (seen.troubles, unprotected(roster), roster.voids) == ([], [], {})
-        wanted = {one.epoch: one.commitment for one in roster.epochs(self.team.dataset)}
+        wanted = {epoch.epoch: epoch.commitment for epoch in roster.epochs(self.team.dataset)}
         assert seen.keys == wanted
         assert self.stays is self.team.ada or self.team.keys(self.stays) == wanted
         return seen
@@ -388,7 +390,7 @@ class Scene:
 
     def service(self) -> Flow:
         def holds(task: Task, roster: Roster) -> bool:
-            made = [one for one in roster.members() if one.name == task.name]
+            made = [member for member in roster.members() if member.name == task.name]
             return [one.writes(task.dataset).whole for one in made] == [True]
 
         return self._flow("service", lambda: self.task("make_service", name=self.new_name()), holds)
@@ -449,7 +451,7 @@ class Scene:
     def recovery(self) -> Flow:
         grace, ada = self.moves, self.team.ada
         roots = keyrings_in(ada.folder).of(ada.holder).roots
-        words = ",".join(phrase_of(roots[one]) for one in sorted(roots))
+        words = ",".join(phrase_of(roots[root]) for root in sorted(roots))
 
         def make() -> Task:
             assert do(self.task("demote", target=grace.id)) == ""
@@ -480,7 +482,7 @@ NAMES = (
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_flow_of_sharing_refuses_by_name_or_protects_as_ever(scene: Scene, name: str) -> None:
-    (flow,) = [one for one in scene.flows() if one.name == name]
+    (flow,) = [flow for flow in scene.flows() if flow.name == name]
     flow.run(scene.liar, every=True)
 
 
@@ -543,8 +545,8 @@ class Records:
         roster = self.roster()
         assert unprotected(roster) == [] and roster.voids == {}
         if ends:
-            begun = [one.epoch for one in roster.epochs(self.shared.team.dataset)]
-            ended_with = {one.epoch for one in roster.ends(ids.from_text(self.ada.schema_id))}
+            begun = [epoch.epoch for epoch in roster.epochs(self.shared.team.dataset)]
+            ended_with = {end.epoch for end in roster.ends(ids.from_text(self.ada.schema_id))}
             assert ended_with == set(begun[1:])
 
     def removal(self) -> Flow:

@@ -65,7 +65,7 @@ def test_a_list_that_is_too_long_to_be_held_comes_in_shorter_pages(
     # So do clients, which ask for a thousand.
     account = team.ada.account
     with Client(ada.service.proxy_url, email=account.email, password=account.password) as client:
-        assert {one.url for one in client.schemas()} == set(every)
+        assert {schema.url for schema in client.schemas()} == set(every)
 
 
 def test_an_answer_that_no_page_of_the_api_s_is_as_long_as_is_not_handed_on(

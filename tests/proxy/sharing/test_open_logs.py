@@ -85,7 +85,7 @@ class Scene:
     def ends(self) -> list[tuple[int, int]]:
         """Epoch and version of each end of the schema's log."""
         roster = self.shared.team.view(self.shared.team.ada).roster
-        return [(one.epoch, one.version) for one in roster.ends(self.schema)]
+        return [(end.epoch, end.version) for end in roster.ends(self.schema)]
 
     def due(self) -> Any:
         answer = self.ada.proxy("GET", f"{self.shared.team.ada.account.organization}people/")
@@ -148,8 +148,13 @@ def ends_in(asked: Asked) -> list[bytes]:
     if not changes_roster(asked):
         return []
     entries = (one for one in wire.decode(asked.body) if isinstance(one, RosterEntry))
-    contents = (form.read_entry(one).content for one in entries)
-    return [end.schema for one in contents if isinstance(one, form.Dataset) for end in one.ends]
+    contents = (form.read_entry(entry).content for entry in entries)
+    return [
+        end.schema
+        for content in contents
+        if isinstance(content, form.Dataset)
+        for end in content.ends
+    ]
 
 
 @pytest.mark.parametrize("lie", SILENCE.values(), ids=list(SILENCE))
@@ -178,7 +183,7 @@ def test_a_log_that_nobody_here_has_seen_stays_due_by_name_until_it_is_ended(
         (trouble,) = told["troubles"]
         assert (trouble["name"], trouble["code"]) == ("People/Adults", "log_open")
         assert "not_found" in trouble["detail"]
-        assert [one["name"] for one in scene.settle(owner)["troubles"]] == ["People/Adults"]
+        assert [trouble["name"] for trouble in scene.settle(owner)["troubles"]] == ["People/Adults"]
     (due,) = scene.due()
     assert (due["name"], due["because"], due["schemas"]) == ("People", [], ["Adults"])
     # That it is told is all that there is: until then she adds to it together with the API.
@@ -242,7 +247,7 @@ def test_what_others_stored_while_the_api_was_silent_is_not_lost(scene: Scene) -
         told = scene.remove()
     # An honest API refuses the end that this proxy remembers: the log has gone on.
     assert told["rotated"] == ["People"]
-    assert [(one["name"], one["code"]) for one in told["troubles"]] == [
+    assert [(trouble["name"], trouble["code"]) for trouble in told["troubles"]] == [
         ("People/Adults", "log_open")
     ]
     assert scene.settle()["troubles"] == []
@@ -301,7 +306,7 @@ def test_an_api_that_says_so_for_good_has_the_owner_told_by_name(scene: Scene) -
     )
     told = scene.remove()
     assert told["rotated"] == ["People"]
-    assert [(one["name"], one["code"]) for one in told["troubles"]] == [
+    assert [(trouble["name"], trouble["code"]) for trouble in told["troubles"]] == [
         ("People/Adults", "log_open")
     ]
     assert [one["schemas"] for one in scene.due()] == [["Adults"]]
@@ -320,9 +325,9 @@ def test_more_logs_than_an_entry_has_room_for_are_ended_by_further_entries(
     told = scene.remove()
     assert (told["rotated"], told["troubles"]) == (["People"], [])
     roster = scene.shared.team.view(scene.shared.team.ada).roster
-    schemas = [scene.schema, *(ids.from_text(one.schema_id) for one in others)]
-    assert [[one.epoch for one in roster.ends(schema)] for schema in schemas] == [[2]] * 4
-    assert len({one.number for schema in schemas for one in roster.ends(schema)}) == 2
+    schemas = [scene.schema, *(ids.from_text(other.schema_id) for other in others)]
+    assert [[end.epoch for end in roster.ends(schema)] for schema in schemas] == [[2]] * 4
+    assert len({end.number for schema in schemas for end in roster.ends(schema)}) == 2
     assert scene.due() == []
 
 
@@ -335,7 +340,9 @@ def test_a_schema_that_was_deleted_and_is_still_placed_is_named_and_ends_with_it
     assert gone.proxy("DELETE", f"{gone.schema}?cascade=true").status == 204
     scene.invent(nothing)
     told = scene.remove()
-    assert [(one["name"], one["code"]) for one in told["troubles"]] == [("People/Gone", "log_open")]
+    assert [(trouble["name"], trouble["code"]) for trouble in told["troubles"]] == [
+        ("People/Gone", "log_open")
+    ]
     assert "delete it once more" in told["troubles"][0]["hint"]
     assert gone.proxy("DELETE", gone.schema).status == 404
     assert scene.settle()["troubles"] == []

@@ -47,7 +47,7 @@ def test_two_owners_who_invite_at_once_have_both_invited(team: Team) -> None:
     with ThreadPoolExecutor(2) as pool:
         said = list(pool.map(invite, range(6)))
     assert set(said) <= {"", "roster_moved"}
-    waiting = [one.content.name for one in team.view(team.ada).roster.invitations()]
+    waiting = [invitation.content.name for invitation in team.view(team.ada).roster.invitations()]
     invited = [name for name, code in zip(addresses, said, strict=True) if not code]
     # That of the second owner is there, too, and is used.
     assert sorted(waiting) == sorted([grace.account.email, *invited])
@@ -150,7 +150,7 @@ def test_an_own_change_that_a_second_process_reads_on_from_is_done(team: Team) -
         with front.telling(overtake):
             ada.url = front.url
             invite("first@example.org")
-    waiting = [one.content.name for one in team.view(ada).roster.invitations()]
+    waiting = [invitation.content.name for invitation in team.view(ada).roster.invitations()]
     assert waiting == ["first@example.org", "second@example.org"]
 
 
@@ -215,7 +215,7 @@ def test_a_commit_that_meets_a_removal_on_its_way_is_made_anew(shared: Shared) -
 
     shared.fronts[stays.id].invent = put_out
     grace.ingest([{"n": 2}])
-    assert [one.json()["rotated"] for one in removals] == [["People"]]
+    assert [removal.json()["rotated"] for removal in removals] == [["People"]]
     assert numbers(ada) == numbers(grace) == [1, 2]
     assert ada.api("GET", ada.schema).json()["key_version"] == 2
 

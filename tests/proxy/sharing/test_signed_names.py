@@ -93,7 +93,7 @@ def test_names_that_an_api_swaps_are_shown_as_they_were_signed(world: World) -> 
             for name in ("slug", "name", "dataset", "organization", "signed"):
                 assert one[name] == before[schema][name]
         datasets = world.shown("/api/datasets/")["results"]
-    names = {one["id"]: one["name"] for one in datasets}
+    names = {dataset["id"]: dataset["name"] for dataset in datasets}
     assert names[world.shared.team.made["id"]] == "People"
 
     def renamed(asked: Asked, reply: Reply) -> Reply:
@@ -124,7 +124,7 @@ def test_where_an_api_shows_something_else_alone_nothing_is_found(world: World) 
         if asked.path.partition("?")[0] != "/api/schemas/":
             return reply
         told = json.loads(swap(asked, reply).body)
-        left = [one for one in told["results"] if one["id"] == world.news.schema_id]
+        left = [result for result in told["results"] if result["id"] == world.news.schema_id]
         return reply.with_body(json.dumps({**told, "results": left}).encode())
 
     with (
@@ -150,7 +150,7 @@ def test_a_new_schema_under_a_signed_name_is_not_taken_for_it(world: World) -> N
         if path != "/api/schemas/":
             return reply
         told = json.loads(reply.body)
-        left = [one for one in told["results"] if one["id"] != world.patients.schema_id]
+        left = [result for result in told["results"] if result["id"] != world.patients.schema_id]
         return reply.with_body(json.dumps({**told, "results": left}).encode())
 
     with world.client() as client:
@@ -178,7 +178,7 @@ def test_a_new_schema_is_found_by_a_slug_of_its_own_whatever_its_name(world: Wor
 def test_a_name_that_was_changed_a_moment_ago_is_found_at_once(world: World) -> None:
     reader = world.shared.proxy(world.shared.person(form.WRITER))
     path = "/api/schemas/?name=Patients"
-    assert [one["signed"] for one in reader.proxy("GET", path).json()["results"]] == [True]
+    assert [result["signed"] for result in reader.proxy("GET", path).json()["results"]] == [True]
     renamed = world.patients.proxy("PATCH", world.patients.schema, {"name": "Guests"})
     assert renamed.status == 200, renamed.body
     (found,) = reader.proxy("GET", "/api/schemas/?name=Guests").json()["results"]

@@ -22,7 +22,7 @@ def verified(alone: Alone) -> tuple[list[str], dict[str, Any]]:
     answer = alone.store.proxy("POST", f"{alone.store.schema}verify/")
     assert answer.status == 200, answer.body
     *places, report = [json.loads(line) for line in answer.body.splitlines() if line]
-    return [one["altered"] for one in places], report["verify"]
+    return [place["altered"] for place in places], report["verify"]
 
 
 def filled(alone: Alone) -> list[str]:
@@ -97,7 +97,7 @@ def test_one_altered_page_of_many_is_found(alone: Alone) -> None:
 
     with alone.front.telling(on(("pages",), each(Page, alter))):
         places, altered = verified(alone)
-    assert places and all("the index is not the one that was stored" in one for one in places)
+    assert places and all("the index is not the one that was stored" in place for place in places)
     assert altered["altered"] == len(places)
     assert verified(alone)[0] == []
 
@@ -135,7 +135,7 @@ def test_a_change_that_was_cut_short_is_shown_and_signed_when_asked(alone: Alone
         assert sign(alone, seen=other).status == 409
         done = sign(alone, seen=shown["shown"])
         assert (done.status, done.json()["applied"]) == (200, True)
-    placed = [one for one in alone.entries() if isinstance(one, list)]
+    placed = [entry for entry in alone.entries() if isinstance(entry, list)]
     assert [one[0].name for one in placed] == ["rows", "lines"]
     assert alone.store.api("GET", alone.store.schema).json()["name"] == "lines"
     alone.store.ingest([{"n": 2}])

@@ -143,7 +143,7 @@ def test_every_answer_names_the_version_and_is_not_to_be_cached(
         tus.send("DELETE", upload),
         tus.head(upload),
     ]
-    assert [one.status for one in answers] == [
+    assert [answer.status for answer in answers] == [
         204,
         201,
         400,
@@ -156,9 +156,9 @@ def test_every_answer_names_the_version_and_is_not_to_be_cached(
         204,
         410,
     ]
-    for one in answers:
-        assert one.headers["Tus-Resumable"] == "1.0.0"
-        assert one.headers["Cache-Control"] == "no-store"
+    for answer in answers:
+        assert answer.headers["Tus-Resumable"] == "1.0.0"
+        assert answer.headers["Cache-Control"] == "no-store"
 
 
 #: Refusals that need no byte of the body, of which none is ever sent here.

@@ -132,7 +132,7 @@ def test_a_job_says_what_it_is_and_when(tus: Client, store: Store) -> None:
     assert times == sorted(times)
     assert found["undone"] is None
     listed = store.proxy("GET", f"/api/jobs/?schema={store.schema_id}").json()
-    assert [one["job_id"] for one in listed["results"]] == [job]
+    assert [result["job_id"] for result in listed["results"]] == [job]
     other = store.another_schema(DEFINITION)
     assert store.proxy("GET", f"/api/jobs/?schema={other.schema_id}").json()["count"] == 0
 

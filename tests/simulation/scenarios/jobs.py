@@ -121,7 +121,7 @@ class Upload:
         Raises:
             Fault: of an attempt some rows are there and others not.
         """
-        found = {one["data"]["tag"] for one in results}
+        found = {result["data"]["tag"] for result in results}
         for lines in self.attempts:
             there = [line.tag for line in lines if line.tag in found]
             if len(there) not in (0, len(lines)):

@@ -45,7 +45,7 @@ def judge_left(scene: Scene) -> None:
     """
     with closing(sqlite3.connect(scene.api.file)) as database:
         counts = [f"SELECT COUNT(*) FROM {table}" for table in _STAGED] + [_ORPHANS]
-        left = [database.execute(one).fetchone()[0] for one in counts]
+        left = [database.execute(count).fetchone()[0] for count in counts]
         (checkpoints,) = database.execute("SELECT COUNT(*) FROM log_checkpoint").fetchone()
     if any(left):
         raise Fault(f"staged parts and pages are left: {left}")

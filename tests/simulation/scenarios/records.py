@@ -46,7 +46,7 @@ async def run(scene: Scene) -> None:
     scene.network.trouble = 12
     one.lost = two.lost = 10
     await scene.together(
-        *(one.work(14) for one in writers),
+        *(writer.work(14) for writer in writers),
         scene.kill_some(4, 20),
         scene.disturb_some(3, 20),
         scene.sweep_some(3, 20),

@@ -53,7 +53,7 @@ class Register:
         Raises:
             Fault: that value was overwritten before, or never written.
         """
-        known = [one for one in self.writes if one.value == value]
+        known = [write for write in self.writes if write.value == value]
         if not any(not self._is_over(one, began) for one in known):
             raise Fault(f"{value} is read at {began}, of {self.writes}")
 

@@ -176,7 +176,7 @@ class Writer:
     # --- what is read ------------------------------------------------------------------------
 
     async def read(self) -> None:
-        every = [one for one in self.expected.lines.values() if one.id]
+        every = [line for line in self.expected.lines.values() if line.id]
         if not every:
             return
         line, floors = self.chance.choice(every), self.expected.floors()
@@ -243,5 +243,5 @@ async def judge_end(
     if not said.done or said.answer is None:
         raise Fault(f"verify says {said.answer}")
     lines = said.answer.body.decode().splitlines()
-    if len([one for one in lines if one.strip()]) != 1:
+    if len([line for line in lines if line.strip()]) != 1:
         raise Fault(f"verify says {lines}")

@@ -46,7 +46,7 @@ def split_groups(text: str, known: list[str]) -> list[str | dict[str, str]]:
     if text in known:
         return [text]
     groups = [condition_language.parse_group(part.strip(), known) for part in text.split(",")]
-    _check((one if isinstance(one, str) else one["field"] for one in groups), known)
+    _check((group if isinstance(group, str) else group["field"] for group in groups), known)
     return groups
 
 
@@ -87,7 +87,8 @@ def make_cells(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]
         columns: what those of the measures are called, in their order.
     """
     results = [
-        {name: one[name] for name in one if name not in ("op", "field")} for one in row["measures"]
+        {name: measure[name] for name in measure if name not in ("op", "field")}
+        for measure in row["measures"]
     ]
-    short = [one["value"] if set(one) == {"value"} else one for one in results]
+    short = [result["value"] if set(result) == {"value"} else result for result in results]
     return {**row.get("group", {}), **dict(zip(columns, short, strict=True))}

@@ -109,8 +109,8 @@ async def _explain(session: CommandSession, name: str | None, why: str, output: 
     found = await session.client.explain_nothing(schema["url"], where)
 
     async def lines() -> AsyncIterator[dict[str, Any]]:
-        for one in found["comparisons"]:
-            yield {"comparison": f"{one['field']} {one['op']}", **one}
+        for comparison in found["comparisons"]:
+            yield {"comparison": f"{comparison['field']} {comparison['op']}", **comparison}
         whole = dict.fromkeys(_COLUMNS)
         yield whole | {"comparison": "all of it", "count": found["count"]}
 

@@ -188,7 +188,7 @@ async def _schemas(session: CommandSession, schema: str | None) -> list[Resource
     if schema is not None:
         return [await session.names.schema(schema)]
     filters = await session.names.in_organization()
-    return [one async for one in session.client.listing("schemas", **filters)]
+    return [schema async for schema in session.client.listing("schemas", **filters)]
 
 
 async def _keyring(
@@ -214,7 +214,7 @@ async def _keyring(
             yield Finding("keyring", "warning", text, hint)
         async for finding in _owners(session, keyring):
             yield finding
-    looked_at = None if schemas is None else {one["url"] for one in schemas}
+    looked_at = None if schemas is None else {schema["url"] for schema in schemas}
     for schema_key in await session.client.sealed_schemas():
         if (looked_at is None or schema_key.url in looked_at) and not schema_key.held:
             yield Finding(
@@ -239,7 +239,7 @@ async def _owners(session: CommandSession, keyring: KeyringInfo) -> AsyncIterato
             if error.reason != "not_admitted":
                 yield _report_failure("people", error)
             continue
-        owners = [one for one in people if one.role == "owner"]
+        owners = [person for person in people if person.role == "owner"]
         if len(people) > 1 and len(owners) == 1 and owners[0].you:
             yield Finding(
                 "people",
@@ -272,7 +272,7 @@ async def _erasure(session: CommandSession, schema: Resource) -> Finding:
     since = [one for one in (_days_of(look["api"]["since"]), _days(look["index"]["since"])) if one]
     days = max(since, default=0.0)
     rows = format_count(max(look["api"]["rows"], look["index"]["rows"]), "deleted row")
-    holds = ", ".join(f"{one['email']} ({one['reason']})" for one in look["api"]["holds"])
+    holds = ", ".join(f"{hold['email']} ({hold['reason']})" for hold in look["api"]["holds"])
     held = f"; held by {holds}" if holds else ""
     if days > _ERASED_WITHIN_DAYS:
         hint = f"erase them: ers api POST {schema['url']}erasure/"

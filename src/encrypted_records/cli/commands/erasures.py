@@ -26,17 +26,17 @@ def say_erased(receipt: Mapping[str, Any]) -> None:
     """Say what became of the bytes; of what is left, who needs it."""
     if "deleted" in receipt:
         say(f"Deleted {format_count(receipt['deleted'], 'record')}.")
-    for one in receipt["schemas"]:
-        left = one["left"]
-        if one["gone"]:
-            say(f"Erased, up to version {one['version']} of {one['schema']}.")
+    for schema in receipt["schemas"]:
+        left = schema["left"]
+        if schema["gone"]:
+            say(f"Erased, up to version {schema['version']} of {schema['schema']}.")
             if left["database"] == "postgresql":
                 say(_VACUUM)
             continue
         counts = [left[name] for name in ("rows", "segments", "groups")]
         # What is gone from the tables may be in objects, or in what an API keeps of them.
         what = format_count(left["rows"], "row") if any(counts) else "objects, or copies of them"
-        say(f"Not erased yet, of {one['schema']}: {what}.")
+        say(f"Not erased yet, of {schema['schema']}: {what}.")
         for held in left["holds"]:
             say(f"  {held['email']} reads version {held['version']} ({held['reason']}).")
         if not left["holds"]:

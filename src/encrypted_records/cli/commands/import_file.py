@@ -254,7 +254,7 @@ async def import_file(
     found = await _detect(session, head, file, reading, tight=asked.tight)
     _require_no_difference(file.path.name, found)
     definition = dict(found["schema"])
-    asked.apply(definition, {one["name"]: one for one in found["fields"]})
+    asked.apply(definition, {field["name"]: field for field in found["fields"]})
     _show(file.path.name, found, definition)
     _require_sure(found, reading, yes=yes)
     called = name or Path(path).stem
@@ -401,10 +401,10 @@ def _require_no_difference(name: str, found: Mapping[str, Any]) -> None:
         BadInput: the file differs from the one before in what may change its values.
     """
     differences = found["differences"]
-    for one in differences:
-        if one["taken"]:
-            warn(f"  as the file before, but {one['detail']}")
-    open_ones = [one for one in differences if not one["taken"]]
+    for difference in differences:
+        if difference["taken"]:
+            warn(f"  as the file before, but {difference['detail']}")
+    open_ones = [difference for difference in differences if not difference["taken"]]
     if not open_ones:
         return
     flags = list(dict.fromkeys(flag for one in open_ones for flag in _flags(one["say"] or {})))
@@ -482,7 +482,7 @@ def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any] | N
     if found["short_rows"]:
         warn(f"  {format_count(found['short_rows'], 'row')} lack their last cells")
     lines = [("FIELD", "TYPE", "FROM THE FILE", "STORED AS", "")]
-    lines += [_line(one) for one in found["fields"]]
+    lines += [_line(field) for field in found["fields"]]
     widths = [min(40, max(len(line[at]) for line in lines)) for at in range(4)]
     for line in lines:
         shown = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False))

@@ -51,8 +51,8 @@ async def login(session: CommandSession, email: str | None) -> None:
     assert who is not None
     try:
         async with session_of(session.proxy, who) as own:
-            async for one in own.client.listing("organizations"):
-                say(f"You belong to {one['slug']} ({one['name']}).")
+            async for organization in own.client.listing("organizations"):
+                say(f"You belong to {organization['slug']} ({organization['name']}).")
             await _take_in(own)
     except NoProxy:
         pass  # an API, which has no keyrings

@@ -335,6 +335,6 @@ async def _signed_invitation(session: CommandSession, invitation: str) -> str | 
     except (NotFound, InvalidSetting):
         return None
     people = await _roster_people(session, organization)
-    if people is None or not any(one.you and one.role == "owner" for one in people.people):
+    if people is None or not any(person.you and person.role == "owner" for person in people.people):
         return None
     return organization if any(one.id == invitation for one in people.invitations) else None

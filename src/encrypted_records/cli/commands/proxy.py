@@ -119,7 +119,7 @@ async def accept_rollback(session: CommandSession, forked: bool, yes: bool) -> i
         say(f"Accepted: the roster of {organization['slug']} is at entry {roster.number}.")
     count = left = repaired = 0
     filters = await session.names.in_organization()
-    for schema in [one async for one in session.client.listing("schemas", **filters)]:
+    for schema in [schema async for schema in session.client.listing("schemas", **filters)]:
         standing = await session.client.log_standing(schema["url"])
         if standing.state == "whole":
             repaired += await repair_schema(session, schema, yes=yes)

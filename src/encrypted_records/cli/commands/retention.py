@@ -75,7 +75,7 @@ async def run(
       ers retention run patient --dry-run
       ers retention run
     """
-    named = [await session.names.schema(one) for one in schemas]
+    named = [await session.names.schema(schema) for schema in schemas]
     every = {one["url"]: str(one["slug"]) for one in named} or await _every(session)
     codes, closed = [DONE], list[str]()
 
@@ -114,7 +114,8 @@ async def _every(session: CommandSession) -> dict[str, str]:
     """Names of all schemas by their paths: those that the API lists, and those that were signed."""
     filters = await session.names.in_organization()
     found = {
-        one["url"]: str(one["slug"]) async for one in session.client.listing("schemas", **filters)
+        schema["url"]: str(schema["slug"])
+        async for schema in session.client.listing("schemas", **filters)
     }
     for organization in await session.names.organizations():
         try:
@@ -122,7 +123,9 @@ async def _every(session: CommandSession) -> dict[str, str]:
         except ErsError:
             continue  # whose roster is not to be had; each schema's log says what holds for it
         for dataset in signed:
-            found |= {one.schema: found.get(one.schema, one.name) for one in dataset.schemas}
+            found |= {
+                schema.schema: found.get(schema.schema, schema.name) for schema in dataset.schemas
+            }
     return found
 
 

@@ -360,7 +360,7 @@ async def infer(session: CommandSession, file: str, asked: Asked) -> None:
     body, media_type = await asyncio.to_thread(read_sample, file)
     inferred = await session.client.infer(body, media_type, tight=asked.tight)
     definition = dict(inferred["schema"])
-    notes = {one["name"]: one for one in inferred["fields"]}
+    notes = {field["name"]: field for field in inferred["fields"]}
     asked.apply(definition, notes)
     Output("json").write_one(definition)
     tell_of(notes, definition)

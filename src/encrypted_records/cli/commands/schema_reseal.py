@@ -77,14 +77,14 @@ async def reseal_dataset(
     if forget:
         return await _forget(session, resource, output, yes=yes)
     codes = [DONE]
-    async for one in session.client.listing("schemas", dataset=resource["id"]):
+    async for schema in session.client.listing("schemas", dataset=resource["id"]):
         try:
-            job = await session.client.reseal_schema(one["url"])
+            job = await session.client.reseal_schema(schema["url"])
         except Conflict as error:
             if error.reason != "nothing_to_reseal":
                 raise
             continue
-        warn(f"{one['slug']}:")
+        warn(f"{schema['slug']}:")
         codes.append(await finish(session, job, output))
     return max(codes)
 
@@ -101,7 +101,7 @@ async def _forget(
             hint="its records could not be decrypted any more; if it was deleted, an owner frees"
             " its name: ers api DELETE /api/schemas/ID/",
         )
-    older = [one for one in keys["schemas"] if not one["present"]]
+    older = [schema for schema in keys["schemas"] if not schema["present"]]
     if not keys["forgotten"]:
         say(
             "Someone who kept an older grant and an older copy of the data can still decrypt that"

@@ -52,8 +52,8 @@ def show_standing(standing: LogStanding) -> None:
                 " somebody who"
                 " may write the schema whether it is the right log"
             )
-    for one in standing.accepted_by_others:
-        show(f"accepted by {one.user}: {_acceptance(one)}")
+    for other in standing.accepted_by_others:
+        show(f"accepted by {other.user}: {_acceptance(other)}")
     if standing.state != "whole":
         if standing.seen is not None:
             show(f"seen     {_head(standing.seen)}")

@@ -87,15 +87,15 @@ async def list_(session: CommandSession, output: Output) -> None:
     people = await session.client.people((await session.names.organization())["url"])
     rows = [
         {
-            "name": one.name,
-            "shares": ", ".join(f"{each.name} ({each.role})" for each in one.shares),
-            "expires": one.expires,
-            "last_used": minute_of(one.last_used),
-            "admitted_by": one.admitted_by,
-            "id": one.id,
+            "name": person.name,
+            "shares": ", ".join(f"{each.name} ({each.role})" for each in person.shares),
+            "expires": person.expires,
+            "last_used": minute_of(person.last_used),
+            "admitted_by": person.admitted_by,
+            "id": person.id,
         }
-        for one in people.people
-        if one.type == "service"
+        for person in people.people
+        if person.type == "service"
     ]
     await output.many(each(rows), _COLUMNS, called="services")
 

@@ -248,8 +248,10 @@ async def withdraw(session: CommandSession, invited: str) -> int:
     """
     organization = (await session.names.organization())["url"]
     people: People = await session.client.people(organization)
-    found = [one for one in people.invitations if invited == one.id] or [
-        one for one in people.invitations if one.email.casefold() == invited.casefold()
+    found = [invitation for invitation in people.invitations if invited == invitation.id] or [
+        invitation
+        for invitation in people.invitations
+        if invitation.email.casefold() == invited.casefold()
     ]
     if not found:
         raise NotFound(
@@ -323,7 +325,7 @@ async def wanted_share(
     wanted: dict[str, Any] = {"dataset": url, "role": role}
     if schemas:
         found: list[Mapping[str, Any]] = [
-            await session.names.schema(one, dataset) for one in schemas
+            await session.names.schema(schema, dataset) for schema in schemas
         ]
         wanted["schemas"] = [one["url"] for one in found]
     return wanted
@@ -347,8 +349,8 @@ def named_member(people: People, named: str) -> str | None:
     Raises:
         NotFound: several.
     """
-    found = {one.id for one in people.people if named in (one.id, one.name)} or {
-        one.id for one in people.people if one.name.casefold() == named.casefold()
+    found = {person.id for person in people.people if named in (person.id, person.name)} or {
+        person.id for person in people.people if person.name.casefold() == named.casefold()
     }
     if len(found) > 1:
         raise _not_one("more than one")
@@ -371,8 +373,8 @@ def tell(settled: Settled) -> int:
         say(f"{name} was removed.")
     for name in settled.rotated:
         say(f"{name} has a new key for new records.")
-    for one in settled.troubles:
-        warn(f"{one.name}: {one.detail} ({one.code}); {one.hint}")
+    for trouble in settled.troubles:
+        warn(f"{trouble.name}: {trouble.detail} ({trouble.code}); {trouble.hint}")
     return REFUSED if settled.troubles else DONE
 
 

@@ -29,30 +29,30 @@ class Place:
             return False
         if self.schema is None or share.schemas is None:
             return True
-        return any(one.schema == self.schema for one in share.schemas)
+        return any(schema.schema == self.schema for schema in share.schemas)
 
 
 def rows_of(people: People) -> Iterator[Mapping[str, Any]]:
     """Everybody, with all that they have, and since when they are in."""
-    for one in people.people:
+    for person in people.people:
         yield {
-            "name": one.name,
-            "role": one.role if one.type == "person" else "service",
-            "shares": "everything" if one.role == "owner" else shares_told(one.shares),
-            "since": minute_of(one.since),
-            **_rest(one),
+            "name": person.name,
+            "role": person.role if person.type == "person" else "service",
+            "shares": "everything" if person.role == "owner" else shares_told(person.shares),
+            "since": minute_of(person.since),
+            **_rest(person),
         }
 
 
 def rows_of_readers(people: People, place: Place) -> Iterator[Mapping[str, Any]]:
     """Who reads a dataset or schema; a line for each share that lets them, and since when they have
     had at least that."""
-    for one in people.people:
-        if one.role == "owner":
-            yield _reader(one, "owner", None, one.owner_since)
-        for share in one.shares:
+    for person in people.people:
+        if person.role == "owner":
+            yield _reader(person, "owner", None, person.owner_since)
+        for share in person.shares:
             if place.has(share):
-                yield _reader(one, share.role, share.schemas, share.since)
+                yield _reader(person, share.role, share.schemas, share.since)
 
 
 def _reader(
@@ -80,11 +80,11 @@ def _rest(one: PersonOrService) -> dict[str, Any]:
 def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
     """What is said beside the rows: whose account is gone, who was invited, what is due; of a place
     only what concerns it."""
-    for one in people.people:
-        if one.account_gone:
+    for person in people.people:
+        if person.account_gone:
             yield (
-                f"Gone: {one.name} no longer has an account, the API says; remove them with"
-                f" ers organization member delete {one.name}"
+                f"Gone: {person.name} no longer has an account, the API says; remove them with"
+                f" ers organization member delete {person.name}"
             )
     for invitation in people.invitations:
         if place is not None and not any(place.has(share) for share in invitation.shares):
@@ -120,7 +120,7 @@ def minute_of(seconds: int | None) -> str:
 
 def shares_told(shares: Sequence[Shared]) -> str:
     told = []
-    for one in shares:
-        of = "" if one.schemas is None else "/" + ",".join(each.name for each in one.schemas)
-        told.append(f"{one.name}{of} ({one.role})")
+    for share in shares:
+        of = "" if share.schemas is None else "/" + ",".join(each.name for each in share.schemas)
+        told.append(f"{share.name}{of} ({share.role})")
     return ", ".join(told) or "nothing"

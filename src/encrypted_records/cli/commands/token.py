@@ -95,7 +95,7 @@ async def create(
                 )
         say(await session.access_token())
         return
-    paths = [(await session.names.dataset(one))["url"] for one in datasets]
+    paths = [(await session.names.dataset(dataset))["url"] for dataset in datasets]
     password = None
     if not session.who.password:  # which is in the request as it is
         password = os.environ.get("ERS_PASSWORD") or ask_secret("Your password")

@@ -113,7 +113,7 @@ def takes_upload(command: Command) -> Command:
 
     @functools.wraps(command)
     def call(**values: Any) -> Any:
-        told = {one.name: values.pop(one.name) for one in fields(JobUpload)}
+        told = {field.name: values.pop(field.name) for field in fields(JobUpload)}
         return command(upload=JobUpload(**told), **values)
 
     wrapped: Any = call

@@ -119,7 +119,9 @@ def _may_stay_folded(metadata: Any, column: str) -> bool:
     known = {"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED"}
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     chunks = (group.column(at) for group in groups for at in range(group.num_columns))
-    return all(known.issuperset(one.encodings) for one in chunks if one.path_in_schema == column)
+    return all(
+        known.issuperset(chunk.encodings) for chunk in chunks if chunk.path_in_schema == column
+    )
 
 
 def _read_arrow(content: Any) -> tuple[Any, Iterator[Any]]:

@@ -234,8 +234,13 @@ class Import:
         if not bad:
             raise ErsError(last.error or "the job failed", code="job_failed")
         flaws = [
-            Flaw(one["code"], one["detail"], row=done.read + one["row"], field=one.get("field"))
-            async for one in self.session.client.job_errors(job)
+            Flaw(
+                error["code"],
+                error["detail"],
+                row=done.read + error["row"],
+                field=error.get("field"),
+            )
+            async for error in self.session.client.job_errors(job)
         ]
         raise InvalidRecords(
             f"{format_count(bad, 'row')} of {self.table.name} did not fit",

@@ -114,7 +114,7 @@ class PostgresqlTable(SourceTable):
             for name, kind, required, _, longest, _ in rows
         ]
         self._unique = [name for name, *_, unique in rows if unique]
-        known = {one.name: one for one in self._columns}
+        known = {column.name: column for column in self._columns}
         key_columns = sorted((position, name) for name, _, _, position, *_ in rows if position >= 0)
         self._key = self._key or tuple(name for _, name in key_columns)
         if not self._key:
@@ -135,7 +135,7 @@ class PostgresqlTable(SourceTable):
         from psycopg import sql  # noqa: PLC0415 - only imports need it
 
         asked: list[Any] = [sql.SQL("1")]
-        measured = [(one, what) for one in self._columns for what in measures_of(one)]
+        measured = [(column, what) for column in self._columns for what in measures_of(column)]
         asked += [sql.SQL(what).format(sql.Identifier(one.name)) for one, what in measured]
         async with self._connect() as connection:
             query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(asked), self._table)
@@ -169,7 +169,9 @@ class PostgresqlTable(SourceTable):
     async def rows(self, pointer: Any, most: int) -> AsyncGenerator[Row, None]:
         from psycopg import sql  # noqa: PLC0415 - only imports need it
 
-        shown = [sql.SQL(one.shown).format(sql.Identifier(one.name)) for one in self._columns]
+        shown = [
+            sql.SQL(column.shown).format(sql.Identifier(column.name)) for column in self._columns
+        ]
         keys = [self._order(name) for name in self._key]
         after: sql.Composable = sql.SQL("")
         if pointer is not None:
@@ -181,7 +183,7 @@ class PostgresqlTable(SourceTable):
         query = sql.SQL("SELECT {} FROM {} {} ORDER BY {} LIMIT {}").format(
             sql.SQL(", ").join(shown), self._table, after, sql.SQL(", ").join(keys), most
         )
-        names = [one.name for one in self._columns]
+        names = [column.name for column in self._columns]
         async with (
             self._connect() as connection,
             connection.transaction(),
@@ -239,7 +241,7 @@ class PostgresqlTable(SourceTable):
         return sql.Identifier(self._namespace, self.name)
 
     def _kind(self, name: str) -> str:
-        return next(one.kind for one in self._columns if one.name == name)
+        return next(column.kind for column in self._columns if column.name == name)
 
     def _order(self, name: str) -> Any:
         """A key in the order that records have: of texts that of their characters."""

@@ -19,7 +19,7 @@ KEYS: tuple[LiteralString, ...] = (
 )
 _ARGUMENTS = re.compile(r"\(([0-9]+)(?:,(-?[0-9]+))?\)")
 #: Types whose columns become fields of one type, whatever their values are.
-_DECLARED = {name: one for one in TYPES for name in one.sql.names}
+_DECLARED = {name: kind for kind in TYPES for name in kind.sql.names}
 #: Decimals of numbers that are declared without any.
 _DECIMALS = 9
 _PADDED = 63

@@ -79,7 +79,9 @@ def _plain(name: str, media_type: str, pieces: Callable[[], Iterator[bytes]]) ->
     return Source(
         name,
         _LINES,
-        lambda: lines_of(one if _has_data(one) else {"data": one} for one in values_of(pieces())),
+        lambda: lines_of(
+            value if _has_data(value) else {"data": value} for value in values_of(pieces())
+        ),
     )
 
 

@@ -51,6 +51,6 @@ async def confirm_account(
         # It is confirmed, whatever comes of this.
         with suppress(ErsError):
             async with session.proxy.client(who, device) as client:
-                async for one in client.listing("organizations"):
-                    say(f"Its organization is {one['slug']} ({one['name']}).")
+                async for organization in client.listing("organizations"):
+                    say(f"Its organization is {organization['slug']} ({organization['name']}).")
     say("Log in with: ers login")

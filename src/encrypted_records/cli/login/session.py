@@ -148,11 +148,11 @@ class CommandSession:
         """Which invitations wait for the account, in words; empty where none does."""
         lines = []
         with suppress(ErsError):  # it is said beside something else, which counts more
-            async for one in self.client.listing("invitations"):
+            async for invitation in self.client.listing("invitations"):
                 lines.append(
-                    f"{one['invited_by']} has invited you to {one['organization_name']}: ers share"
-                    f" accept {one['id']}. If you have entered the words, an owner's proxy still"
-                    " has to admit you"
+                    f"{invitation['invited_by']} has invited you to"
+                    f" {invitation['organization_name']}: ers share accept {invitation['id']}. If"
+                    " you have entered the words, an owner's proxy still has to admit you"
                 )
         return "\n".join(lines)
 

@@ -109,8 +109,8 @@ class Connection(Closing):
             except (KeyError, TypeError):
                 raise ApiFailed("the list is not of the expected form") from None
             params = None  # the link holds them
-            for one in results:
-                yield one
+            for result in results:
+                yield result
 
 
 def encode(body: Any) -> bytes:

@@ -142,4 +142,4 @@ class Erasures(Connection):
                     # What was deleted is deleted: the receipt says so, and that it was not gone.
                     break
         if "gone" in receipt:
-            receipt["gone"] = all(one["gone"] for one in receipt["schemas"])
+            receipt["gone"] = all(schema["gone"] for schema in receipt["schemas"])

@@ -43,8 +43,10 @@ class Seen:
             column, kind = column.dictionary, kind.value_type
         if types.is_integer(kind) or types.is_decimal(kind):
             extremes = compute.min_max(column).as_py()
-            numbers = [one for one in extremes.values() if one is not None]
-            self.digits = max([self.digits, *(Decimal(one).adjusted() + 1 for one in numbers)])
+            numbers = [extreme for extreme in extremes.values() if extreme is not None]
+            self.digits = max(
+                [self.digits, *(Decimal(number).adjusted() + 1 for number in numbers)]
+            )
         elif types.is_floating(kind):
             for value in compute.unique(column).to_pylist():
                 if value is not None and isfinite(value):
@@ -117,7 +119,7 @@ def _number(kind: Any, seen: Seen) -> dict[str, Any] | None:
 def _type_of(kind: Any) -> FieldType | None:
     """The type that all columns of this type of Arrow become."""
     printed = str(kind)
-    taken = ((one, one.frame.taken) for one in TYPES)
+    taken = ((kind, kind.frame.taken) for kind in TYPES)
     return next((one for one, form in taken if form and re.fullmatch(form, printed)), None)
 
 
@@ -138,4 +140,4 @@ def _longest(texts: Any) -> int:
 def _is_finer_than_microseconds(column: Any, name: str) -> bool:
     from encrypted_records.client.sdk.frames import cells_of_arrow  # noqa: PLC0415 - slow to import
 
-    return any(isinstance(one, str) for one in cells_of_arrow(column, name, 0))
+    return any(isinstance(cell, str) for cell in cells_of_arrow(column, name, 0))

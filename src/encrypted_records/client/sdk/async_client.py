@@ -149,8 +149,8 @@ class AsyncClient:
 
     async def tokens(self) -> AsyncIterator[ApiToken]:
         """Your API tokens: what they may, and when they were used."""
-        async for one in self._link.proxy.api_tokens():
-            yield one
+        async for token in self._link.proxy.api_tokens():
+            yield token
 
     async def revoke_token(self, id: str) -> None:  # noqa: A002
         """Have an API token refused from now on."""

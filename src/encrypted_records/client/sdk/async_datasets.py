@@ -19,8 +19,8 @@ from encrypted_records.errors import Conflict, ReadingRefused
 
 class AsyncDataset(AsyncNamed):
     async def schemas(self) -> AsyncIterator[AsyncSchema]:
-        async for one in self._link.proxy.listing("schemas", dataset=self.id):
-            yield AsyncSchema(self._link, one)
+        async for schema in self._link.proxy.listing("schemas", dataset=self.id):
+            yield AsyncSchema(self._link, schema)
 
     async def search(self, where: Where = None, *, limit: int = 10) -> list[FoundIn]:
         """One condition, asked of each schema that has its fields: counts, and first records.
@@ -139,9 +139,9 @@ class AsyncDataset(AsyncNamed):
             NotAllowed: ``owners_only``.
         """
         keys = await self._link.proxy.look_at_keys(self.url)
-        for one in keys["schemas"]:
-            if not one["present"]:
-                job = AsyncJob(self._link, await self._link.proxy.reseal_schema(one["schema"]))
+        for schema in keys["schemas"]:
+            if not schema["present"]:
+                job = AsyncJob(self._link, await self._link.proxy.reseal_schema(schema["schema"]))
                 await job.wait(progress=progress)
         if forget:
             return await self._link.proxy.forget_keys(self.url)

@@ -317,7 +317,7 @@ class AsyncSchema(AsyncCare):
             options: ``group_by``, ``order``, ``limit``, as docs/http-api.md has them.
         """
         texts = measures or ("count",)
-        asked = [condition_language.parse_measure(one) for one in texts]
+        asked = [condition_language.parse_measure(text) for text in texts]
         if isinstance(options.get("group_by"), str):
             options["group_by"] = [options["group_by"]]
         if options.get("group_by"):
@@ -373,8 +373,8 @@ class AsyncSearch:
         cursor, left = None, self._limit
         while left != 0:
             page = await self._page(MAX_LIMIT if left is None else min(left, MAX_LIMIT), cursor)
-            for one in page.results:
-                yield AsyncRecord(self._link, one.id, one.schema, one.data)
+            for result in page.results:
+                yield AsyncRecord(self._link, result.id, result.schema, result.data)
             cursor = page.next_cursor
             left = None if left is None else left - len(page.results)
             if cursor is None:

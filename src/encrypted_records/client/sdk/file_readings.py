@@ -77,12 +77,12 @@ def for_definition(answer: Mapping[str, Any], definition: Mapping[str, Any]) -> 
     texts = {name for name in definition["properties"] if type_in(definition, name) is TEXT}
     recipe = answer["reading"]
     columns = [
-        {key: one[key] for key in ("source", "name")} if one["name"] in texts else one
-        for one in recipe["columns"]
+        {key: column[key] for key in ("source", "name")} if column["name"] in texts else column
+        for column in recipe["columns"]
     ]
     fields = [
-        {**one, "ask": None, "rewritten": 0} if one["name"] in texts else one
-        for one in answer["fields"]
+        {**field, "ask": None, "rewritten": 0} if field["name"] in texts else field
+        for field in answer["fields"]
     ]
     return {**answer, "reading": {**recipe, "columns": columns}, "fields": fields}
 
@@ -93,11 +93,11 @@ def _require_sure(found: FileReading) -> None:
         value = found.reading[member]
         flaws.append(Flaw("reading", f"{member} is a guess: {value}"))
         said.append(f'"{member}": {msgspec.json.encode(value).decode()}')
-    for one in found.fields:
-        if one.ask is not None:
-            asked, answer = _ASKED.get(one.ask, _OTHER)
-            flaws.append(Flaw("reading", asked, field=one.name))
-            columns.append(f"{msgspec.json.encode(one.name).decode()}: {{{answer}}}")
+    for field in found.fields:
+        if field.ask is not None:
+            asked, answer = _ASKED.get(field.ask, _OTHER)
+            flaws.append(Flaw("reading", asked, field=field.name))
+            columns.append(f"{msgspec.json.encode(field.name).decode()}: {{{answer}}}")
     if columns:
         said.append(f'"columns": {{{", ".join(columns)}}}')
     if flaws:

@@ -114,8 +114,11 @@ def read_answer(answer: Mapping[str, Any], texts: Sequence[str], group_by: Any) 
         fields = [one if isinstance(one, str) else one["field"] for one in group_by]
         named = name_measures(texts, fields)
         rows = [
-            {**one["group"], **{named[text]: each for text, each in _results(one, texts).items()}}
-            for one in answer["groups"]
+            {
+                **group["group"],
+                **{named[text]: each for text, each in _results(group, texts).items()},
+            }
+            for group in answer["groups"]
         ]
         return Groups(rows, [*fields, *named.values()], answer)
     except (KeyError, TypeError, ValueError):

@@ -29,7 +29,7 @@ _DECIMALS = 9
 _PADDED = 63
 
 #: Types that a class may declare, by their names in ``msgspec.inspect``.
-_DECLARED = {one.frame.declared: one for one in TYPES if one.frame.declared}
+_DECLARED = {kind.frame.declared: kind for kind in TYPES if kind.frame.declared}
 
 Field = tuple[dict[str, Any], str | None]
 
@@ -285,7 +285,7 @@ def _bounds(limits: dict[str, Any], step: Any) -> tuple[Any, Any]:
 
 def _number(limits: dict[str, Any]) -> Field:
     decimals, digits = limits.get("decimal_places"), limits.get("max_digits")
-    low, high = (one if one is None else Decimal(str(one)) for one in _bounds(limits, 0))
+    low, high = (bound if bound is None else Decimal(str(bound)) for bound in _bounds(limits, 0))
     before = max((abs(one).adjusted() + 1 for one in (low, high) if one), default=_DECIMALS)
     if digits is not None:
         before = max(digits - (decimals or 0), 1)
@@ -307,5 +307,5 @@ def _choices(name: str, kind: Any) -> dict[str, Any]:
         return proposals.whole_number()
     texts = [one for one in known if isinstance(one, str)]
     if len(texts) == len(known):
-        return proposals.text(max(len(one.encode()) for one in texts))
+        return proposals.text(max(len(text.encode()) for text in texts))
     raise _refused(name, "its values are of several types", "give a definition")

@@ -143,7 +143,10 @@ def _fields_of(row: object) -> Mapping[Any, Any] | None:
         values = {name: getattr(row, member) for name, member in names}
         return {name: value for name, value in values.items() if value is not msgspec.UNSET}
     if is_dataclass(row):
-        return {one.name: getattr(row, one.name) for one in dataclass_fields(row)}
+        return {
+            dataclass_field.name: getattr(row, dataclass_field.name)
+            for dataclass_field in dataclass_fields(row)
+        }
     return dict(row) if is_of(row, "pydantic", "BaseModel") else None  # type: ignore[call-overload] # gives pairs
 
 
@@ -271,7 +274,9 @@ def to_arrow(
         return made(width, column.places)
 
     columns = _columns(records, definition, fields or definition["properties"])
-    return pyarrow.table({one.name: pyarrow.array(one.values, type_of(one)) for one in columns})
+    return pyarrow.table(
+        {column.name: pyarrow.array(column.values, type_of(column)) for column in columns}
+    )
 
 
 def to_pandas(
@@ -293,7 +298,7 @@ def to_pandas(
         raise _missing("pandas") from None
     columns = _columns(records, definition, fields or definition["properties"])
     return pandas.DataFrame(
-        {one.name: pandas.Series(one.values, dtype=one.pandas) for one in columns}
+        {column.name: pandas.Series(column.values, dtype=column.pandas) for column in columns}
     )
 
 

@@ -148,9 +148,11 @@ class Dataset(Named):
             NotAllowed: ``owners_only``.
         """
         keys = self._link.run(self._link.proxy.look_at_keys(self.url))
-        for one in keys["schemas"]:
-            if not one["present"]:
-                job = Job(self._link, self._link.run(self._link.proxy.reseal_schema(one["schema"])))
+        for schema in keys["schemas"]:
+            if not schema["present"]:
+                job = Job(
+                    self._link, self._link.run(self._link.proxy.reseal_schema(schema["schema"]))
+                )
                 job.wait(progress=progress)
         if forget:
             return self._link.run(self._link.proxy.forget_keys(self.url))

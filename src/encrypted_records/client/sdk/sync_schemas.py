@@ -329,7 +329,7 @@ class Schema(Care):
             options: ``group_by``, ``order``, ``limit``, as docs/http-api.md has them.
         """
         texts = measures or ("count",)
-        asked = [condition_language.parse_measure(one) for one in texts]
+        asked = [condition_language.parse_measure(text) for text in texts]
         if isinstance(options.get("group_by"), str):
             options["group_by"] = [options["group_by"]]
         if options.get("group_by"):
@@ -385,8 +385,8 @@ class Search:
         cursor, left = (None, self._limit)
         while left != 0:
             page = self._page(MAX_LIMIT if left is None else min(left, MAX_LIMIT), cursor)
-            for one in page.results:
-                yield Record(self._link, one.id, one.schema, one.data)
+            for result in page.results:
+                yield Record(self._link, result.id, result.schema, result.data)
             cursor = page.next_cursor
             left = None if left is None else left - len(page.results)
             if cursor is None:

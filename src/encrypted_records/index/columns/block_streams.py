@@ -126,9 +126,9 @@ def _side_by_side(
     blocks: Sequence[EntryBlock],
 ) -> tuple[NDArray[np.uint32], Keys, NDArray[np.int64]]:
     """All ordinals, all runs' keys, and where each run begins."""
-    ordinals = np.concatenate([one.ordinals for one in blocks])
-    keys: Keys = np.concatenate([one.keys for one in blocks])
-    offsets = np.cumsum([0, *(len(one.ordinals) for one in blocks[:-1])])
+    ordinals = np.concatenate([block.ordinals for block in blocks])
+    keys: Keys = np.concatenate([block.keys for block in blocks])
+    offsets = np.cumsum([0, *(len(block.ordinals) for block in blocks[:-1])])
     begins = [one.starts.astype(np.int64) + at for one, at in zip(blocks, offsets, strict=True)]
     return ordinals, keys, np.concatenate(begins)
 

@@ -56,7 +56,7 @@ class ColumnDictionary:
     @property
     def size(self) -> int:
         """Bytes in memory; more once texts were tested."""
-        texts = sum(one.size + 10 * OBJECT_BYTES for one in self._texts)
+        texts = sum(text.size + 10 * OBJECT_BYTES for text in self._texts)
         return measure(self.keys, self.codes, self.counts) + texts + OBJECT_BYTES
 
     @property

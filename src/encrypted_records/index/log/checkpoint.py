@@ -193,5 +193,5 @@ def _ends(
     if membership is None:
         return {}
     digests = state.order.digests
-    every = (one for one in membership.roster.ends(schema) if one.number <= number)
+    every = (end for end in membership.roster.ends(schema) if end.number <= number)
     return {one.version: digests[one.version] for one in every if one.version < len(digests)}

@@ -90,12 +90,14 @@ def encode(state: LedgerState, *, requests_since: int, ends: Mapping[int, bytes]
     groups = snapshot.in_order[: len(snapshot.groups)]
     shapes: dict[tuple[tuple[int, ...], tuple[LeastClass, ...], bytes], int] = {}
     numbers = [
-        shapes.setdefault((tuple(one.fields), tuple(one.classes), one.definition), len(shapes))
-        for one in groups
+        shapes.setdefault(
+            (tuple(group.fields), tuple(group.classes), group.definition), len(shapes)
+        )
+        for group in groups
     ]
-    dead = [one for one in groups if one.uid in snapshot.dead]
+    dead = [group for group in groups if group.uid in snapshot.dead]
     oldest = max(0, snapshot.version - MAX_BEHIND)
-    requests = (one for one in order.requests if milliseconds(one) >= requests_since)
+    requests = (request for request in order.requests if milliseconds(request) >= requests_since)
     return _encoder.encode(
         _State(
             digests=b"".join(order.digests[oldest - order.base :]),
@@ -122,11 +124,11 @@ def encode(state: LedgerState, *, requests_since: int, ends: Mapping[int, bytes]
             added_at=order.added_at,
             shapes=[(list(fields), list(classes), named) for fields, classes, named in shapes],
             groups=(
-                b"".join([one.uid for one in groups]),
-                _numbers([one.key_version for one in groups]),
-                _numbers([one.count for one in groups]),
+                b"".join([group.uid for group in groups]),
+                _numbers([group.key_version for group in groups]),
+                _numbers([group.count for group in groups]),
                 _numbers(numbers),
-                b"".join([one.rows for one in groups]),
+                b"".join([group.rows for group in groups]),
             ),
             segments=list(snapshot.segments),
             dead=[KilledRows(one.uid, _runs(snapshot.dead[one.uid])) for one in dead],
@@ -162,13 +164,15 @@ def decode(data: bytes, version: int, digest: bytes, begun: Begun) -> RestoredSt
     stands = (state.since, state.present[0]) == state.epochs[-1]
     if begins[0] != 1 or not stands or not _ascending(begins) or not _ascending(epochs):
         raise CheckpointBroken("a checkpoint does not say under which keys its log was made")
-    by_uid = {one.uid: one for one in groups}
+    by_uid = {group.uid: group for group in groups}
     dead = {one.group: bitmap_of(one) for one in _in_place(state.dead, by_uid)}
     deaths: dict[bytes, Deaths] = {uid: tuple(every) for uid, every in state.deaths if every}
     if len(by_uid) != len(groups) or len(dead) != len(state.dead) or not deaths.keys() <= set(dead):
         raise CheckpointBroken("a checkpoint names a group twice, or one that it does not have")
     laid = dict(state.laid)
-    if len(laid) != len(state.laid) or not laid.keys() <= {one.uid for one in state.segments}:
+    if len(laid) != len(state.laid) or not laid.keys() <= {
+        segment.uid for segment in state.segments
+    }:
         raise CheckpointBroken("a checkpoint says twice, or of no segment, which groups it has")
     _check_segments(state.segments, by_uid, dead, history, laid)
     return RestoredState(
@@ -202,7 +206,9 @@ def decode(data: bytes, version: int, digest: bytes, begun: Begun) -> RestoredSt
 
 def _groups(state: _State) -> Iterator[Group]:
     uids, rows = _cut(state.groups[0], UID), _cut(state.groups[4], DIGEST)
-    key_versions, counts, shapes = (np.frombuffer(one, _U32).tolist() for one in state.groups[1:4])
+    key_versions, counts, shapes = (
+        np.frombuffer(group, _U32).tolist() for group in state.groups[1:4]
+    )
     for uid, key_version, count, shape, own in zip(
         uids, key_versions, counts, shapes, rows, strict=True
     ):
@@ -249,8 +255,8 @@ def _check_segments(
     laid: Mapping[bytes, Laid],
 ) -> None:
     """Each group lies in one segment, and counts add up: what questions rely on."""
-    uids = {one.uid for one in segments}
-    covered = [uid for one in segments for uid, _ in laid.get(one.uid, one.groups)]
+    uids = {segment.uid for segment in segments}
+    covered = [uid for segment in segments for uid, _ in laid.get(segment.uid, segment.groups)]
     if len(uids) != len(segments) or len(covered) != len(groups) or set(covered) != groups.keys():
         raise CheckpointBroken("the segments of a checkpoint do not cover its groups")
     for segment in segments:

@@ -58,9 +58,9 @@ def _joined(numbers: Iterable[range]) -> list[range]:
     """The same numbers in ascending order, in as few ranges as can be: the groups of a crowd are
     many, and follow one another."""
     joined: list[range] = []
-    for one in sorted(numbers, key=lambda some: some.start):
-        if joined and one.start <= joined[-1].stop:
-            joined[-1] = range(joined[-1].start, max(joined[-1].stop, one.stop))
+    for number in sorted(numbers, key=lambda some: some.start):
+        if joined and number.start <= joined[-1].stop:
+            joined[-1] = range(joined[-1].start, max(joined[-1].stop, number.stop))
         else:
-            joined.append(one)
+            joined.append(number)
     return joined

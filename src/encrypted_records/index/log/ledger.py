@@ -206,9 +206,9 @@ class Ledger(Order):
             history=kept.history,
             _groups={one.uid: GroupState(one, at) for at, one in enumerate(kept.groups)},
             _in_order=kept.groups,
-            _starts=[0, *accumulate(one.count for one in kept.groups)],
-            _segments={one.uid: one for one in kept.segments},
-            _headers={one.segment: one for one in kept.headers},
+            _starts=[0, *accumulate(group.count for group in kept.groups)],
+            _segments={segment.uid: segment for segment in kept.segments},
+            _headers={header.segment: header for header in kept.headers},
             _dead=kept.dead,
             _deaths=kept.deaths,
             _home=kept.home,
@@ -395,7 +395,7 @@ class Ledger(Order):
         Raises:
             StaleDefinition: the log holds another definition by now.
         """
-        made = {group.definition for group in groups} | {one.definition for one in segments}
+        made = {group.definition for group in groups} | {segment.definition for segment in segments}
         brings = brings_definition(self.history, definition, made, new=new_definition)
         body = replace(
             self.next_body(self.key, definition, brings=brings),

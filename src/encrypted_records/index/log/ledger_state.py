@@ -103,8 +103,10 @@ class LedgerState:
         groups = snapshot.in_order[: len(snapshot.groups)]
         shapes: dict[tuple[tuple[int, ...], tuple[LeastClass, ...], bytes], int] = {}
         numbers = [
-            shapes.setdefault((tuple(one.fields), tuple(one.classes), one.definition), len(shapes))
-            for one in groups
+            shapes.setdefault(
+                (tuple(group.fields), tuple(group.classes), group.definition), len(shapes)
+            )
+            for group in groups
         ]
         return _encoder.encode(
             _Packed(
@@ -127,9 +129,9 @@ class LedgerState:
                 if order.begun is None
                 else (order.begun.version, order.begun.member, order.begun.digest),
                 added_at=order.added_at,
-                uids=b"".join([one.uid for one in groups]),
-                counts=_numbers([one.count for one in groups]),
-                key_versions=_numbers([one.key_version for one in groups]),
+                uids=b"".join([group.uid for group in groups]),
+                counts=_numbers([group.count for group in groups]),
+                key_versions=_numbers([group.key_version for group in groups]),
                 shapes=_numbers(numbers),
                 fields=[(list(fields), list(classes), named) for fields, classes, named in shapes],
                 segments=list(snapshot.segments),
@@ -138,7 +140,7 @@ class LedgerState:
                 stored=self.past.stored,
                 last=self.past.last,
                 headers=list(snapshot.headers.values()),
-                rows=b"".join([one.rows for one in groups]),
+                rows=b"".join([group.rows for group in groups]),
                 roster=order.roster,
                 epochs=order.epochs,
                 resealed=(self.resealed.version, self.resealed.moment, self.resealed.former),
@@ -170,7 +172,9 @@ class RestoredState:
     @property
     def home(self) -> dict[bytes, bytes]:
         """The segment of each group."""
-        laid = ((one.uid, self.laid.get(one.uid, one.groups)) for one in self.segments)
+        laid = (
+            (segment.uid, self.laid.get(segment.uid, segment.groups)) for segment in self.segments
+        )
         return {group: segment for segment, own in laid for group, _ in own}
 
 
@@ -230,7 +234,7 @@ def _history(packed: _Packed) -> DefinitionHistory | None:
 
 def _groups(packed: _Packed) -> Iterator[Group]:
     columns = (packed.key_versions, packed.counts, packed.shapes)
-    key_versions, counts, shapes = (np.frombuffer(one, _U32).tolist() for one in columns)
+    key_versions, counts, shapes = (np.frombuffer(column, _U32).tolist() for column in columns)
     uids, rows = _cut(packed.uids, UID), _cut(packed.rows, DIGEST)
     for uid, key_version, count, shape, own in zip(
         uids, key_versions, counts, shapes, rows, strict=True

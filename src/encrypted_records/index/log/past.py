@@ -55,5 +55,5 @@ def least_bytes(snapshot: Snapshot) -> int:
         * (ID_BYTES + sum(BESIDE_CLASS + one.length for one in state.group.classes))
         for state in snapshot.groups.values()
     ]
-    paged = (PAGE_BYTES * one.pages for one in snapshot.segments if one.form == "paged")
+    paged = (PAGE_BYTES * segment.pages for segment in snapshot.segments if segment.form == "paged")
     return sum(groups) + sum(paged)

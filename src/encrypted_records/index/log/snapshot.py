@@ -195,7 +195,7 @@ class Snapshot:
             kept: dict[bytes, object] = getattr(before, name)
             gone = () if name == "_places" else changed
             if gone or len(kept) > many:
-                every = (one.uid for one in self.segments if one.uid not in gone)
+                every = (segment.uid for segment in self.segments if segment.uid not in gone)
                 kept = {uid: kept[uid] for uid in every if uid in kept}
             self.__dict__[name] = kept
 
@@ -209,7 +209,9 @@ class Snapshot:
         """The segments that have keys of rows that died."""
         if not self.dead:
             return ()
-        return tuple(one for one in self.segments if len(self.dead_rows(one)) > one.purged)
+        return tuple(
+            segment for segment in self.segments if len(self.dead_rows(segment)) > segment.purged
+        )
 
     @property
     def has_headers(self) -> bool:
@@ -356,7 +358,7 @@ class Snapshot:
     def count_live(self, groups: Iterable[bytes]) -> int:
         """How many rows :meth:`live_of` gives."""
         states = [self.groups[uid] for uid in groups if uid in self.groups]
-        return sum(one.group.count - len(self.dead.get(one.group.uid, ())) for one in states)
+        return sum(state.group.count - len(self.dead.get(state.group.uid, ())) for state in states)
 
     def has(self, position: int) -> bool:
         return 0 <= position < self.stored

@@ -93,7 +93,7 @@ def check_standing(body: CommitBody, live: LiveGroups) -> Standing:
         if one.start + one.group.count != after.start and after.base not in cuts:
             raise LogBroken("a group would stand for groups that are no neighbours")
     every_hole, every_killed = (_gathered(body, rows) for rows in (body.holes, body.killed))
-    ends = [one.end for one in pieces]
+    ends = [piece.end for piece in pieces]
     standing = Standing()
     starts: dict[bytes, int] = {}
     for group, base in zip(body.groups, bases, strict=False):
@@ -117,7 +117,7 @@ def check_standing(body: CommitBody, live: LiveGroups) -> Standing:
     ]
     added = [(starts[group.uid], group) for group in body.groups]
     standing.in_order.extend(one for _, one in sorted([*left, *added], key=lambda one: one[0]))
-    standing.numbers.extend(range(one.start, one.start + one.group.count) for one in pieces)
+    standing.numbers.extend(range(piece.start, piece.start + piece.group.count) for piece in pieces)
     return standing
 
 
@@ -150,8 +150,8 @@ def _dead_rows(
     group: Group, base: int, pieces: Sequence[_Piece], dead: Mapping[bytes, BitMap]
 ) -> BitMap:
     rows = BitMap()
-    for one in pieces:
-        rows |= dead.get(one.group.uid, BitMap()).shift(one.base - base)
+    for piece in pieces:
+        rows |= dead.get(piece.group.uid, BitMap()).shift(piece.base - base)
     return rows & BitMap(range(group.count))
 
 
@@ -165,7 +165,7 @@ def _newest(pieces: Sequence[_Piece], deaths: Mapping[bytes, Deaths], count: int
     """The newest deaths of these groups, of so many rows: a group that was cut in two does not know
     which of its rows died when."""
     newest: list[tuple[int, int]] = []
-    every = (death for one in pieces for death in deaths.get(one.group.uid, ()))
+    every = (death for piece in pieces for death in deaths.get(piece.group.uid, ()))
     for moment, rows in sorted(every, reverse=True):
         if count <= 0:
             break

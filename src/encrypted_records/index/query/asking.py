@@ -163,7 +163,7 @@ def bring_columns(segments: Iterable[object], fields: Iterable[str]) -> Asking[N
     Args:
         segments: of either form; minis have all of their columns.
     """
-    large = tuple(one for one in segments if isinstance(one, PagedSegment))
+    large = tuple(segment for segment in segments if isinstance(segment, PagedSegment))
     if large:
         yield Columns(large, tuple(fields))
 

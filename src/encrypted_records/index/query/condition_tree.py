@@ -67,10 +67,10 @@ def combine(node: Node, rows: BitMap, leaf: Callable[[LeafOperator], Matches]) -
         case Every(parts) | Either(parts):
             answers = [combine(part, rows, leaf) for part in parts]
             join = BitMap.intersection if isinstance(node, Every) else BitMap.union
-            possible = join(*(one.possible for one in answers))
-            if all(one.exact for one in answers):
+            possible = join(*(answer.possible for answer in answers))
+            if all(answer.exact for answer in answers):
                 return Matches.exactly(possible)
-            return Matches(join(*(one.certain for one in answers)), possible)
+            return Matches(join(*(answer.certain for answer in answers)), possible)
         case Negation(part):
             inner = combine(part, rows, leaf)
             if inner.exact:

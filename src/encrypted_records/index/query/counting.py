@@ -72,7 +72,7 @@ def _list_comparisons(
     every = sum(segment.count for segment in space.snapshot.segments)
     if not isinstance(condition.root, Every) or every <= space.sizes.few_rows:
         return None
-    parts = [one for one in condition.root.parts if isinstance(one, RangeLeaf) and one.is_exact]
+    parts = [part for part in condition.root.parts if isinstance(part, RangeLeaf) and part.is_exact]
     return (list(parts), False) if len(parts) == len(condition.root.parts) else None
 
 
@@ -80,13 +80,15 @@ def _count_tested(space: Workspace, condition: Condition) -> Asking[int | None]:
     """Of one test, whose keys tell it; no row of a segment may be dead."""
     snapshot = space.snapshot
     leaf, _ = only_leaf(condition.root)
-    if not isinstance(leaf, TestLeaf) or any(_dead_in(snapshot, one) for one in snapshot.segments):
+    if not isinstance(leaf, TestLeaf) or any(
+        _dead_in(snapshot, segment) for segment in snapshot.segments
+    ):
         return None
     segments: list[OpenedSegment] = yield Open(snapshot.segments)
     yield Work("fetch_pages", long=True)
     yield from bring_together(segments, condition.missing_to_scan)
     counts = yield from Matching(space, condition).count_tested(segments)
-    known = [one for one in counts if one is not None]
+    known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 
 
@@ -106,7 +108,7 @@ def _count_compared(
     for segment in segments:
         unsure = leaves
         if len(leaves) > 1 and not condition.excludes(segment):
-            unsure = [one for one in leaves if not _holds_all(one, segment)]
+            unsure = [leaf for leaf in leaves if not _holds_all(leaf, segment)]
         every = segment.segment.count - _dead_in(snapshot, segment.segment)
         match choose(COUNT, _figures(space, condition, segment, unsure)):
             case Way.NONE:
@@ -122,7 +124,7 @@ def _count_compared(
                 by_row.append((segment, unsure[0]))
             case _:
                 left.append(segment.segment)
-    own = [one for one in segments if one.segment.uid in by_ends]
+    own = [segment for segment in segments if segment.segment.uid in by_ends]
     with scope(*own):
         yield Work("fetch_pages", long=condition.values * len(own) > lookups)
         yield from bring_together(own, lambda one: _missing_ends(by_ends, one))
@@ -136,7 +138,7 @@ def _count_compared(
         # What a merge left out is dead and in no column.
         count -= _dead_in(snapshot, large.segment) - matching if negated else matching
     answers = (yield from Matching(space, condition).find(left)) if left else []
-    return count + sum(len(one.matches.certain) for one in answers)
+    return count + sum(len(answer.matches.certain) for answer in answers)
 
 
 def _figures(
@@ -174,7 +176,7 @@ def count_rows(
 ) -> Asking[int]:
     """How many rows of these answers match; those that the index leaves open are opened, batch by
     batch."""
-    count = sum(len(one.matches.certain) for one in answers)
+    count = sum(len(answer.matches.certain) for answer in answers)
     unsure: list[RowRef] = []
     for answer in answers:
         undecided = Matches(BitMap(), answer.matches.possible - answer.matches.certain)

@@ -58,7 +58,7 @@ def build_global_dictionary(field: str, parts: Sequence[Candidates]) -> GlobalDi
         DoesNotOpen: a column that is needed does not open.
     """
     fields = [_SegmentField(field, part) for part in parts]
-    every, indexes = _unite([one.keys for one in fields])
+    every, indexes = _unite([field.keys for field in fields])
     counts: Codes = np.zeros(len(every) + 1, np.int64)
     for part, own in zip(fields, indexes, strict=True):
         counts[0] += part.absent

@@ -43,10 +43,10 @@ def compute_ranges(leaf: Comparison, spec: FieldSpec, key: FieldKey) -> KeyRange
             return _exactly(_number(spec, low, high))
         case TextIn(_, texts) if spec.kind is KeyKind.UUID:
             keys = [values.uuid_key(text) for text in texts]
-            return _exactly(*(KeyRange(Edge(one, "left"), Edge(one, "right")) for one in keys))
+            return _exactly(*(KeyRange(Edge(key, "left"), Edge(key, "right")) for key in keys))
         case TextIn(_, texts):
             keys = [values.string_key(values.order_bytes(text), key.tail) for text in texts]
-            return _exactly(*(KeyRange(Edge(one, "left"), Edge(one, "right")) for one in keys))
+            return _exactly(*(KeyRange(Edge(key, "left"), Edge(key, "right")) for key in keys))
         case TextPrefix(_, prefix):
             return _prefix(values.order_bytes(prefix))
         case TextRange() if spec.kind is KeyKind.UUID:

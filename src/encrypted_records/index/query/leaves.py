@@ -497,7 +497,7 @@ class WordsLeaf(LeafOperator):
         if not segment.has_column(self.column):
             return Cost(0, 0)
         directory = segment.directories[self.column]
-        every = set().union(*(directory.pages(one) for one in (*self.words, UNDECIDED)))
+        every = set().union(*(directory.pages(word) for word in (*self.words, UNDECIDED)))
         # Entries are packed, and count for little.
         return Cost(len(every), 0)
 
@@ -506,7 +506,7 @@ class WordsLeaf(LeafOperator):
         if not segment.has_column(self.column):
             return pages
         column = segment.lookup(self.column)
-        return pages.union(*(column.missing_for(one) for one in (*self.words, UNDECIDED)))
+        return pages.union(*(column.missing_for(word) for word in (*self.words, UNDECIDED)))
 
     def rows(self, segment: OpenedSegment, memo: SegmentMemo) -> Matches:
         having = self._having(segment)
@@ -521,7 +521,7 @@ class WordsLeaf(LeafOperator):
     def _having(self, segment: OpenedSegment) -> Matches:
         if not segment.has_column(self.column):
             return Matches(BitMap(), segment.everything)
-        having: BitMap = BitMap.intersection(*(self._find(segment, one) for one in self.words))
+        having: BitMap = BitMap.intersection(*(self._find(segment, word) for word in self.words))
         possible = having | self._find(segment, UNDECIDED)
         return Matches(having if self.is_enough else BitMap(), possible)
 

@@ -84,8 +84,8 @@ def match_rows(space: Workspace, condition: Condition) -> Asking[list[Candidates
     """
     answers = yield from Matching(space, condition).find()
     parts: list[Candidates] = []
-    for one in answers:
-        part = Candidates.of(one.segment, one.matches, space.snapshot)
+    for answer in answers:
+        part = Candidates.of(answer.segment, answer.matches, space.snapshot)
         parts.append((yield from keep_matching(space, condition.predicate, part)))
     return parts
 
@@ -143,8 +143,8 @@ class Matching:
             yield Work("fetch_pages", long=many)
             yield from bring_together(segments, missing)
             answers = yield from self._match_all(segments, many=many, first=first)
-            certain = sum(len(one.matches.certain) for one in answers)
-            unsure = sum(len(one.matches.possible) for one in answers) - certain
+            certain = sum(len(answer.matches.certain) for answer in answers)
+            unsure = sum(len(answer.matches.possible) for answer in answers) - certain
             by_words = decide and condition.leaves_words_open
             if not by_words or unsure <= space.most_opened:
                 space.counted.certain += certain
@@ -185,8 +185,8 @@ class Matching:
         for segment in segments:
             if isinstance(segment, PagedSegment) and not condition.excludes(segment):
                 costs = [leaf.cost(segment) for leaf in condition.leaves]
-                pages += sum(one.pages for one in costs)
-                entries += sum(one.entries for one in costs)
+                pages += sum(cost.pages for cost in costs)
+                entries += sum(cost.entries for cost in costs)
             if pages > sizes.many_pages or entries > sizes.many_entries:
                 return True
         return False
@@ -206,9 +206,9 @@ class Matching:
         """The answers once the long strings that the tests could not decide are known."""
         condition = self.condition
         unsure = {
-            one.segment: one.matches.possible - one.matches.certain
-            for one in answers
-            if len(one.matches.possible) > len(one.matches.certain)
+            answer.segment: answer.matches.possible - answer.matches.certain
+            for answer in answers
+            if len(answer.matches.possible) > len(answer.matches.certain)
         }
         if unsure:
             yield from self.want_texts(unsure)
@@ -220,7 +220,7 @@ class Matching:
                 # More of its texts are known now.
                 condition.memo(segment).forget(test)
         decided = yield from self._match_all(list(unsure), many=True)
-        return [one for one in answers if one.segment not in unsure] + decided
+        return [answer for answer in answers if answer.segment not in unsure] + decided
 
     def _match_live(
         self, segments: Sequence[OpenedSegment], entries: int = 0, first: int | None = None
@@ -267,7 +267,7 @@ class Matching:
         """
         found: list[Matches] = []
         values = self.condition.values * self.space.sizes.work.a_value
-        yield Work("resolve", sum(one.segment.count + values for one in segments))
+        yield Work("resolve", sum(segment.segment.count + values for segment in segments))
         for segment in segments:
             with scope(segment):
                 found.append((yield from self._find(segment)))
@@ -318,7 +318,8 @@ class Matching:
     def _testing(self, segments: Iterable[OpenedSegment]) -> Work:
         # Together: of hundreds of small ones, each would be done at once.
         return Work(
-            "scan", sum(one.segment.count for one in segments) * self.space.sizes.work.a_text
+            "scan",
+            sum(segment.segment.count for segment in segments) * self.space.sizes.work.a_text,
         )
 
     def _find(self, segment: OpenedSegment) -> Asking[Matches]:
@@ -417,7 +418,7 @@ class Matching:
         yield from self._bring_tested(segment)
         memo = condition.memo(segment)
         for name in sorted(condition.to_scan(segment)):
-            tests = [one for one in condition.text_tests if one.field == name]
+            tests = [text_test for text_test in condition.text_tests if text_test.field == name]
             if isinstance(segment, PagedSegment) and needs_whole(segment, name):
                 if tests:  # else values of a semi-join alone are looked for
                     reading = read_undecided(segment, tests, rows, position, self.limits)

@@ -126,11 +126,11 @@ class Shown:
     def _extreme(self, measure: Extreme, groups: Sequence[Values]) -> list[Value]:
         """Of the values that the index cannot order, by opened records."""
         extremes: list[Value] = []
-        for one in groups:
-            field = OrderedKeys(measure.field, one.keys, one.positions)
-            codes = np.arange(1, len(one) + 1)
-            ranks = field.ranks(codes, self.texts) if len(one) > 1 else None
-            if not len(one) or (len(one) > 1 and ranks is None):
+        for group in groups:
+            field = OrderedKeys(measure.field, group.keys, group.positions)
+            codes = np.arange(1, len(group) + 1)
+            ranks = field.ranks(codes, self.texts) if len(group) > 1 else None
+            if not len(group) or (len(group) > 1 and ranks is None):
                 extremes.append(None)
                 continue
             at = 0

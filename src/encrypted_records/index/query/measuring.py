@@ -32,7 +32,7 @@ def measure(space: Workspace, condition: Condition, aggregation: Aggregation) ->
     # A large schema's columns are brought one at a time, segment by segment.
     few = space.snapshot.count * len(aggregation.fields) <= space.sizes.few_values
     parts = yield from match_rows(space, condition)
-    segments = [one.segment for one in parts if isinstance(one.segment, PagedSegment)]
+    segments = [part.segment for part in parts if isinstance(part.segment, PagedSegment)]
     with scope(*segments):
         yield Work("fetch_pages")
         if few and _needs_columns(space, aggregation):

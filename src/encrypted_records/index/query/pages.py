@@ -73,7 +73,7 @@ class PageRequest:
         matching = Matching(self.space, self.condition)
         answers = yield from matching.find(among, decide=decide, first=first)
         yield Work(None)
-        return [one.within(self.space.snapshot, self.stored) for one in answers]
+        return [answer.within(self.space.snapshot, self.stored) for answer in answers]
 
 
 def find_page(
@@ -189,7 +189,7 @@ def scan_stored(
 ) -> Iterator[Candidate]:
     """Candidates in the order in which they were stored, after the cursor's row."""
     last = after.position if after else -1
-    every = (_scan_segment(one, snapshot, last) for one in answers)
+    every = (_scan_segment(answer, snapshot, last) for answer in answers)
     return heapq.merge(*every, key=lambda one: one.position)
 
 
@@ -246,7 +246,7 @@ def take_candidates(
     Raises:
         DoesNotOpen: as :func:`check_candidates`.
     """
-    refs = [one.ref for one in candidates]
+    refs = [candidate.ref for candidate in candidates]
     records = yield from open_rows(refs, alone=alone, ranked=ranked)
     return (yield from check_candidates(space, where, candidates, records))
 

@@ -54,7 +54,9 @@ def cut_periods(spec: FieldSpec, points: Points, period: Period, most: int) -> l
     if not len(points):
         return []
     step = _point_step(spec)
-    first, last = (int(one) // step for one in begin_periods(spec, points[[0, -1]], period))
+    first, last = (
+        int(begin_period) // step for begin_period in begin_periods(spec, points[[0, -1]], period)
+    )
     if period == "week":
         days = np.arange(first, last + 2 * _DAYS_OF_WEEK, _DAYS_OF_WEEK)
     else:

@@ -116,11 +116,11 @@ class RankedMeasures:
         count = ranks.count
         if not count:
             return of_one_group(np.zeros(0, np.uint64), np.zeros(0, np.int64))
-        numbers = set().union(*(list_ranks(one, count) for one in tally.measures))
+        numbers = set().union(*(list_ranks(measure, count) for measure in tally.measures))
         upto = yield from ranks.select(numbers)
         if upto:
             ends = np.array([min(upto), max(upto)], np.uint64)
-            edges = set().union(*(self.shown.edges(one, ends) for one in tally.measures))
+            edges = set().union(*(self.shown.edges(measure, ends) for measure in tally.measures))
             before = {edge - 1 for edge in edges if 0 < edge <= _HIGHEST}
             upto |= yield from ranks.upto(before - upto.keys())
         # Those behind the last key that matters.

@@ -99,7 +99,10 @@ class SegmentFilter:
     def size(self) -> int:
         """Bytes that its columns by row take, about."""
         directories = (self.segment.directories[leaf.field] for leaf in self.wide)
-        widths = (code_type(max(len(one.starts), one.present_pages)) for one in directories)
+        widths = (
+            code_type(max(len(directory.starts), directory.present_pages))
+            for directory in directories
+        )
         return sum(width.itemsize for width in widths) * self.segment.covered
 
     def missing(self, segment: OpenedSegment) -> set[int]:
@@ -148,7 +151,7 @@ def find_sorted(
         segments: list[OpenedSegment] = yield Open(snapshot.segments)
         yield Work("fetch_pages")
         yield from bring_together(segments, missing)
-        left = [one.segment for one in segments if not isinstance(one, PagedSegment)]
+        left = [segment.segment for segment in segments if not isinstance(segment, PagedSegment)]
         for segment in segments:
             if isinstance(segment, PagedSegment) and not condition.excludes(segment):
                 later = BitMap()
@@ -156,7 +159,7 @@ def find_sorted(
                     later = snapshot.places(segment.segment).later(stored)
                 unread.append(UnreadSegment(segment, later))
     answers = (yield from Matching(space, condition).find(left)) if left else []
-    return [*(one.within(snapshot, stored) for one in answers), *unread]
+    return [*(answer.within(snapshot, stored) for answer in answers), *unread]
 
 
 def ranked_fields(order: Sequence[SortKey]) -> list[str]:

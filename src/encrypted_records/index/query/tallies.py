@@ -131,7 +131,7 @@ class Tally:
         #: of each group the sums of the squares of the upper halves, of their products with the
         #: lower ones, and of the squares of these: of the upper and of the lower 32 bits of each
         self.squares = np.zeros((3, 2, squared), np.uint64)
-        ends = {one.highest for one in measures if isinstance(one, Extreme)}
+        ends = {measure.highest for measure in measures if isinstance(measure, Extreme)}
         self.extremes = {highest: _Extremes(groups, highest) for highest in ends}
         wants = bool(self.needs & (Needs.RANKS | Needs.VALUES))
         lists = Needs.VALUES in self.needs
@@ -169,8 +169,8 @@ class Tally:
                 np.add.at(half, values.groups, part * many)
             if Needs.SQUARES in self.needs:
                 self._add_squares(values.groups, values.keys, many)
-        for one in self.extremes.values():
-            one.add(values)
+        for extreme in self.extremes.values():
+            extreme.add(values)
         if self.table is not None:
             self.table.add(values)
 

@@ -47,12 +47,12 @@ class Threshold:
         """Take in rows that match, and their fields; not very many. Long strings tell no order, so
         that nothing is known any more where there is one."""
         fields = fields[: len(self._descending)]
-        if any(one.long for one in fields):
+        if any(field.long for field in fields):
             self._is_known = False
         if not self._is_known or len(rows) > _MOST:
             return
         every = ordinals(rows)
-        values = zip(*(_values(one, every) for one in fields), strict=True)
+        values = zip(*(_values(field, every) for field in fields), strict=True)
         self._held = self._in_order([*self._held, *values], lambda one: one)[: self._want]
 
     def in_order(self, segments: Iterable[T], best: Callable[[T], Best]) -> list[T]:

@@ -59,7 +59,7 @@ def take_first(
         InvalidQuery: ``too_many_long``.
         DoesNotOpen: a page or a column does not open.
     """
-    with scope(*(one.segment for one in answers)):
+    with scope(*(answer.segment for answer in answers)):
         parts = yield from _scan_sorted(space, query, condition, answers, want=want, after=after)
         while True:
             yield Work("order", sum(map(len, parts)) * space.sizes.work.a_row)
@@ -90,9 +90,13 @@ def _scan_sorted(
         after,
         Threshold(query.order, want),
     )
-    unread = [one for one in answers if isinstance(one, UnreadSegment)]
+    unread = [answer for answer in answers if isinstance(answer, UnreadSegment)]
     parts = yield from sought.of_unread(unread)
-    whole = [one for one in answers if isinstance(one, SegmentMatches) and one.matches.possible]
+    whole = [
+        answer
+        for answer in answers
+        if isinstance(answer, SegmentMatches) and answer.matches.possible
+    ]
     large = bool(unread) or sum(one.segment.count for one in whole) > space.sizes.few_rows
     return parts + (yield from sought.of_matches(whole, large=large))
 
@@ -114,12 +118,12 @@ class _First:
         self, answers: Sequence[SegmentMatches], *, large: bool
     ) -> Asking[list[Candidates]]:
         scans = {
-            one.uid: self._scan(
-                one.segment, one.matches.possible.__and__, len(one.matches.possible)
+            answer.uid: self._scan(
+                answer.segment, answer.matches.possible.__and__, len(answer.matches.possible)
             )
-            for one in answers
+            for answer in answers
         }
-        segments = [one.segment for one in answers]
+        segments = [answer.segment for answer in answers]
         if large:
             with scope(*segments):
                 yield from self._fill(segments, scans)
@@ -129,10 +133,13 @@ class _First:
                 return parts
         yield from self._fill(segments, scans)
         outermost, *others = self.query.order
-        yield from bring_columns(segments, [one.field for one in others])
-        whole = [one.segment for one in answers if scans[one.uid].result() is None]
+        yield from bring_columns(segments, [other.field for other in others])
+        whole = [answer.segment for answer in answers if scans[answer.uid].result() is None]
         yield from bring_columns(whole, [outermost.field])
-        return [_candidates(self.space, one, outermost.field, scans[one.uid]) for one in answers]
+        return [
+            _candidates(self.space, answer, outermost.field, scans[answer.uid])
+            for answer in answers
+        ]
 
     def of_unread(self, unread: Sequence[UnreadSegment]) -> Asking[list[Candidates]]:
         """Segments by their best values: first one, then twice as many each time. The first ones
@@ -170,10 +177,10 @@ class _First:
             parts += own
             others += left
         if others:
-            later = {one.uid: one.later for one in others}
-            among = [one.segment.segment for one in others]
+            later = {other.uid: other.later for other in others}
+            among = [other.segment.segment for other in others]
             answers = yield from Matching(self.space, self.condition).find(among)
-            found_in = [one.without(later[one.uid]) for one in answers]
+            found_in = [answer.without(later[answer.uid]) for answer in answers]
             possible = [one for one in found_in if one.matches.possible]
             parts += yield from self.of_matches(possible, large=True)
         return parts
@@ -227,7 +234,7 @@ class _First:
         rows = part.matches.certain
         if self.after is not None:
             # Of long strings that begin as one of the page before, some are before it.
-            if any(one.long for one in fields):
+            if any(field.long for field in fields):
                 return
             # Of one field, so are some that are equal.
             if len(fields) == 1:

@@ -44,16 +44,16 @@ def due_services(roster: Roster, now: int) -> list[Member]:
     Args:
         now: in seconds since 1970.
     """
-    owners = {one.member for one in roster.owners()}
+    owners = {owner.member for owner in roster.owners()}
     return [
-        one
-        for one in roster.members()
-        if one.type == form.SERVICE
-        and (one.keyed_by not in owners or (one.expires and now >= one.expires))
+        member
+        for member in roster.members()
+        if member.type == form.SERVICE
+        and (member.keyed_by not in owners or (member.expires and now >= member.expires))
     ]
 
 
 def holders_of(roster: Roster, dataset: bytes) -> list[tuple[Member, Scope]]:
     """Everybody who has to have a grant of a dataset's newest epoch, and for which schemas."""
-    scopes = ((one, one.reads(dataset)) for one in roster.members())
+    scopes = ((member, member.reads(dataset)) for member in roster.members())
     return [(one, scope) for one, scope in scopes if scope]

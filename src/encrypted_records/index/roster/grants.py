@@ -199,7 +199,7 @@ def _decode(plain: bytes) -> list[_Secrets]:
         secrets = _decoder.decode(plain)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise GrantBroken("what a grant holds breaks the form") from None
-    if any(one.fields for one in secrets):
+    if any(secret.fields for secret in secrets):
         raise Unsupported(
             "a grant is of single fields, which this version does not know",
             hint="use the newest version of encrypted-records",
@@ -215,7 +215,7 @@ def _read(
     organization, first = roster.organization, roster.first(body.dataset)
     whole: dict[int, DatasetKey] = {}
     single: dict[tuple[bytes, int], SchemaKey] = {}
-    if len({one.schema for one in secrets}) < len(secrets):
+    if len({secret.schema for secret in secrets}) < len(secrets):
         raise GrantBroken("a grant names a schema twice")
     for one in secrets:
         if one.first != first or one.first + len(one.keys) - 1 != body.epoch:

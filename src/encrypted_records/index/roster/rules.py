@@ -172,8 +172,8 @@ def _is_last_owner(state: State, member: bytes) -> bool:
 
 
 def _judge_shares(state: State, shares: Sequence[Share]) -> Void | None:
-    seen = {(one.dataset, one.right) for one in shares}
-    if len(seen) < len(shares) or any(one.dataset not in state.epochs for one in shares):
+    seen = {(share.dataset, share.right) for share in shares}
+    if len(seen) < len(shares) or any(share.dataset not in state.epochs for share in shares):
         return Void.SHARES
     for share in shares:
         if len(set(share.schemas)) < len(share.schemas):

@@ -77,7 +77,9 @@ class Member:
             return NOTHING
         if self.role == form.OWNER:
             return EVERYTHING
-        found = [one for one in self.shares if one.dataset == dataset and one.right in rights]
+        found = [
+            share for share in self.shares if share.dataset == dataset and share.right in rights
+        ]
         if any(not one.schemas for one in found):
             return EVERYTHING
         return Scope(schemas=frozenset(schema for one in found for schema in one.schemas))
@@ -244,7 +246,7 @@ class State:
         if before is None:
             return
         lost = Loss(standing.number, standing.member)
-        shared = dict.fromkeys(one.dataset for one in before.shares)
+        shared = dict.fromkeys(share.dataset for share in before.shares)
         for dataset in self.epochs if before.owns else shared:
             if takes_away(before, standing, dataset):
                 self.losses.setdefault(dataset, []).append(lost)
@@ -252,7 +254,11 @@ class State:
             self._withdraw(standing)
 
     def _withdraw(self, standing: Member) -> None:
-        for one in [one for one in self.invitations.values() if one.inviter == standing.member]:
+        for one in [
+            invitation
+            for invitation in self.invitations.values()
+            if invitation.inviter == standing.member
+        ]:
             if one.open:
                 self.invitations[one.content.id] = replace(one, withdrawn=standing.number)
 

@@ -234,13 +234,13 @@ class Builder:
                 format=1,
                 form="paged",
                 groups=groups_digest(shell.groups),
-                fields=[column_spec(self._definition, one.name).id for one in self._cuts],
+                fields=[column_spec(self._definition, cut.name).id for cut in self._cuts],
                 rows=shell.rows_digest,
                 packed=1 if self.packed else 0,
                 directories=directories,
                 inputs=list(shell.inputs),
-                kinds=[one.made for one in self._cuts],
-                zones=[one.zone for one in self._cuts],
+                kinds=[cut.made for cut in self._cuts],
+                zones=[cut.zone for cut in self._cuts],
             )
         )
         uid = key.uids.uid(self._digest(header, places))
@@ -273,7 +273,7 @@ class Builder:
 
         An API that makes us build it again must not get another draw (docs/SPEC.md, 6.2.1).
         """
-        slots = sum(one.slots for one in self._cuts)
+        slots = sum(cut.slots for cut in self._cuts)
         if not self.packed:
             return slots
         origin = b"".join(sorted(self._shell.inputs)) or self._shell.origin
@@ -307,7 +307,7 @@ class Builder:
         Each page enters in the order of numbers; header and directories say of which field it is.
         """
         state = hashlib.sha256()
-        for part in chain((header,), (pages.frame(self._content(one)) for one in places)):
+        for part in chain((header,), (pages.frame(self._content(place)) for place in places)):
             state.update(len(part).to_bytes(4, "big"))
             state.update(part)
         return state.digest()
@@ -315,7 +315,7 @@ class Builder:
     def _seal_pages(self, uid: bytes, places: Sequence[_Place]) -> Iterator[bytes]:
         """Every page, sealed; each content in memory is freed once its page is."""
         where = sealing.context_of(self._key)
-        specs = {one.name: column_spec(self._definition, one.name) for one in self._cuts}
+        specs = {cut.name: column_spec(self._definition, cut.name) for cut in self._cuts}
         keys = {name: self._key.field(spec).index(uid) for name, spec in specs.items()}
         for number, place in enumerate(places):
             content = self._content(place)

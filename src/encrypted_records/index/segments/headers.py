@@ -96,7 +96,7 @@ def open_header(key: SchemaKey, segment: Segment, header: SegmentHeader, kind: t
         raise DoesNotOpen("a segment's header states another form than its commit")
     if len(opened.kinds) != len(opened.fields):
         raise DoesNotOpen("a segment's header has not one kind of column per field")
-    if any(one != PLAIN and room_in(one) is None for one in opened.kinds):
+    if any(kind != PLAIN and room_in(kind) is None for kind in opened.kinds):
         raise Unsupported(
             "a segment has a column of a kind that this version does not know",
             hint="use the newest version of the proxy",

@@ -54,7 +54,7 @@ def lay_out(
         groups: those that each input has by now.
         dead: local ordinals of each input's rows that are left out.
     """
-    covered = [one.segment.count + one.segment.purged for one in inputs]
+    covered = [source.segment.count + source.segment.purged for source in inputs]
     # One byte a row, for all of them together.
     living = np.ones(sum(covered), np.bool_)
     parts: list[LivingRows] = []

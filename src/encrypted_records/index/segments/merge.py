@@ -182,8 +182,8 @@ def merge(
     Raises:
         DoesNotOpen: a column of an input does not open.
     """
-    groups = [snapshot.groups_of(one.segment) for one in inputs]
-    dead = [snapshot.dead_rows(one.segment) for one in inputs]
+    groups = [snapshot.groups_of(source.segment) for source in inputs]
+    dead = [snapshot.dead_rows(source.segment) for source in inputs]
     history = snapshot.history
     compared = history.compared if history else None
     merging = SegmentMerger(key, definition, inputs, groups, dead, None, limits, compared)

@@ -97,14 +97,16 @@ def worth_merging(
     below = -1
     for tier in tiers:
         half = tier.capacity // 2
-        own = [one for one in segments if below < one.count <= half and tier.takes(one)]
+        own = [
+            segment for segment in segments if below < segment.count <= half and tier.takes(segment)
+        ]
         below = half
         if len(own) <= tier.few:
             continue
         chosen = _oldest(own, tier)
         if len(chosen) > 1 and rows_of(chosen) in rows:
             return chosen
-    loose = [one for one in segments if one.count in LOOSE]
+    loose = [segment for segment in segments if segment.count in LOOSE]
     if len(loose) > FEW_LOOSE:
         chosen = _oldest(loose, Tier(LOOSE_CAPACITY, FEW_LOOSE))
         if rows_of(chosen) in rows:
@@ -143,14 +145,14 @@ def listing_dead(
 
 
 def rows_of(segments: Sequence[Segment]) -> int:
-    return sum(one.count for one in segments)
+    return sum(segment.count for segment in segments)
 
 
 def _rewritten(
     segments: Sequence[Segment], tiers: Sequence[Tier], rows: range
 ) -> tuple[Segment, ...]:
     """The oldest of those, for which it is worth to be rewritten alone."""
-    own = [one for one in segments if one.count in rows]
+    own = [segment for segment in segments if segment.count in rows]
     return _oldest(own, replace(tiers[-1], capacity=min(tiers[-1].capacity, rows[-1])))
 
 
@@ -159,7 +161,7 @@ def _by_age(
 ) -> list[Segment]:
     """Those that are not taken, in the order of storing: so groups that were stored one after the
     other lie so in a merged segment, too, and a compaction can make one of them."""
-    free = [one for one in segments if one.uid not in taken]
+    free = [segment for segment in segments if segment.uid not in taken]
     return sorted(free, key=lambda one: snapshot.places(one).lowest)
 
 

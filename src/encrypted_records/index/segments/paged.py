@@ -294,7 +294,7 @@ def scope(*segments: object) -> Iterator[None]:
     Args:
         segments: of either form; minis are in memory as a whole.
     """
-    every = [one for one in segments if isinstance(one, PagedSegment)]
+    every = [segment for segment in segments if isinstance(segment, PagedSegment)]
     held: list[dict[Any, Any]] = []
     for one in every:
         held += (one.blocks, one.columns, one.sums)

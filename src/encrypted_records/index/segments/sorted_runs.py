@@ -84,7 +84,7 @@ class RunMerger:
         self._count = 0
         #: of each group, which of its rows are here
         self._living: list[NDArray[np.bool_]] = []
-        self._runs: dict[str, list[_Run]] = {one.name: [] for one in columns_of(definition)}
+        self._runs: dict[str, list[_Run]] = {column.name: [] for column in columns_of(definition)}
 
     def add(self, group: Group, runs: Iterable[Blocks]) -> None:
         """The next group, all of whose rows live.

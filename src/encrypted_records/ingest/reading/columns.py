@@ -211,7 +211,7 @@ def _settle(
 
 
 def _date(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
-    formats = [one for one in values.DATE_FORMATS if _all_read(values.date_reader(one), filled)]
+    formats = [form for form in values.DATE_FORMATS if _all_read(values.date_reader(form), filled)]
     return _with_format(text, "date", formats, filled, known)
 
 
@@ -226,11 +226,11 @@ def _with_format(
     if not formats:
         return None
     if len(formats) > 1:
-        readers = [values.date_reader(one) for one in formats]
+        readers = [values.date_reader(form) for form in formats]
         if kind == "date" and all(len({read(cell) for read in readers}) == 1 for cell in filled):
             formats = formats[:1]
         elif known.day_first is not None:
-            formats = [one for one in formats if one.startswith("dd") == known.day_first][:1]
+            formats = [form for form in formats if form.startswith("dd") == known.day_first][:1]
         else:
             shown = filled[0].strip()
             return Decided(text, "date_format", f"{shown}: {' or '.join(formats)}?")
@@ -242,9 +242,9 @@ def _moment(text: Column, filled: Sequence[str], known: Evidence) -> Decided | N
         return None
     for offset, kind in ((True, "date-time"), (False, "local")):
         formats = [
-            one
-            for one in values.DATE_FORMATS
-            if _all_read(values.instant_reader(one, None, offset=offset), filled)
+            form
+            for form in values.DATE_FORMATS
+            if _all_read(values.instant_reader(form, None, offset=offset), filled)
         ]
         found = _with_format(text, kind, formats, filled, known, offset=offset)
         if found is not None:
@@ -273,7 +273,7 @@ def _almost(
     total = sum(cells[cell] for cell in filled)
     readers: dict[str, list[values.Reader]] = {
         "numbers": [values.number_reader(values.NumberForm(mark, "")) for mark in values.DECIMALS],
-        "dates": [values.date_reader(one) for one in values.DATE_FORMATS],
+        "dates": [values.date_reader(form) for form in values.DATE_FORMATS],
     }
     for what, those in readers.items():
         for read in those:

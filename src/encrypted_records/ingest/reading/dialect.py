@@ -145,5 +145,5 @@ def _score(head: str, delimiter: str, quote: str, *, whole: bool) -> float:
     others = [one for one in (*DELIMITERS, quote) if one != delimiter]
     typed = sum(1 for cell in filled if _TYPED.fullmatch(cell.strip())) / max(len(filled), 1)
     bare = [c for row in rows for at, c in enumerate(row.cells) if at not in row.quoted]
-    clean = sum(1 for c in bare if not any(one in c for one in others)) / max(len(bare), 1)
+    clean = sum(1 for c in bare if not any(other in c for other in others)) / max(len(bare), 1)
     return widths[width] / len(rows) * sqrt(1 - 1 / width) * (0.5 + typed) * (0.3 + clean)

@@ -26,7 +26,7 @@ ONE_FORM: Mapping[str, values.Reader] = {
 }
 #: The type of field that a column of each of them becomes.
 TYPE_OF: Mapping[str, FieldType] = {
-    one.reading: one for one in TYPES if one.reading is not None and one.reading in ONE_FORM
+    kind.reading: kind for kind in TYPES if kind.reading is not None and kind.reading in ONE_FORM
 }
 #: A recipe has at most so many bytes.
 MAX_BYTES = 1 << 20

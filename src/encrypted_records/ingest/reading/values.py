@@ -142,7 +142,7 @@ def _unsigned(text: str, unit: str) -> tuple[str, bool]:
 def unit_of(cell: str) -> str:
     """The unit of a cell, if it has one that is known."""
     text = cell.strip().strip("()-" + MINUS).strip()
-    return next((one for one in UNITS if text.startswith(one) or text.endswith(one)), "")
+    return next((unit for unit in UNITS if text.startswith(unit) or text.endswith(unit)), "")
 
 
 # --- dates ----------------------------------------------------------------------------------------

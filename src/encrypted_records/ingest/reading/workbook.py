@@ -109,7 +109,7 @@ def read_sheet(body: bytes, wanted: str | None) -> Sheet:
         seen = _look_at_all(archive, book.sheets_metadata)
         name = _choose(book.sheets_metadata, seen, wanted)
         _require_values(name, seen[name])
-        visible = [one.name for one in book.sheets_metadata if _is_shown(one)]
+        visible = [sheet.name for sheet in book.sheets_metadata if _is_shown(sheet)]
         shown = [one for one in visible if one != name and seen[one].cells]
         hidden = [one for one in seen if one not in visible]
         sheet = book.get_sheet_by_name(name)
@@ -128,14 +128,14 @@ def _open(body: bytes) -> zipfile.ZipFile:
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError):
         raise refused("the file is an archive that is damaged or cut off") from None
     entries = archive.infolist()
-    names = [one.filename.lower() for one in entries]
+    names = [entry.filename.lower() for entry in entries]
     if not {"xl/workbook.xml", "content.xml", "xl/workbook.bin"} & set(names):
         raise refused("the file is an archive and no workbook", "unpack it")
     if "xl/workbook.bin" in names:
         raise refused("the file is a binary workbook (.xlsb)", "save it as .xlsx or CSV")
     if len(set(names)) < len(names):
         raise refused("the workbook has two parts of one name in it")
-    if sum(one.file_size for one in entries) > MAX_UNPACKED:
+    if sum(entry.file_size for entry in entries) > MAX_UNPACKED:
         raise refused(
             f"the workbook unfolds to more than {MAX_UNPACKED >> 20} MiB", "save the sheet as CSV"
         )
@@ -172,7 +172,9 @@ def _look_at_all(archive: zipfile.ZipFile, sheets: Sequence[Any]) -> dict[str, _
     if len(entries) != len(sheets):
         raise refused("the workbook's list of sheets cannot be read")
     relations = _RELATION.findall(_part(archive, "xl/_rels/workbook.xml.rels"))
-    targets = {_attribute(one, rb"Id"): _attribute(one, rb"Target") for one in relations}
+    targets = {
+        _attribute(relation, rb"Id"): _attribute(relation, rb"Target") for relation in relations
+    }
     zeros = _styles_of_zeros(archive) if "xl/styles.xml" in names else {}
     seen: dict[str, _Seen] = {}
     for sheet, entry in zip(sheets, entries, strict=True):
@@ -301,7 +303,7 @@ def _choose(sheets: Sequence[Any], seen: dict[str, _Seen], wanted: str | None) -
             names = ", ".join(list(seen)[:20])
             raise refused(f"the workbook has no sheet {wanted}", f"it has: {names}", "sheet")
         return wanted
-    shown = [one.name for one in sheets if _is_shown(one) and seen[one.name].cells]
+    shown = [sheet.name for sheet in sheets if _is_shown(sheet) and seen[sheet.name].cells]
     if not shown:
         raise refused("the workbook has no cells on a sheet that is shown", "", "sheet")
     cells: dict[str, int] = {name: seen[name].cells for name in shown}

@@ -18,11 +18,11 @@ TYPES: Final[tuple[FieldType, ...]] = (
     *(LOCAL, DURATION),
 )
 #: Every type by its name.
-BY_NAME: Final[Mapping[str, FieldType]] = {one.name: one for one in TYPES}
+BY_NAME: Final[Mapping[str, FieldType]] = {kind.name: kind for kind in TYPES}
 #: The types that enforced formats name, by these names.
-FORMATS: Final[Mapping[str, FieldType]] = {one.name: one for one in TYPES if one.is_format}
+FORMATS: Final[Mapping[str, FieldType]] = {kind.name: kind for kind in TYPES if kind.is_format}
 #: The types without a format, by the JSON type.
-PLAIN: Final[Mapping[str, FieldType]] = {one.name: one for one in TYPES if not one.is_format}
+PLAIN: Final[Mapping[str, FieldType]] = {kind.name: kind for kind in TYPES if not kind.is_format}
 
 
 def type_in(definition: Mapping[str, Any], name: str) -> FieldType:

@@ -49,9 +49,9 @@ PARTS |= {
         "oneOf": [
             {
                 "required": ["field", "op"],
-                "not": {"anyOf": [{"required": [one]} for one in _WORDS]},
+                "not": {"anyOf": [{"required": [word]} for word in _WORDS]},
             },
-            *({"required": [one], "maxProperties": 1} for one in _WORDS),
+            *({"required": [word], "maxProperties": 1} for word in _WORDS),
         ],
         "properties": {
             "and": array_of(_CONDITION, minItems=1),

@@ -68,7 +68,7 @@ async def search_whole_dataset(request: Request) -> Response:
     dataset = id_in_path(request)
     body = await read_object(request)
     found = await search_dataset(services.query_runner, caller, dataset, body)
-    results = [await _write(one) for one in found.schemas]
+    results = [await _write(schema) for schema in found.schemas]
     return json_list(to_json({"next": found.after})[:-1] + b',"results":[', results, b"]}")
 
 

@@ -98,16 +98,16 @@ def _overview(services: Services, applicant: Applicant) -> dict[str, Any]:
     shown["exposed"] = enrolment.policy.exposed and shown["level"] == Level.API
     if shown["level"] == Level.API or applicant.enrolled or applicant.door:
         this = applicant.device.id if applicant.device is not None else ""
-        shown["devices"] = [_device_json(one, this) for one in devices]
+        shown["devices"] = [_device_json(device, this) for device in devices]
         shown["events"] = [
             {
-                "at": one.at,
-                "kind": one.kind,
-                "device": one.device or None,
-                "detail": one.detail or None,
-                "count": one.count,
+                "at": event.at,
+                "kind": event.kind,
+                "device": event.device or None,
+                "detail": event.detail or None,
+                "count": event.count,
             }
-            for one in enrolment.events(user)
+            for event in enrolment.events(user)
         ]
     return shown
 

@@ -68,11 +68,11 @@ def costs_json(costs: Sequence[ErasureCost]) -> dict[str, Any]:
     return {
         "costs": [
             {
-                "schema": reference("schemas", one.schema),
-                "segments": one.segments,
-                "rows": one.rows,
+                "schema": reference("schemas", cost.schema),
+                "segments": cost.segments,
+                "rows": cost.rows,
             }
-            for one in costs
+            for cost in costs
         ]
     }
 
@@ -87,16 +87,16 @@ def erased_json(receipts: Sequence[ErasureReceipt]) -> dict[str, Any]:
     """Whether all is gone, and of each schema what is left."""
     schemas = [
         {
-            "schema": reference("schemas", one.schema),
-            "version": one.version,
-            "log_digest": one.log_digest.hex(),
-            "merged_rows": one.merged,
-            "gone": one.gone,
-            "left": _left_json(one.left),
+            "schema": reference("schemas", receipt.schema),
+            "version": receipt.version,
+            "log_digest": receipt.log_digest.hex(),
+            "merged_rows": receipt.merged,
+            "gone": receipt.gone,
+            "left": _left_json(receipt.left),
         }
-        for one in receipts
+        for receipt in receipts
     ]
-    return {"gone": all(one.gone for one in receipts), "schemas": schemas}
+    return {"gone": all(receipt.gone for receipt in receipts), "schemas": schemas}
 
 
 def _left_json(left: ErasureProgress) -> dict[str, Any]:

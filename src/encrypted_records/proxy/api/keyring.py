@@ -141,15 +141,15 @@ async def list_schema_keys(request: Request) -> Response:
     return answer(
         [
             {
-                "url": one.url,
-                "name": one.name,
-                "first_key_version": one.first_key_version,
-                "key_version": one.key_version,
-                "key_id": one.key_id,
-                "held": await _holds(services, caller, one),
+                "url": key.url,
+                "name": key.name,
+                "first_key_version": key.first_key_version,
+                "key_version": key.key_version,
+                "key_id": key.key_id,
+                "held": await _holds(services, caller, key),
             }
-            for one in await services.api.schema_keys(caller.auth)
-            if one.key_id is not None
+            for key in await services.api.schema_keys(caller.auth)
+            if key.key_id is not None
         ]
     )
 

@@ -76,11 +76,11 @@ def _json_of(keys: KeysInUse) -> dict[str, Any]:
         "forgotten": keys.oldest == keys.epoch > 1,
         "schemas": [
             {
-                "schema": reference("schemas", one.schema),
-                "records": one.records,
-                "present": one.present,
+                "schema": reference("schemas", schema.schema),
+                "records": schema.records,
+                "present": schema.present,
             }
-            for one in keys.schemas
+            for schema in keys.schemas
         ],
         "absent": [one.name for one in keys.absent],
     }

@@ -61,7 +61,10 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
             "description": "Takes plaintext and encrypts it; forwards what belongs to the API.",
         }
         tags = {
-            tag for methods in paths.values() for one in methods.values() for tag in one["tags"]
+            tag
+            for methods in paths.values()
+            for method in methods.values()
+            for tag in method["tags"]
         }
     except (AttributeError, KeyError, TypeError, ValueError):
         raise refusal("it is no OpenAPI document") from None
@@ -127,7 +130,7 @@ def _forward(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _problem_links(statuses: Iterable[int]) -> dict[str, Part]:
-    return {str(one): {"$ref": f"#/components/responses/Problem{one}"} for one in statuses}
+    return {str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in statuses}
 
 
 def _describe(operation: Operation) -> dict[str, Any]:

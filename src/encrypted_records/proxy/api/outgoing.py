@@ -108,7 +108,7 @@ async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
         return body
     members = await _read_object(body)
     # Such as in the password of a login: who runs the API would get the keys.
-    refuse_service_string(*(one for one in members.values() if isinstance(one, str)))
+    refuse_service_string(*(member for member in members.values() if isinstance(member, str)))
     own = services_of(request).own_origins
     return _as_sent_on(body, members, endpoint, own)
 

@@ -155,8 +155,8 @@ def if_match(request: Request) -> frozenset[int] | None:
     if text in ("", "*"):
         return None
     etags = [one.strip() for one in text.split(",")]
-    if not all(_ETAG.fullmatch(one) for one in etags):
+    if not all(_ETAG.fullmatch(etag) for etag in etags):
         detail = 'expected "*", or ETags as records come with'
         raise BadInput(detail, flaws=(Flaw("invalid", detail, header="If-Match"),))
     # A weak one never matches, nor does one that no record ever had.
-    return frozenset(int(one[1:-1]) for one in etags if re.fullmatch(r'"[0-9]{1,10}"', one))
+    return frozenset(int(etag[1:-1]) for etag in etags if re.fullmatch(r'"[0-9]{1,10}"', etag))

@@ -128,7 +128,7 @@ async def list_people(request: Request) -> Response:
             await sharing.api.invitations_of(organization, holder.auth),
             number,
             await sharing.api.services(organization, holder.auth)
-            if any(one.type == form.SERVICE for one in view.roster.members())
+            if any(member.type == form.SERVICE for member in view.roster.members())
             else {},
             await sharing.api.accounts_of(organization, holder.auth),
         )
@@ -188,7 +188,7 @@ async def invite_person(request: Request) -> Response:
             "replaced": replaced
             and {
                 "id": to_text(replaced.content.id),
-                "shares": [share_json(invited.roster, one) for one in replaced.content.shares],
+                "shares": [share_json(invited.roster, share) for share in replaced.content.shares],
             },
         },
         201,

@@ -116,30 +116,34 @@ def people_json(view: View, told: Told, first: Shown | None = None) -> dict[str,
         "organization": reference("organizations", view.organization),
         "number": roster.number,
         "words": head_words(roster),
-        "people": [_member(roster, one, view.user, told) for one in roster.members()],
-        "invitations": [_invitation(roster, one, told) for one in roster.invitations() if one.open],
+        "people": [_member(roster, member, view.user, told) for member in roster.members()],
+        "invitations": [
+            _invitation(roster, invitation, told)
+            for invitation in roster.invitations()
+            if invitation.open
+        ],
         "due": [
             {
-                "dataset": reference("datasets", one.dataset),
-                "name": _dataset_name(roster, one.dataset),
-                "because": sorted({_name(roster, loss.member) for loss in one.losses}),
-                "schemas": [schema.name for schema in one.open],
+                "dataset": reference("datasets", dataset.dataset),
+                "name": _dataset_name(roster, dataset.dataset),
+                "because": sorted({_name(roster, loss.member) for loss in dataset.losses}),
+                "schemas": [schema.name for schema in dataset.open],
             }
-            for one in due_datasets(roster)
+            for dataset in due_datasets(roster)
         ],
         "datasets": [
             {
-                "dataset": reference("datasets", one.dataset),
-                "slug": one.slug,
-                "name": one.name,
+                "dataset": reference("datasets", dataset.dataset),
+                "slug": dataset.slug,
+                "name": dataset.name,
                 "schemas": [
                     {"schema": reference("schemas", each.schema), "name": each.name}
-                    for each in roster.schemas(one.dataset)
+                    for each in roster.schemas(dataset.dataset)
                     if each.slug
                 ],
             }
-            for one in roster.datasets()
-            if one.slug
+            for dataset in roster.datasets()
+            if dataset.slug
         ],
         "first_shown": None
         if first is None
@@ -173,8 +177,8 @@ def _member(roster: Roster, member: Member, user: bytes, told: Told) -> dict[str
         "type": "service" if member.type == form.SERVICE else "person",
         "role": "owner" if member.owns else "member",
         "shares": [
-            share_json(roster, one) | _since(roster, roster.had_since(member.member, one))
-            for one in member.shares
+            share_json(roster, share) | _since(roster, roster.had_since(member.member, share))
+            for share in member.shares
         ],
         "owner_since": roster.time_at(roster.owned_since(member.member)) if member.owns else None,
         **_since(roster, member.joined),
@@ -211,8 +215,8 @@ def share_json(roster: Roster, share: Share) -> dict[str, Any]:
         "name": _dataset_name(roster, share.dataset),
         "role": _ROLES[share.right],
         "schemas": [
-            {"schema": reference("schemas", one), "name": _schema_name(roster, one)}
-            for one in share.schemas
+            {"schema": reference("schemas", schema), "name": _schema_name(roster, schema)}
+            for schema in share.schemas
         ]
         or None,
     }
@@ -220,7 +224,7 @@ def share_json(roster: Roster, share: Share) -> dict[str, Any]:
 
 def _invitation(roster: Roster, invitation: Invitation, told: Told) -> dict[str, Any]:
     now, content = int(runtime.wall()), invitation.content
-    given = next((one for one in told.answers if one.id == content.id), None)
+    given = next((answer for answer in told.answers if answer.id == content.id), None)
     answered, refused = given is not None, None
     if given is not None:
         try:
@@ -242,7 +246,7 @@ def _invitation(roster: Roster, invitation: Invitation, told: Told) -> dict[str,
         "answer_refused": refused if status is InvitationStatus.WAITING else None,
         "invited_by": _name(roster, invitation.inviter),
         "expires": content.expires,
-        "shares": [share_json(roster, one) for one in content.shares],
+        "shares": [share_json(roster, share) for share in content.shares],
     }
 
 
@@ -277,11 +281,11 @@ def settled_json(settled: Settled) -> dict[str, Any]:
         "rotated": settled.rotated,
         "troubles": [
             {
-                "name": one.name,
-                "code": one.error.reason,
-                "detail": one.error.message,
-                "hint": one.error.hint,
+                "name": trouble.name,
+                "code": trouble.error.reason,
+                "detail": trouble.error.message,
+                "hint": trouble.error.hint,
             }
-            for one in settled.troubles
+            for trouble in settled.troubles
         ],
     }

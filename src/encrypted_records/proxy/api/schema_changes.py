@@ -92,7 +92,7 @@ async def change_schema(request: Request) -> Response:
         if plan.needs_reseal and not plan.obstacles:
             plan = await services.reseals.with_seconds(caller, schema, plan)
         shown = _json_of(plan, applied=False)
-        if any(one.code == "retention_changed" for one in plan.changes):
+        if any(change.code == "retention_changed" for change in plan.changes):
             shown["old_enough"] = await services.retainer.look_ahead(caller, schema, plan.new)
         return answer(msgspec.Raw(encode(shown)))
     if plan.needs_reseal:
@@ -156,7 +156,7 @@ def _decode(body: bytes) -> _Body:
 
 
 def _json_of(plan: Plan, *, applied: bool) -> dict[str, Any]:
-    in_the_way = {one.change: one for one in plan.obstacles}
+    in_the_way = {obstacle.change: obstacle for obstacle in plan.obstacles}
     changes = []
     for change in plan.changes:
         shown: dict[str, Any] = {

@@ -130,7 +130,7 @@ def _standing_json(standing: Standing) -> dict[str, Any]:
         "common": standing.common,
         "fault": _fault_json(sound),
         "accepted": None if standing.accepted is None else _acceptance_json(standing.accepted),
-        "accepted_by_others": [_acceptance_json(one) for one in standing.others],
+        "accepted_by_others": [_acceptance_json(other) for other in standing.others],
     }
 
 

@@ -147,7 +147,8 @@ async def aggregate_records(request: Request) -> Response:
 
     def groups() -> list[bytes]:
         named = (
-            (dict(zip(asked.group_by, one.values, strict=True)), one) for one in outcome.groups
+            (dict(zip(asked.group_by, group.values, strict=True)), group)
+            for group in outcome.groups
         )
         return [to_json({"group": name, "measures": _results(asked, one)}) for name, one in named]
 

@@ -63,15 +63,15 @@ async def explain_why(request: Request) -> Response:
             "count": reasons.count,
             "comparisons": [
                 {
-                    "pointer": one.pointer,
-                    "field": one.field,
-                    "op": one.op,
-                    "count": one.count,
-                    "folded": one.folded,
-                    "trimmed": one.trimmed,
-                    "never": one.never,
+                    "pointer": comparison.pointer,
+                    "field": comparison.field,
+                    "op": comparison.op,
+                    "count": comparison.count,
+                    "folded": comparison.folded,
+                    "trimmed": comparison.trimmed,
+                    "never": comparison.never,
                 }
-                for one in reasons.comparisons
+                for comparison in reasons.comparisons
             ],
         }
     )

@@ -230,10 +230,10 @@ class Conflicts:
         held = self._held.get(job.id)
         if held is not None:
             return held
-        fields = [_fields_of(one.state.definition) for one in schemas]
+        fields = [_fields_of(schema.state.definition) for schema in schemas]
         tasks = iter(await runtime.in_thread(self._uses.store.chunks, job.id))
         found: list[tuple[int, messages.ChunkKeys]] = []
-        keys = [one.keys for one in schemas]
+        keys = [schema.keys for schema in schemas]
 
         async def compute() -> None:
             for chunk in tasks:
@@ -351,7 +351,7 @@ def _fates(
 
 def _missing(own: _Schema, clashes: Sequence[Clash], targets: Iterable[int]) -> list[int]:
     """Positions of records whose names are not known yet, ascending."""
-    holders = {one.position for one in clashes if one.position is not None}
+    holders = {clash.position for clash in clashes if clash.position is not None}
     return sorted({*targets, *holders} - own.names.keys())
 
 

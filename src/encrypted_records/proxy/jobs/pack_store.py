@@ -54,7 +54,7 @@ class PackStore:
                 (segments[bytes(schema), sequence],) = _segments(packed)
             else:
                 groups += [
-                    SealedRows(bytes(schema), sequence, one) for one in tables.groups_of(own)
+                    SealedRows(bytes(schema), sequence, group) for group in tables.groups_of(own)
                 ]
         return groups, segments
 
@@ -80,5 +80,5 @@ class PackStore:
         with self._database.writing() as database:
             database.executemany(
                 "DELETE FROM part WHERE job = ? AND schema = ? AND sequence = ?",
-                [(job, *one) for one in segments],
+                [(job, *segment) for segment in segments],
             )

@@ -53,11 +53,11 @@ PACKING = PackingPolicy()
 
 def _size_of(groups: Sequence[messages.SealedRows]) -> int:
     """Bytes of their runs."""
-    return sum(len(block) for one in groups for _, blocks in one.runs for block in blocks)
+    return sum(len(block) for group in groups for _, blocks in group.runs for block in blocks)
 
 
 def _without_runs(groups: Sequence[messages.SealedRows]) -> list[messages.SealedRows]:
-    return [messages.SealedRows(one.schema, one.chunk, one.group) for one in groups]
+    return [messages.SealedRows(group.schema, group.chunk, group.group) for group in groups]
 
 
 def plan_packs(chunks: Sequence[messages.ChunkAt], rows: int) -> list[list[messages.ChunkAt]]:
@@ -132,8 +132,8 @@ class JobPacking:
         """See what is left of an earlier attempt."""
         chunks = await runtime.in_thread(self._store.open_chunks, self._job.id)
         groups, _ = await runtime.in_thread(self._store.packs.read, self._job.id)
-        self._open = sorted({self._place[one.number] for one in chunks})
-        self._note(groups, self._sealed.keys() - {one.number for one in chunks})
+        self._open = sorted({self._place[chunk.number] for chunk in chunks})
+        self._note(groups, self._sealed.keys() - {chunk.number for chunk in chunks})
         packs = len(self._packs) if self._packing.policy.takes(self._job) else 0
         if packs or self._job.packs:
             await runtime.in_thread(self._store.packs.plan, self._job.id, packs)
@@ -155,8 +155,8 @@ class JobPacking:
     def _note(self, groups: Sequence[messages.SealedRows], chunks: Iterable[int]) -> None:
         """These chunks are sealed, and have these groups."""
         by_chunk: dict[int, list[messages.SealedRows]] = {}
-        for one in groups:
-            by_chunk.setdefault(one.chunk, []).append(one)
+        for group in groups:
+            by_chunk.setdefault(group.chunk, []).append(group)
         for number in chunks:
             self._groups[number] = by_chunk.get(number, [])
             self._sealed[number].set()
@@ -200,8 +200,8 @@ class JobPacking:
         groups, stored = await runtime.in_thread(self._store.packs.read, job)
         self._note(groups, self._sealed)
         wanted: dict[tuple[bytes, int], list[bytes]] = {}
-        for one in groups:
-            wanted.setdefault((one.schema, self._place[one.chunk]), []).append(one.group.uid)
+        for group in groups:
+            wanted.setdefault((group.schema, self._place[group.chunk]), []).append(group.group.uid)
         good = {
             (schema, place)
             for (schema, place), own in wanted.items()
@@ -236,7 +236,8 @@ class JobPacking:
             source=self._source,
             chunks=list(chunks),
             fates=[
-                decode_fates(fates[one.number]) if one.number in fates else [] for one in chunks
+                decode_fates(fates[chunk.number]) if chunk.number in fates else []
+                for chunk in chunks
             ],
             schemas=list(self._schemas),
             staging=self._job.id,

@@ -83,8 +83,8 @@ class Publisher:
         found: set[bool] = set()
         # Once more where it may have come between two of these readings.
         for _ in range(2):
-            for one in parts:
-                states[one.schema] = await self._schemas.knowing(caller, one.schema, job.id)
+            for part in parts:
+                states[part.schema] = await self._schemas.knowing(caller, part.schema, job.id)
             found = {is_published(states[one.schema], job.id, own) for one, own in parts.items()}
             if len(found) < 2:
                 return list(states.values()), True in found

@@ -278,7 +278,7 @@ class Resealing:
             return True  # nothing was ever stored
         upload = await aside(_draft, state, snapshot, target, await self._parts(job))
         await self._committer.store(caller, [(state, upload)], staging=job.id)
-        replaced = [one.uid for one in snapshot.segments]
+        replaced = [segment.uid for segment in snapshot.segments]
         await runtime.in_thread(self._pager.drop, replaced)
         return True
 
@@ -314,7 +314,7 @@ def _draft(
         groups=groups,
         segments=[segment for part in parts for segment in part.segments],
         killed=killed,
-        replaced=[one.uid for one in snapshot.segments],
+        replaced=[segment.uid for segment in snapshot.segments],
         exact=True,
         new_definition=bool(target.definition),
         ended=[one.uid for one in snapshot.in_order[: len(snapshot.groups)]],

@@ -373,7 +373,7 @@ class JobRunner:
         """Seal and stage every open chunk, until each is as it is to be stored, and pack them."""
         schemas = await self._checked(job, caller)
         source = await self._source(job)
-        keys = [one.keys for one in schemas]
+        keys = [schema.keys for schema in schemas]
         packing = await self._packing.begin(job, caller, source, keys)
         if not _any_unique(schemas):
             await self._seal_open(job, caller, source, keys, packing)
@@ -461,7 +461,7 @@ class JobRunner:
 
 
 def _any_unique(schemas: Sequence[Checked]) -> bool:
-    return any(one.state.definition.unique for one in schemas)
+    return any(schema.state.definition.unique for schema in schemas)
 
 
 def _passes(error: ErsError) -> bool:

@@ -252,13 +252,22 @@ class JobStore:
             database.executemany(
                 'INSERT INTO chunk (job, number, "offset", "row", first, last)'
                 " VALUES (?, ?, ?, ?, ?, ?)",
-                [(job, one.number, one.offset, one.row, one.first, one.last) for one in chunks],
+                [
+                    (job, chunk.number, chunk.offset, chunk.row, chunk.first, chunk.last)
+                    for chunk in chunks
+                ],
             )
             database.executemany(
                 "INSERT INTO checked VALUES (?, ?, ?, ?, ?)",
                 [
-                    (job, one.schema, one.definition, one.key_version, one.tails_version)
-                    for one in schemas
+                    (
+                        job,
+                        schema.schema,
+                        schema.definition,
+                        schema.key_version,
+                        schema.tails_version,
+                    )
+                    for schema in schemas
                 ],
             )
             database.execute(
@@ -335,7 +344,7 @@ class JobStore:
             database.executemany(
                 "INSERT OR REPLACE INTO part (job, schema, sequence, groups, segments, holes)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
-                [(job, one.schema, chunk.number, *tables.encode(one)) for one in parts],
+                [(job, part.schema, chunk.number, *tables.encode(part)) for part in parts],
             )
             database.execute(
                 "UPDATE chunk SET done = 1 WHERE job = ? AND number = ?", (job, chunk.number)

@@ -73,14 +73,15 @@ class Targets:
     def add_chunks(self, job: bytes, chunks: Iterable[ChunkAt]) -> None:
         """Add chunks behind those that there are; the job has their records to do as well."""
         with self._database.writing() as database:
-            for one in chunks:
+            for chunk in chunks:
                 database.execute(
                     'INSERT INTO chunk (job, number, "offset", "row", first, last)'
                     " VALUES (?, ?, ?, ?, ?, ?)",
-                    (job, one.number, one.offset, one.row, one.first, one.last),
+                    (job, chunk.number, chunk.offset, chunk.row, chunk.first, chunk.last),
                 )
                 database.execute(
-                    "UPDATE job SET total = total + ? WHERE id = ?", (one.last - one.first + 1, job)
+                    "UPDATE job SET total = total + ? WHERE id = ?",
+                    (chunk.last - chunk.first + 1, job),
                 )
 
     def split(self, job: bytes, first: ChunkAt, rest: ChunkAt) -> None:

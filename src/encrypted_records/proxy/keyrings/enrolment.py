@@ -51,7 +51,7 @@ class Enrolment:
         self._clock = clock
         self.policy = policy
         self._lock = threading.RLock()
-        self._devices = {one.id: one for one in store.devices()}
+        self._devices = {device.id: device for device in store.devices()}
         self._keyrings = store.keyrings()
         self._made_from: defaultdict[str, deque[float]] = defaultdict(deque)
         self._watches: defaultdict[str, set[Callable[[], object]]] = defaultdict(set)
@@ -82,7 +82,11 @@ class Enrolment:
 
         Those of one second come in any order after a restart.
         """
-        devices = [one for one in self._devices.values() if one.user == user and not one.revoked]
+        devices = [
+            device
+            for device in self._devices.values()
+            if device.user == user and not device.revoked
+        ]
         return sorted(devices, key=lambda one: one.created)
 
     def keyring(self, user: bytes) -> KeyringRecord | None:
@@ -158,7 +162,7 @@ class Enrolment:
 
     def _drop_unused(self, user: bytes) -> None:
         before = self._clock() - UNUSED_SECONDS
-        for device in [one for one in self._devices.values() if one.user == user]:
+        for device in [device for device in self._devices.values() if device.user == user]:
             if device.used < before:
                 self._store.delete_device(device.id)
                 del self._devices[device.id]

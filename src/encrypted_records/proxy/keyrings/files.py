@@ -62,7 +62,7 @@ class KeyringFiles:
         self._folder = folder / "keyrings"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         #: by wrapping, the preferred one first
-        self._secrets: dict[int, Wrapper] = {one.wrapping: one for one in secrets}
+        self._secrets: dict[int, Wrapper] = {secret.wrapping: secret for secret in secrets}
         self._add_machine_key(folder / "machine.key")
 
     def path(self, user: bytes) -> Path:

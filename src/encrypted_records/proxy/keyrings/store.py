@@ -97,7 +97,7 @@ class Keyrings:
 
     def close_unused(self) -> list[bytes]:
         """Lock what no device has used for long; whose keyrings these were."""
-        return [one for one in self._core.unlocked.users() if self._core.close_unused(one)]
+        return [user for user in self._core.unlocked.users() if self._core.close_unused(user)]
 
     def lock(self, holder: Holder) -> None:
         """Forget a keyring that was unlocked here, on whichever devices.

@@ -35,7 +35,7 @@ async def tokens(visit: Visit) -> Response:
         "made": made,
         "tokens": await visit.every("/api/tokens/"),
         "datasets": datasets,
-        "names": {one["url"]: one["name"] for one in datasets},
+        "names": {dataset["url"]: dataset["name"] for dataset in datasets},
         # What was made is not to be made once more by sending the form again.
         "typed": {} if made else visit.form,
     }

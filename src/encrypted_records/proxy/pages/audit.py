@@ -43,12 +43,12 @@ async def log(visit: Visit) -> Response:
     joined = {"action": "member.joined", "limit": "1000"}
     left = (await visit.ask("GET", f"{url}audit-log/", params=joined))["results"]
     members = await visit.every(f"{url}members/")
-    present = {str(one["user"]) for one in members}
+    present = {str(member["user"]) for member in members}
     people = {
-        str(one["user"]).split("/")[-2]: str(one["email"])
-        + ("" if str(one["user"]) in present else ", who left")
-        for one in (*members, *left)
-        if one["user"] and one["email"]
+        str(member["user"]).split("/")[-2]: str(member["email"])
+        + ("" if str(member["user"]) in present else ", who left")
+        for member in (*members, *left)
+        if member["user"] and member["email"]
     }
     asked = {name: value for name in _ASKED if _takes(name, value := query.get(name, ""), people)}
     entries = await visit.ask(

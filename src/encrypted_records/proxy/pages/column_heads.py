@@ -29,18 +29,18 @@ class Column:
 def write_heads(columns: Sequence[Column], question: Question) -> Markup:
     """A ``th`` each: a button that sorts, and one that opens the menu."""
     parts: list[str] = []
-    for one in columns:
-        named, at = escape(one.name), one.position
-        number = "" if BY_NAME[one.type].is_text else ' class="number"'
+    for column in columns:
+        named, at = escape(column.name), column.position
+        number = "" if BY_NAME[column.type].is_text else ' class="number"'
         sorts, arrow = "", ""
-        if question.order == one.name:
+        if question.order == column.name:
             way, sign = ("descending", "▼") if question.descending else ("ascending", "▲")
             sorts = f' aria-sort="{way}"'
             arrow = f' <span aria-hidden="true">{sign}</span>'
         parts.append(
             f'<th scope="col"{number}{sorts}><span class="head">'
             f'<button name="do" value="sort:{named}" id="sort-{at}">'
-            f"<bdi>{reveal(one.name)}</bdi>{arrow}</button>"
+            f"<bdi>{reveal(column.name)}</bdi>{arrow}</button>"
             f'<button type="button" class="more" id="more-{at}" popovertarget="menu-{at}"'
             f' aria-label="Menu of {named}">⋮</button></span></th>\n'
         )
@@ -51,8 +51,8 @@ def write_menus(columns: Sequence[Column], look: str) -> Markup:
     """The menus that the heads open; ``look`` is the address of the page with all pictures."""
     last = " disabled" if len(columns) < 2 else ""
     parts: list[str] = []
-    for one in columns:
-        named, at = escape(one.name), one.position
+    for column in columns:
+        named, at = escape(column.name), column.position
         parts.append(
             f'<div popover id="menu-{at}" class="menu" role="group" aria-label="{named}">'
             f'<button name="do" value="up:{named}">Sort ascending</button>'
@@ -67,8 +67,8 @@ def write_menus(columns: Sequence[Column], look: str) -> Markup:
 def write_facets(fields: Sequence[Column], schema: str, look: str) -> Markup:
     """The places of the small pictures, which a script fills from addresses below ``schema``."""
     parts: list[str] = []
-    for one in fields:
-        at, shown = one.position, reveal(one.name)
+    for field in fields:
+        at, shown = field.position, reveal(field.name)
         parts.append(
             f'<section id="facet-{at}"><h2><bdi>{shown}</bdi></h2>'
             f'<div class="facet small" data-facet="{escape(schema)}facet/{at}/">'

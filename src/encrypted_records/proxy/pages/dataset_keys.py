@@ -44,7 +44,7 @@ async def _shown(visit: Visit, keys: dict[str, Any]) -> dict[str, Any]:
     dataset = await visit.ask("GET", _url(visit))
     listed = await visit.every("/api/schemas/", dataset=dataset["id"])
     names = {one["url"]: one["name"] for one in listed}
-    schemas = [one | {"name": names.get(one["schema"], "")} for one in keys["schemas"]]
+    schemas = [schema | {"name": names.get(schema["schema"], "")} for schema in keys["schemas"]]
     older = _older(keys)
     return {
         "dataset": dataset,
@@ -52,14 +52,14 @@ async def _shown(visit: Visit, keys: dict[str, Any]) -> dict[str, Any]:
         "schemas": schemas,
         "older": older,
         "records": sum(one["records"] for one in older),
-        "waits_for": [one["left"] for one in keys.get("erasing", {}).get("schemas", ())],
+        "waits_for": [key["left"] for key in keys.get("erasing", {}).get("schemas", ())],
         "troubles": keys.get("troubles", ()),
     }
 
 
 def _older(keys: dict[str, Any]) -> list[dict[str, Any]]:
     """The schemas that have something under an older key."""
-    return [one for one in keys["schemas"] if not one["present"]]
+    return [schema for schema in keys["schemas"] if not schema["present"]]
 
 
 async def _stay(visit: Visit) -> Response:

@@ -43,7 +43,10 @@ async def _show(visit: Visit, dataset: dict[str, Any], schema: dict[str, Any] | 
             for one in ({} if people is None else people).get("invitations", ())
             if any(share["dataset"] == url for share in one["shares"])
         ],
-        owns=any(one["you"] and one["role"] == "owner" for one in (people or {}).get("people", ())),
+        owns=any(
+            person["you"] and person["role"] == "owner"
+            for person in (people or {}).get("people", ())
+        ),
     )
 
 
@@ -52,12 +55,12 @@ def _readers(
 ) -> Iterator[dict[str, Any]]:
     """A line for each right that somebody has in a dataset, or in one schema of it; owners have all
     of it."""
-    for one in people["people"]:
-        if one["role"] == "owner":
-            yield {"who": one, "role": "owner", "schemas": None, "since": one["owner_since"]}
-        for share in one["shares"]:
+    for person in people["people"]:
+        if person["role"] == "owner":
+            yield {"who": person, "role": "owner", "schemas": None, "since": person["owner_since"]}
+        for share in person["shares"]:
             if share["dataset"] == dataset and _covers(share, schema):
-                yield {"who": one, **share}
+                yield {"who": person, **share}
 
 
 def _covers(share: Mapping[str, Any], schema: Mapping[str, Any] | None) -> bool:

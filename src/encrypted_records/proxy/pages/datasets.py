@@ -72,7 +72,7 @@ async def create(visit: Visit) -> Response:
 async def settings(visit: Visit) -> Response:
     answer = await visit.answer("GET", _url(visit))
     schemas = await visit.every("/api/schemas/", dataset=visit.id)
-    filled = any(one["key_id"] is not None for one in schemas)
+    filled = any(schema["key_id"] is not None for schema in schemas)
     more = {"deletable": answer.allows("DELETE"), "filled": filled}
     return await _form(visit, answer.json(), organizations=[], **more)
 

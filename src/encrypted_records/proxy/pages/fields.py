@@ -147,7 +147,9 @@ def _drops(visit: Visit) -> list[str]:
 
 def _mark(body: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     """Differs where what is asked for, or what it takes, does."""
-    changes = [(one["code"], one["pointer"], one.get("records")) for one in plan["changes"]]
+    changes = [
+        (change["code"], change["pointer"], change.get("records")) for change in plan["changes"]
+    ]
     said = (changes, plan["takes"], plan.get("old_enough", 0))
     return f"{zlib.crc32(json_text.encode(body) + msgspec.json.encode(said)):08x}"
 
@@ -160,10 +162,10 @@ def _lost(schema: Mapping[str, Any], draft: Draft) -> list[str]:
 
 def _obstacles(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The changes that records stand in the way of, with what a search takes to find these."""
-    for one in plan["changes"]:
-        if one.get("records"):
-            where = one["where"]
-            yield {**one, "finds": [("part-0", write(where))] if where else []}
+    for change in plan["changes"]:
+        if change.get("records"):
+            where = change["where"]
+            yield {**change, "finds": [("part-0", write(where))] if where else []}
 
 
 async def _page(

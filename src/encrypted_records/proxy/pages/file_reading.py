@@ -108,13 +108,13 @@ class FileReading:
     def is_local(self) -> bool:
         """Whether there are times of which nobody says the zone, or somebody has."""
         columns = self.recipe.get("columns", [])
-        return "time_zone" in self.said or any(one.get("type") == "local" for one in columns)
+        return "time_zone" in self.said or any(column.get("type") == "local" for column in columns)
 
     def columns(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Each column of the recipe, with members that it leaves out, and what was found of it."""
         if self.answer is None:
             return []
-        columns = [{**_PLAIN, **one} for one in self.recipe["columns"]]
+        columns = [{**_PLAIN, **column} for column in self.recipe["columns"]]
         return list(zip(columns, self.answer["fields"], strict=True))
 
     def of_draft(self, draft: Draft) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _replace(row: Row, by: Row) -> None:
 
 
 def _sources(columns: list[dict[str, Any]]) -> list[str]:
-    return [one["source"] for one in columns]
+    return [column["source"] for column in columns]
 
 
 def reading_of(form: Mapping[str, str]) -> FileReading:
@@ -278,5 +278,5 @@ def in_words_of_the_page(error: ErsError) -> ErsError:
     if error.reason != "reading":
         return error
     members = [(flaw.pointer or "").strip("/") for flaw in error.flaws]
-    hints = [_CONTROLS[one] for one in members if one in _CONTROLS] or [error.hint]
+    hints = [_CONTROLS[member] for member in members if member in _CONTROLS] or [error.hint]
     return ReadingRefused(error.message, hint="; ".join(hints))

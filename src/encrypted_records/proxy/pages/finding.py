@@ -50,6 +50,6 @@ def list_targets(around: frame.Frame) -> list[Target]:
 def find_matching(targets: list[Target], typed: str) -> list[Target]:
     """Those whose labels have every word that was typed; labels that begin with it come first."""
     words = typed.casefold().split()
-    found = [one for one in targets if all(word in one.label.casefold() for word in words)]
+    found = [target for target in targets if all(word in target.label.casefold() for word in words)]
     begins = typed.strip().casefold()
     return sorted(found, key=lambda one: not one.label.casefold().startswith(begins))

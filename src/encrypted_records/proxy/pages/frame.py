@@ -81,12 +81,12 @@ class Frame:
         """The datasets of each organization, with its name where there are several."""
         if len(self.organizations) < 2:
             return [("", list(self.datasets))]
-        known = {one.id: one.name for one in self.organizations}
+        known = {organization.id: organization.name for organization in self.organizations}
         groups = {
-            name: [one for one in self.datasets if one.organization == key]
+            name: [dataset for dataset in self.datasets if dataset.organization == key]
             for key, name in known.items()
         }
-        others = [one for one in self.datasets if one.organization not in known]
+        others = [dataset for dataset in self.datasets if dataset.organization not in known]
         return [*groups.items(), *([("Others", others)] if others else [])]
 
 
@@ -145,9 +145,9 @@ async def _find_out(asker: Asker, known: Frame) -> Frame:
 
 def _read_places(items: Sequence[dict[str, Any]]) -> tuple[Place, ...]:
     return tuple(
-        Place(one["id"], str(one["name"])[:MOST_CHARACTERS])
-        for one in items[:MOST_SCHEMAS]
-        if _ID.fullmatch(str(one["id"]))
+        Place(item["id"], str(item["name"])[:MOST_CHARACTERS])
+        for item in items[:MOST_SCHEMAS]
+        if _ID.fullmatch(str(item["id"]))
     )
 
 
@@ -155,14 +155,16 @@ def _build_tree(
     datasets: Sequence[dict[str, Any]], schemas: Sequence[dict[str, Any]]
 ) -> tuple[Place, ...]:
     below: dict[str, list[Place]] = {}
-    for one in schemas[:MOST_SCHEMAS]:
-        if _ID.fullmatch(str(one["id"])):
-            name = str(one["name"])[:MOST_CHARACTERS]
-            place = Place(one["id"], name, filled=one["key_id"] is not None)
-            below.setdefault(str(one["dataset"]), []).append(place)
+    for schema in schemas[:MOST_SCHEMAS]:
+        if _ID.fullmatch(str(schema["id"])):
+            name = str(schema["name"])[:MOST_CHARACTERS]
+            place = Place(schema["id"], name, filled=schema["key_id"] is not None)
+            below.setdefault(str(schema["dataset"]), []).append(place)
     owners = {
-        str(one["id"]): str(one.get("organization")).removeprefix("/api/organizations/").strip("/")
-        for one in datasets
+        str(dataset["id"]): str(dataset.get("organization"))
+        .removeprefix("/api/organizations/")
+        .strip("/")
+        for dataset in datasets
     }
     return tuple(
         replace(

@@ -78,7 +78,7 @@ async def draw_heat_map(visit: Visit, on: SchemaQuestion, down: str, across: str
         (row.label, [_cell(count, most, total) for count in line])
         for row, line in zip(rows, counts, strict=True)
     ]
-    return HeatMap(down, across, [one.label for one in columns], lines)
+    return HeatMap(down, across, [column.label for column in columns], lines)
 
 
 def _cell(count: int, most: int, total: int) -> Cell:
@@ -92,8 +92,8 @@ async def _divide(visit: Visit, on: SchemaQuestion, name: str, where: Any) -> li
         measure = {"op": "distinct", "field": name, "limit": TOP_VALUES, "order": "-count"}
         (found,) = await _measure(visit, on, where, measure)
         return [
-            Stretch(words.plain(one["value"]) or "(empty)", one["value"])
-            for one in found["values"] or []
+            Stretch(words.plain(value["value"]) or "(empty)", value["value"])
+            for value in found["values"] or []
         ]
     (found,) = await _measure(visit, on, where, {"op": "histogram", "field": name, "bins": BINS})
     bins = found["bins"] or []
@@ -127,13 +127,13 @@ async def _count(
     """How many records of one row are in each of the columns."""
     both = condition if where is None else {"and": [where, condition]}
     if is_listed(on.types[across]):
-        values = [one.value for one in columns]
+        values = [column.value for column in columns]
         among = {"and": [both, {"field": across, "op": "in", "value": values}]}
         measure = {"op": "distinct", "field": across, "limit": len(values), "order": "-count"}
         (found,) = await _measure(visit, on, among, measure)
-        counts = {one["value"]: int(one["count"]) for one in found["values"] or []}
+        counts = {value["value"]: int(value["count"]) for value in found["values"] or []}
         return [counts.get(value, 0) for value in values]
-    bounds = [*(one.low for one in columns), columns[-1].above]
+    bounds = [*(column.low for column in columns), columns[-1].above]
     measure = {"op": "histogram", "field": across, "bounds": bounds}
     (found,) = await _measure(visit, on, both, measure)
     return [int(one["count"]) for one in found["bins"]]

@@ -84,14 +84,14 @@ class Safety:
 
     @property
     def done(self) -> int:
-        return sum(one.done for one in self.steps)
+        return sum(step.done for step in self.steps)
 
 
 async def start(visit: Visit) -> Response:
     datasets = await visit.every("/api/datasets/")
     schemas = await visit.every("/api/schemas/")
     invitations = await visit.every("/api/invitations/")
-    filled = [one for one in schemas if one["key_id"] is not None]
+    filled = [schema for schema in schemas if schema["key_id"] is not None]
     if filled:
         return await _overview(visit, datasets, schemas, filled, invitations)
     done = {
@@ -118,7 +118,7 @@ async def _overview(
     filled: Sequence[dict[str, Any]],
     invitations: Sequence[dict[str, Any]],
 ) -> Response:
-    by_url = {one["url"]: one for one in datasets}
+    by_url = {dataset["url"]: dataset for dataset in datasets}
     newest = sorted(filled, key=lambda one: str(one["id"]), reverse=True)
     shown = newest[:MOST_SCHEMAS]
     states = await _states(visit, shown)
@@ -140,7 +140,7 @@ async def _overview(
         keyring=keyring,
         safety=await _safety(visit, keyring),
         datasets=datasets,
-        empty=[one for one in schemas if one["key_id"] is None],
+        empty=[schema for schema in schemas if schema["key_id"] is None],
         invitations=invitations,
         imports=_has_import(visit),
         jobs=await _running_jobs(visit, schemas),
@@ -163,7 +163,7 @@ async def _states(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[st
             state["records"], state["dead"], past["days"], past["last"], past["bytes"]
         )
 
-    asked = [asyncio.create_task(ask(one)) for one in schemas]  # noqa: TID251 # ends with its request
+    asked = [asyncio.create_task(ask(schema)) for schema in schemas]  # noqa: TID251 # ends with its request
     try:
         answered, _ = await asyncio.wait(asked, timeout=WAIT_SECONDS)
     finally:
@@ -231,15 +231,17 @@ async def _safety(visit: Visit, keyring: Any) -> Safety | None:
         people = await visit.ask("GET", f"/api/organizations/{places[0].id}/people/")
     except ErsError:
         return Safety(None, steps)
-    readers = [one for one in people["people"] if one["role"] == "owner" or one["shares"]]
-    owners = sum(one["role"] == "owner" for one in people["people"])
+    readers = [
+        person for person in people["people"] if person["role"] == "owner" or person["shares"]
+    ]
+    owners = sum(person["role"] == "owner" for person in people["people"])
     path = f"/organizations/{places[0].id}/"
     steps.append(
         Step(True, f"Your organization has {owners} owners.", "", "")
         if owners > 1
         else Step(False, "Nobody else owns your organization.", path, "Make somebody an owner")
     )
-    return Safety([str(one["name"]) for one in readers if not one["you"]], steps)
+    return Safety([str(reader["name"]) for reader in readers if not reader["you"]], steps)
 
 
 async def _running_jobs(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> list[JobView]:
@@ -247,9 +249,9 @@ async def _running_jobs(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> l
         listed = await visit.ask("GET", "/api/jobs/", params={"limit": "50"})
     except ErsError:
         return []
-    names = {one["id"]: one["name"] for one in schemas}
-    views = [JobView(one, names) for one in listed["results"]]
-    return [one for one in views if one.live][:MOST_JOBS]
+    names = {schema["id"]: schema["name"] for schema in schemas}
+    views = [JobView(result, names) for result in listed["results"]]
+    return [view for view in views if view.live][:MOST_JOBS]
 
 
 async def _latest(visit: Visit, named: Sequence[Mapping[str, Any]]) -> list[Line]:

@@ -272,7 +272,7 @@ async def _show(visit: Visit, plan: Plan | None) -> Response:
         "types": TYPES,
         "charsets": CHARSETS,
         "delimiters": DELIMITER_NAMES,
-        "date_formats": {one: one for one in DATE_FORMATS},
+        "date_formats": {form: form for form in DATE_FORMATS},
         "decimals": DECIMALS,
         # A page with scripts keeps the file's head where it is.
         "kept": "" if plan is None or "hx-request" in visit.request.headers else _kept(visit, plan),

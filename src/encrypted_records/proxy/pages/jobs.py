@@ -30,7 +30,7 @@ async def _listed(visit: Visit, schema: str | None) -> Response:
     names = await _names(visit)
     params = {"limit": str(SHOWN_JOBS)} | ({"schema": schema} if schema else {})
     listed = await visit.ask("GET", "/api/jobs/", params=params)
-    views = [JobView(one, names) for one in listed["results"]]
+    views = [JobView(result, names) for result in listed["results"]]
     used = {one for view in views for one, _ in view.schemas} | ({schema} if schema else set())
     return visit.render(
         "jobs.html",
@@ -42,7 +42,7 @@ async def _listed(visit: Visit, schema: str | None) -> Response:
 
 
 async def _names(visit: Visit) -> dict[str, str]:
-    return {one["id"]: one["name"] for one in await visit.every("/api/schemas/")}
+    return {schema["id"]: schema["name"] for schema in await visit.every("/api/schemas/")}
 
 
 async def job(visit: Visit) -> Response:
@@ -72,15 +72,15 @@ def _as_preview(
     rows: Sequence[Mapping[str, Any]], flaws: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Bad rows as the table of a preview shows rows."""
-    columns = list(dict.fromkeys(name for one in rows for name in one["data"]))
+    columns = list(dict.fromkeys(name for row in rows for name in row["data"]))
     wrong: dict[int, dict[str | None, str]] = {}
     for flaw in flaws:
         wrong.setdefault(flaw["row"], {})[flaw["field"]] = flaw["detail"]
         if flaw["field"] is not None and flaw["field"] not in columns:
             columns.append(flaw["field"])
     shown = [
-        {"row": one["row"], "cells": [one["data"].get(name) for name in columns]}
-        for one in rows[:SHOWN_ROWS]
+        {"row": row["row"], "cells": [row["data"].get(name) for name in columns]}
+        for row in rows[:SHOWN_ROWS]
     ]
     return {"columns": columns, "rows": shown, "wrong": wrong}
 

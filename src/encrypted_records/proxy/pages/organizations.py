@@ -93,7 +93,7 @@ async def _show(visit: Visit, url: str, problem: ErsError | None = None) -> Resp
         "closed": closed,
         "done": done,
         "typed": visit.form,
-        "you": next((one for one in (people or {}).get("people", ()) if one["you"]), None),
+        "you": next((person for person in (people or {}).get("people", ()) if person["you"]), None),
         "plain": None,
     }
     if people is not None and not people["number"]:
@@ -105,8 +105,8 @@ async def _show(visit: Visit, url: str, problem: ErsError | None = None) -> Resp
 
 def _is_due(people: dict[str, Any]) -> bool:
     """Whether the visitor, as an owner, has something to do that needs no further word."""
-    owns = any(one["you"] and one["role"] == "owner" for one in people["people"])
-    answered = any(one["status"] == "answered" for one in people["invitations"])
+    owns = any(person["you"] and person["role"] == "owner" for person in people["people"])
+    answered = any(invitation["status"] == "answered" for invitation in people["invitations"])
     return owns and (answered or bool(people["due"]))
 
 
@@ -114,7 +114,7 @@ async def _members(visit: Visit, url: str) -> dict[str, Any]:
     """What the server says of an organization without a roster."""
     user = await visit.ask("GET", "/api/users/self/")
     members = await visit.every(f"{url}members/")
-    owns = any(one["email"] == user["email"] and one["role"] == "owner" for one in members)
+    owns = any(member["email"] == user["email"] and member["role"] == "owner" for member in members)
     return {
         "members": members,
         "user": user,
@@ -129,16 +129,16 @@ async def remove(visit: Visit) -> Response:
     wanted = visit.part("member")
     people = await visit.ask("GET", f"{url}people/")
     if people["number"]:
-        matching = [one for one in people["people"] if one["id"] == wanted]
+        matching = [person for person in people["people"] if person["id"] == wanted]
         leaves = bool(matching) and matching[0]["you"]
         path = f"{url}people/{wanted}/"
     else:
         user = await visit.ask("GET", "/api/users/self/")
         members = await visit.every(f"{url}members/")
         matching = [
-            {"name": one["email"], "type": "person", "shares": [], "role": one["role"]}
-            for one in members
-            if one["url"].split("/")[-2] == wanted
+            {"name": member["email"], "type": "person", "shares": [], "role": member["role"]}
+            for member in members
+            if member["url"].split("/")[-2] == wanted
         ]
         leaves = bool(matching) and matching[0]["name"] == user["email"]
         path = f"{url}members/{wanted}/"

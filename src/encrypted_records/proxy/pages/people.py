@@ -114,7 +114,7 @@ async def change(visit: Visit) -> Response:
             problem = error
         else:
             return visit.go(f"/organizations/{visit.id}/")
-    owners = [one for one in people["people"] if one["role"] == "owner"]
+    owners = [person for person in people["people"] if person["role"] == "owner"]
     return await _form(
         visit,
         "people_change.html",
@@ -165,7 +165,7 @@ async def recover(visit: Visit) -> Response:
 async def answer(visit: Visit) -> Response:
     """Answer an invitation with its twelve words."""
     invitations = await visit.every("/api/invitations/")
-    found = [one for one in invitations if one["id"] == visit.id]
+    found = [invitation for invitation in invitations if invitation["id"] == visit.id]
     if not found:
         raise NotFound(
             "no such invitation waits for this account",
@@ -196,7 +196,7 @@ def find_member(people: dict[str, Any], member: str) -> dict[str, Any]:
     Raises:
         NotFound: nobody of that id is in the roster.
     """
-    found: list[dict[str, Any]] = [one for one in people["people"] if one["id"] == member]
+    found: list[dict[str, Any]] = [person for person in people["people"] if person["id"] == member]
     if not found:
         raise NotFound("there is no such member")
     return found[0]
@@ -207,7 +207,7 @@ def _chosen(choices: Sequence[Choice]) -> list[dict[str, Any]]:
     Raises:
         BadInput: nothing was chosen, so that who comes in would read nothing.
     """
-    chosen = [one.as_share() for one in choices if one.role]
+    chosen = [choice.as_share() for choice in choices if choice.role]
     if not chosen:
         raise BadInput("nothing is shared", hint="choose for one dataset at least what they may do")
     return chosen

@@ -262,7 +262,7 @@ async def _confirm_delete(
     costs = (await visit.ask("DELETE", _url(visit), params=tried))["costs"]
     shown: dict[str, Any] = {
         "kind": "record",
-        "cost": sum(one["rows"] for one in costs),
+        "cost": sum(cost["rows"] for cost in costs),
         "thing": {"name": "this record", "data": record["data"]},
         "etag": answer.header("etag"),
         "must_type": False,

@@ -92,7 +92,7 @@ async def forget_questions(visit: Visit, schemas: Iterable[str]) -> None:
     """The visitor's, of schemas that the visitor has just deleted. Nobody else's: that a schema is
     gone, the API says."""
     caller = await services_of(visit.request).caller(visit.as_session())
-    known = [from_text(one) for one in schemas if fullmatch(ids.PATTERN, one)]
+    known = [from_text(schema) for schema in schemas if fullmatch(ids.PATTERN, schema)]
     await _saved_questions(visit).forget_schemas(caller.user, known)
 
 

@@ -89,16 +89,18 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         if answer["count"] == 0:
             reasons = await explanations.explain_nothing(visit, on)
         if question.sealed:
-            sealed = await sealed_values.fetch(visit, [one["id"] for one in answer["results"]])
-        on.in_doubt = any(one["data"].keys() - on.types.keys() for one in answer["results"])
+            sealed = await sealed_values.fetch(
+                visit, [result["id"] for result in answer["results"]]
+            )
+        on.in_doubt = any(result["data"].keys() - on.types.keys() for result in answer["results"])
     except ErsError as error:
         problem = error
         on.in_doubt = True
-    ids = tuple(one["id"] for one in answer["results"])
+    ids = tuple(result["id"] for result in answer["results"])
     visit.desk.put(("found", visit.id, on.name), ids)
     opened = f"{on.query}{'&' if on.query else '?'}sealed=yes" if question.sealed else on.query
     fields = [Column(name, kind, at) for at, (name, kind) in enumerate(on.types.items())]
-    seen = [one for one in fields if one.name not in question.hidden]
+    seen = [field for field in fields if field.name not in question.hidden]
     look = f"{_SCHEMA}overview/{on.query}"
     shown: dict[str, Any] = {
         "schema": on.schema,

@@ -53,7 +53,7 @@ async def choices_of(
         people: of the organization, as the proxy shows them.
     """
     names: dict[str, str] = {}
-    called = {_id(one["dataset"]): str(one["name"]) for one in people["datasets"]}
+    called = {_id(dataset["dataset"]): str(dataset["name"]) for dataset in people["datasets"]}
     known: dict[str, dict[str, str]] = {}
     for one in await visit.every("/api/datasets/", organization=organization):
         names[str(one["id"])] = str(one["name"])
@@ -71,7 +71,7 @@ async def choices_of(
             dataset,
             name,
             *(_sent(visit, dataset) if visit.sends else _shared(before, dataset)),
-            [one for one in known.get(dataset, {}).items() if _ID.fullmatch(one[0])],
+            [item for item in known.get(dataset, {}).items() if _ID.fullmatch(item[0])],
             dataset in called,
         )
         for dataset, name in (names | called).items()
@@ -82,7 +82,11 @@ async def choices_of(
 
 def changed(choices: Sequence[Choice], before: Sequence[Mapping[str, Any]]) -> list[Choice]:
     """Those that say something else than the shares that there are."""
-    return [one for one in choices if (one.role, one.schemas) != _shared(before, one.dataset)]
+    return [
+        choice
+        for choice in choices
+        if (choice.role, choice.schemas) != _shared(before, choice.dataset)
+    ]
 
 
 def _sent(visit: Visit, dataset: str) -> tuple[str, frozenset[str]]:
@@ -99,7 +103,7 @@ def _shared(shares: Sequence[Mapping[str, Any]], dataset: str) -> tuple[str, fro
     for share in shares:
         if _id(share["dataset"]) == dataset:
             schemas = share["schemas"] or ()
-            return str(share["role"]), frozenset(_id(one["schema"]) for one in schemas)
+            return str(share["role"]), frozenset(_id(schema["schema"]) for schema in schemas)
     return "", frozenset()
 
 

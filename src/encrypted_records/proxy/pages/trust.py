@@ -39,7 +39,7 @@ class Cell:
 async def start(visit: Visit) -> Response:
     """Straight to the newest schema that has records."""
     schemas = await visit.every("/api/schemas/")
-    filled = [one for one in schemas if one["key_id"] is not None]
+    filled = [schema for schema in schemas if schema["key_id"] is not None]
     if not filled:
         return visit.render("trust.html", schema=None, **_NOTHING)
     newest = max(filled, key=lambda one: str(one["id"]))

@@ -204,7 +204,9 @@ async def _send_next(visit: Visit) -> Response:
         "POST", "/api/readings/detect/", bytes(start), params=params, headers=headers
     )
     found = answer.json()
-    open_ones = [one["detail"] for one in found["differences"] if not one["taken"]]
+    open_ones = [
+        difference["detail"] for difference in found["differences"] if not difference["taken"]
+    ]
     if open_ones:
         raise ReadingRefused(
             f"this file is not read as the file before: {'; '.join(open_ones)}",

@@ -102,4 +102,4 @@ def flaws_of(error: ErsError | None, field: str) -> list[Flaw]:
     """What is wrong with one field of a form."""
     if error is None:
         return []
-    return [one for one in error.flaws if (one.pointer or "").strip("/") == field]
+    return [flaw for flaw in error.flaws if (flaw.pointer or "").strip("/") == field]

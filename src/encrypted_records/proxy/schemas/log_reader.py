@@ -174,8 +174,8 @@ class LogReader:
         if by is None:
             return None
         known = by.number
-        ends = (one for one in by.roster.ends(state.id) if one.number <= known)
-        reached = all(one.version <= ledger.version for one in ends)
+        ends = (end for end in by.roster.ends(state.id) if end.number <= known)
+        reached = all(end.version <= ledger.version for end in ends)
         if reached and not ledger.ends_forgotten(known):
             return None
         # They may have begun after the log was asked for.

@@ -248,7 +248,7 @@ class Schemas:
         broken = broken or await self._follow_as_far(caller, state, deltas)
         ledger = state.ledger
         entries = (entry for delta in deltas for entry in delta.entries)
-        newest = next((one.commit for one in entries if one.version == ledger.version), None)
+        newest = next((entry.commit for entry in entries if entry.version == ledger.version), None)
         commit_id = None if newest is None else wire.decode_commit_body(newest).id
         return SoundPart(ledger.definition or shown.definition, ledger, broken, seen, commit_id)
 

@@ -72,14 +72,14 @@ class DatasetSchemas:
     async def _list(
         self, caller: Holder, dataset: bytes, view: View | None
     ) -> dict[bytes, DatasetSchema]:
-        there = [_shown(one) for one in await self._api.schemas_of(dataset, caller.auth)]
+        there = [_shown(schema) for schema in await self._api.schemas_of(dataset, caller.auth)]
         if view is None:
             return {one.id: one for one in there}
         roster = view.roster
         signed = [
-            one
-            for one in roster.schemas(dataset)
-            if one.slug and roster.may_read(view.user, one.schema)
+            schema
+            for schema in roster.schemas(dataset)
+            if schema.slug and roster.may_read(view.user, schema.schema)
         ]
         require_shown(*(one.slug for one in signed))
         found = {

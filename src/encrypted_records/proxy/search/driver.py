@@ -78,7 +78,7 @@ async def drive(
                         found = await _fetch(fetcher, upstream, step)
                         continue
                     needs = _without_kept_sums(fetcher, step)
-                    heavy = next((one.segment for one in needs if not one.light), None)
+                    heavy = next((need.segment for need in needs if not need.light), None)
                     if heavy is not None and heavy is not worked_on:
                         await turn.aclose()
                         worked_on = heavy
@@ -136,9 +136,9 @@ def _without_kept_sums(fetcher: Fetcher, step: Need | Together) -> list[Need]:
 
 async def _bring(fetcher: Fetcher, upstream: Upstream, needs: Sequence[Need]) -> None:
     with upstream.stats.stage("fetch_pages"):
-        segments = [one.segment for one in needs]
-        passing = all(one.passing for one in needs)
-        by_uid = {one.segment.segment.uid: one for one in needs}
+        segments = [need.segment for need in needs]
+        passing = all(need.passing for need in needs)
+        by_uid = {need.segment.segment.uid: need for need in needs}
         await fetcher.fill(upstream, segments, partial(_lacking, by_uid), passing=passing)
         for need in needs:
             for name in need.kept:

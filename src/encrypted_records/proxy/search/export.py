@@ -84,7 +84,7 @@ async def export(
         query = await parse_body(parse_query, body, context)
         condition = await context.condition(query.where)
         answers = await context.run(Matching(context.space, condition).find())
-        every = sum(len(one.matches.possible) for one in answers)
+        every = sum(len(answer.matches.possible) for answer in answers)
         # All rows of a large export would evict the rows that searches use.
         alone = every > MOST_OPENED
         if query.order:
@@ -180,7 +180,7 @@ async def _in_order(
         stored, start = np.argsort(ranking.positions), 0
         while start < every:
             ranks = stored[start : start + context.fetcher.window(context.state)]
-            refs = [one.ref for one in ranking.candidates(context, ranks)]
+            refs = [candidate.ref for candidate in ranking.candidates(context, ranks)]
             with context.stats.stage("fetch_rows"):
                 sealed = await context.prove_rows(refs, alone=alone)
             await runtime.in_thread(kept.add, ranks, [sealed[ref] for ref in refs])

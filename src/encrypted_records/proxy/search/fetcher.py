@@ -142,7 +142,7 @@ class Fetcher:
         """Keep nothing of segments that were replaced while a question of before used them: the
         log drops what is kept when it tells of that, and this comes after what was put since."""
         has = upstream.state.ledger.has_segment
-        if gone := [one.segment.uid for one in segments if not has(one.segment.uid)]:
+        if gone := [segment.segment.uid for segment in segments if not has(segment.segment.uid)]:
             await runtime.in_thread(self._pager.drop, gone)
 
     async def fill(
@@ -174,11 +174,11 @@ class Fetcher:
             DoesNotOpen, Moved, NotFound: as :meth:`fill`.
         """
         wanted = [
-            (one, name)
-            for one in segments
-            if isinstance(one, PagedSegment)
+            (segment, name)
+            for segment in segments
+            if isinstance(segment, PagedSegment)
             for name in fields
-            if not self._use_cached_keys(one, name)
+            if not self._use_cached_keys(segment, name)
         ]
         if not wanted:
             return

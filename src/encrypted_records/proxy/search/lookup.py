@@ -121,7 +121,9 @@ async def look_up(
             unlike |= moved
             continue
         records = await _run_for(sealed)(_open_all, views, sealed)
-        dead = {one.row for one in records if not _is_live(views[one.state.id], one.row)}
+        dead = {
+            record.row for record in records if not _is_live(views[record.state.id], record.row)
+        }
         if not dead:
             return records
         if dead & stale:

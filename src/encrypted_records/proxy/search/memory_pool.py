@@ -62,7 +62,7 @@ class MemoryPool:
         caches = list(self._caches)
         held = sum(cache.held for cache in caches)
         while held > self.budget:
-            full = [one for one in caches if one.entries > (1 if one is newest else 0)]
+            full = [cache for cache in caches if cache.entries > (1 if cache is newest else 0)]
             held -= max(full, key=lambda one: one.held / one.share).drop_oldest()
 
 

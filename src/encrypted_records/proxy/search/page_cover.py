@@ -75,7 +75,7 @@ class PageCover:
             room = count - len(drawn)
             turns = range(turn, turn + max(_LEAST, _SPARE * room))
             turn = turns.stop
-            places = (draw(b"page", one.to_bytes(8, "big")) % everything for one in turns)
+            places = (draw(b"page", turn.to_bytes(8, "big")) % everything for turn in turns)
             some = dict.fromkeys(_page_at(in_order, place) for place in places)
             new = [ref for ref in some if ref not in looked_at]
             looked_at.update(new)

@@ -149,7 +149,7 @@ class PageFetcher:
             DoesNotOpen: the API returned another page.
             NotFound: as :meth:`fill`.
         """
-        by_uid = {one.uid: one for one in segments}
+        by_uid = {segment.uid: segment for segment in segments}
         pages_of, left = await runtime.in_thread(self._read_stored, by_uid, wanted)
         if left:
             lacking = {PageRef(uid, number) for uid, numbers in left.items() for number in numbers}

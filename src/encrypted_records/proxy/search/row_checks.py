@@ -190,7 +190,7 @@ class RowChecks:
             answer = _living(waiting.item)
             by_schema.setdefault(answer.state.id, []).append(answer)
         for schema, answers in by_schema.items():
-            rows = [(one.snapshot, one.rows) for one in answers]
+            rows = [(answer.snapshot, answer.rows) for answer in answers]
             await runtime.in_thread(self._kept.store, schema, rows)
             for one in answers:
                 # Rows that died meanwhile must not stay.

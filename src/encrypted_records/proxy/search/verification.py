@@ -139,7 +139,7 @@ class Verifier:
         done: Verified,
     ) -> None:
         rows = await self._api.rows(schema, batch, who.auth)
-        sealed = {one.ordinal: one.row for one in rows if one.group == group.uid}
+        sealed = {row.ordinal: row.row for row in rows if row.group == group.uid}
         await self._runs(who, schema, group, batch, sealed, first, done)
 
     async def _runs(
@@ -204,7 +204,7 @@ class Verifier:
         except NotFound as error:
             gone = segment.uid
             if await self._has_moved(
-                caller, schema, lambda now: all(one.uid != gone for one in now.segments)
+                caller, schema, lambda now: all(segment.uid != gone for segment in now.segments)
             ):
                 return
             done.note(f"segment {segment.uid.hex()}: {error.message}")

@@ -155,7 +155,7 @@ class Founding:
         # The API's word. Records that it denies are of no log that the roster signs, and refused by
         # name; where it makes some up, sharing is refused as ``roster_missing``.
         schemas = await self._api.schemas(organization, holder.auth)
-        return any(one.key_version is not None for one in schemas)
+        return any(schema.key_version is not None for schema in schemas)
 
     async def _drop(self, holder: Holder, organization: bytes) -> None:
         rosters = self._reader.rosters
@@ -215,7 +215,9 @@ class Founding:
         """
 
         async def plan(draft: Draft) -> None:
-            wanted = [one for one in placements if not is_placed(draft.roster, one)]
+            wanted = [
+                placement for placement in placements if not is_placed(draft.roster, placement)
+            ]
             for at in range(0, len(wanted), form.MAX_PLACES):
                 draft.sign(wanted[at : at + form.MAX_PLACES])
 

@@ -165,9 +165,11 @@ class Inviting:
 def _waiting(roster: Roster, name: str, now: int) -> Invitation | None:
     """The newest invitation of an address that still lets somebody in."""
     waiting = [
-        one
-        for one in roster.invitations()
-        if one.open and now < one.content.expires and one.content.name.casefold() == name.casefold()
+        invitation
+        for invitation in roster.invitations()
+        if invitation.open
+        and now < invitation.content.expires
+        and invitation.content.name.casefold() == name.casefold()
     ]
     return max(waiting, key=lambda one: one.number, default=None)
 
@@ -188,6 +190,6 @@ def _require_out(known: Member | None) -> None:
 def member_named(roster: Roster, name: str) -> Member | None:
     """The person who has this address in the roster; one who is in it goes before one who was."""
     wanted = name.casefold()
-    people = [one[-1] for one in roster.histories() if one[-1].type == form.PERSON]
-    named = [one for one in people if one.name.casefold() == wanted]
+    people = [history[-1] for history in roster.histories() if history[-1].type == form.PERSON]
+    named = [person for person in people if person.name.casefold() == wanted]
     return next((one for one in named if one.present), named[-1] if named else None)

@@ -35,7 +35,7 @@ class Members:
             Conflict: ``owners_have_all``.
             NotAllowed, ErsError: as :meth:`RosterChanges.change`.
         """
-        if any(one.dataset != dataset for one in shares):
+        if any(share.dataset != dataset for share in shares):
             raise BadInput("these shares are of another dataset")
 
         async def plan(draft: Draft) -> None:
@@ -47,7 +47,7 @@ class Members:
                     code="owners_have_all",
                     hint="make the owner a member first: ers organization member update",
                 )
-            kept = [one for one in standing.shares if one.dataset != dataset]
+            kept = [share for share in standing.shares if share.dataset != dataset]
             wanted = [*kept, *shares]
             if _as_set(wanted) != _as_set(standing.shares):
                 draft.sign(restated(standing, wanted))
@@ -128,4 +128,4 @@ def restated(standing: Member, shares: Sequence[Share], *, owner: bool = False) 
 
 
 def _as_set(shares: Sequence[Share]) -> set[tuple[bytes, int, frozenset[bytes]]]:
-    return {(one.dataset, one.right, frozenset(one.schemas)) for one in shares}
+    return {(share.dataset, share.right, frozenset(share.schemas)) for share in shares}

@@ -117,7 +117,11 @@ def _require_all(roster: Roster, keys: Container[bytes]) -> None:
     Raises:
         Closed: ``grant_missing``.
     """
-    missing = [one.name for one in roster.datasets() if one.slug and one.dataset not in keys]
+    missing = [
+        dataset.name
+        for dataset in roster.datasets()
+        if dataset.slug and dataset.dataset not in keys
+    ]
     if missing:
         raise Closed(
             f"the API shows no keys of {', '.join(missing)} that were granted to the lost owner",

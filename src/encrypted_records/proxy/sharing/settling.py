@@ -188,9 +188,9 @@ class Settling:
             if view is None:
                 raise no_roster()
             wanted = [
-                one.schema
-                for one in view.roster.schemas(dataset)
-                if one.slug and one.schema not in left_out
+                schema.schema
+                for schema in view.roster.schemas(dataset)
+                if schema.slug and schema.schema not in left_out
             ]
             present = view.roster.epoch(dataset)
             epoch = 1 if present is None else present.epoch + 1
@@ -229,7 +229,7 @@ class Settling:
         key = DatasetKey.generate(draft.view.organization, dataset, epoch)
         keys = {**await self._keys(draft, dataset), epoch: key}
         # What was deleted, or put elsewhere, since the heads were read is no schema of it any more.
-        there = {one.schema for one in draft.roster.schemas(dataset)}
+        there = {schema.schema for schema in draft.roster.schemas(dataset)}
         kept = [end for schema, end in sorted(ends.items()) if schema in there]
         draft.sign(form.Dataset(dataset, named.slug, named.name, epoch, key.commitment, kept))
         grant_holders(draft, dataset, keys)
@@ -327,9 +327,9 @@ class Settling:
                 return
             # Opened before the entry, with the keys that they were sealed to.
             held = {
-                one.dataset: await self._keys(draft, one.dataset)
-                for one in draft.roster.datasets()
-                if one.slug
+                dataset.dataset: await self._keys(draft, dataset.dataset)
+                for dataset in draft.roster.datasets()
+                if dataset.slug
             }
             root = keyring.root(version)
             identity = root.identity(view.organization, view.user, version)

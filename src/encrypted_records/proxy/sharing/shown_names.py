@@ -99,19 +99,19 @@ class ShownNames:
         rosters: dict[bytes, Roster] = {}
         doubtful: dict[bytes, Refused] = {}
         hidden: set[bytes] = set()
-        for one in organizations:
+        for organization in organizations:
             try:
-                view = await self._reader.read(holder, one, within=within)
+                view = await self._reader.read(holder, organization, within=within)
             except (KeyMissing, IdentityReplaced):
                 continue  # a roster that was read says it: they open and store nothing there
             except (NotFound, NotAllowed):
                 # They may have left. But a name that was signed is not unsigned by an answer.
-                hidden |= await self._reader.names(holder.user, one)
+                hidden |= await self._reader.names(holder.user, organization)
             except Refused as error:
-                doubtful[one] = error
+                doubtful[organization] = error
             else:
                 if view is not None:
-                    rosters[one] = view.roster
+                    rosters[organization] = view.roster
         if by_names:
             for named in shown:
                 if named.organization in doubtful:

@@ -59,7 +59,7 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
         SpooledContents(folder, task.keep_free),
         compared=history.compared,
     )
-    paged = {one.segment.uid: one for one in inputs if isinstance(one, PagedSegment)}
+    paged = {source.segment.uid: source for source in inputs if isinstance(source, PagedSegment)}
     for name in merging.fields:
         directories = _refs(paged, lambda one: one.missing_directories([name]))  # noqa: B023
         for page in _fetch(directories, task.most, digests):

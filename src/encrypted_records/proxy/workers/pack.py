@@ -34,11 +34,11 @@ def pack(task: messages.PackTask) -> messages.PackedChunks:
         OutOfSpace, Unavailable: the disk has no room for it, or fails.
     """
     contents = SpooledContents(Path(task.folder), task.keep_free, "packing a job's index")
-    packers = {one.schema: _Packer(task, one, contents) for one in task.schemas}
+    packers = {schema.schema: _Packer(task, schema, contents) for schema in task.schemas}
     for chunk, fates in zip(task.chunks, task.fates, strict=True):
         told = pipe.ask(messages.GroupsRequest(chunk.number))
         assert isinstance(told, messages.GroupsReply)
-        groups = {one.schema: one.group for one in told.groups if not one.runs}
+        groups = {group.schema: group.group for group in told.groups if not group.runs}
         for one in told.groups:
             if one.runs:
                 packers[one.schema].add(one.group, one.runs)

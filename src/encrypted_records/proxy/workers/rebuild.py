@@ -49,11 +49,11 @@ def rebuild(task: messages.RebuildTask) -> messages.MergedSegment:
         while at < group.count:
             reply = pipe.ask(messages.RowsRequest(number, at))
             assert isinstance(reply, messages.RowsReply)
-            for one in open_sources(keys, every, reply.sources, reply.rows, reply.digests):
+            for source in open_sources(keys, every, reply.sources, reply.rows, reply.digests):
                 values: dict[str, list[Value]] = {name: [] for name in definition.fields}
-                if one.rows:
-                    change.take(one.made, one.values, len(one.rows), values)
-                    ordinals = np.array([ordinal for ordinal, _ in one.rows], np.uint32)
+                if source.rows:
+                    change.take(source.made, source.values, len(source.rows), values)
+                    ordinals = np.array([ordinal for ordinal, _ in source.rows], np.uint32)
                     merger.add_rows(ordinals, build_columns(tails, definition, stated, values))
             at = reply.end
     sealed = merger.seal()

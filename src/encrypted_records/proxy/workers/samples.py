@@ -55,7 +55,7 @@ def reading_of(task: DetectTask) -> bytes:
             else ()
         )
         found = detect_as(task.sample, said, whole=task.whole, texts=texts)
-    if schema is not None and all(one.taken for one in differences):
+    if schema is not None and all(difference.taken for difference in differences):
         check_fields(found.recipe, list(schema.fields), sorted(schema.required))
     definition, fields = propose(found, tight=task.tight)
     return msgspec.json.encode(
@@ -152,7 +152,7 @@ def _lengths(name: str, cost: Estimate, sampled: Sample) -> dict[str, Any]:
 
 
 def _sample(cost: Estimate, sampled: Sample) -> dict[str, Any]:
-    padding = sum(one.padding for one in sampled.fields.values())
+    padding = sum(field.padding for field in sampled.fields.values())
     return {
         "rows": sampled.rows,
         "refused": sampled.refused,
@@ -162,6 +162,6 @@ def _sample(cost: Estimate, sampled: Sample) -> dict[str, Any]:
 
 def _cost(added: float, cost: Estimate, sampled: Sample) -> dict[str, float]:
     """Bytes a record, and per cent of what a record would take without any padding."""
-    padding = sum(one.padding for one in sampled.fields.values())
+    padding = sum(field.padding for field in sampled.fields.values())
     bare = cost.row_bytes + cost.index_bytes - padding
     return {"bytes": round(added, 1), "percent": round(100 * added / bare, 1)}

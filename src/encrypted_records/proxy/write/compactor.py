@@ -121,7 +121,7 @@ class Compactor:
         self, state: SchemaState, fetched: FetchedRows, staging: bytes
     ) -> messages.SealedPart:
         task = fetched.task(state, staging, indexed=False)
-        if sum(one.group.count for one in fetched.sources) <= MAX_MINI_RECORDS:
+        if sum(source.group.count for source in fetched.sources) <= MAX_MINI_RECORDS:
             sealed = await runtime.in_thread(reseal, task)
         else:
             worked = await self._workers.run(task)
@@ -136,7 +136,7 @@ def _chunk(first: int, end: int) -> messages.ChunkAt:
 
 
 def _is_whole(fetched: FetchedRows) -> bool:
-    return all(one.first == 0 and one.end == one.group.count for one in fetched.sources)
+    return all(source.first == 0 and source.end == source.group.count for source in fetched.sources)
 
 
 def _staging(user: bytes, state: SchemaState, ended: list[bytes]) -> bytes:

@@ -230,11 +230,11 @@ def refuse_obstacles(plan: Plan) -> None:
         " change, says by which search they are found",
         flaws=tuple(
             Flaw(
-                one.change.code,
-                f"{one.change.detail}: {one.records} of {plan.records} do",
-                pointer=one.change.pointer,
+                obstacle.change.code,
+                f"{obstacle.change.detail}: {obstacle.records} of {plan.records} do",
+                pointer=obstacle.change.pointer,
             )
-            for one in plan.obstacles
+            for obstacle in plan.obstacles
         ),
     )
 

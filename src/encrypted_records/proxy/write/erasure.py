@@ -115,10 +115,10 @@ class Eraser:
         state = await self._schemas.refresh(caller, schema)
         snapshot = state.ledger.snapshot()
         segments = snapshot.dying
-        since = [snapshot.dying_since(one) for one in segments]
+        since = [snapshot.dying_since(segment) for segment in segments]
         index = IndexLeft(
             len(segments),
-            sum(len(snapshot.dead_rows(one)) - one.purged for one in segments),
+            sum(len(snapshot.dead_rows(segment)) - segment.purged for segment in segments),
             min((one for one in since if one is not None), default=None),
         )
         return await self._erasures.state(schema, caller.auth), index
@@ -276,11 +276,11 @@ def _cost_of(state: SchemaState, rows: Sequence[RowRef]) -> ErasureCost:
     groups = {ref.group for ref in rows}
     segments: dict[bytes, Segment] = {one.uid: one for one in snapshot.dying}
     segments |= {
-        one.uid: one
-        for one in snapshot.segments
-        if any(uid in groups for uid, _ in snapshot.groups_of(one))
+        segment.uid: segment
+        for segment in snapshot.segments
+        if any(uid in groups for uid, _ in snapshot.groups_of(segment))
     }
-    return ErasureCost(state.id, len(segments), sum(one.count for one in segments.values()))
+    return ErasureCost(state.id, len(segments), sum(segment.count for segment in segments.values()))
 
 
 def _of_kind(spec: FieldSpec, value: object) -> object:

@@ -123,7 +123,7 @@ class MergeCommits:
             await self._committer.prepare(caller, [state])
             _require_live(state, ledger, inputs)
             now = ledger.snapshot()
-            if any(now.groups_of(one) != seen.groups_of(one) for one in inputs):
+            if any(now.groups_of(source) != seen.groups_of(source) for source in inputs):
                 raise Conflict("groups of the segments have ended", code="group_not_live")
             upload = ledger.draft(
                 seen.definition,
@@ -139,7 +139,7 @@ class MergeCommits:
 
 def _require_live(state: SchemaState, ledger: Ledger, inputs: Sequence[Segment]) -> None:
     live = {segment.uid for segment in state.ledger.snapshot().segments}
-    if state.ledger is not ledger or not live.issuperset(one.uid for one in inputs):
+    if state.ledger is not ledger or not live.issuperset(source.uid for source in inputs):
         raise _overtaken()
 
 

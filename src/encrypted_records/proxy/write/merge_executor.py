@@ -114,8 +114,8 @@ class MergeExecutor:
             Unavailable: the API, or ``worker_lost``, or ``spool_failed``.
             OutOfSpace: the disk has no room for the merge.
         """
-        small = sum(one.count for one in inputs) <= MAX_MINI_RECORDS
-        if small and all(one.form == "mini" for one in inputs):
+        small = sum(source.count for source in inputs) <= MAX_MINI_RECORDS
+        if small and all(source.form == "mini" for source in inputs):
             built = await self._build_here(caller, state, snapshot, inputs)
             if built is not None:
                 return built
@@ -123,7 +123,7 @@ class MergeExecutor:
             return await self._build_in_worker(caller, state, snapshot, inputs, large, look)
         except DoesNotOpen:
             # The page may be damaged on our disk only; the API's may open.
-            await runtime.in_thread(self._pager.drop, [one.uid for one in inputs])
+            await runtime.in_thread(self._pager.drop, [source.uid for source in inputs])
             return await self._build_in_worker(caller, state, snapshot, inputs, large, look)
 
     async def rebuild(
@@ -148,7 +148,7 @@ class MergeExecutor:
         groups = [snapshot.groups[uid].group for uid, _ in snapshot.groups_of(lost)]
         ledger, history = state.ledger, snapshot.history
         key, tails = ledger.key, ledger.tails
-        versions = {key.version, tails.version, *(one.key_version for one in groups)}
+        versions = {key.version, tails.version, *(group.key_version for group in groups)}
         task = messages.RebuildTask(
             schema=state.id,
             organization=key.organization,
@@ -257,7 +257,7 @@ class MergeExecutor:
         Raises:
             Altered: they, or a header, are not those that the commit names.
         """
-        uids = [one.uid for one in inputs]
+        uids = [source.uid for source in inputs]
         told = await self._api.page_digests(upstream.state.id, uids, upstream.caller.auth)
         for segment, own in zip(inputs, told, strict=True):
             check_pages(segment, upstream.snapshot.header(segment), own.pages)
@@ -277,7 +277,7 @@ class MergeExecutor:
         digests: list[bytes],
     ) -> messages.MergeTask:
         key, history = state.ledger.key, snapshot.history
-        versions = {key.version, *(one.key_version for one in inputs)}
+        versions = {key.version, *(source.key_version for source in inputs)}
         keys = [(version, state.ledger.keys.of(version).hand_over()) for version in versions]
         return messages.MergeTask(
             schema=state.id,
@@ -287,10 +287,10 @@ class MergeExecutor:
             keys=keys,
             version=key.version,
             inputs=list(inputs),
-            headers=[snapshot.header(one) for one in inputs],
+            headers=[snapshot.header(source) for source in inputs],
             digests=digests,
-            groups=[list(snapshot.groups_of(one)) for one in inputs],
-            dead=[snapshot.dead_rows(one).serialize() for one in inputs],
+            groups=[list(snapshot.groups_of(source)) for source in inputs],
+            dead=[snapshot.dead_rows(source).serialize() for source in inputs],
             most=self._pages_at_once,
             folder=str(self._folder),
             keep_free=self._keep_free,
@@ -299,4 +299,6 @@ class MergeExecutor:
 
 def _staging(user: bytes, state: SchemaState, inputs: Sequence[Segment]) -> bytes:
     """One id for every attempt of a user at one merge (docs/SPEC.md, section 7.6)."""
-    return hashlib.sha256(b"".join((user, state.id, *(one.uid for one in inputs)))).digest()[:16]
+    return hashlib.sha256(b"".join((user, state.id, *(source.uid for source in inputs)))).digest()[
+        :16
+    ]

@@ -84,8 +84,10 @@ class OlderKeys:
         view = await self._sharing.reader.read(caller, organization)
         assert view is not None, "a roster that was read is there"
         placed = {
-            one.schema: DatasetSchema(one.schema, one.slug, one.name, signed=bool(one.slug))
-            for one in view.roster.schemas(dataset)
+            schema.schema: DatasetSchema(
+                schema.schema, schema.slug, schema.name, signed=bool(schema.slug)
+            )
+            for schema in view.roster.schemas(dataset)
         }
         listed = [
             ids.from_text(text) for text in await self._erasures.schemas_of(dataset, caller.auth)
@@ -135,9 +137,9 @@ class OlderKeys:
             await self._datasets.require_gone(caller, hidden)
         _refuse(
             [
-                f"{_path(one)} has records under an older key"
-                for one in keys.schemas
-                if not one.present
+                f"{_path(schema)} has records under an older key"
+                for schema in keys.schemas
+                if not schema.present
             ]
         )
         left = await self._erase(caller, keys)
@@ -156,14 +158,14 @@ class OlderKeys:
     async def _erase(self, caller: Holder, keys: KeysInUse) -> list[ErasureReceipt]:
         """Have what was sealed again go from the API's files; what has not gone."""
         wanted = []
-        for one in keys.schemas:
-            if one.resealed:
-                said = await self._erasures.progress(one.schema, caller.auth)
-                if said.done < one.resealed:
-                    wanted.append(one.schema)
-        resealed = {one.schema: one.resealed for one in keys.schemas}
+        for schema in keys.schemas:
+            if schema.resealed:
+                said = await self._erasures.progress(schema.schema, caller.auth)
+                if said.done < schema.resealed:
+                    wanted.append(schema.schema)
+        resealed = {schema.schema: schema.resealed for schema in keys.schemas}
         receipts = await self._eraser.erase(caller, wanted) if wanted else []
-        return [one for one in receipts if one.left.done < resealed[one.schema]]
+        return [receipt for receipt in receipts if receipt.left.done < resealed[receipt.schema]]
 
     async def _organization(self, caller: Holder, dataset: bytes) -> bytes:
         shown = await self._sharing.api.dataset(dataset, caller.auth)
@@ -179,8 +181,8 @@ def _oldest_key(ledger: Ledger, epoch: int) -> int:
     return min(
         ledger.tails.version,
         ledger.key.version,
-        *(one.group.key_version for one in snapshot.groups.values()),
-        *(one.key_version for one in snapshot.segments),
+        *(group.group.key_version for group in snapshot.groups.values()),
+        *(segment.key_version for segment in snapshot.segments),
     )
 
 
@@ -195,5 +197,5 @@ def _refuse(reasons: Sequence[str]) -> None:
             code="epoch_in_use",
             hint="ers dataset reseal seals all of it again; readers end by themselves, or after a"
             " day. Then repeat it",
-            flaws=tuple(Flaw("epoch_in_use", one) for one in reasons),
+            flaws=tuple(Flaw("epoch_in_use", reason) for reason in reasons),
         )

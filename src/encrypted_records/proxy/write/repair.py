@@ -51,7 +51,7 @@ class _Found:
     @property
     def loss(self) -> Loss:
         records = sum(map(len, self.rows.values()))
-        return Loss(records, len(self.segments), sum(one.count for one in self.segments))
+        return Loss(records, len(self.segments), sum(segment.count for segment in self.segments))
 
 
 class Repairer:
@@ -124,16 +124,16 @@ class Repairer:
 def _compare(snapshot: Snapshot, said: Damage) -> _Found:
     """What is lost of that which lives by the log."""
     rows: dict[bytes, BitMap] = {}
-    for one in said.rows:
-        uid = bytes.fromhex(one.group)
+    for row in said.rows:
+        uid = bytes.fromhex(row.group)
         state = snapshot.groups.get(uid)
         if state is None:
             continue
         own = BitMap()
-        for first, count in one.runs:
+        for first, count in row.runs:
             own.add_range(first, min(first + count, state.group.count))
         own -= snapshot.dead.get(uid, BitMap())
         if own:
             rows[uid] = own
     named = {bytes.fromhex(uid) for uid in said.segments}
-    return _Found(rows, [one for one in snapshot.segments if one.uid in named])
+    return _Found(rows, [segment for segment in snapshot.segments if segment.uid in named])

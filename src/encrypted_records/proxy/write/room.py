@@ -12,7 +12,7 @@ def is_full(state: SchemaState) -> bool:
     segments = state.ledger.snapshot().segments
     if len(segments) < MAX_SMALL_SEGMENTS:
         return False
-    return sum(one.count <= SMALL_SEGMENT_ROWS for one in segments) >= MAX_SMALL_SEGMENTS
+    return sum(segment.count <= SMALL_SEGMENT_ROWS for segment in segments) >= MAX_SMALL_SEGMENTS
 
 
 def too_many_segments() -> MergeFirst:

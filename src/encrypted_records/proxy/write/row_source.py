@@ -68,7 +68,7 @@ class FetchedRows:
         ledger, history = state.ledger, self.snapshot.history
         assert history is not None, "what is stored has a definition"
         key = ledger.key
-        versions = {key.version, *(one.group.key_version for one in self.sources)}
+        versions = {key.version, *(source.group.key_version for source in self.sources)}
         return ResealTask(
             schema=state.id,
             organization=key.organization,

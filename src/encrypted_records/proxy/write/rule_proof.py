@@ -62,11 +62,19 @@ async def find_obstacles(
     Raises:
         ErsError: as :meth:`QueryContext.match_rows`.
     """
-    demands = [one for one in changes if one.cost is Cost.PROOF or one.code == "binding_changed"]
-    lost = [one for one in changes if one.code == "field_removed" and one.field not in dropped]
+    demands = [
+        change
+        for change in changes
+        if change.cost is Cost.PROOF or change.code == "binding_changed"
+    ]
+    lost = [
+        change
+        for change in changes
+        if change.code == "field_removed" and change.field not in dropped
+    ]
     present = context.snapshot.definition
     sets = find_added_sets(present, new)
-    asked = {one.field for one in demands}.union(*sets)
+    asked = {demand.field for demand in demands}.union(*sets)
     names = {
         name: present.by_id[spec.id].name
         for name, spec in ((name, new.fields[name]) for name in asked)
@@ -199,4 +207,4 @@ def _value(column: GlobalDictionary, compared: FieldSpec, code: int) -> Value:
 
 def total(obstacles: Collection[Obstacle]) -> int:
     """How many records stand in the way of the change with the most."""
-    return max((one.records for one in obstacles), default=0)
+    return max((obstacle.records for obstacle in obstacles), default=0)

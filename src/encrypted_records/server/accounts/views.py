@@ -308,7 +308,7 @@ class ApiTokenSerializer(serializers.ModelSerializer[ApiToken]):
 
     def get_datasets(self, token: ApiToken) -> list[str] | None:
         """What it is limited to; null where it reaches whatever its user does."""
-        named = [ids.reference("datasets", one.pk) for one in token.datasets.all()]
+        named = [ids.reference("datasets", dataset.pk) for dataset in token.datasets.all()]
         return sorted(named) if token.limited else None
 
 

@@ -120,7 +120,7 @@ def _usable(schema: Schema) -> QuerySet[LogCheckpoint]:
         Q(schema=None) | Q(schema=schema.pk), dataset=schema.dataset_id, writes=True
     )
     may = standings.filter(Q(is_owner=True) | Q(member__in=writers.values("member")))
-    members = [ids.from_text(one) for one in may.values_list("member", flat=True)]
+    members = [ids.from_text(value) for value in may.values_list("member", flat=True)]
     return found.filter(key_version=0 if epoch is None else epoch.epoch, member__in=members)
 
 

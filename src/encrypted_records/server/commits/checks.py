@@ -164,7 +164,8 @@ def check_part(upload: PartUpload, definition: SchemaDefinition | None) -> None:
     """
     part = upload.part
     require(
-        {one.definition for one in part.groups} | {one.definition for one in part.segments}
+        {group.definition for group in part.groups}
+        | {segment.definition for segment in part.segments}
         <= {part.definition},
         "a group or segment is of another definition than its part",
     )
@@ -304,7 +305,7 @@ def check_lists(body: CommitBody) -> None:
         ([segment.uid for segment in body.segments], "a segment"),
         (body.replaced, "a replaced segment"),
         ([one.group for one in body.killed], "a group of ended rows"),
-        ([one.group for one in body.holes], "a group with holes"),
+        ([hole.group for hole in body.holes], "a group with holes"),
         (body.ended, "a group that ends"),
         (body.requests, "a request"),
     ):
@@ -319,7 +320,7 @@ def _rows(body: CommitBody, upload: CommitUpload) -> dict[bytes, list[SealedRow 
             raise _invalid("rows of a group that the commit does not add")
         require(batch.first == len(own), "a group's rows are not in order, or not complete")
         own.extend(sealed_rows(batch))
-    holes = {one.group: [row.ordinal for row in one.rows()] for one in body.holes}
+    holes = {hole.group: [row.ordinal for row in hole.rows()] for hole in body.holes}
     for group in body.groups:
         every = rows[group.uid]
         require(len(every) == group.count, "a group's rows are not complete")

@@ -296,7 +296,11 @@ def _require_room(schema: Schema, body: CommitBody, *, staged: bool) -> None:
         MergeFirst: there would be too many that merging makes fewer.
     """
     # What was staged cannot be merged before it is visible; its proxy does so right after.
-    added = [] if staged else [one for one in body.segments if one.count <= SMALL_SEGMENT_ROWS]
+    added = (
+        []
+        if staged
+        else [segment for segment in body.segments if segment.count <= SMALL_SEGMENT_ROWS]
+    )
     if schema.live_segments + len(added) <= MAX_SMALL_SEGMENTS:
         return
     # Those that it replaces have ended by now.
@@ -335,7 +339,7 @@ def _log(schema: Schema, commit: Checked, version: int, *, is_first: bool) -> No
     if body.requests:
         if CommitRequest.objects.filter(schema=schema, request__in=body.requests).exists():
             raise Conflict("a request that the commit stores is stored", code="commit_reused")
-        requests = [CommitRequest(schema=schema, request=one) for one in body.requests]
+        requests = [CommitRequest(schema=schema, request=request) for request in body.requests]
         if len(requests) <= store.FEW:
             for one in requests:
                 insert(one)

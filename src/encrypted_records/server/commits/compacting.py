@@ -54,7 +54,7 @@ class _Bases:
         self._schema = schema
         self._made = _version(segment)
         uid = bytes(segment.uid)
-        named = [one for one in self._commit(self._made).segments if one.uid == uid]
+        named = [segment for segment in self._commit(self._made).segments if segment.uid == uid]
         self._named = dict(named[0].groups)
 
     def of(self, group: RecordGroup) -> int:
@@ -85,7 +85,7 @@ def require_live(schema: Schema, body: CommitBody, known: Container[bytes]) -> N
     Raises:
         Conflict: ``group_not_live``; a compaction came before the merge.
     """
-    named = [uid for one in body.segments for uid, _ in one.groups if uid not in known]
+    named = [uid for segment in body.segments for uid, _ in segment.groups if uid not in known]
     for some in store.cut(named):
         if RecordGroup.objects.filter(schema=schema, uid__in=some, ended_at__isnull=False).exists():
             raise not_live("a group of a new segment is not live")

@@ -109,8 +109,8 @@ def _add(
     with transaction.atomic():
         if job is not None:
             job_tokens.hold(job)
-        sealed_under = {one.key_version for one in part.groups}
-        sealed_under |= {one.key_version for one in part.segments}
+        sealed_under = {group.key_version for group in part.groups}
+        sealed_under |= {segment.key_version for segment in part.segments}
         remains.require_not_forgotten(schema, sealed_under)
         staging = _make_or_lock(user, schema, part.staging)
         before = StagedPart.objects.filter(staging=staging, sequence=part.sequence).first()
@@ -184,15 +184,18 @@ def _store(
 ) -> None:
     part = upload.part
     beside = bound.beside
-    groups = {one.uid: _group(staging, one, beside.salts[one.uid]) for one in part.groups}
-    segments = {one.uid: _segment(staging, one, beside.headers[one.uid]) for one in part.segments}
+    groups = {group.uid: _group(staging, group, beside.salts[group.uid]) for group in part.groups}
+    segments = {
+        segment.uid: _segment(staging, segment, beside.headers[segment.uid])
+        for segment in part.segments
+    }
     rows = [row for batch in upload.rows for row in batch.rows if row is not None]
     if not part.stands:
         require_new(row.record_id for row in rows if row.version == 1)
     try:
         draft.enter(numbers, groups, segments)
         store.add_rows(row for batch in draft.batches for row in batch.placed(groups[batch.group]))
-        store.add_runs((groups[one.group], one.first, one.runs) for one in bound.batches)
+        store.add_runs((groups[batch.group], batch.first, batch.runs) for batch in bound.batches)
         store.add_pages(
             (segments[page.segment], page.number, digest, page.data) for page, digest in draft.pages
         )
@@ -311,8 +314,8 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
             _fits(held, _describe_segment(segment)), "a segment is not staged as the commit has it"
         )
         pages[segments[segment.uid].pk] = segment.pages
-    made = {(0, groups[one.uid].pk): one.definition for one in body.groups}
-    made |= {(1, segments[one.uid].pk): one.definition for one in body.segments}
+    made = {(0, groups[group.uid].pk): group.definition for group in body.groups}
+    made |= {(1, segments[segment.uid].pk): segment.definition for segment in body.segments}
     changed = _check_parts(staging, body, rows, pages, made)
     runs, digests = store.runs_of(rows), contents.page_digests_of(pages)
     for group in body.groups:

@@ -110,7 +110,7 @@ class Standing:
             if gone[0] & gone[1] or gone[0] | gone[1] != dead[group.uid]:
                 raise not_live("other rows have died of the groups that the commit ends")
         self._dead_rows, self._holes = dead, holes
-        runs = {one.group: one.runs for one in body.holes}
+        runs = {hole.group: hole.runs for hole in body.holes}
         begins: dict[bytes, int] = {}
         for piece in self._pieces:
             begins.setdefault(piece.new.uid, _start(piece.old) + piece.first - piece.to)
@@ -173,8 +173,8 @@ class Standing:
 
     def _compare(self, pieces: Sequence[_Piece], numbers: Mapping[bytes, int]) -> None:
         """Compare the rows of so many pieces as are read at once."""
-        ranges = [(one.old.pk, one.first, one.end) for one in pieces]
-        places = [(numbers[one.new.uid], one.to, one.to_end) for one in pieces]
+        ranges = [(piece.old.pk, piece.first, piece.end) for piece in pieces]
+        places = [(numbers[piece.new.uid], piece.to, piece.to_end) for piece in pieces]
         found = identities.list_in([*ranges, *places])
         for piece, old, new in zip(pieces, ranges, places, strict=True):
             self._compare_one(piece, found[old], found[new])

@@ -55,7 +55,7 @@ def _store_segments(
 ) -> dict[bytes, int]:
     segments = commit.body.segments
     # Of the first one it is known.
-    taken = (segment_of_uid.rows(schema=schema.uid, uid=one.uid) for one in segments[1:])
+    taken = (segment_of_uid.rows(schema=schema.uid, uid=segment.uid) for segment in segments[1:])
     if facts.has_segment or any(taken):
         raise Conflict("a segment's uid is taken", code="uid_taken")
     numbers = {}
@@ -117,8 +117,8 @@ def add_groups(
     for row in rows.values():
         insert(row)
     numbers = {uid: row.pk for uid, row in rows.items()}
-    store.add_runs((numbers[one.group], one.first, one.runs) for one in commit.batches)
-    store.add_rows(row for one in commit.batches for row in one.placed(numbers[one.group]))
+    store.add_runs((numbers[batch.group], batch.first, batch.runs) for batch in commit.batches)
+    store.add_rows(row for batch in commit.batches for row in batch.placed(numbers[batch.group]))
     return numbers
 
 

@@ -235,7 +235,7 @@ def _look_up(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
                 if one is None
             ),
         )
-    return [one for one in records if one is not None]
+    return [record for record in records if record is not None]
 
 
 def _find(user: User, record_ids: Sequence[str]) -> list[dict[str, Any] | None]:

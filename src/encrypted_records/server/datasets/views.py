@@ -469,7 +469,9 @@ def _keep_schema(schema: Schema, wanted: Mapping[str, Any]) -> None:
 def _keep(
     named: Dataset | Schema, wanted: Mapping[str, Any], *members: str, shown: str = ""
 ) -> None:
-    changed = [one for one in members if one in wanted and _of(named, one) != wanted[one]]
+    changed = [
+        member for member in members if member in wanted and _of(named, member) != wanted[member]
+    ]
     if changed:
         detail = "the roster has it, and an entry alone changes it"
         raise Conflict(

@@ -36,7 +36,7 @@ def configure(url: str, replica_url: str, folder: Path) -> dict[str, dict[str, A
     databases = {"default": _one(url, folder)}
     if replica_url:
         databases[REPLICA] = _one(replica_url, folder)
-        if {one["ENGINE"] for one in databases.values()} != {_POSTGRESQL}:
+        if {database["ENGINE"] for database in databases.values()} != {_POSTGRESQL}:
             raise InvalidSetting(
                 "only PostgreSQL has replicas that answer readers",
                 hint="leave ERS_REPLICA_URL out, or name two servers of one PostgreSQL",

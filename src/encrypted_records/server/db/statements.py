@@ -30,14 +30,14 @@ class Columns:
     """
 
     def __init__(self, model: type[Model], names: Sequence[str] = ()) -> None:
-        fields = {one.attname: one for one in model._meta.concrete_fields}
+        fields = {field.attname: field for field in model._meta.concrete_fields}
         self.model = model
         self.names = list(names or fields)
         self._fields = [fields[name] for name in self.names]
 
     def sql(self, alias: str) -> str:
         quote = connection.ops.quote_name
-        return ", ".join(f"{alias}.{quote(str(one.column))}" for one in self._fields)
+        return ", ".join(f"{alias}.{quote(str(field.column))}" for field in self._fields)
 
     @cached_property
     def _converters(self) -> list[tuple[int, Callable[..., Any], Any]]:
@@ -187,7 +187,7 @@ def insert(row: Model) -> None:
 
 def _insertion(row: Model, is_counted: bool) -> tuple[str, list[Any]]:
     sql, fields = _inserting(type(row), is_counted)
-    return sql, [_prepare(one, one.pre_save(row, True)) for one in fields]
+    return sql, [_prepare(field, field.pre_save(row, True)) for field in fields]
 
 
 @cache
@@ -199,8 +199,8 @@ def _inserting(model: type[Model], is_counted: bool) -> tuple[str, list[Field[An
     """
     table = connection.ops.quote_name(model._meta.db_table)
     counted = model._meta.auto_field if is_counted else None
-    fields = [one for one in model._meta.local_concrete_fields if one is not counted]
-    columns = ", ".join(_column(one) for one in fields)
+    fields = [field for field in model._meta.local_concrete_fields if field is not counted]
+    columns = ", ".join(_column(field) for field in fields)
     marks = ", ".join(["%s"] * len(fields))
     return f"INSERT INTO {table} ({columns}) VALUES ({marks})", fields  # noqa: S608  no input
 

@@ -40,7 +40,7 @@ def of(schema: Schema) -> dict[str, Any]:
         rows.setdefault(group.pk, set()).update(_lost_of(group, parts))
     uids = dict(RecordGroup.objects.filter(pk__in=list(rows)).values_list("pk", "uid"))
     return {
-        "segments": sorted(bytes(one.uid).hex() for one in segments),
+        "segments": sorted(bytes(segment.uid).hex() for segment in segments),
         "rows": [
             {"group": bytes(uids[number]).hex(), "runs": _runs(own)}
             for number, own in sorted(rows.items())

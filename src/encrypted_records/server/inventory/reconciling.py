@@ -100,13 +100,13 @@ class Reconciliation:
         if group is None:
             return True  # they have ended, and go
         place = Head(True, bytes(group.uid), part.first, part.count)
-        for one in self._strangers(held, there).get(place, []):
+        for stranger in self._strangers(held, there).get(place, []):
             try:
-                (data,) = held.read([Range(one.name, 0, one.size)])
-                contents = layout.contents_of(data, one.name)
+                (data,) = held.read([Range(stranger.name, 0, stranger.size)])
+                contents = layout.contents_of(data, stranger.name)
             except (ObjectLost, ObjectAltered):
                 continue
-            if _take(group, part, one, contents):
+            if _take(group, part, stranger, contents):
                 self.taken += 1
                 return True
         return False

@@ -115,7 +115,7 @@ class Walk:
     def _stated(self, group: RecordGroup, runs: dict[int, bytes], called: str) -> Iterator[Flaw]:
         """Whether the group is the one that its commit names."""
         stated = _stated_digests(group.schema_id, group.version).get(bytes(group.uid))
-        whole = digests.group_digest(b"".join(runs[one] for one in sorted(runs)))
+        whole = digests.group_digest(b"".join(runs[run] for run in sorted(runs)))
         if len(runs) != -(-group.count // RUN) or stated != whole:
             yield Flaw("altered", f"{called}: it is not the one that its commit names")
 
@@ -344,6 +344,6 @@ def _stated_digests(schema: str, version: int) -> dict[bytes, bytes]:
         said = wire.decode_commit_body(Commit(bytes(body), b"", b""))
     except (Malformed, Unsupported):
         return {}
-    return {one.uid: one.rows for one in said.groups} | {
-        one.uid: one.digest for one in said.segments
+    return {group.uid: group.rows for group in said.groups} | {
+        segment.uid: segment.digest for segment in said.segments
     }

@@ -109,7 +109,7 @@ class Reads:
         """
         ended = threading.Event()
         with self._lock:
-            theirs = {one: self._under_way[one] for one in ranges if one in self._under_way}
+            theirs = {span: self._under_way[span] for span in ranges if span in self._under_way}
             own = set(ranges) - theirs.keys()
             self._under_way |= dict.fromkeys(own, ended)
         try:
@@ -233,15 +233,15 @@ class BlockCache:
             wait_for(theirs.values())
             turn, more = self._find(list(theirs))
             found |= more
-            if rest := [one for one in theirs if one not in more]:
+            if rest := [their for their in theirs if their not in more]:
                 found |= self._ask(store, rest, turn)
-        return [found[one] for one in ranges]
+        return [found[span] for span in ranges]
 
     def _worth_waiting_for(self, ranges: Sequence[Range]) -> list[Range]:
         """Those that will be here when another thread has read them."""
         if _passed_over.get() or not self._is_trusted(TRUSTED_SECONDS):
             return []
-        return [one for one in ranges if self._can_keep(one.end - one.start)]
+        return [span for span in ranges if self._can_keep(span.end - span.start)]
 
     def _ask(self, store: BulkStore, ranges: Sequence[Range], turn: int) -> dict[Range, bytes]:
         """These ranges from the store, and kept."""
@@ -436,8 +436,8 @@ class BlockCache:
 
     def _drop(self, ranges: Sequence[Range], reason: Literal["gone", "room"]) -> None:
         """Overwrite these, also where something else comes there: it may be shorter."""
-        for one in ranges:
-            kept = self._kept.pop(one)
+        for span in ranges:
+            kept = self._kept.pop(span)
             self._size -= kept.length
             self._write(kept.start, bytes(kept.length))
         self._counts.dropped(reason, len(ranges))

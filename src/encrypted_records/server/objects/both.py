@@ -31,7 +31,7 @@ class Both:
         for _, some in groupby(sorted(set(ranges)), lambda one: one.name):
             own = list(some)
             found.update(zip(own, self._read_one(own), strict=True))
-        return [found[one] for one in ranges]
+        return [found[span] for span in ranges]
 
     def _read_one(self, ranges: Sequence[Range]) -> list[bytes]:
         # What moves between the two questions is in the new one then.

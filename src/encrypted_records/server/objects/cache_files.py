@@ -57,7 +57,8 @@ def looked_since(before: Mapping[str, int]) -> bool:
     files = _counting().filter(pk__in=list(before))
     # Numbers begin again where a file was not heard of for so long that it had left the table.
     return all(
-        one.ended > before[one.id] or (one.begun < before[one.id] and one.ended) for one in files
+        file.ended > before[file.id] or (file.begun < before[file.id] and file.ended)
+        for file in files
     )
 
 

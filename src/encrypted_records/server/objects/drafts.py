@@ -45,7 +45,7 @@ class Draft:
     @property
     def contents(self) -> list[bytes]:
         """The bytes of each object."""
-        return [one.data for _, one in self._rows] + [one.data for one in self._pages]
+        return [one.data for _, one in self._rows] + [page.data for page in self._pages]
 
     def enter(
         self, numbers: Sequence[int], groups: Mapping[bytes, int], segments: Mapping[bytes, int]

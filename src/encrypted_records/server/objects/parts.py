@@ -222,7 +222,7 @@ def versions_between(group: int, first: int, end: int) -> list[tuple[int, bytes,
 
 
 def _lines_of(blocks: Sequence[_Block]) -> Iterator[tuple[_Block, list[Line]]]:
-    for block, data in zip(blocks, _read([one.lines for one in blocks]), strict=True):
+    for block, data in zip(blocks, _read([block.lines for block in blocks]), strict=True):
         yield block, layout.lines_of(data, block.entry, block.name)
 
 

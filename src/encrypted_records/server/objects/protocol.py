@@ -83,12 +83,12 @@ def join_neighbours(ranges: Sequence[Range], reach: int = NEIGHBOURS) -> list[Ra
     """Fewer ranges that contain all of these: those no further apart than ``reach`` in one, each
     object's in order."""
     joined: list[Range] = []
-    for one in sorted(set(ranges)):
+    for span in sorted(set(ranges)):
         last = joined[-1] if joined else None
-        if last and last.name == one.name and one.start - last.end <= reach:
-            joined[-1] = last._replace(end=max(last.end, one.end))
+        if last and last.name == span.name and span.start - last.end <= reach:
+            joined[-1] = last._replace(end=max(last.end, span.end))
         else:
-            joined.append(one)
+            joined.append(span)
     return joined
 
 
@@ -125,7 +125,7 @@ def cut_joined(
         while own is not None and own.name == whole.name and own.end <= whole.end:
             by_range[own] = data[own.start - whole.start : own.end - whole.start]
             own = next(wanted, None)
-    return [by_range[one] for one in ranges]
+    return [by_range[span] for span in ranges]
 
 
 def lost(name: str) -> ObjectLost:

@@ -91,8 +91,8 @@ class S3:
         return cut_joined(ranges, joined, contents)
 
     def _read_of(self, reach: int, name: str, ranges: Sequence[Range]) -> list[bytes]:
-        starts = [one.start for one in ranges]
-        ends = [one.end for one in ranges]
+        starts = [span.start for span in ranges]
+        ends = [span.end for span in ranges]
         every = join_neighbours(ranges, reach)
         small = sum(one.end - one.start for one in every) <= _SMALL_BYTES
         store = self._hasty if small else self._store

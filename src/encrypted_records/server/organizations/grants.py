@@ -114,7 +114,7 @@ class Signers:
 def signers(organization: Organization, given: Iterable[Given]) -> Signers:
     actors = {ids.to_text(one.body.actor) for one in given}
     owners = organization.standings.filter(member__in=actors, present=True, is_owner=True)
-    return Signers({one.member: bytes(one.keys) for one in owners})
+    return Signers({owner.member: bytes(owner.keys) for owner in owners})
 
 
 def require_caller(user: User, given: Iterable[Given], *, is_owner: bool) -> None:

@@ -95,7 +95,7 @@ def append(
     """
     if len(entries) > MAX_NEW_ENTRIES or len(grants) > MAX_GRANTS:
         raise TooLarge(f"a request has at most {MAX_NEW_ENTRIES} entries and {MAX_GRANTS} grants")
-    read = [_Read(one, form.read_entry(one), form.entry_digest(one)) for one in entries]
+    read = [_Read(entry, form.read_entry(entry), form.entry_digest(entry)) for entry in entries]
     _require_chain(organization, [(one.body, one.digest) for one in read])
     given = granting.verify(organization, grants, [one.body for one in read])
     for one in read:

@@ -325,7 +325,7 @@ def _keep(
 
 def _single(share: form.Share) -> list[str | None]:
     """The schemas that a share names; None alone for all of them."""
-    return [ids.to_text(one) for one in share.schemas] or [None]
+    return [ids.to_text(schema) for schema in share.schemas] or [None]
 
 
 def _concern(

@@ -64,11 +64,15 @@ class Beside:
         Raises:
             BadInput: ``invalid_commit``; they are not one for each of these groups and segments.
         """
-        salt_of = {one.group: one.salt for one in salts}
-        header_of = {one.segment: one for one in headers}
-        _require_same([one.group for one in salts], groups, "there is not one salt for each group")
+        salt_of = {salt.group: salt.salt for salt in salts}
+        header_of = {header.segment: header for header in headers}
         _require_same(
-            [one.segment for one in headers], segments, "there is not one header for each segment"
+            [salt.group for salt in salts], groups, "there is not one salt for each group"
+        )
+        _require_same(
+            [header.segment for header in headers],
+            segments,
+            "there is not one header for each segment",
         )
         return cls(salt_of, header_of)
 
@@ -111,7 +115,7 @@ def bind_groups(
     Raises:
         BadInput: ``invalid_commit``; a group states another digest.
     """
-    batches = [pack(one.uid, 0, rows[one.uid], beside.salts[one.uid]) for one in groups]
+    batches = [pack(group.uid, 0, rows[group.uid], beside.salts[group.uid]) for group in groups]
     for group, batch in zip(groups, batches, strict=True):
         require_rows(group, batch.runs)
     return batches
@@ -135,7 +139,10 @@ def bind_segments(
     Raises:
         BadInput: ``invalid_commit``; a segment states another digest.
     """
-    every = {one.uid: [digests.page_digest(data) for data in pages[one.uid]] for one in segments}
+    every = {
+        segment.uid: [digests.page_digest(data) for data in pages[segment.uid]]
+        for segment in segments
+    }
     for segment in segments:
         header = beside.headers[segment.uid]
         require_pages(segment, header.salt, header.data, b"".join(every[segment.uid]))

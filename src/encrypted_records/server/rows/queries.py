@@ -84,9 +84,9 @@ def _held(schema: Schema, since: int) -> Iterator[ManifestDelta]:
     """The headers of segments that were added up to ``since`` and live, without a commit."""
     held: list[SegmentHeader] = []
     size = 0
-    for one in _headers(schema, 0).filter(version__lte=since).iterator(chunk_size=200):
-        held.append(SegmentHeader(bytes(one.uid), bytes(one.salt), bytes(one.header)))
-        size += len(one.header) + _BESIDE_HEADER
+    for header in _headers(schema, 0).filter(version__lte=since).iterator(chunk_size=200):
+        held.append(SegmentHeader(bytes(header.uid), bytes(header.salt), bytes(header.header)))
+        size += len(header.header) + _BESIDE_HEADER
         if size >= DELTA_BYTES:
             yield _with(schema, since, held)
             held, size = [], 0
@@ -242,7 +242,7 @@ def digests(
     _limit(wanted, MAX_DIGEST_REFS)
     rows = [ref for ref in wanted if isinstance(ref, RowRef)]
     groups = _groups_with(schema, rows)
-    runs = store.runs_of({one.number for one in groups.values()})
+    runs = store.runs_of({group.number for group in groups.values()})
     # Every page of a segment has the same digests: those of all its pages.
     named = [PageRef(ref.segment, 0) for ref in wanted if isinstance(ref, PageRef)]
     segments = _segments_with(schema, named)
@@ -397,7 +397,7 @@ def sealed_record(
 ) -> dict[str, Any]:
     if names is None:
         fields = schema.parse().by_id
-        names = [fields[one].name for one in store.fields_of(group.fields)]
+        names = [fields[field].name for field in store.fields_of(group.fields)]
     identifier = ids.to_text(row.record_id)
     return {
         "id": identifier,
@@ -442,7 +442,7 @@ def names(schema: Schema, wanted: Sequence[BlockRef]) -> Iterator[BlockNames]:
         )
     groups = store.groups_at(schema.uid, {one.group for one in wanted})
     described = dict(
-        RecordGroup.objects.filter(pk__in=[one.number for one in groups.values()]).values_list(
+        RecordGroup.objects.filter(pk__in=[group.number for group in groups.values()]).values_list(
             "pk", "fields"
         )
     )

@@ -33,7 +33,7 @@ def versions_in(ranges: Sequence[Range]) -> dict[Range, list[tuple[int, bytes, i
 
 
 def _in(columns: str, ranges: Sequence[Range]) -> dict[Range, list[tuple[Any, ...]]]:
-    found: dict[Range, list[tuple[Any, ...]]] = {one: [] for one in ranges}
+    found: dict[Range, list[tuple[Any, ...]]] = {span: [] for span in ranges}
     for some in store.cut(list(found), _AT_ONCE):
         of_group: dict[int, list[Range]] = {}
         for one in some:

@@ -53,27 +53,27 @@ def _lines(devices: Devices) -> Iterator[str]:
         yield ""
         rows = [
             {
-                "id": one.id,
-                "name": one.name,
-                "came by": one.way,
-                "since": day(one.created),
-                "used": day(one.used),
-                "": "this one" if one.this else "",
+                "id": device.id,
+                "name": device.name,
+                "came by": device.way,
+                "since": day(device.created),
+                "used": day(device.used),
+                "": "this one" if device.this else "",
             }
-            for one in devices.devices
+            for device in devices.devices
         ]
         yield from table(rows, ("id", "name", "came by", "since", "used", ""))
     if devices.events:
         yield ""
         rows = [
             {
-                "at": f"{datetime.fromtimestamp(one.at, UTC):%Y-%m-%d %H:%M}",
-                "what": one.kind.replace("_", " "),
-                "device": one.device or "",
-                "how": one.detail or "",
-                "times": str(one.count) if one.count > 1 else "",
+                "at": f"{datetime.fromtimestamp(event.at, UTC):%Y-%m-%d %H:%M}",
+                "what": event.kind.replace("_", " "),
+                "device": event.device or "",
+                "how": event.detail or "",
+                "times": str(event.count) if event.count > 1 else "",
             }
-            for one in devices.events[:_EVENTS]
+            for event in devices.events[:_EVENTS]
         ]
         yield from table(rows, ("at", "what", "device", "how", "times"))
         if len(devices.events) > _EVENTS:

@@ -52,13 +52,13 @@ async def show(session: CommandSession, output: Output) -> None:
     say()
     rows = [
         {
-            "version": one.version,
-            "created": _date(one.created),
-            "fingerprint": one.fingerprint,
-            "backup": "confirmed" if one.backup_confirmed else "not confirmed",
-            "protects": _protects(one.version, schemas),
+            "version": version.version,
+            "created": _date(version.created),
+            "fingerprint": version.fingerprint,
+            "backup": "confirmed" if version.backup_confirmed else "not confirmed",
+            "protects": _protects(version.version, schemas),
         }
-        for one in keyring.versions
+        for version in keyring.versions
     ]
     for line in table(rows, ("version", "created", "fingerprint", "backup", "protects")):
         say(line)
@@ -82,7 +82,7 @@ def _date(created: int) -> str:
 
 def _protects(version: int, schemas: Sequence[SealedSchema]) -> str:
     """The schemas whose records may be sealed under ``version``."""
-    held = [one for one in schemas if one.held]
+    held = [schema for schema in schemas if schema.held]
     new = [_name(one) for one in held if one.key_version == version]
     old = [_name(one) for one in held if one.first_key_version <= version < one.key_version]
     parts = [("new records of", new), ("older records of", old)]

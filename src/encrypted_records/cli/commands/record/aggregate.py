@@ -62,20 +62,20 @@ async def aggregate(
       ers record aggregate --schema patient --group-by city --order=-count
     """
     texts = measures or ("count",)
-    asked = [condition_language.parse_measure(one) for one in texts]
+    asked = [condition_language.parse_measure(text) for text in texts]
     resource, condition, known = await question(session, schema, dataset, expression, where)
     groups = None if group_by is None else split_groups(group_by, known)
     answer = await session.client.aggregate(
         resource["url"], asked, where=condition, group_by=groups, order=order, limit=limit
     )
-    fields = [one if isinstance(one, str) else one["field"] for one in groups or []]
+    fields = [group if isinstance(group, str) else group["field"] for group in groups or []]
     named = name_measures(texts, fields)
     results = [named[text] for text in texts]
     rows = [answer] if groups is None else answer["groups"]
 
     async def things() -> AsyncIterator[Mapping[str, Any]]:
-        for one in rows:
-            yield one
+        for row in rows:
+            yield row
 
     await output.many(
         things(),
