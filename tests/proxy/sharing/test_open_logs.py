@@ -216,8 +216,8 @@ def test_a_command_that_leaves_a_log_open_names_it_and_does_not_exit_with_0(
     assert said.code == 4
     assert "People/Adults: " in said.err
     assert "(log_open)" in said.err
-    assert "Nothing is due" not in said.out
-    assert "Nothing is due" in ers.done("share", "settle").out
+    assert "There are no pending changes" not in said.out
+    assert "There are no pending changes" in ers.done("share", "settle").out
 
 
 def test_the_pages_name_a_log_that_is_open(scene: Scene) -> None:
