@@ -29,7 +29,7 @@ def reference() -> str:
     shared = {pair for pair, count in counted.items() if count >= _SHARED_BY}
     lines = [
         TITLE,
-        "What `--help` says of every command. These options mean the same everywhere:",
+        "The `--help` of every command. These options have the same meaning everywhere:",
         "",
     ]
     lines += [_explained(*pair) for pair in sorted(shared)]
