@@ -11,7 +11,7 @@ def finish(service: Service) -> str:
 
     def is_through() -> bool:
         assert service.process.poll() is None, service.log
-        return "goes on running" in service.log.rpartition("is ready")[2]
+        return "keeps running" in service.log.rpartition("is ready")[2]
 
     eventually(is_through, "the demo is through")
     return service.log.rpartition("is ready")[2]
