@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import http.client
 import io
 import os
@@ -97,6 +98,23 @@ def test_looking_at_a_file_ends_by_name_when_it_takes_too_long_or_too_much_memor
         await workers.close()
 
     asyncio.run(scenario())
+
+
+def test_a_timeout_behind_a_task_that_looks_at_no_file_is_never_told_as_a_file_that_takes_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def timed_out(process: asyncio.subprocess.Process, message: Any) -> None:
+        raise TimeoutError(errno.ETIMEDOUT, "a disk far away")
+
+    async def run() -> None:
+        workers = WorkerPool(count=1)
+        monkeypatch.setattr(pool, "_send", timed_out)
+        with pytest.raises(TimeoutError, match="a disk far away"):
+            await workers.run(NOTHING)
+        assert workers.idle == []
+        await workers.close()
+
+    asyncio.run(run())
 
 
 def test_memory_is_limited_while_a_file_is_read_and_no_longer(

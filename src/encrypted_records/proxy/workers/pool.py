@@ -99,19 +99,22 @@ class WorkerPool:
             process = await self._take()
             self._working += 1
             place = _Place(task)
+            is_sample = isinstance(task, messages.SampleTask)
+            limit = asyncio.timeout(SAMPLE_SECONDS if is_sample else None)
             try:
-                seconds = SAMPLE_SECONDS if isinstance(task, messages.SampleTask) else None
-                async with asyncio.timeout(seconds):
+                async with limit:
                     answer = await _run(process, task, place.watch(listener))
             except TimeoutError:
-                _kill(process)
+                await _end(process)
+                if not limit.expired():  # the listener's own
+                    raise
                 raise _too_much(f"{SAMPLE_SECONDS} seconds") from None
             except (asyncio.IncompleteReadError, ConnectionError):
                 # A library without memory aborts the process that it is in.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), _ENDING_SECONDS)
                 await _end(process)
-                if process.returncode == -signal.SIGABRT and isinstance(task, messages.SampleTask):
+                if process.returncode == -signal.SIGABRT and is_sample:
                     raise _too_much(f"{MOST_BYTES >> 30} GiB of memory") from None
                 raise Unavailable(
                     f"a worker process ended before its work was done{place}", code="worker_lost"
