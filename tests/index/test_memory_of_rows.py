@@ -137,11 +137,11 @@ def test_half_of_a_column_by_row_takes_no_byte_of_each_row(
 
             works.append(work)
         assert bytes_a_row(works) < 1
-        for siz in sizes:
-            half = siz.segment.covered // 2
-            expected = half if field == "number" else int((siz.amounts < 250).sum())
-            assert len(siz.compare(field).certain) == expected
-            siz.segment.columns.clear()
+        for size in sizes:
+            half = size.segment.covered // 2
+            expected = half if field == "number" else int((size.amounts < 250).sum())
+            assert len(size.compare(field).certain) == expected
+            size.segment.columns.clear()
 
 
 @pytest.mark.parametrize("limits", [WITH_KEYS, WITHOUT_KEYS], ids=["keys", "pages"])

@@ -29,7 +29,6 @@ class Way(enum.Enum):
     KEPT = "the column by row that is kept"
     BY_ROW = "the column by row, which is brought and kept"
     WINDOWS = "the pages a window at a time"
-    LISTED = "the keys that the directory lists"
     SAMPLE = "a few pages, to estimate the number of different keys"
     PREFIX = "the first rows in the order of storing alone"
     SET = "the set of all rows that match"
@@ -77,12 +76,11 @@ COMPARISON: Table[ComparisonFigures] = (
 
 @dataclass(frozen=True, slots=True)
 class TestFigures:
-    """``listed``: the directory lists the keys, or the column is here. ``fits``: whether it can be
+    """Of a column that is not here, and whose keys no directory lists. ``fits``: whether it can be
     expected to be kept with its keys, once a sample told that."""
 
     __test__ = False  # not one of pytest's
 
-    listed: bool
     is_kept: bool
     pages: int
     few: int
@@ -91,7 +89,6 @@ class TestFigures:
 
 #: The rows that pass a test of each distinct key.
 TEST: Table[TestFigures] = (
-    (Way.LISTED, lambda one: one.listed),
     (Way.KEPT, lambda one: one.is_kept),
     (Way.AT_ONCE, lambda one: one.pages <= one.few),
     (Way.SAMPLE, lambda one: one.fits is None),

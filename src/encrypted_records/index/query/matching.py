@@ -391,7 +391,7 @@ class Matching:
     def _bring_keys(self, segment: PagedSegment, field: str) -> Asking[None]:
         yield Need(segment, kept=(field,), light=True)
         pages = len(segment.directories[field].ends)
-        figures = TestFigures(False, field in segment.columns, pages, self.limits.few)
+        figures = TestFigures(field in segment.columns, pages, self.limits.few)
         way = choose(TEST, figures)
         if way is Way.SAMPLE:
             fits = yield from ask_for(segment, fits_by_row(segment, field, self.limits))
