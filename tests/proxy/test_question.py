@@ -106,6 +106,12 @@ def test_words_are_looked_for_in_all_texts_in_any_spelling() -> None:
         read_line("mary", {"type": "object", "properties": {"age": {"type": "integer"}}})
 
 
+def test_a_form_carries_every_part_of_a_long_line() -> None:
+    parts = read_line(" and ".join(f"age != {number}" for number in range(120)), DEFINITION)
+    assert len(parts) == 120
+    assert Question.read(dict(Question(parts).carried()), TYPES).parts == parts
+
+
 def test_long_parts_are_shown_by_their_beginning() -> None:
     (part,) = read_line(f"city = '{'x' * 65536}'", DEFINITION)
     (said,) = Question([part]).says(TYPES)

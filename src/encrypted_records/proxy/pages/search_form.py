@@ -34,9 +34,12 @@ from encrypted_records.model.queries import MAX_OFFSET, parse_query
 from encrypted_records.model.text_conditions import FOLDING
 
 PAGE_RECORDS = 50
-MAX_PARTS = 100
+#: Filters of a question that was saved before it had expressions.
+MAX_FORMER = 100
 #: Characters of a part that a page shows.
 SHOWN_OF_PART = 300
+#: As many as a form may have fields.
+_PART = re.compile(r"part-(?:0|[1-9][0-9]{0,4})")
 _TYPED_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
 #: Comparisons of questions that were saved before they had expressions -> ``op`` and more members.
 _FORMER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -71,8 +74,8 @@ class Question:
     def read(cls, form: Mapping[str, str], types: Mapping[str, str]) -> Question:
         """The question that a form carries; one that was changed begins at the first page."""
         question = cls()
-        numbered = (form.get(f"part-{number}", "") for number in range(MAX_PARTS))
-        question.parts = [part for part in numbered if part.strip()]
+        numbers = sorted(int(name[5:]) for name in form if _PART.fullmatch(name))
+        question.parts = [part for at in numbers if (part := form[f"part-{at}"]).strip()]
         question.parts += _read_former(form, types)
         question.order = form.get("order", "")
         question.descending = form.get("descending") == "yes"
@@ -352,7 +355,7 @@ def _read_former(form: Mapping[str, str], types: Mapping[str, str]) -> list[str]
     together: list[str] = []
     alone: list[str] = []
     any_of = form.get("any") == "yes"
-    for number in range(MAX_PARTS):
+    for number in range(MAX_FORMER):
         name = form.get(f"field-{number}")
         part = "" if name is None else _read_former_filter(form, number, types)
         if part:
