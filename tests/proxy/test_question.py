@@ -76,6 +76,8 @@ def test_a_line_becomes_parts_that_must_all_hold(line: str, parts: list[str]) ->
         ("age > 3 xor 7", 8, "expected the end"),
         ("not age = 1 and city in (select a from b where", 46, "expected the name of a field"),
         ("x=" + "(" * 65536, 2, "expected a value"),
+        ("wrad contains 'a'", 0, "no such field"),
+        (r' "C:\data"', 0, "cannot be a text"),
     ],
 )
 def test_a_line_that_asks_nothing_is_refused_at_its_place(line: str, at: int, what: str) -> None:
@@ -110,6 +112,17 @@ def test_a_form_carries_every_part_of_a_long_line() -> None:
     parts = read_line(" and ".join(f"age != {number}" for number in range(120)), DEFINITION)
     assert len(parts) == 120
     assert Question.read(dict(Question(parts).carried()), TYPES).parts == parts
+
+
+def test_a_part_about_a_field_that_is_gone_is_refused_and_not_looked_for_as_words() -> None:
+    asked = Question(['ward contains "a"']).body("x", TYPES)
+    with pytest.raises(InvalidQuery) as refused:
+        parse_query(asked, PARSED, Joins())
+    assert "no such field" in refused.value.flaws[0].detail
+
+
+def test_a_part_that_cannot_be_asked_is_shown_all_the_same() -> None:
+    assert Question([r'"C:\data"']).says(TYPES) == [r'any text contains "C:\data"']
 
 
 def test_long_parts_are_shown_by_their_beginning() -> None:

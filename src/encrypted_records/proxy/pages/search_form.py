@@ -240,6 +240,7 @@ def read_line(text: str, definition: Mapping[str, Any]) -> list[str]:
         if not any(map(is_text, types.values())):
             hint = "name a field, and compare it"
             raise NotUnderstood("no field of this schema is a text to look into", text, 0, hint)
+        words_of(text)
         return [text]
     where, places = parse_with_places(text)
     try:
@@ -286,7 +287,7 @@ def _pointers(where: Mapping[str, Any], at: str) -> Iterator[str]:
 
 def is_words(text: str, types: Mapping[str, str]) -> bool:
     """Whether this is to be looked for in all texts: it neither begins with the name of a field
-    nor has a sign that compares."""
+    nor has a sign that compares, and is no expression about a field that is there no more."""
     text = text.strip()
     first = TOKENS.match(text)
     if first is None:
@@ -296,20 +297,41 @@ def is_words(text: str, types: Mapping[str, str]) -> bool:
     beginning = first[0].casefold()
     if beginning in ("(", "not") or first.lastgroup == "quoted":
         return False
-    return beginning not in map(str.casefold, types) and not re.search("[=<>~]", text)
+    if beginning in map(str.casefold, types) or re.search("[=<>~]", text):
+        return False
+    return not _is_expression(text)
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        parse(text)
+    except NotUnderstood:
+        return False
+    return True
 
 
 def words_of(text: str) -> str:
-    """What is looked for in all texts: quotes around it do not count."""
+    """What is looked for in all texts: quotes around it do not count.
+
+    Raises:
+        NotUnderstood: there is a backslash in the quotes that is no escape of JSON.
+    """
     text = text.strip()
     whole = TOKENS.fullmatch(text)
     if whole is None or whole.lastgroup != "text":
         return text
-    return str(parse(f"a = {text}")["value"])
+    try:
+        return str(parse(f"a = {text}")["value"])
+    except NotUnderstood as error:
+        raise NotUnderstood(error.what, text, 0, error.hint) from None
 
 
 def write_words(text: str) -> str:
-    return write({"field": "a", "op": "eq", "value": words_of(text)}).partition("= ")[2]
+    try:
+        value = words_of(text)
+    except NotUnderstood:
+        return text  # asking for it says so
+    return write({"field": "a", "op": "eq", "value": value}).partition("= ")[2]
 
 
 def condition_of(part: str, types: Mapping[str, str]) -> dict[str, Any]:
