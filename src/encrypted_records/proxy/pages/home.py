@@ -231,17 +231,31 @@ async def _safety(visit: Visit, keyring: Any) -> Safety | None:
         people = await visit.ask("GET", f"/api/organizations/{places[0].id}/people/")
     except ErsError:
         return Safety(None, steps)
+    return weigh_people(people, steps, f"/organizations/{places[0].id}/")
+
+
+def weigh_people(people: Mapping[str, Any], steps: Sequence[Step], path: str) -> Safety:
+    """Who reads beside the visitor, and whether owners are a step to take.
+
+    Args:
+        people: of an organization, as the proxy shows them. One without a list says nothing of who
+            has its keys.
+        path: of its page.
+    """
+    if not people["number"]:
+        return Safety(None, steps)
     readers = [
         person for person in people["people"] if person["role"] == "owner" or person["shares"]
     ]
     owners = sum(person["role"] == "owner" for person in people["people"])
-    path = f"/organizations/{places[0].id}/"
-    steps.append(
-        Step(True, f"Your organization has {owners} owners.", "", "")
-        if owners > 1
-        else Step(False, "Nobody else owns your organization.", path, "Make somebody an owner")
-    )
-    return Safety([str(reader["name"]) for reader in readers if not reader["you"]], steps)
+    if owners > 1:
+        owned = Step(True, f"Your organization has {owners} owners.", "", "")
+    elif any(person["you"] and person["role"] == "owner" for person in people["people"]):
+        owned = Step(False, "Nobody else owns your organization.", path, "Make somebody an owner")
+    else:
+        owned = Step(False, "Your organization has a single owner.", path, "See its people")
+    others = [str(reader["name"]) for reader in readers if not reader["you"]]
+    return Safety(others, [*steps, owned])
 
 
 async def _running_jobs(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> list[JobView]:
