@@ -230,7 +230,8 @@ def _of_column(
         reading.wanted[number] = kind
         said.append(("type", (kind in BY_NAME and BY_NAME[kind].reading) or TEXT.reading))
         if kind == BOOLEAN.name:
-            words = [one for one in form.get(f"two-{number}", "").split("\n") if one]
+            both = form.get(f"two-{number}", "").replace("\r\n", "\n")  # as browsers send it
+            words = [word for word in both.split("\n") if word]
             if len(words) == 2:
                 said += [("false", words[0]), ("true", words[1])]
     for name in ("format", "decimal", "true", "false"):
