@@ -132,7 +132,7 @@ def test_what_is_no_table_is_told_in_place(importer: Visitor, tmp_path: Path) ->
             b"<!doctype html><title>Log in</title>",
             "web page or XML. Was the download",
         ),
-        ("book.csv", b"PK\x03\x04 ...", "Save it as CSV."),
+        ("book.csv", b"PK\x03\x04 ...", "the file is an archive"),
         ("rows.csv", b'[{"data": {"a": 1}}]', "give its name the ending .json"),
         ("empty.csv", b"", "There are no rows to look at"),
     ):

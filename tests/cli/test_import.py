@@ -335,8 +335,8 @@ def test_a_url_with_a_password_leaves_no_trace_when_it_works(
 @pytest.mark.parametrize(
     ("arguments", "says", "code"),
     [
-        ([], "nothing to import", 2),
-        (["SHOP"], "which table", 2),
+        ([], "no file or table to import", 2),
+        (["SHOP"], "missing: --table", 2),
         (["SHOP", "--table", "custmers"], "no table public.custmers", 3),
         (["SHOP", "--table", "customers", "--key", "x"], "no column x", 2),
         (["SHOP", "--table", "customers", "--key", "seen"], "cannot be followed", 2),

@@ -84,7 +84,7 @@ async def audit_log(
     \b
     Examples:
       ers organization audit-log --action schema.created
-      ers organization audit-log --user guest@example.org --without records.read
+      ers organization audit-log --user ada@example.org --without records.read
     """
     url = f"organizations/{(await session.names.organization(name))['id']}"
     filters = {key: value for key, value in asked.items() if value is not None}
