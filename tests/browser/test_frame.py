@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from encrypted_records.proxy.pages.finding import Target, find_matching
 from tests.browser.census import Census
@@ -71,8 +71,17 @@ def test_find_opens_over_the_page_and_leads_by_the_keyboard(
     expect(box.get_by_role("link", name="Add a record to People")).to_be_focused()
     page.keyboard.press("Escape")
     expect(box).to_have_count(0)
-    page.keyboard.press("Control+k")
+    # Keys that are typed at once are not lost, and no shortcut takes them.
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/datasets/", hold, times=1)
+    with page.expect_request("**/datasets/"):
+        page.keyboard.press("Control+k")
     page.keyboard.type("people")
+    held[0].continue_()
     expect(box.locator(".results li").first).to_contain_text("People")
     page.keyboard.press("Enter")
     page.wait_for_url("**" + census.page("search"))

@@ -36,16 +36,25 @@ function dialogOf(name, label) {
 
 async function openPalette() {
   if (document.querySelector("dialog[open]")) return;
+  // Keys that are typed before the answer comes are for this field, and for no shortcut.
+  const box = dialogOf("palette", "Find");
+  const early = document.createElement("input");
+  early.setAttribute("aria-label", "Find");
+  box.append(early);
+  box.showModal();
+  early.focus();
   const answer = await whileBusy(fetch(`${at}/datasets/`)).catch(() => null);
   const page = new DOMParser().parseFromString((await answer?.text()) ?? "", "text/html");
   const form = page.querySelector("#find");
   const results = page.querySelector("#find-results");
+  if (!box.isConnected) return; // closed meanwhile
   if (!form || !results) {
     location.assign(`${at}/datasets/`);
     return;
   }
-  const box = dialogOf("palette", "Find");
-  box.append(document.adoptNode(form), document.adoptNode(results));
+  const field = form.querySelector("input[name=wanted]");
+  field.value = early.value;
+  box.replaceChildren(document.adoptNode(form), document.adoptNode(results));
   htmx.process(box);
   box.addEventListener("keydown", moveThrough);
   form.addEventListener("submit", (event) => {
@@ -55,8 +64,8 @@ async function openPalette() {
     event.stopPropagation();
     first.click();
   }, true);
-  box.showModal();
-  form.querySelector("input[name=wanted]").focus();
+  field.focus();
+  if (field.value) field.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
 /** Arrow keys go from the field to the results and among them. */
