@@ -9,7 +9,7 @@ import pytest
 
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import CommitUpload, PageRef, RowRef
-from tests.server.api import Account, Answer, Api
+from tests.server.api import Account, Answer, Api, basic
 from tests.server.sessions import session_of
 from tests.server.writer import FRAMES, Writer, body_of, person
 
@@ -120,6 +120,16 @@ def test_a_browser_reads_by_its_session_and_sends_its_csrf_token(filled: Filled,
         del headers["X-CSRFToken"]
         refused = account.api.call(method, f"{filled.url}{what}/", body, headers=headers)
         assert (refused.status, refused.code) == (403, "csrf_failed")
+
+
+@READS
+def test_a_password_reads_as_well(filled: Filled, what: str) -> None:
+    account = filled.account
+    method, body = ("GET" if what == "manifest" else "POST"), filled.body(what)
+    for password, status in ((account.password, 200), ("another one", 401)):
+        headers = basic(account.email, password) | (FRAMES if body is not None else {})
+        answer = account.api.call(method, f"{filled.url}{what}/", body, headers=headers)
+        assert answer.status == status
 
 
 @READS
