@@ -289,6 +289,17 @@ def test_a_cell_that_does_not_read_is_named_by_row_and_field_and_not_repeated() 
     assert "secret" not in repr(flaws)
 
 
+@pytest.mark.parametrize(
+    ("cell", "zone"),
+    [("9999-12-31 23:59:59", "America/New_York"), ("0001-01-01 00:00:00", "Asia/Tokyo")],
+)
+def test_a_moment_that_is_of_no_year_in_utc_is_an_error_of_its_row(cell: str, zone: str) -> None:
+    body = b"x;y\n2024-01-05 10:11:12;1\n"
+    recipe = detect_as(body, Said(time_zone=zone), whole=True).recipe
+    rows = rows_by(recipe, body + f"{cell};1\n".encode())
+    assert [row.row for row in rows if isinstance(row, BadRow)] == [2]
+
+
 def test_columns_in_another_order_are_taken_and_others_are_refused_by_number() -> None:
     """A job keeps why it failed, and a row that is taken for names has cells of a record."""
     recipe = csv("1,5", "2,5").recipe

@@ -303,7 +303,10 @@ def in_zone(local: str, zone: str) -> str | None:
     second = first.replace(fold=1)
     if first.utcoffset() != second.utcoffset():
         return None
-    there = first.astimezone(UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    try:
+        there = first.astimezone(UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    except OverflowError:  # before the year 1 or behind the year 9999 in UTC
+        return None
     if there != moment:
         return None
     offset = first.utcoffset() or timedelta()
