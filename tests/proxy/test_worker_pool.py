@@ -9,6 +9,7 @@ import io
 import os
 import resource
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -125,6 +126,20 @@ def test_memory_is_limited_while_a_file_is_read_and_no_longer(
     with memory_limit.limited(), pytest.raises(MemoryError):
         bytearray(512 << 20)
     assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_a_process_that_reads_without_an_end_ends_by_itself() -> None:
+    code = (
+        "from encrypted_records.proxy.workers import memory_limit as m\n"
+        "m.MOST_SECONDS = 0.05\n"
+        "with m.limited():\n"
+        "    while True: pass\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], check=False)
+    assert ended.returncode == -signal.SIGPROF
+    with memory_limit.limited():
+        pass
+    assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
 
 
 def test_who_cannot_prepare_says_so_when_there_is_work(monkeypatch: pytest.MonkeyPatch) -> None:
