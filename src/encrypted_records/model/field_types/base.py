@@ -234,11 +234,6 @@ class FieldType:
         """
         return text_of(value)
 
-    def is_rewritten(self, sent: object, kept: Value) -> bool:
-        """Whether an accepted value is stored in a spelling that differs in more than the case of
-        letters or zeros at the end."""
-        return False
-
     # --- questions --------------------------------------------------------------------------------
 
     def read_text(self, raw: object) -> str:
