@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from encrypted_records.errors import ErsError, InvalidRecords
-from encrypted_records.ingest.blocks import BadRow
+from encrypted_records.ingest.blocks import BadRow, RecordStart
 from encrypted_records.ingest.reading import workbook
 from encrypted_records.ingest.reading.again import read_again
 from encrypted_records.ingest.reading.containers import head_of, parser_by
 from encrypted_records.ingest.reading.detect import Found, Wanted, detect
 from encrypted_records.ingest.reading.said import NOTHING, Said
+from encrypted_records.model import ids
 from tests.ingest.test_reading import records, rows_by
 from tests.support.workbooks import (
     DAY,
@@ -35,6 +37,10 @@ from tests.support.workbooks import (
 )
 
 ROWS: list[list[Cell]] = [["id", "n"], [1, 2.5], [2, 3.5]]
+
+
+#: A formula as a library writes it that computes nothing.
+UNCOMPUTED = '<c r="@"><f>1+1</f><v></v></c>'
 
 
 def one_sheet(*rows: list[Cell], more: str = "") -> bytes:
@@ -126,9 +132,29 @@ def test_zeros_that_a_format_shows_in_front_of_a_number_are_kept() -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (one_sheet(["a", "b"], [1, fault()]), "cell B2 of the sheet Data holds an error"),
-        (one_sheet(["a", "b"], [1, formula(None)]), "B2 of the sheet Data holds a formula without"),
-        (one_sheet(["a"], [number("12345678901234567890")]), "A2 of the sheet Data holds a number"),
+        (one_sheet(["a", "b"], [1, fault()]), "cell B2 of the sheet holds an error"),
+        (one_sheet(["a", "b"], [1, formula(None)]), "B2 of the sheet holds a formula without"),
+        (one_sheet(["a", "b"], [1, UNCOMPUTED]), "B2 of the sheet holds a formula without"),
+        (
+            xlsx({"S": sheet([["a"], [formula("0")]])}, more='<calcPr fullCalcOnLoad="1"/>'),
+            "A2 of the sheet holds a formula without",
+        ),
+        (one_sheet(["a"], [number("-0.25", TIME)]), "A2 of the sheet is a negative number"),
+        (one_sheet(["a"], [number("1e308", SPAN)]), "is damaged"),
+        (one_sheet(["a"], [number("-1e308", SPAN)]), "is damaged"),
+        (ods([["a"], [ods_cell("float", "1234567890123456")]]), "A2 of the sheet holds a number"),
+        (ods([["a"], ['<table:table-cell table:formula="of:=1"/>']]), "A2 of the sheet holds a"),
+        (
+            ods([["a"], ['<table:table-cell office:value-type="string"><text:p>x<text:tab/>y'
+                         "</text:p></table:table-cell>"]]),
+            "A2 of the sheet holds a tab or a line break",
+        ),
+        (
+            ods([["a", "b"], ['<table:table-cell table:number-columns-spanned="2"/>',
+                              "<table:covered-table-cell/>"], ["x", "y"]]),
+            "the cells A2:B2 of the table are merged",
+        ),
+        (one_sheet(["a"], [number("12345678901234567890")]), "A2 of the sheet holds a number"),
         (
             one_sheet(*ROWS, more='<mergeCells><mergeCell ref="A2:A3"/></mergeCells>'),
             "the cells A2:A3 of the table are merged",
@@ -162,6 +188,75 @@ def test_a_workbook_that_cannot_be_stored_is_refused_by_the_place(body: bytes, s
     assert (caught.value.reason, says in caught.value.message) == ("reading", True), caught.value
 
 
+def repacked(body: bytes, change: Callable[[str], str]) -> bytes:
+    """A workbook with other parts of XML."""
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        parts = {name: archive.read(name).decode() for name in archive.namelist()}
+    return packed({name: change(part) for name, part in parts.items()})
+
+
+def test_xml_that_is_cut_off_or_longer_than_it_says_never_reaches_the_library() -> None:
+    cut = repacked(ods([["a"], ["b"]]), lambda part: part.partition("</table:table>")[0])
+    body = bytearray(one_sheet(["a"], ["x" * 1000]))
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        size = archive.getinfo("xl/worksheets/s1.xml").file_size.to_bytes(4, "little")
+    assert body.count(size) == 2
+    for one in (cut, bytes(body).replace(size, (100).to_bytes(4, "little"))):
+        with pytest.raises(InvalidRecords, match="damaged"):
+            look(one)
+
+
+def test_a_text_that_may_be_a_number_of_another_form_stays_text_beside_numbers() -> None:
+    body = one_sheet(["n"], [5], ["1,234"], [7])
+    found = look(body)
+    assert (found.recipe.columns[0].type, found.decided[0].ask) == ("text", None)
+    assert [row["n"] for row in records(found.recipe, body)] == ["5", "1,234", "7"]
+
+
+def test_zeros_in_front_of_a_number_are_kept_of_libreoffice_as_well() -> None:
+    body = ods([["zip"], [ods_cell("float", "1067", "01067")], [ods_cell("float", "80331")]])
+    assert [row["zip"] for row in records(look(body).recipe, body)] == ["01067", "80331"]
+
+
+def test_chunks_of_a_workbook_with_long_texts_are_cut_by_their_text() -> None:
+    rows: list[list[Cell]] = [["x" * 30_000]] * 100
+    body = one_sheet(["a"], *rows)
+    recipe = look(body).recipe
+    head = head_of(body, recipe, final=True)
+    assert head is not None
+    parser = parser_by(recipe, head, head.start)
+    blocks = [*parser.feed(body), *parser.finish()]
+    assert [(one.start.offset, one.start.row, one.count) for one in blocks] == [
+        (0, 1, 35),
+        (1_050_000, 36, 35),
+        (2_100_000, 71, 30),
+    ]
+    late = RecordStart(blocks[1].start.offset, 40)
+    assert len(rows_by(recipe, body, start=late)) == 61
+
+
+def test_why_a_job_failed_names_no_sheet_of_its_workbook() -> None:
+    body = one_sheet(*ROWS)
+    recipe = look(body).recipe
+    with pytest.raises(InvalidRecords) as caught:
+        rows_by(recipe, xlsx({"Patient X": sheet(ROWS)}))
+    assert "Patient" not in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_an_object_with_data_and_an_id_of_its_own_is_no_record_of_this_service() -> None:
+    body = b'[{"id": 5, "data": {"x": 1}}, {"id": 6, "data": {"x": 2}}]'
+    assert records(look(body).recipe, body)[0] == {"id": "5", "data.x": "1"}
+    record, schema = ids.new_id(), ids.new_id()
+    shown = {
+        "id": ids.to_text(record),
+        "url": ids.reference("records", record),
+        "schema": ids.reference("schemas", schema),
+        "data": {"x": 1},
+    }
+    body = json.dumps([shown]).encode()
+    assert records(look(body).recipe, body) == [{"x": "1"}]
+
+
 def test_a_bomb_is_refused_before_it_unfolds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbook, "MAX_UNPACKED", 1 << 20)
     with pytest.raises(InvalidRecords, match="unfolds to more than 1 MiB"):
@@ -176,7 +271,7 @@ def test_the_largest_sheet_that_is_shown_is_read_and_the_others_are_named() -> N
     assert found.notes == ("hidden sheets are not read: Old", "further sheets are not read: Cover")
     assert look(body, sheet="Old").guessed == ()
     assert len(records(look(body, sheet="Old").recipe, body)) == 4
-    with pytest.raises(InvalidRecords, match="no sheet X"):
+    with pytest.raises(InvalidRecords, match="no sheet of that name"):
         look(body, sheet="X")
 
 
@@ -236,7 +331,7 @@ def test_the_next_workbook_is_read_as_the_one_before() -> None:
     assert [difference.kind for difference in differences if not difference.taken] == ["value"]
     with pytest.raises(InvalidRecords, match="the file is CSV, and the file before was a workbook"):
         read_again(b"id,n\n1,2\n", kept, NOTHING, whole=True)
-    with pytest.raises(InvalidRecords, match="no sheet Data"):
+    with pytest.raises(InvalidRecords, match="no sheet of that name"):
         read_again(xlsx({"Neu": sheet(ROWS)}), kept, NOTHING, whole=True)
     renamed = xlsx({"Neu": sheet(ROWS)})
     found, differences = read_again(renamed, kept, Said(sheet="Neu"), whole=True)

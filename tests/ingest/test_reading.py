@@ -54,7 +54,7 @@ def rows_by(
     begin = start or head.start
     parser = parser_by(recipe, head, begin)
     rows: list[RawRecord | BadRow] = []
-    for at in range(begin.offset, len(body), step):
+    for at in range(0 if recipe.is_read_whole else begin.offset, len(body), step):
         rows += [record for block in parser.feed(body[at : at + step]) for record in block.records]
     return rows + [record for block in parser.finish() for record in block.records]
 

@@ -72,9 +72,13 @@ def _letters(place: int) -> str:
 
 
 def xlsx(
-    sheets: Mapping[str, str], *, hidden: Sequence[str] = (), from_1904: bool = False
+    sheets: Mapping[str, str],
+    *,
+    hidden: Sequence[str] = (),
+    from_1904: bool = False,
+    more: str = "",
 ) -> bytes:
-    """A workbook of sheets by name, each as :func:`sheet` makes it."""
+    """A workbook of sheets by name, each as :func:`sheet` makes it; ``more`` stands behind them."""
     names = list(sheets)
     entries = "".join(
         f'<sheet name="{escape(name)}" sheetId="{at}" r:id="rId{at}"{_HIDDEN[name in hidden]}/>'
@@ -91,7 +95,7 @@ def xlsx(
         "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}"><Relationship Id="rId1"'
         f' Type="{_RELATIONS}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
         "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_RELATIONS}">{properties}'
-        f"<sheets>{entries}</sheets></workbook>",
+        f"<sheets>{entries}</sheets>{more}</workbook>",
         "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{_PACKAGE}">{relations}{styles}'
         "</Relationships>",
         "xl/styles.xml": _STYLES,

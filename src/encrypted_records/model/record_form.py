@@ -39,6 +39,18 @@ def misplaced(item: Mapping[str, Any], record: str | None = None) -> Iterator[tu
         yield "rounded", _GIVEN
 
 
+def is_exported(item: Mapping[str, Any]) -> bool:
+    """Whether an object is a record as this service exports it, whose fields are in ``data``."""
+    schema = item.get("schema", "/api/schemas/")
+    return (
+        isinstance(item.get("data"), Mapping)
+        and item.keys() <= MEMBERS
+        and isinstance(schema, str)
+        and "/api/schemas/" in schema
+        and not any(misplaced(item))
+    )
+
+
 _URL = re.compile(r"\A/api/records/(\w+)/\Z")
 _GIVEN = "is given by the service; a value of a field stands in data"
 

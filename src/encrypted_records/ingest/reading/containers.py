@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from encrypted_records.errors import InvalidRecords
 from encrypted_records.ingest.blocks import BadRow, RecordBlock, RecordStart, Table
 from encrypted_records.ingest.parse_json_stream import layout_of
 from encrypted_records.ingest.reading.charset import refused
@@ -30,8 +31,8 @@ from encrypted_records.ingest.reading.workbook import (
     read_sheet,
 )
 
-#: Rows of a block, of a file that is read whole.
-_BLOCK_ROWS = 5_000
+#: Rows of a block, of a file that is read whole; and characters of which one ends.
+_BLOCK_ROWS, _BLOCK_TEXT = 5_000, 1 << 20
 _LINES = "ndjson"
 
 
@@ -101,7 +102,8 @@ class ObjectsParser(ReadingParser):
 
 class WholeParser(ReadingParser):
     """A workbook, or a document with the records in one of its members: read when all is there.
-    Every record begins at the first byte."""
+    Reading begins at the first byte, wherever a record is: the offset of a block counts the
+    characters of the cells before it, by which a job cuts its chunks."""
 
     def __init__(self, recipe: Recipe, head: Head, start: RecordStart) -> None:
         super().__init__(recipe, head, start)
@@ -123,12 +125,21 @@ class WholeParser(ReadingParser):
         Raises:
             InvalidRecords: ``reading``; it cannot be read, or has other columns.
         """
-        rows = self._rows(bytes(self._body))
+        try:
+            rows = self._rows(bytes(self._body))
+        except InvalidRecords as error:
+            # A hint may have names of sheets in it, and a job keeps why it failed.
+            raise refused(error.message) from None
         self._body = bytearray()
         blocks: list[RecordBlock | Table] = []
-        for at in range(self._first - 1, len(rows), _BLOCK_ROWS):
-            self._start = RecordStart(0, at + 1)
-            blocks += self._blocks(rows[at : at + _BLOCK_ROWS])
+        before, first, text = 0, 0, 0
+        for at, row in enumerate(rows, 1):
+            text += sum(map(len, row.cells))
+            if at - first == _BLOCK_ROWS or text >= _BLOCK_TEXT or at == len(rows):
+                skipped = max(first, min(self._first - 1, at))
+                self._start = RecordStart(before, skipped + 1)
+                blocks += self._blocks(rows[skipped:at])
+                before, first, text = before + text, at, 0
         return blocks
 
     def _rows(self, body: bytes) -> list[Row]:

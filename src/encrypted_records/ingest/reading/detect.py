@@ -173,6 +173,7 @@ def _detect_sheet(sample: bytes, wanted: Wanted, *, whole: bool) -> Found:
         ("sheet",) if sheet.others and wanted.sheet is None else (),
         notes=tuple(notes),
         numbers=sheet.numbers,
+        texts=sheet.mixed,
     )
     return _find(source, layout, wanted)
 

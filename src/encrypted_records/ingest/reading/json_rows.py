@@ -127,7 +127,7 @@ def _unwrap(sample: bytes, start: RecordStart, wanted: str | None, *, whole: boo
     lists = _lists_of(document)
     if wanted is not None:
         if wanted not in lists:
-            raise refused(f"the file has no list of objects {wanted}", "", "sheet")
+            raise refused("the file has no list of objects of that name", "", "sheet")
         member = wanted
     elif len(lists) == 1:
         member = next(iter(lists))
@@ -181,8 +181,8 @@ def flatten(item: Any) -> Cells:
     lists: set[str] = set()
     if not isinstance(item, Mapping):
         return Cells({}, frozenset(), frozenset(), "expected an object")
-    if isinstance(item.get("data"), Mapping) and item.keys() <= record_form.MEMBERS:
-        item = item["data"]  # a record, as this service exports it
+    if record_form.is_exported(item):
+        item = item["data"]
     flaw = _flatten(item, "", 0, (cells, texts, lists))
     return Cells(cells, frozenset(texts), frozenset(lists), flaw)
 

@@ -11,12 +11,16 @@ import io
 import re
 import zipfile
 import zlib
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import product
 from typing import Any
+from xml.parsers import expat
 
+from encrypted_records.errors import InvalidRecords
 from encrypted_records.ingest.reading.charset import refused
 from encrypted_records.ingest.reading.dialect import Row
 
@@ -40,13 +44,25 @@ _VALUE = re.compile(rb"<(?:\w{1,20}:)?v(?:\s[^<>]*)?>([^<]*)<")
 _FORMULA = re.compile(rb"<(?:\w{1,20}:)?f[\s/>]")
 _LONG = re.compile(rb"\s*-?[1-9][0-9]{%d,}\s*" % _DIGITS)
 _SHEET = re.compile(rb"<(?:\w{1,20}:)?sheet\s[^<>]*>")
+_RECOMPUTES = re.compile(rb"""\bfullCalcOnLoad=["'](?:1|true)["']""")
 _RELATION = re.compile(rb"<(?:\w{1,20}:)?Relationship\s[^<>]*>")
 _FORMAT = re.compile(rb"<(?:\w{1,20}:)?numFmt\s[^<>]*>")
 _XF = re.compile(rb"<(?:\w{1,20}:)?xf[\s/>][^<>]*>")
 _ZEROS = re.compile(rb"0{2,18}")
 _TYPED = re.compile(r"[-+]?[0-9][-0-9.,:TZ ]*|true|false")
-#: Rows and cells of OpenDocument.
-_PART = re.compile(rb"<table:(table|table-row|(?:covered-)?table-cell)(?=[\s/>])([^<>]*)>")
+_NEGATIVE = re.compile(rb"\s*-")
+#: Texts that are a number with thousands or with decimals, beside cells that are numbers.
+_EITHER = re.compile(r"\D*\d{1,3}(?:[.,]\d{3})+\D*")
+#: Parts that the library reads when it opens a workbook, and those of sheets.
+_XML = re.compile(r"xl/.*\.(?:xml|rels)|content\.xml|meta-inf/manifest\.xml")
+#: Rows and cells of OpenDocument; and marks within their texts that the library leaves out.
+_PART = re.compile(
+    rb"<table:(table|table-row|(?:covered-)?table-cell)(?=[\s/>])([^<>]*)>"
+    rb"|<text:(tab|line-break)(?=[\s/>])"
+)
+_FLOAT = re.compile(rb'office:value="([^"]*)"')
+_SHOWN = re.compile(rb"\s*<text:p>(0[0-9]{1,17})</text:p>")
+_SPANNED = re.compile(rb'table:number-(columns|rows)-spanned="([0-9]{1,9})"')
 _REPEATED = re.compile(rb'table:number-(?:columns|rows)-repeated="([0-9]{1,9})"')
 
 
@@ -59,6 +75,8 @@ class Sheet:
     name: str
     rows: list[Row]
     numbers: frozenset[int]
+    #: columns with such numbers, and with texts that may be numbers of another form
+    mixed: frozenset[int] = frozenset()
     others: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -68,14 +86,21 @@ class Sheet:
 
 @dataclass
 class _Seen:
-    """What the XML of a sheet tells: how far its cells reach, and places of cells in trouble."""
+    """What the XML of a sheet tells: how far its cells reach, and places of cells in trouble.
+    ``recomputes`` says that values of formulas are placeholders, until a program opens it."""
 
+    recomputes: bool = False
     height: int = 0
     width: int = 0
     cells: int = 0
     errors: list[str] = field(default_factory=list)
     uncomputed: list[str] = field(default_factory=list)
     long: list[str] = field(default_factory=list)
+    marked: list[str] = field(default_factory=list)
+    #: where negative numbers are that a style may show as days or times: see :func:`_place`
+    negative: array[int] = field(default_factory=lambda: array("Q"))
+    #: first and last row and column of merged cells, from 0 on
+    merged: list[tuple[int, int, int, int]] = field(default_factory=list)
     #: digits that a cell is shown with, by its row and column, where it is padded with zeros
     padded: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -94,7 +119,7 @@ def read_sheet(body: bytes, wanted: str | None) -> Sheet:
 
     Raises:
         InvalidRecords: ``reading``; it cannot be read, or a cell of it has no value that could be
-            stored.
+            stored. The message has no name of a sheet, since a job keeps why it failed.
     """
     try:
         import python_calamine  # noqa: PLC0415 - optional
@@ -105,19 +130,48 @@ def read_sheet(body: bytes, wanted: str | None) -> Sheet:
         ) from None
     archive = _open(body)
     try:
+        _require_xml(archive)
         book = python_calamine.load_workbook(io.BytesIO(body))
         seen = _look_at_all(archive, book.sheets_metadata)
         name = _choose(book.sheets_metadata, seen, wanted)
-        _require_values(name, seen[name])
+        _require_values(seen[name])
         visible = [sheet.name for sheet in book.sheets_metadata if _is_shown(sheet)]
         shown = [one for one in visible if one != name and seen[one].cells]
         hidden = [one for one in seen if one not in visible]
         sheet = book.get_sheet_by_name(name)
         return _read(sheet, seen[name], tuple(shown), tuple(hidden))
-    except python_calamine.CalamineError:
-        raise refused("the workbook is damaged, or protected by a password") from None
+    except (python_calamine.CalamineError, expat.ExpatError, OverflowError):
+        raise _damaged() from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
-        raise refused("the workbook is damaged, or protected by a password") from None
+        raise _damaged() from None
+    except BaseException as error:
+        # What the library ends with where it has made a mistake is no Exception.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise _damaged() from None
+
+
+def _damaged() -> InvalidRecords:
+    return refused("the workbook is damaged, or protected by a password")
+
+
+def _require_xml(archive: zipfile.ZipFile) -> None:
+    """Read all XML once before the library does, which goes on without an end where XML is cut off,
+    and unfolds what is longer than its entry says.
+
+    Raises:
+        ExpatError, BadZipFile: a part is no XML, or not what its entry says.
+    """
+    for entry in archive.infolist():
+        if _XML.fullmatch(entry.filename.lower()):
+            parser = expat.ParserCreate()
+            parser.StartDoctypeDeclHandler = _refuse_doctype
+            with archive.open(entry) as part:
+                parser.ParseFile(part)
+
+
+def _refuse_doctype(*_: object) -> None:
+    raise _damaged()
 
 
 def _open(body: bytes) -> zipfile.ZipFile:
@@ -168,7 +222,9 @@ def _look_at_all(archive: zipfile.ZipFile, sheets: Sequence[Any]) -> dict[str, _
     names = [one.lower() for one in archive.namelist()]
     if "xl/workbook.xml" not in names:
         return _look_at_tables(_part(archive, "content.xml"), sheets)
-    entries = _SHEET.findall(_part(archive, "xl/workbook.xml"))
+    book = _part(archive, "xl/workbook.xml")
+    recomputes = _RECOMPUTES.search(book) is not None
+    entries = _SHEET.findall(book)
     if len(entries) != len(sheets):
         raise refused("the workbook's list of sheets cannot be read")
     relations = _RELATION.findall(_part(archive, "xl/_rels/workbook.xml.rels"))
@@ -181,7 +237,9 @@ def _look_at_all(archive: zipfile.ZipFile, sheets: Sequence[Any]) -> dict[str, _
         target = targets.get(_attribute(entry, rb"\w+:id"), "")
         path = target.removeprefix("/") if target.startswith("/") else f"xl/{target}"
         is_table = "worksheets/" in path
-        seen[sheet.name] = _look_at(_part(archive, path), zeros) if is_table else _Seen()
+        seen[sheet.name] = _Seen(recomputes=recomputes)
+        if is_table:
+            _look_at(seen[sheet.name], _part(archive, path), zeros)
     return seen
 
 
@@ -199,8 +257,7 @@ def _styles_of_zeros(archive: zipfile.ZipFile) -> dict[int, int]:
     return {at: widths[one] for at, one in enumerate(used) if one in widths}
 
 
-def _look_at(content: bytes, zeros: dict[int, int]) -> _Seen:
-    seen = _Seen()
+def _look_at(seen: _Seen, content: bytes, zeros: dict[int, int]) -> None:
     tags = _CELL.finditer(content)
     found = next(tags, None)
     while found is not None:
@@ -220,7 +277,6 @@ def _look_at(content: bytes, zeros: dict[int, int]) -> _Seen:
             break
         found = behind
     _limit(seen)
-    return seen
 
 
 def _look_at_cell(
@@ -232,7 +288,11 @@ def _look_at_cell(
     value = _VALUE.search(inside)
     if kind is not None and kind[1] == b"e":
         seen.errors.append(name)
-    elif value is None and _FORMULA.search(inside):
+    elif (
+        value is None
+        or seen.recomputes
+        or not (value[1] or (kind is not None and kind[1] == b"str"))
+    ) and _FORMULA.search(inside):
         seen.uncomputed.append(name)
     elif (kind is None or kind[1] == b"n") and value is not None:
         if _LONG.fullmatch(value[1]):
@@ -240,6 +300,12 @@ def _look_at_cell(
         style = _STYLE.search(tag)
         if style is not None and int(style[1]) in zeros:
             seen.padded[row - 1, column - 1] = zeros[int(style[1])]
+        if style is not None and _NEGATIVE.match(value[1]):
+            seen.negative.append(_place(row - 1, column - 1))
+
+
+def _place(row: int, column: int) -> int:
+    return row << 20 | column
 
 
 def _look_at_tables(content: bytes, sheets: Sequence[Any]) -> dict[str, _Seen]:
@@ -248,6 +314,10 @@ def _look_at_tables(content: bytes, sheets: Sequence[Any]) -> dict[str, _Seen]:
     times = column = pending = 0
     for found in _PART.finditer(content):
         what, tag = found[1], found[2]
+        if what is None:
+            if every:
+                every[-1].marked.append(f"{_letters(column)}{pending + 1}")
+            continue
         repeated = _REPEATED.search(tag)
         count = int(repeated[1]) if repeated else 1
         if what == b"table":
@@ -261,13 +331,45 @@ def _look_at_tables(content: bytes, sheets: Sequence[Any]) -> dict[str, _Seen]:
                 row = pending + times
                 seen.cells += count * times
                 seen.height, seen.width = max(seen.height, row), max(seen.width, column + count)
-                if b'"error"' in tag:
-                    seen.errors.append(f"{_letters(column + 1)}{pending + 1}")
                 _limit(seen)
+                _look_at_value(seen, tag, content, found.end(), (pending, times, column, count))
+            elif b"table:formula=" in tag:
+                seen.uncomputed.append(f"{_letters(column + 1)}{pending + 1}")
+            _look_at_span(seen, tag, pending, column)
             column += count
     if len(every) != len(sheets):
         raise refused("the workbook's list of sheets cannot be read")
     return {sheet.name: seen for sheet, seen in zip(sheets, every, strict=True)}
+
+
+def _look_at_value(
+    seen: _Seen, tag: bytes, content: bytes, end: int, places: tuple[int, int, int, int]
+) -> None:
+    """
+    Args:
+        end: of the tag.
+        places: the first row and how many, the first column and how many.
+    """
+    row, rows, column, columns = places
+    name = f"{_letters(column + 1)}{row + 1}"
+    if b'"error"' in tag:
+        seen.errors.append(name)
+    number = _FLOAT.search(tag)
+    if number is None:
+        return
+    if _LONG.fullmatch(number[1]):
+        seen.long.append(name)
+    shown = _SHOWN.match(content, end)
+    if shown is not None and shown[1].lstrip(b"0") in (number[1], number[1].strip(b"0")):
+        inside = product(range(row, row + rows), range(column, column + columns))
+        seen.padded |= dict.fromkeys(inside, len(shown[1]))
+
+
+def _look_at_span(seen: _Seen, tag: bytes, row: int, column: int) -> None:
+    spans = {what: int(count) for what, count in _SPANNED.findall(tag)}
+    rows, columns = spans.get(b"rows", 1), spans.get(b"columns", 1)
+    if rows * columns > 1:
+        seen.merged.append((row, row + rows - 1, column, column + columns - 1))
 
 
 def _limit(seen: _Seen) -> None:
@@ -301,7 +403,7 @@ def _choose(sheets: Sequence[Any], seen: dict[str, _Seen], wanted: str | None) -
     if wanted is not None:
         if wanted not in seen:
             names = ", ".join(list(seen)[:20])
-            raise refused(f"the workbook has no sheet {wanted}", f"it has: {names}", "sheet")
+            raise refused("the workbook has no sheet of that name", f"it has: {names}", "sheet")
         return wanted
     shown = [sheet.name for sheet in sheets if _is_shown(sheet) and seen[sheet.name].cells]
     if not shown:
@@ -310,20 +412,23 @@ def _choose(sheets: Sequence[Any], seen: dict[str, _Seen], wanted: str | None) -
     return max(cells, key=cells.__getitem__)
 
 
-def _require_values(name: str, seen: _Seen) -> None:
+def _require_values(seen: _Seen) -> None:
     for places, what, hint in (
         (seen.errors, "an error", "mend the formula, or empty the cell"),
         (seen.uncomputed, "a formula without its value", "open and save it in the program"),
         (seen.long, f"a number of more than {_DIGITS} digits", "make it a text"),
+        (seen.marked, "a tab or a line break", "take it out, or save the sheet as CSV"),
     ):
         if places:
             others = f", and {len(places) - 1} more" if len(places) > 1 else ""
-            raise refused(f"cell {places[0]} of the sheet {name} holds {what}{others}", hint)
+            raise refused(f"cell {places[0]} of the sheet holds {what}{others}", hint)
 
 
 def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, ...]) -> Sheet:
     rows: list[Row] = []
     numbers: set[int] = set()
+    either: set[int] = set()
+    negative = frozenset(seen.negative)
     computed = 0
     early = 0
     left = sheet.start[1] if sheet.start else 0
@@ -338,6 +443,14 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
             else:
                 text = _text_of(value)
                 early += isinstance(value, date) and _is_early(value)
+                if isinstance(value, str) and _EITHER.fullmatch(value):
+                    either.add(column)
+                if isinstance(value, date | time) and _place(at, column) in negative:
+                    raise refused(
+                        f"cell {_letters(column + 1)}{at + 1} of the sheet is a negative number"
+                        " that is shown as a day or a time",
+                        "show it as a number, or as hours in brackets: [h]:mm:ss",
+                    )
             texts.append(text)
         rows.append(Row(texts, _NOTHING, 0))
     notes = []
@@ -345,10 +458,15 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
         notes.append(f"{computed:,} numbers have more than {_DIGITS} digits; {_DIGITS} are kept")
     if early:
         notes.append(f"{early:,} days before March 1900, which programs count in two ways")
-    merged = tuple(
-        (top[0], bottom[0], top[1], bottom[1]) for top, bottom in sheet.merged_cell_ranges or ()
+    merged = [
+        *seen.merged,
+        *((top[0], low[0], top[1], low[1]) for top, low in sheet.merged_cell_ranges or ()),
+    ]
+    mixed = frozenset(numbers & either)
+    return Sheet(
+        *(sheet.name, rows, frozenset(numbers), mixed),
+        *(others, hidden, tuple(notes), tuple(merged)),
     )
-    return Sheet(sheet.name, rows, frozenset(numbers), others, hidden, tuple(notes), merged)
 
 
 def _is_early(value: date) -> bool:

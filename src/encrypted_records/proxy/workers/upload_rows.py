@@ -79,7 +79,8 @@ class UploadReader:
         )
         if isinstance(parser, ReadingParser):
             parser.tally = tally
-        for piece in _pieces(self._source, begin.offset):
+        is_read_whole = self.reading is not None and self.reading.is_read_whole
+        for piece in _pieces(self._source, 0 if is_read_whole else begin.offset):
             yield parser.feed(piece)
         yield parser.finish()
 
