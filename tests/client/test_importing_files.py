@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from encrypted_records import AsyncClient, Client
-from encrypted_records.client.sdk.file_readings import FileReading
+from encrypted_records.client.sdk.file_readings import FileReading, reading_of
 from encrypted_records.client.sdk.sync_datasets import Dataset
 from encrypted_records.errors import (
     Conflict,
@@ -26,6 +26,8 @@ from encrypted_records.errors import (
     ReadingRefused,
     UploadedBefore,
 )
+from encrypted_records.proxy.workers.messages import DetectTask
+from encrypted_records.proxy.workers.samples import reading_of as detected
 from tests.support.service import Account, Service
 
 FILES = Path(__file__).parents[1] / "ingest" / "files"
@@ -46,6 +48,12 @@ def written(folder: Path, content: str, name: str = "people.csv") -> Path:
     path = folder / name
     path.write_bytes(content.encode())
     return path
+
+
+def test_what_else_is_worth_saying_of_a_file_is_told() -> None:
+    body = b'{"rows": [{"a": 1}, {"a": 2}], "next": null}'
+    answer = json.loads(detected(DetectTask(body, True, b"", False, None, None)))
+    assert reading_of(answer).notes == ["left out beside rows: next"]
 
 
 def test_a_file_of_a_spreadsheet_is_stored_with_every_value(dataset: Dataset) -> None:

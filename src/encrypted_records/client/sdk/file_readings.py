@@ -41,7 +41,8 @@ class FieldReading(msgspec.Struct, frozen=True):
 class FileReading(msgspec.Struct, frozen=True):
     """``reading`` is the recipe that the file is read by, ``schema`` a definition that takes it;
     ``above`` and ``below`` are lines that are left out, ``guessed`` members of the recipe that are
-    likely and not certain, ``renamed`` fields by what their column is called."""
+    likely and not certain, ``renamed`` fields by what their column is called, ``notes`` what else
+    is worth saying, such as sheets that are not read."""
 
     reading: dict[str, Any]
     schema: dict[str, Any]
@@ -54,6 +55,7 @@ class FileReading(msgspec.Struct, frozen=True):
     guessed: list[str]
     words: list[str]
     renamed: dict[str, str]
+    notes: list[str] = []
 
     @property
     def recipe(self) -> bytes:

@@ -67,6 +67,7 @@ of_schema = Endpoints("schemas")
                     "short_rows": NUMBER,
                     "guessed": array_of(TEXT),
                     "words": array_of(TEXT),
+                    "notes": array_of(TEXT),
                     "renamed": OBJECT,
                     "kept": FLAG,
                     "differences": array_of(OBJECT),
