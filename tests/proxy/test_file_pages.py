@@ -73,7 +73,8 @@ def made(browser: Browser, name: str, body: bytes) -> str:
 def test_a_workbook_is_imported_and_the_next_file_is_read_as_it_or_refused(
     service: Service,
 ) -> None:
-    browser = logged_in(service, service.new_account())
+    account = service.new_account()
+    browser = logged_in(service, account)
     first = xlsx({"Data": sheet([["Nr", "Betrag"], ["001", 1.5], ["002", 2.5]])})
     schema = made(browser, "kunden.xlsx", first)
     page = browser.visit(f"/schemas/{schema}/upload/").body.decode()
@@ -97,3 +98,8 @@ def test_a_workbook_is_imported_and_the_next_file_is_read_as_it_or_refused(
     report = eventually(told)
     assert report is not None
     assert "2 rows were read, 1 row above the table left out." in report
+    kept = f"{service.proxy_url}/api/schemas/{schema}/reading/"
+    assert call("DELETE", kept, auth=account.auth).status == 204
+    third = xlsx({"Data": sheet([["Nr", "Betrag"], ["005", 3.5]])})
+    unread = send(browser, path, "mar.xlsx", third, do="next")
+    assert (unread.status, b"reading is kept for this schema" in unread.body) == (400, True)

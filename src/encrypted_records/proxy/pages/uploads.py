@@ -183,7 +183,8 @@ async def _send_next(visit: Visit) -> Response:
     """The chosen file becomes a job, read as the file before.
 
     Raises:
-        BadInput: none was chosen, or it differs from the one before in what may change values.
+        BadInput: none was chosen, no reading is kept, or the file differs from the one before in
+            what may change values.
         UploadedBefore: and nobody asked for it again.
     """
     form = visit.sent_file
@@ -204,6 +205,11 @@ async def _send_next(visit: Visit) -> Response:
         "POST", "/api/readings/detect/", bytes(start), params=params, headers=headers
     )
     found = answer.json()
+    if not found["kept"]:  # what was found of the file alone, nobody has looked at
+        raise ReadingRefused(
+            "no reading is kept for this schema any more",
+            hint="nothing was stored; ers import FILE --schema SCHEMA shows how the file is read",
+        )
     open_ones = [
         difference["detail"] for difference in found["differences"] if not difference["taken"]
     ]
