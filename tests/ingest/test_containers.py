@@ -218,6 +218,15 @@ def test_zeros_in_front_of_a_number_are_kept_of_libreoffice_as_well() -> None:
     assert [row["zip"] for row in records(look(body).recipe, body)] == ["01067", "80331"]
 
 
+def test_spans_of_libreoffice_are_spans_also_where_they_are_shorter_than_a_day() -> None:
+    spans = [[ods_cell("time", one)] for one in ("PT07H30M15S", "PT36H30M00.5S", "-PT2H30M0S")]
+    body = ods([["worked"], *spans])
+    found = look(body)
+    assert found.recipe.columns[0].type == "duration"
+    rows = [row["worked"] for row in records(found.recipe, body)]
+    assert rows == ["PT7H30M15S", "P1DT12H30M0.5S", "-PT2H30M"]
+
+
 def test_chunks_of_a_workbook_with_long_texts_are_cut_by_their_text() -> None:
     rows: list[list[Cell]] = [["x" * 30_000]] * 100
     body = one_sheet(["a"], *rows)

@@ -55,6 +55,11 @@ _NEGATIVE = re.compile(rb"\s*-")
 _EITHER = re.compile(r"\D*\d{1,3}(?:[.,]\d{3})+\D*")
 #: Parts that the library reads when it opens a workbook, and those of sheets.
 _XML = re.compile(r"xl/.*\.(?:xml|rels)|content\.xml|meta-inf/manifest\.xml")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d(?:\.\d+)?)")
+_MOMENT = re.compile(rf"{_DAY.pattern}T{_CLOCK.pattern}")
+#: Spans as this module writes them.
+_SPAN = re.compile(r"-?PT\d+H\d+M\d+(?:\.\d+)?S")
 #: Rows and cells of OpenDocument; and marks within their texts that the library leaves out.
 _PART = re.compile(
     rb"<table:(table|table-row|(?:covered-)?table-cell)(?=[\s/>])([^<>]*)>"
@@ -508,24 +513,27 @@ def _span(value: timedelta) -> str:
 
 
 def moments_of(rows: Sequence[Row], first: int) -> Iterator[Row]:
-    """Rows in whose columns of moments a day alone is the moment at which it begins: the library
-    gives days for moments at midnight."""
+    """Rows in whose columns of moments a day alone is the moment at which it begins, and in whose
+    columns of spans a time of day is the span since midnight: the library gives days for moments at
+    midnight, and of LibreOffice times for spans of less than a day."""
     width = max((len(row.cells) for row in rows), default=0)
-    columns = [
-        at
-        for at in range(width)
-        if any(_is_moment(row.cells[at]) for row in rows[first:] if at < len(row.cells))
-    ]
+    moments, spans = (
+        [
+            at
+            for at in range(width)
+            if any(form.fullmatch(row.cells[at]) for row in rows[first:] if at < len(row.cells))
+        ]
+        for form in (_MOMENT, _SPAN)
+    )
     for number, row in enumerate(rows):
         cells = list(row.cells)
-        for at in columns if number >= first else ():
-            if at < len(cells) and re.fullmatch(r"\d{4}-\d\d-\d\d", cells[at]):
+        for at in moments if number >= first else ():
+            if at < len(cells) and _DAY.fullmatch(cells[at]):
                 cells[at] += "T00:00:00"
+        for at in spans if number >= first else ():
+            if at < len(cells) and (found := _CLOCK.fullmatch(cells[at])):
+                cells[at] = f"PT{found[1]}H{found[2]}M{found[3]}S"
         yield Row(cells, row.quoted, row.end)
-
-
-def _is_moment(cell: str) -> bool:
-    return re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?", cell) is not None
 
 
 def require_one_table(sheet: Sheet, header: int, first: int, below: int) -> None:
