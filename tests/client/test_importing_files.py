@@ -50,10 +50,23 @@ def written(folder: Path, content: str, name: str = "people.csv") -> Path:
     return path
 
 
-def test_what_else_is_worth_saying_of_a_file_is_told() -> None:
-    body = b'{"rows": [{"a": 1}, {"a": 2}], "next": null}'
-    answer = json.loads(detected(DetectTask(body, True, b"", False, None, None)))
-    assert reading_of(answer).notes == ["left out beside rows: next"]
+@pytest.mark.parametrize(
+    ("body", "said", "note"),
+    [
+        (b'{"rows": [{"a": 1}, {"a": 2}], "next": null}', {}, "left out beside rows: next"),
+        (b"a,b\n1,2\n", {"sheet": "S"}, "not used, since the file has none: sheet"),
+        (
+            b'[{"a": 1}]',
+            {"delimiter": ";", "header_row": 2},
+            "not used, since the file has none: delimiter, header_row",
+        ),
+    ],
+)
+def test_what_else_is_worth_saying_of_a_file_is_told(
+    body: bytes, said: dict[str, Any], note: str
+) -> None:
+    answer = json.loads(detected(DetectTask(body, True, json.dumps(said).encode(), False)))
+    assert reading_of(answer).notes == [note]
 
 
 def test_a_file_of_a_spreadsheet_is_stored_with_every_value(dataset: Dataset) -> None:

@@ -58,6 +58,13 @@ class Said(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     columns: dict[str, SaidOfColumn] = {}
 
 
+#: What means nothing of a file in a container.
+_UNUSED = {
+    "csv": ("sheet",),
+    "json": ("encoding", "delimiter", "header_row", "below"),
+    "ndjson": ("encoding", "delimiter", "header_row", "below", "sheet"),
+    "workbook": ("encoding", "delimiter"),
+}
 NOTHING = Said()
 NOTHING_OF_COLUMN = SaidOfColumn()
 
@@ -73,6 +80,12 @@ def read_said(body: bytes) -> Said:
         return msgspec.json.decode(body, type=Said)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise refused("what is said of the reading cannot be read", str(error)[:200]) from None
+
+
+def notes_on_unused(said: Said, container: str) -> list[str]:
+    """Of what is said of a file, what is not used, since it has no such thing."""
+    unused = [member for member in _UNUSED[container] if getattr(said, member) is not None]
+    return [f"not used, since the file has none: {', '.join(unused)}"] if unused else []
 
 
 def detect_as(sample: bytes, said: Said, *, whole: bool, texts: Collection[str] = ()) -> Found:

@@ -15,7 +15,7 @@ from encrypted_records.ingest.reading.again import Difference, read_again
 from encrypted_records.ingest.reading.parser import check_fields
 from encrypted_records.ingest.reading.proposal import propose
 from encrypted_records.ingest.reading.recipe import read_recipe
-from encrypted_records.ingest.reading.said import NOTHING, detect_as, read_said
+from encrypted_records.ingest.reading.said import NOTHING, detect_as, notes_on_unused, read_said
 from encrypted_records.ingest.sampling import Sample, look_at
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
 from encrypted_records.model.field_types.base import KeyKind
@@ -70,7 +70,7 @@ def reading_of(task: DetectTask) -> bytes:
             "short_rows": found.short,
             "guessed": found.guessed,
             "words": found.words,
-            "notes": found.notes,
+            "notes": [*found.notes, *notes_on_unused(said, found.recipe.container)],
             "renamed": found.changed,
             "kept": kept is not None,
             "differences": differences,
