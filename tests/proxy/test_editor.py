@@ -184,8 +184,9 @@ def test_values_that_the_server_can_read_are_named_and_can_be_taken_out() -> Non
 
 def test_a_button_of_a_row_that_is_not_there_does_nothing() -> None:
     draft = shown(DEFINITION)
-    for do in ("unlist-", "unlist-9", "unlist-x", "unlist-\u00b2"):
-        draft.follow(do)
+    for number in ("", "9", "x", "\u00b2", "1" * 5000):
+        draft.follow(f"unlist-{number}")
+        assert not draft.follow_rows(f"remove-{number}")
     assert draft.definition() == DEFINITION
 
 

@@ -184,6 +184,7 @@ def test_what_a_link_carries_cannot_break_out_of_the_page(service: Service) -> N
 
     assert b"<script>alert" not in page.body
     assert submit(page, service).status == 400
+    assert submit(page, service, timestamp="1" * 5000).status == 400
 
 
 def test_a_form_of_another_site_is_refused(service: Service) -> None:

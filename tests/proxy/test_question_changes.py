@@ -122,6 +122,7 @@ def test_a_part_that_finds_nothing_is_asked_another_way() -> None:
     [
         *("sort:nothing", "hide:", "pick:{}", "pick:[1]", 'pick:["age","eq",[1]]', "value:7:x"),
         *('pick:["age","eq",[]]', 'pick:["age","between",["1"]]', "loosen:0", "edit:x"),
+        f"remove:{'1' * 5000}",
     ],
 )
 def test_a_button_that_the_page_has_not_is_refused(do: str) -> None:

@@ -101,6 +101,13 @@ def test_a_line_that_is_not_understood_says_where_and_the_answer_stays(world: Wo
     assert b"<strong>0 records</strong>" in world.search(ask="w = 'a'").body
 
 
+def test_forged_numbers_of_fields_and_parts_are_refused(world: World) -> None:
+    huge = "1" * 5000
+    pair = f"/schemas/{world.store.schema_id}/pair/"
+    assert world.browser.visit(pair, down=huge, across="0").status == 404
+    assert world.browser.visit(world.path, do=f"remove:{huge}").status == 400
+
+
 def test_a_row_that_no_number_leads_to_is_said(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

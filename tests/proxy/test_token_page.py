@@ -56,6 +56,7 @@ def test_a_form_that_ticks_no_dataset_makes_no_token_of_all(service: Service) ->
     browser = logged_in(service, store.account)
     refused = make(browser, store.account.password, reach="some")
     assert refused.status == 400
+    assert make(browser, store.account.password, days="1" * 5000).status == 400
     assert "ersr1_" not in text_of(refused)
     schema = call("GET", service.proxy_url + store.schema, auth=store.account.auth)
     dataset = schema.json()["dataset"].split("/")[-2]

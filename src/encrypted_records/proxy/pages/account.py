@@ -49,9 +49,10 @@ class _Link:
             return self._form(visit, {name: query.get(name, "") for name in names})
         signed = {name: visit.text(name) for name in names}
         timestamp = signed["timestamp"]
+        is_number = timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 16
         asked: dict[str, object] = {
             **signed,
-            "timestamp": int(timestamp) if timestamp.isascii() and timestamp.isdecimal() else 0,
+            "timestamp": int(timestamp) if is_number else 0,
         }
         if self.asks_password:
             asked["password"] = visit.text("password")

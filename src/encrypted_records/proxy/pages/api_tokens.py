@@ -46,10 +46,11 @@ async def tokens(visit: Visit) -> Response:
 
 def _asked(visit: Visit) -> dict[str, Any]:
     days = visit.text("days")
+    is_number = days.isascii() and days.isdecimal() and len(days) < 9
     asked: dict[str, Any] = {
         "name": visit.text("name"),
         "scope": visit.text("scope"),
-        "expires_in": int(days) * _DAY if days.isascii() and days.isdecimal() else 0,
+        "expires_in": int(days) * _DAY if is_number else 0,
         "password": visit.text("password"),
     }
     if visit.text("reach") != "all":

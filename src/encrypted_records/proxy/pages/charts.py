@@ -129,9 +129,10 @@ def _field(visit: Visit, on: SchemaQuestion) -> str:
 
 
 def _field_at(on: SchemaQuestion, position: str) -> str:
-    if not position.isdecimal() or int(position) >= len(on.types):
-        raise NotFound("there is no such field")
-    return list(on.types)[int(position)]
+    for at, name in enumerate(on.types):
+        if position == str(at):
+            return name
+    raise NotFound("there is no such field")
 
 
 def _refuse(visit: Visit, error: ErsError) -> Response:

@@ -122,7 +122,7 @@ def _take_ranges(question: Question, form: Mapping[str, str], types: Mapping[str
 
 def _change_part(question: Question, action: str, target: str, types: Mapping[str, str]) -> None:
     place, _, value = target.partition(":")
-    if not place.isdecimal() or int(place) >= len(question.parts):
+    if place not in map(str, range(len(question.parts))):
         raise _unknown()
     at = int(place)
     part = question.parts[at]

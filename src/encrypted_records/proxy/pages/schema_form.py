@@ -241,7 +241,7 @@ class Draft:
             for row in self.rows:
                 row.settle()
         number = do.removeprefix("unlist-")
-        if number != do and number.isdecimal() and int(number) < len(self.rows):
+        if number != do and number in map(str, range(len(self.rows))):
             self.rows[int(number)].take_values_out()
 
     def follow_rows(self, do: str) -> bool:
@@ -249,7 +249,7 @@ class Draft:
         number = do.removeprefix("remove-")
         if do == "add":
             self.rows.append(Row())
-        elif number != do and number.isdecimal() and int(number) < len(self.rows):
+        elif number != do and number in map(str, range(len(self.rows))):
             del self.rows[int(number)]
         else:
             return False
