@@ -95,10 +95,25 @@ def test_a_line_that_is_not_understood_says_where_and_the_answer_stays(world: Wo
     assert 'data-wrong-at="7"' in said
     assert "Expected a value" in said
     assert 'value="name = Ada"' in said
+    # Its records still lead to those before and after them.
+    shown = world.browser.visit(world.path).body.decode()
+    assert world.search(ask="name = Ada").status == 400
+    (first, *_) = re.findall(r"/records/([0-9A-Za-z]{22})/", shown)
+    assert b"1 of 2 on this page" in world.browser.visit(f"/records/{first}/").body
     # A field that somebody else has added meanwhile is known by then.
     more = {"type": "object", "properties": {"name": {"type": "string"}, "w": {"type": "string"}}}
     assert world.store.proxy("PATCH", world.store.schema, {"schema": more}).status == 200
     assert b"<strong>0 records</strong>" in world.search(ask="w = 'a'").body
+
+
+def test_a_line_that_is_not_understood_is_said_without_scripts_while_the_api_is_down(
+    world: World,
+) -> None:
+    world.front.lie = lambda _asked, _reply: None
+    answer = world.browser.visit(world.path, do="search", ask="name = Ada")
+    assert answer.status == 400
+    assert "Expected a value" in answer.body.decode()
+    assert 'value="name = Ada"' in answer.body.decode()
 
 
 def test_forged_numbers_of_fields_and_parts_are_refused(world: World) -> None:

@@ -62,7 +62,6 @@ async def _show(visit: Visit, on: SchemaQuestion, misread: NotUnderstood | None 
         "query": on.query,
         "q": on.name,
         "misread": misread,
-        "opens": not visit.sends,
         "total": total,
         "pictures": pictures,
     }

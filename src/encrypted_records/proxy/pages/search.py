@@ -73,12 +73,12 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
     answer: dict[str, Any] = {"count": None, "results": [], "next_cursor": None}
     reasons: list[explanations.Reason] = []
     sealed: dict[str, Any] = {}
-    misread = isinstance(problem, NotUnderstood)
+    misread = problem if isinstance(problem, NotUnderstood) else None
     try:
         if on.down is not None:
             raise on.down
-        if misread and problem is not None and visit.is_for_part:
-            raise problem  # the page has the answer to what was asked before
+        if misread is not None and visit.is_for_part:
+            raise misread  # the page has the answer to what was asked before
         asked = question.body(on.schema["url"], on.types)
         answer = await _ask(visit, question, asked)
         visit.desk.item(("searches",), SearchCounts).add()
@@ -94,10 +94,11 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
             )
         on.in_doubt = any(result["data"].keys() - on.types.keys() for result in answer["results"])
     except ErsError as error:
-        problem = error
+        problem = misread or error
         on.in_doubt = True
     ids = tuple(result["id"] for result in answer["results"])
-    visit.desk.put(("found", visit.id, on.name), ids)
+    if answer["count"] is not None:  # otherwise the page still shows those of before
+        visit.desk.put(("found", visit.id, on.name), ids)
     opened = f"{on.query}{'&' if on.query else '?'}sealed=yes" if question.sealed else on.query
     fields = [Column(name, kind, at) for at, (name, kind) in enumerate(on.types.items())]
     seen = [field for field in fields if field.name not in question.hidden]
@@ -113,8 +114,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "q": on.name,
         "deleted": visit.desk.take(("deleted", visit.id), str),
         "gone": visit.desk.find(("gone", visit.id), Gone),
-        "misread": problem if misread else None,
-        "opens": not visit.sends,
+        "misread": misread,
         "found": answer,
         "sealed": sealed,
         "reasons": reasons,
