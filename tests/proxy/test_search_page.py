@@ -86,6 +86,14 @@ def test_completions_ask_the_api_for_no_more_than_a_search(world: World) -> None
     assert len(world.front.asked) <= 2
     assert not [one for one in world.front.asked if "Gr" in one.path]
 
+    # Another end of a text is not looked for instead.
+    assert b"<bdi>" not in complete('name = "Xy')
+    # Nothing surrounds them that would be looked at again after a change.
+    settings = f"/schemas/{world.store.schema_id}/settings/"
+    assert world.browser.visit(settings, do="save", name="", description="").status == 400
+    assert b"<bdi>name</bdi>" in complete("na")
+    assert [one.path for one in world.front.asked] == []
+
 
 def test_a_line_that_is_not_understood_says_where_and_the_answer_stays(world: World) -> None:
     answer = world.search(ask="name = Ada")

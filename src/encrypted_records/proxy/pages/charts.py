@@ -143,6 +143,6 @@ routes = [
     moved("/schemas/{id}/look/", "/schemas/{id}/overview/"),
     page("/schemas/{id}/overview/", overview, methods=("GET", "POST"), changes=False),
     page("/schemas/{id}/pair/", pair, methods=("POST",), changes=False),
-    page("/schemas/{id}/facet/{position}/", facet, methods=("POST",), changes=False),
-    page("/schemas/{id}/complete/", complete, methods=("POST",), changes=False),
+    page("/schemas/{id}/facet/{position}/", facet, methods=("POST",), changes=False, part=True),
+    page("/schemas/{id}/complete/", complete, methods=("POST",), changes=False, part=True),
 ]

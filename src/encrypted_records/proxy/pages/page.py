@@ -126,11 +126,12 @@ class Visit:
         one = self.tally
         return f"{one.requests} {one.sent + one.received} {one.pages} {one.rows}"
 
-    async def open(self, *, public: bool, files: bool = False) -> None:
+    async def open(self, *, public: bool, files: bool = False, part: bool = False) -> None:
         """Look at the address, read the form and find out who visits.
 
         Args:
             files: whether the form may have a file, which is not read yet.
+            part: whether nothing surrounds the answer, so that nobody is asked for that.
 
         Raises:
             NotFound: the path names something in a form that nothing has.
@@ -156,7 +157,7 @@ class Visit:
         self.known = True
         self.user = ids.to_text(caller.user)
         self.desk.user = caller.user
-        if not self.is_for_part:
+        if not (part or self.is_for_part):
             self.frame = await frame.keep_fresh(self, self.desk)
 
     def as_session(self, method: str = "") -> Request:
@@ -365,9 +366,11 @@ def page(
     public: bool = False,
     files: bool = False,
     changes: bool = True,
+    part: bool = False,
 ) -> Route:
     """A route to a page. ``public`` pages ask nobody who they are; forms of ``files`` pages may
-    have a file; forms of pages without ``changes`` only ask for something."""
+    have a file; forms of pages without ``changes`` only ask for something; ``part``: its answers
+    are parts of other pages."""
 
     def back_to(visit: Visit) -> str:
         """This page, if one can go there: a form may have an address that shows nothing."""
@@ -376,7 +379,7 @@ def page(
     async def answer(request: Request) -> Response:
         visit = Visit(request)
         try:
-            await visit.open(public=public, files=files)
+            await visit.open(public=public, files=files, part=part)
             try:
                 if not visit.known:
                     return await endpoint(visit)

@@ -176,18 +176,13 @@ async def _draw_values(
 
 
 async def draw_suggestions(visit: Visit, on: SchemaQuestion, name: str, typed: str) -> Picture:
-    """The picture of a field of the whole schema: of texts, those that begin as ``typed`` does, if
-    any does.
+    """The picture of a field of texts, of those in the whole schema that begin as ``typed`` does.
 
     Raises:
         ErsError: as /api/records/aggregate/ does.
     """
-    if BY_NAME[on.types[name]].is_text and typed:
-        beginning = {"field": name, "op": "prefix", "value": typed}
-        found = await _measure(visit, on, name, beginning)
-        if found.items:
-            return _picture(on, name, found, None)
-    return _picture(on, name, await _measure(visit, on, name, None), None)
+    beginning = {"field": name, "op": "prefix", "value": typed} if typed else None
+    return _picture(on, name, await _measure(visit, on, name, beginning), None)
 
 
 def _bounds(on: SchemaQuestion, name: str, whole: _Measurement) -> list[Any]:
