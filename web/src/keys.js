@@ -1,5 +1,5 @@
-// Keys: Ctrl-K (Cmd-K) opens Find over the page, "?" lists the keys, "/" goes to the page's first
-// filter, "g" and a letter go to a page. Keys without Ctrl can be switched off, for those who speak
+// Keys: Ctrl-K (Cmd-K) opens Find over the page, "?" lists the keys, "/" goes to the line that
+// asks, "g" and a letter go to a page. Keys without Ctrl can be switched off, for those who speak
 // to their computer; this browser remembers that.
 
 import htmx from "htmx.org";

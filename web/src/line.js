@@ -8,6 +8,8 @@ const AFTER_MS = 120;
 
 let waiting = 0;
 let asked = null;
+/** What stood in the line when the list was made. */
+let listed = "";
 
 const line = () => document.getElementById("line");
 const list = () => document.getElementById("line-list");
@@ -47,7 +49,10 @@ async function ask() {
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const part = page.querySelector(".part[data-at]");
   const isOld = !line() || line() !== document.activeElement || line().value !== text;
-  if (!part || isOld) return;
+  if (isOld) return;
+  // An answer without completions is one that says what is wrong.
+  if (!part) return close();
+  listed = text;
   const found = [...part.querySelectorAll("li")].map((one) => document.adoptNode(one));
   list().replaceChildren(...found);
   list().dataset.at = [...text].slice(0, part.dataset.at).join("").length;
@@ -69,6 +74,8 @@ function askSoon() {
 
 function take(option) {
   const field = line();
+  // Something was typed since, whose list is on its way.
+  if (field.value !== listed) return;
   const { at, end } = list().dataset;
   field.setRangeText(option.dataset.text, Number(at), Number(end), "end");
   close();
@@ -77,7 +84,7 @@ function take(option) {
 
 function onKey(event) {
   if (event.target.id !== "line" || event.isComposing) return;
-  const all = list().hidden ? [] : options();
+  const all = list().hidden || line().value !== listed ? [] : options();
   const here = all.indexOf(chosen());
   if (event.key === "ArrowDown" || event.key === "ArrowUp") {
     event.preventDefault();
@@ -98,6 +105,8 @@ function showPlace() {
   const field = document.querySelector("#line[data-wrong-at]");
   if (!field) return;
   const at = [...field.value].slice(0, field.dataset.wrongAt).join("").length;
+  // Once: a record that opens later has the focus.
+  delete field.dataset.wrongAt;
   field.focus();
   field.setSelectionRange(at, at);
 }

@@ -258,8 +258,9 @@ function afterSettle() {
 /** The other pages of the schema follow the question that this window asks now. */
 function followQuestion({ detail }) {
   const query = detail.path.includes("?") ? detail.path.slice(detail.path.indexOf("?")) : "";
+  const own = /^.*\/schemas\/[^/]+\//.exec(detail.path)?.[0];
   for (const link of document.querySelectorAll("nav a[href*='/schemas/']"))
-    if (/\/schemas\/[^/]+\/(search|look)\/$/.test(link.pathname)) link.search = query;
+    if ([`${own}search/`, `${own}overview/`].includes(link.pathname)) link.search = query;
   if (panel()) rememberPanel({ isStep: false });
   // Who unlocks the keyring comes back to what is asked now.
   const next = document.querySelector("#unlock input[name=next]");

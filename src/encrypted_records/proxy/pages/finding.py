@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from encrypted_records.proxy.pages import frame
 
-MOST = 12
 _PAGES = (
     ("/", "Overview"),
     ("/datasets/", "Datasets"),
