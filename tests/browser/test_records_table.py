@@ -188,6 +188,11 @@ def test_the_line_offers_what_may_come_next_and_says_where_it_makes_no_sense(
     assert line.evaluate("field => field.selectionStart") == len('race = "White" and age >')
     assert searching.serious_flaws() == []
     assert searching.found().startswith("200 records")
+    # A record that opens meanwhile has the focus.
+    page.locator("table.records tbody a").first.click()
+    expect(page.locator("#panel")).to_be_focused()
+    page.keyboard.press("Escape")
+    line.press("End")
     page.keyboard.type(" 40")
     page.keyboard.press("Enter")
     found = [row for row in census.rows if row["race"] == "White" and row["age"] > 40]
