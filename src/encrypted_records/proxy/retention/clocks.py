@@ -109,7 +109,7 @@ class Standing:
             )
         return (
             "this proxy has not run for a day yet, and by this machine's clock the log's newest"
-            f" records of before its start are {round(missing / DAY_SECONDS)} days old"
+            f" records of before its start are {int(missing // DAY_SECONDS)} days old"
         )
 
 
