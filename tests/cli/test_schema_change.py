@@ -50,7 +50,7 @@ def test_nothing_changes_before_it_is_applied(ers: Ers, people: str) -> None:
     assert shown(ers, people) == DEFINITION
     said = ers.done(*change, "--output", "table", typed=json.dumps(WIDER))
     assert "/schema/properties/age/maximum: more values fit (at once)" in said.out + said.err
-    assert "--apply takes it" in said.out + said.err
+    assert "add --apply to apply it" in said.out + said.err
     assert ers.done(*change, "--apply", typed=json.dumps(WIDER)).one["applied"]
     assert shown(ers, people) == WIDER
     older = json.dumps({"name": "Eve", "age": 119})
@@ -58,17 +58,17 @@ def test_nothing_changes_before_it_is_applied(ers: Ers, people: str) -> None:
     found = ers.done("record", "search", "--schema", people, "age > 50")
     assert sorted(line["data"]["name"] for line in found.lines) == ["Bob", "Eve"]
     again = ers.done(*change, "--output", "table", typed=json.dumps(WIDER))
-    assert "Nothing changes but words" in again.out + again.err
+    assert "Only titles and descriptions change" in again.out + again.err
 
 
 @pytest.mark.parametrize(
     ("rules", "words"),
     [
-        ({"required": ["age"]}, "1 of 3 records stand in the way"),
-        ({"unique": [["name"]]}, "2 of 3 records stand in the way"),
+        ({"required": ["age"]}, "1 of 3 records prevent it"),
+        ({"unique": [["name"]]}, "2 of 3 records prevent it"),
         (
             {"properties": DEFINITION["properties"] | {"size": SIZE | {"maximum": 0.5}}},
-            'by {"field":"size","op":"in","value":[0.75]}',
+            'with {"field":"size","op":"in","value":[0.75]}',
         ),
     ],
     ids=["required", "unique", "bounds"],
@@ -124,7 +124,7 @@ def test_another_type_and_a_new_key_seal_all_records_again(ers: Ers, people: str
     definition = {"type": "object", "properties": properties}
     said = ers.done(*change, "--output", "table", typed=json.dumps(definition))
     assert "(a job encrypts all records again)" in said.out + said.err
-    assert "Sealing 3 records again takes about" in said.out + said.err
+    assert "Encrypting 3 records again takes about" in said.out + said.err
     done = ers.done(*change, "--apply", typed=json.dumps(definition)).one
     assert (done["status"], done["processed"]) == ("completed", 3)
     assert shown(ers, people) == definition, "with its titles"
