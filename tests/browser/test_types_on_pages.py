@@ -179,8 +179,8 @@ def test_a_form_with_something_typed_is_not_left_without_a_question(clinic: Clin
         dialog.accept()
 
     page.on("dialog", answer)
-    page.get_by_role("link", name="Overview").click()
-    clinic.visitor.expect_heading("Overview")
+    page.get_by_role("link", name="Datasets", exact=True).first.click()
+    clinic.visitor.expect_heading("Datasets")
     assert asked == ["beforeunload"]
 
     # Also after it was shown again with what is wrong.
@@ -188,8 +188,8 @@ def test_a_form_with_something_typed_is_not_left_without_a_question(clinic: Clin
     page.locator("#value-0").press_sequentially("Somebody")
     clinic.visitor.press("Store the record")
     expect(page.locator("#value-3")).to_be_focused()
-    page.get_by_role("link", name="Overview").click()
-    clinic.visitor.expect_heading("Overview")
+    page.get_by_role("link", name="Datasets", exact=True).first.click()
+    clinic.visitor.expect_heading("Datasets")
     assert asked == ["beforeunload"] * 2
 
 

@@ -143,8 +143,8 @@ class Client:
 
     def tokens(self) -> Iterator[ApiToken]:
         """Your API tokens: what they may, and when they were used."""
-        for one in self._link.each(self._link.proxy.api_tokens()):
-            yield one
+        for token in self._link.each(self._link.proxy.api_tokens()):
+            yield token
 
     def revoke_token(self, id: str) -> None:
         """Have an API token refused from now on."""

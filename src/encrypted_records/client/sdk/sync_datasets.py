@@ -22,8 +22,8 @@ from encrypted_records.errors import Conflict, ReadingRefused
 
 class Dataset(Named):
     def schemas(self) -> Iterator[Schema]:
-        for one in self._link.each(self._link.proxy.listing("schemas", dataset=self.id)):
-            yield Schema(self._link, one)
+        for schema in self._link.each(self._link.proxy.listing("schemas", dataset=self.id)):
+            yield Schema(self._link, schema)
 
     def search(self, where: Where = None, *, limit: int = 10) -> list[FoundIn]:
         """One condition, asked of each schema that has its fields: counts, and first records.
