@@ -80,6 +80,7 @@ def test_every_extra_that_a_text_or_an_error_names_is_one(metadata: Message) -> 
         "all",
         "api",
         "arrow",
+        "excel",
         "proxy",
         "s3",
         "vault",
