@@ -133,7 +133,6 @@ def test_what_is_no_table_is_told_in_place(importer: Visitor, tmp_path: Path) ->
             "web page or XML. Was the download",
         ),
         ("book.csv", b"PK\x03\x04 ...", "the file is an archive"),
-        ("rows.csv", b'[{"data": {"a": 1}}]', "give its name the ending .json"),
         ("empty.csv", b"", "There are no rows to look at"),
     ):
         file = tmp_path / name

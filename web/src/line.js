@@ -91,8 +91,9 @@ function onKey(event) {
     if (!all.length) askSoon();
     else if (event.key === "ArrowDown") choose(all[(here + 1) % all.length]);
     else choose(all.at(here < 1 ? -1 : here - 1));
-  } else if (event.key === "Escape" && all.length) {
-    event.preventDefault();
+  } else if (event.key === "Escape") {
+    // Also a list that is on its way.
+    if (!list().hidden) event.preventDefault();
     close();
   } else if ((event.key === "Enter" || event.key === "Tab") && here >= 0 && !event.shiftKey) {
     event.preventDefault();
