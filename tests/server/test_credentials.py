@@ -96,16 +96,20 @@ def test_an_access_token_is_no_refresh_token(api: Api, ada: Account) -> None:
     assert refused.status == 401
 
 
-def test_a_verified_basic_credential_is_fast_the_second_time(api: Api, ada: Account) -> None:
-    def seconds(password: str, status: int) -> float:
-        began = api.busy_seconds
-        headers = basic(ada.email, password)
-        assert api.call("GET", "/api/users/self/", headers=headers).status == status
-        return api.busy_seconds - began
+def test_a_verified_basic_credential_is_not_hashed_the_second_time(tmp_path: Path) -> None:
+    """By processor time, of hashes as the product makes them: those of other tests cost nothing."""
+    with running_api(tmp_path, environment={"ERS_PASSWORD_HASHING": "standard"}) as api:
+        email = api.new_account().email
 
-    seconds(PASSWORD, 200)
-    known = min(seconds(PASSWORD, 200) for _ in range(10))
-    hashed = min(seconds(f"wrong {number}", 401) for number in range(4))
+        def seconds(password: str, status: int) -> float:
+            began = api.busy_seconds
+            headers = basic(email, password)
+            assert api.call("GET", "/api/users/self/", headers=headers).status == status
+            return api.busy_seconds - began
+
+        seconds(PASSWORD, 200)
+        known = min(seconds(PASSWORD, 200) for _ in range(10))
+        hashed = min(seconds(f"wrong {number}", 401) for number in range(4))
     assert 2 * known < hashed
 
 
