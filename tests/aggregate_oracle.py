@@ -67,7 +67,7 @@ def average(values: Sequence[Fraction], field: Field) -> Fraction | None:
 
 
 def spread(values: Sequence[Fraction], field: Field, op: str) -> Fraction | None:
-    """Of the sample; six decimals more than the unit has, rounded half to even."""
+    """The variance of a sample; six decimals more than the unit has, rounded half to even."""
     if len(values) < 2:
         return None
     mean = Fraction(sum(values)) / len(values)

@@ -230,7 +230,7 @@ def test_the_page_says_what_was_asked_of_the_server_for_it(
     expect(page.locator(".pill")).to_have_count(1)
     expect(strip).to_contain_text("none of your words left this machine")
     assert said()[3] >= 50, "the rows that are shown"
-    # What comes later is counted on, by the answers themselves.
+    # Later parts are counted on, by the answers themselves.
     expect(page.locator("#facet-0 .part")).to_be_visible()
     before = said()
     searching.open_record(1)

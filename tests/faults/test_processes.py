@@ -123,7 +123,7 @@ def test_each_request_and_each_job_is_whole_whichever_side_is_killed(
         )
         for number, names in stored.items():
             assert sorted(names) == sorted(f"row {row}" for row in range(RECORDS)), number
-        # What was interrupted does not stand in the way of what comes after it.
+        # Interrupted work does not stand in the way of later work.
         assert len(store.ingest([{"batch": 10**6, "name": "after"}])) == 1
         path = jobs.started(store, jobs.as_json(store, rows(10**6)))
         with jobs.socket(store, path) as watching:

@@ -20,6 +20,7 @@ from encrypted_records.index.query.asking import (
     Together,
     Work,
 )
+from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.index.segments.reading import (
     STANDARD,
@@ -50,6 +51,10 @@ def read(segment: PagedSegment, reading: Reading[T], sealed: Sealed, kept: Kept 
         assert set(segment.blocks) == before
         found: T = end.value
         return found
+
+
+#: As of very many rows: no way for small questions is taken.
+MANY_ROWS = Sizes(few_rows=0, few_to_sort=0, many_pages=0, few_values=0, few_entries=1, held=1)
 
 
 @dataclass

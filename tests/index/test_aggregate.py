@@ -193,7 +193,7 @@ def test_sums_beyond_64_bits_are_exact() -> None:
 
 @pytest.mark.parametrize("own", [Limits(), Limits(mini=8, plain=1 << 16), Limits(mini=8, plain=0)])
 def test_a_variance_is_exact_over_small_paged_and_packed_segments(own: Limits) -> None:
-    """Of numbers of 64 bits, whose squares are no floats, with and without rows that are left
+    """Numbers of 64 bits, whose squares are no floats, with and without rows that are left
     out."""
     text = (
         '{"type": "object", "properties": {"n": {"type": "integer",'
@@ -216,7 +216,7 @@ def test_a_variance_is_exact_over_small_paged_and_packed_segments(own: Limits) -
 
 
 def test_half_of_a_last_decimal_is_rounded_to_even() -> None:
-    # Of two values x apart, the standard deviation squared is x² / 2; 2 m² + 2 m + 1/2 is a half.
+    # For two values x apart, the standard deviation squared is x² / 2; 2 m² + 2 m + 1/2 is a half.
     half = Fraction(1, 2) / 10**6
     assert [_root((at + half) ** 2, 0) for at in (0, 1, 3)] == [0, 1, 3]
     assert _root((Fraction(1, 10**6) + half) ** 2, 0) == Decimal("0.000002")

@@ -14,7 +14,6 @@ import pytest
 
 from encrypted_records.index.query import counting, segment_filters
 from encrypted_records.index.query.measuring import measure
-from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import Limits
@@ -22,7 +21,7 @@ from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.aggregations import parse_aggregation
 from tests import oracle
 from tests.index.executor import Executor
-from tests.index.reading import Kept
+from tests.index.reading import MANY_ROWS, Kept
 from tests.index.world import World
 
 FIELDS: dict[str, Any] = {
@@ -39,16 +38,7 @@ WITHOUT = ReadingLimits(window=2, by_row=0, few=1)
 #: Scans always pay.
 EAGER = ScanLimits(step=32, spare=-(2**60), share=1.0)
 #: As of very many rows.
-LARGE = Sizes(
-    few_rows=0,
-    few_to_sort=0,
-    many_pages=0,
-    few_values=0,
-    few_entries=1,
-    held=1,
-    reading=WITHOUT,
-    scan=EAGER,
-)
+LARGE = replace(MANY_ROWS, reading=WITHOUT, scan=EAGER)
 
 
 def person(number: int) -> dict[str, Any]:

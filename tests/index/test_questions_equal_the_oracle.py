@@ -32,23 +32,14 @@ from encrypted_records.model.predicates import And, InColumn, Not, Or, Predicate
 from encrypted_records.model.queries import parse_query
 from tests import oracle
 from tests.index.executor import Executor
-from tests.index.reading import IN_WINDOWS, NARROW, Kept
+from tests.index.reading import IN_WINDOWS, MANY_ROWS, NARROW, Kept
 from tests.index.strategies import Case
 from tests.index.test_matching import worlds
 from tests.index.world import Row, World
 
 #: Looks into a column for the rows that come next, however few rows there are.
 EAGER = ScanLimits(step=2, spare=-(2**60), share=1.0)
-LARGE = Sizes(
-    few_rows=0,
-    few_to_sort=0,
-    many_pages=0,
-    few_values=0,
-    few_entries=1,
-    held=1,
-    reading=IN_WINDOWS,
-    scan=EAGER,
-)
+LARGE = replace(MANY_ROWS, reading=IN_WINDOWS, scan=EAGER)
 #: As they are; as of very many rows, a page or two at a time, with keys or none; and in between.
 SIZES = [
     Sizes(),

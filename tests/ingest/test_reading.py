@@ -137,18 +137,23 @@ def test_rows_are_the_same_however_the_bytes_come_and_wherever_reading_begins(na
         assert again[: block.count] == block.records
 
 
-def test_reading_begins_again_at_each_block_of_a_long_file() -> None:
-    rows = [f'{at};"a ""{at}""\r\nü{at % 7}";{at},5' for at in range(9000)]
-    body = "\r\n".join(["id;text;n", *rows]).encode("cp1252")
-    recipe = detect(body, whole=True).recipe
-    whole = rows_by(recipe, body)
+def blocks_of(body: bytes, recipe: Recipe) -> list[Any]:
+    """The blocks of a file that comes in pieces."""
     head = read_head(body, recipe, final=True)
     assert head is not None
     parser = ReadingParser(recipe, head, head.start)
     blocks: list[Any] = []
     for at in range(head.start.offset, len(body), 50_000):
         blocks += parser.feed(body[at : at + 50_000])
-    blocks += parser.finish()
+    return [*blocks, *parser.finish()]
+
+
+def test_reading_begins_again_at_each_block_of_a_long_file() -> None:
+    rows = [f'{at};"a ""{at}""\r\nü{at % 7}";{at},5' for at in range(9000)]
+    body = "\r\n".join(["id;text;n", *rows]).encode("cp1252")
+    recipe = detect(body, whole=True).recipe
+    whole = rows_by(recipe, body)
+    blocks = blocks_of(body, recipe)
     assert len(blocks) > 1
     assert [record for block in blocks for record in block.records] == whole
     for block in blocks:
@@ -355,13 +360,7 @@ def test_a_note_below_rows_that_were_not_looked_at_is_named_and_never_a_record(
 def test_a_note_at_the_end_is_the_same_wherever_reading_begins() -> None:
     body = ("a;b;c;d\n" + f"x;{'y' * 90};;1\n" * 9000 + "x\n" * 30).encode()
     recipe = msgspec.structs.replace(detect(body, whole=True).recipe, below=None, short_rows=True)
-    head = read_head(body, recipe, final=True)
-    assert head is not None
-    parser = ReadingParser(recipe, head, head.start)
-    blocks: list[Any] = []
-    for at in range(head.start.offset, len(body), 50_000):
-        blocks += parser.feed(body[at : at + 50_000])
-    blocks += parser.finish()
+    blocks = blocks_of(body, recipe)
     whole = [record for block in blocks for record in block.records]
     assert [one.row for one in whole if isinstance(one, BadRow)] == [*range(9001, 9031)]
     for block in blocks:

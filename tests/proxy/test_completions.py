@@ -1,4 +1,4 @@
-"""What may come next in a line of the condition language."""
+"""Completions in a line of the condition language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who can read the records, as the first page says it."""
+"""The readers of the records, as the first page names them."""
 
 from __future__ import annotations
 

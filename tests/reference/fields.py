@@ -109,7 +109,7 @@ _FORMATS = ("date", "time", "date-time", "uuid", "boolean", "duration", "local-d
 
 
 def _microseconds(text: str) -> int:
-    """Of a duration in its one spelling, as sums of its parts."""
+    """A duration in its canonical spelling, as the sum of its parts."""
     sign, _, parts = text.partition("P")
     total, digits = Decimal(0), ""
     seconds = {"D": 86400, "H": 3600, "M": 60, "S": 1}

@@ -310,7 +310,7 @@ def _pass_statement(database: Any) -> None:
 
 
 class _Cursor(sqlite3.Cursor):
-    """Of the statements that the API writes itself (server/db/statements.py). Django's pass its
+    """Watch the statements that the API writes itself (server/db/statements.py). Django's pass its
     wrappers."""
 
     def execute(self, sql: str, values: Any = (), /) -> Self:

@@ -41,7 +41,7 @@ async function ask() {
   asked = new AbortController();
   const { signal } = asked;
   const body = new URLSearchParams(new FormData(field.form));
-  // Of the proxy's characters, not of UTF-16.
+  // Counted in the proxy's characters, not in UTF-16.
   const [text, caret] = [field.value, field.selectionEnd];
   body.set("caret", [...text.slice(0, caret)].length);
   const answer = await whileBusy(fetch(field.dataset.complete, { method: "POST", body, signal }));

@@ -1,4 +1,4 @@
-// What was asked of the server for this page, counted on with each part that comes later: the answers
+// Requests to the server for this page, counted on with each part that comes later: the answers
 // of this proxy say what they have cost.
 
 const HEADER = "X-Server-Asked";

@@ -33,7 +33,7 @@ class Note:
 
 @dataclass(slots=True)
 class Tally:
-    """What one page has cost: ``requests`` that left for it, with the bytes ``sent`` and
+    """The cost of one page: ``requests`` that left for it, with the bytes ``sent`` and
     ``received``; ``pages`` of the index and ``rows`` that its questions needed, from here or from
     the API, as EXPLAIN counts them."""
 

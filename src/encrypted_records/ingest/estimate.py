@@ -81,7 +81,8 @@ _STRINGS = {
 }
 _ALIKE_STRINGS = {"api": "Strings whose longest value is known have one length.", **_ALIKE}
 _FORMATS = {"api": "Values of one format have one length.", **_ALIKE}
-#: Who learns what of a field, by :attr:`FieldType.reveals`, in the words of docs/LEAKAGE.md.
+#: The parties that learn something of a field, by :attr:`FieldType.reveals`, in the words of
+#: docs/LEAKAGE.md.
 REVEALS: Mapping[str, Mapping[str, str]] = {
     "text": _STRINGS,
     "only text": _ALIKE_STRINGS,

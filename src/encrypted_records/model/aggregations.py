@@ -29,7 +29,7 @@ _LIST_ORDERS = ("value", "-value", "count", "-count")
 
 
 class Needs(enum.Flag):
-    """What a measure needs to know of a field's values, besides how many there are. Whatever takes
+    """The facts that a measure needs of a field's values, besides their number. Code that takes
     values in says which of these it tells; nothing that tells less is used for the measure."""
 
     NUMBER = 0

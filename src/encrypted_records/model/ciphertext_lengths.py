@@ -75,7 +75,7 @@ def is_padded_length(size: int) -> bool:
     return size > 0 and padded_length(size) == size
 
 
-#: Of every number.
+#: The length of every number.
 NUMBER_CLASS = LeastClass(POINT_BYTES, 1)
 #: Classes that no text has.
 _FIXED = frozenset(

@@ -53,7 +53,7 @@ def _first_between(table: str, last: str, first: str) -> str:
 #: By itself, of the table of rows alone, which may be in partitions, or over several servers.
 ROW_BETWEEN = _first_between("record_row", "record_id", "record_id")
 
-#: Of a schema and a member: number and digest of the roster's head, 0 where there is none; the
+#: For a schema and a member: number and digest of the roster's head, 0 where there is none; the
 #: member's keys, NULL of somebody who is not in it; whether the schema is placed; the epoch of its
 #: dataset's keys, NULL where there are none.
 _SIGNER = "o.roster_number, o.roster_digest, signer.keys, place.schema IS NOT NULL, held.epoch"

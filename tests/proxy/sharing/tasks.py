@@ -131,7 +131,7 @@ async def sharing_of(task: Task) -> AsyncIterator[Sharing]:
 
 
 def do(task: Task) -> str:
-    """What a proxy that is started now on the task's folder does, which ends then; the code of its
+    """Start a proxy on the task's folder, which ends then; the code of its
     refusal, or nothing."""
 
     async def run() -> str:

@@ -374,7 +374,7 @@ async def run(scene: Scene) -> None:
         Member(number, scene.accounts[number], proxy) for number, proxy in enumerate(proxies)
     ]
     team.ada.role = "owner"
-    # Whoever repeats behind a forgetting is told that nobody knows any more.
+    # A repetition behind a forgetting is told that nobody knows any more.
     may = ["repeat_too_old"]
     writer = Writer(scene, "x", schema, expected, proxies=[proxies[0]], may=may)
     await team._back_up(team.ada)

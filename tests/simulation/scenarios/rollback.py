@@ -18,7 +18,7 @@ from tests.simulation.scenarios.removal import insist, let_in
 from tests.simulation.scenarios.writer import DEFINITION, Writer, judge_end
 from tests.simulation.scene import Said, Scene
 
-#: What a proxy says that has seen more than it is shown.
+#: Answers of a proxy that has seen more than it is shown.
 NOTICED = {"log_broken", "roster_older"}
 #: Seconds after which nothing is on its way any more that was sent before.
 LATEST_SECONDS = 20.0

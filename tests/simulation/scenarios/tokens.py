@@ -24,7 +24,7 @@ OVER = "bad_token"
 LIMITED = {"token_limited", "not_found", "unknown_reference", "invalid_records"}
 #: How often somebody asks for a token, or revokes one, until it is done.
 TRIES = 40
-#: What only records of the other dataset say.
+#: A text that only records of the other dataset have.
 ELSEWHERE = "elsewhere"
 
 

@@ -78,10 +78,10 @@ async def import_(
     or a workbook of Excel or LibreOffice; a file of Parquet, Arrow or Feather; or a table of
     PostgreSQL by its URL.
 
-    Of CSV, delimiter, charset, header, decimal marks and dates are found out and shown before
-    anything is stored. What cannot be known is asked, by an option, and else stays text. Objects
-    within objects of JSON become fields such as addr.city, and lists become texts. Of a workbook,
-    the largest sheet is read that is shown, or --sheet.
+    Delimiter, charset, header, decimal marks and dates of CSV are detected and shown before
+    anything is stored. A column that the file leaves open stays text unless an option settles it.
+    Objects within objects of JSON become fields such as addr.city, and lists become texts. In a
+    workbook, the largest visible sheet is read, or --sheet.
 
     Of the others, fields have the types that are declared there, and columns that must not be
     null are required.

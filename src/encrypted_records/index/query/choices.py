@@ -76,8 +76,9 @@ COMPARISON: Table[ComparisonFigures] = (
 
 @dataclass(frozen=True, slots=True)
 class TestFigures:
-    """Of a column that is not here, and whose keys no directory lists. ``fits``: whether it can be
-    expected to be kept with its keys, once a sample told that."""
+    """Figures of a column that is not here, and whose keys no directory lists.
+
+    ``fits``: whether it can be expected to be kept with its keys, once a sample told that."""
 
     __test__ = False  # not one of pytest's
 
@@ -153,7 +154,7 @@ class LookupFigures:
 
     @property
     def share(self) -> float:
-        """Of the column's pages, from which on it is brought."""
+        """How many of the column's pages are needed before it is brought."""
         few_values = self.stays and self.listed
         return self.sizes.most_of_listed if few_values else self.sizes.most_of_column
 

@@ -159,7 +159,7 @@ class Condition:
         return sum(leaf.values for leaf in self.leaves)
 
     def memo(self, segment: OpenedSegment) -> SegmentMemo:
-        """What was found of a segment so far."""
+        """The rows and keys found of a segment so far."""
         return self._memos.setdefault(segment.segment.uid, SegmentMemo())
 
     def excludes(self, segment: OpenedSegment) -> bool:

@@ -77,7 +77,7 @@ def _list_comparisons(
 
 
 def _count_tested(space: Workspace, condition: Condition) -> Asking[int | None]:
-    """Of one test, whose keys tell it; no row of a segment may be dead."""
+    """The count of one test, by its keys; no row of a segment may be dead."""
     snapshot = space.snapshot
     leaf, _ = only_leaf(condition.root)
     if not isinstance(leaf, TestLeaf) or any(
@@ -135,7 +135,7 @@ def _count_compared(
     for large, leaf in by_row:
         dead = snapshot.dead_rows(large.segment)
         matching = len((yield from open_column(space, large, leaf)).of(dead))
-        # What a merge left out is dead and in no column.
+        # Rows that a merge left out are dead and in no column.
         count -= _dead_in(snapshot, large.segment) - matching if negated else matching
     answers = (yield from Matching(space, condition).find(left)) if left else []
     return count + sum(len(answer.matches.certain) for answer in answers)

@@ -49,7 +49,7 @@ def distinct_keys(segment: OpenedSegment, field: str) -> ListedKeys | WholeKeys:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WholeKeys:
-    """Of a column that is in memory as a whole, by row."""
+    """Distinct keys of a column by row in memory."""
 
     whole: ColumnDictionary
 
@@ -86,7 +86,7 @@ class WholeKeys:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ListedKeys:
-    """Of a column whose directory lists them."""
+    """Distinct keys of a column whose directory lists them."""
 
     column: PagedColumn
 

@@ -92,8 +92,8 @@ class Scan:
 
 @dataclass(eq=False, slots=True)
 class SegmentMemo:
-    """What a question found of one segment, by the number of the leaf: keys that pass a test, rows
-    that match, and where key ranges begin and end."""
+    """The findings of a question in one segment, by the number of the leaf: keys that pass a test,
+    rows that match, and where key ranges begin and end."""
 
     scans: dict[int, Scan] = field(default_factory=dict)
     found: dict[int, Matches] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class LeafOperator(ABC):
         return False
 
     def cost(self, segment: PagedSegment) -> Cost:
-        """What its rows take, whether pages are here or not; the directory is here."""
+        """The cost of its rows, whether pages are here or not; the directory is here."""
         return Cost(0, 0)
 
     @abstractmethod
@@ -166,7 +166,7 @@ class LeafOperator(ABC):
         Raises:
             DoesNotOpen: a page does not open.
         """
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} is not read in windows")  # see in_windows
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +263,7 @@ class RangeLeaf(LeafOperator):
     def filter(
         self, segment: PagedSegment, limits: ReadingLimits = STANDARD
     ) -> Reading[ColumnFilter]:
-        """What tells of any rows whether they match, by the column by row, which is here.
+        """A function that tells of rows whether they match, by the column by row, which is here.
 
         Raises:
             DoesNotOpen: a page does not open.

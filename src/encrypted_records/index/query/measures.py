@@ -263,7 +263,7 @@ class _Need:
 
 
 def list_ranks(measure: Measure, count: int) -> list[int]:
-    """Which of so many values in their order a measure asks for, counted from 1. Of a percentile:
+    """The places, from 1, of the values in order that a measure asks for. For a percentile:
     the k-th is the first that at least k of them do not exceed."""
     match measure:
         case Percentile():

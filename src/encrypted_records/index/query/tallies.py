@@ -41,7 +41,7 @@ class MostKept:
 
 KEPT = MostKept()
 
-#: What each source of values tells of them, besides their number: a column, or a directory that
+#: Facts that each source of values gives, besides their number: a column, or a directory that
 #: lists its values;
 EVERYTHING = ~Needs.NUMBER
 #: a directory that lists none;
@@ -182,7 +182,7 @@ class Tally:
                 np.add.at(half, groups, part * many)
 
     def squares_of(self, group: int) -> int:
-        """What the squares of a group's keys add up to."""
+        """The sum of the squares of a group's keys."""
         sums: list[list[int]] = self.squares[:, :, group].tolist()
         first, second, third = ((upper << 32) + lower for upper, lower in sums)
         return (first << 64) + (second << 33) + third

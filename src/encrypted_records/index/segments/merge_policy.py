@@ -19,7 +19,7 @@ from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
 ORDINARY_ROWS, LARGE_ROWS = 1 << 16, 1 << 20
 ANY_ROWS = range(1 << 32)
 
-#: What a huge merge reads at most, so that its memory is bounded whatever the definition is, and
+#: The most that a huge merge reads, so that its memory is bounded whatever the definition is, and
 #: however many dead rows have their places in it: pages (2 GiB), and local ordinals.
 MOST_PAGES, MOST_ORDINALS = 1 << 17, 1 << 25
 

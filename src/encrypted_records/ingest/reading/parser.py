@@ -149,7 +149,7 @@ def _mark_of(start: bytes, recipe: Recipe) -> int:
 
 
 def match_names(names: Sequence[str], recipe: Recipe) -> tuple[int, ...]:
-    """Of each column of the file the number of its column in the recipe.
+    """For each column of the file, the number of its column in the recipe.
 
     Raises:
         InvalidRecords: ``reading``; columns are missing or new.

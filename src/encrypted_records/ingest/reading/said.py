@@ -58,7 +58,7 @@ class Said(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     columns: dict[str, SaidOfColumn] = {}
 
 
-#: What means nothing of a file in a container.
+#: Options that mean nothing for a file in a container.
 _UNUSED = {
     "csv": ("sheet",),
     "json": ("encoding", "delimiter", "header_row", "below"),
@@ -83,7 +83,7 @@ def read_said(body: bytes) -> Said:
 
 
 def notes_on_unused(said: Said, container: str) -> list[str]:
-    """Of what is said of a file, what is not used, since it has no such thing."""
+    """The options that a file has no use for."""
     unused = [member for member in _UNUSED[container] if getattr(said, member) is not None]
     return [f"not used, since the file has none: {', '.join(unused)}"] if unused else []
 

@@ -91,7 +91,7 @@ class Sheet:
 
 @dataclass
 class _Seen:
-    """What the XML of a sheet tells: how far its cells reach, and places of cells in trouble.
+    """Facts from the XML of a sheet: how far its cells reach, and places of cells in trouble.
     ``recomputes`` says that values of formulas are placeholders, until a program opens it."""
 
     recomputes: bool = False
@@ -150,7 +150,7 @@ def read_sheet(body: bytes, wanted: str | None) -> Sheet:
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
         raise _damaged() from None
     except BaseException as error:
-        # What the library ends with where it has made a mistake is no Exception.
+        # A panic of the library is not an Exception.
         if type(error).__name__ != "PanicException":
             raise
         raise _damaged() from None

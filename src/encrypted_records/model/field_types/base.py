@@ -1,4 +1,4 @@
-"""What a type of field is: its grid, its stored forms, its comparisons, and its names elsewhere.
+"""A type of field: its grid, its stored forms, its comparisons, and its names elsewhere.
 
 Every question about a type is answered here or by one of the classes of this package; other code
 asks :attr:`FieldSpec.field_type` and compares no names. Other layers need data about types, too,
@@ -8,6 +8,7 @@ none of these layers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -106,7 +107,7 @@ class Control:
     hints: bool = False
 
 
-class FieldType:
+class FieldType(ABC):
     """A type of field, of which there is one instance each.
 
     Attributes:
@@ -195,13 +196,13 @@ class FieldType:
 
     # --- values -----------------------------------------------------------------------------------
 
+    @abstractmethod
     def accept(self, spec: FieldSpec, raw: object) -> Value:
         """The value that is stored for ``raw``, which is not None.
 
         Raises:
             ValueRefused: as :meth:`FieldSpec.accept`.
         """
-        raise NotImplementedError
 
     def to_point(self, spec: FieldSpec, value: Value) -> int:
         """Where an accepted value is on the grid."""

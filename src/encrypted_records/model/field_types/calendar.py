@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
+from abc import abstractmethod
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -60,17 +61,17 @@ class OnClock(FieldType):
     def accept(self, spec: FieldSpec, raw: object) -> str:
         return self.show(self.read(require_text(self.name, raw)))
 
+    @abstractmethod
     def read(self, text: str) -> int:
         """The point of a text.
 
         Raises:
             ValueRefused: of another form, or there is no such value.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def show(self, point: int) -> str:
-        """The one spelling of a point."""
-        raise NotImplementedError
+        """The canonical spelling of a point."""
 
     def to_point(self, spec: FieldSpec, value: Value) -> int:
         assert isinstance(value, str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -27,7 +28,7 @@ from encrypted_records.model.strict_json import MAX_NUMBER_LENGTH
 if TYPE_CHECKING:
     from encrypted_records.model.definition import FieldSpec, Value
 
-#: Of a number, "40~45" is from 40 to 45. Texts have no ranges of this form: they may be so.
+#: "40~45" is a number from 40 to 45. Texts have no ranges of this form: they may be so.
 _NUMBER = r"(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)"
 _RANGE = re.compile(f"{_NUMBER}~{_NUMBER}")
 #: In a filter, whose values are often texts, also "40" and ">= 40".
@@ -54,7 +55,7 @@ class Text(FieldType):
         return spec.allowed is None and spec.string.pattern is None
 
     def accept(self, spec: FieldSpec, raw: object) -> str:
-        # What most strings are, without looking at every rule.
+        # Most strings, without looking at every rule.
         if type(raw) is str:
             if spec.any_text and len(raw) <= MAX_STRING_BYTES and raw.isascii():
                 return raw
@@ -95,7 +96,7 @@ class _Number(FieldType):
 
     def accept(self, spec: FieldSpec, raw: object) -> Value:
         rules = spec.numbers
-        # What most values are, without the cost of decimals; bool is an int of another type.
+        # Most values, without the cost of decimals; bool is an int of another type.
         if type(raw) is int and spec.only_bounds and rules.lowest <= raw <= rules.highest:
             return raw
         value = as_decimal(raw)
@@ -106,8 +107,8 @@ class _Number(FieldType):
             raise ValueRefused("enum", "not one of the values the field allows")
         return self._keep(spec, rules, value)
 
-    def _keep(self, spec: FieldSpec, rules: NumberRules, value: Decimal) -> Value:
-        raise NotImplementedError
+    @abstractmethod
+    def _keep(self, spec: FieldSpec, rules: NumberRules, value: Decimal) -> Value: ...
 
     def to_point(self, spec: FieldSpec, value: Value) -> int:
         # Not value.scaleb(): that rounds to the thread's 28 digits, and bounds may have more.

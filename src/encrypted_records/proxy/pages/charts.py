@@ -87,7 +87,7 @@ async def facet(visit: Visit) -> Response:
 
 
 async def complete(visit: Visit) -> Response:
-    """What may come next where somebody types into the line; its values are those of the index.
+    """Completions for the line; their values are those of the index.
 
     The schema is taken as it was shown, so that typing asks the API for nothing but what a search
     for the beginning of a value asks.

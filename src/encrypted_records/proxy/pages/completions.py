@@ -1,4 +1,4 @@
-"""What may come next in a line of the condition language that somebody types. Pure.
+"""Completions in a line of the condition language. Pure.
 
 The line is read up to the caret. :data:`_NEXT` says which words and signs lead from one place of
 the grammar to the next; a line that leaves it gets no completions, and its error when it is sent.
@@ -106,7 +106,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What may stand from the character ``at`` of the line, where ``typed`` stands.
+    """The completions from the character ``at`` of the line, in place of ``typed``.
 
     ``field`` is the field that a value is of; ``hint`` says what kind of value it takes.
     """

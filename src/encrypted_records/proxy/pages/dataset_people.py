@@ -1,5 +1,4 @@
-"""Who reads and writes a dataset or one of its schemas, as what, and since when; by the
-organization's roster."""
+"""The people who read and write a dataset or one of its schemas, by the organization's roster."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def _estimate(visit: Visit, draft: Draft) -> Any:
-    """What the definition costs and reveals, of as many records as the editor supposes."""
+    """The cost of the definition and its leaks, for as many records as the editor supposes."""
     body = {"records": draft.records, "schema": draft.definition()}
     return await visit.ask("POST", "/api/schemas/estimate/", body)
 

@@ -1,5 +1,5 @@
 """Datasets, schemas and pages by a few letters of their names: on the page of all datasets, and in
-the box of its form that a script opens over any page. What is typed travels in the form's body."""
+the box of its form that a script opens over any page. Typed text travels in the form's body."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Target:
 
 
 def list_targets(around: frame.Frame) -> list[Target]:
-    """What a page leads to beside itself: the datasets and schemas of the menu, and all pages."""
+    """The targets of a page: the datasets and schemas of the menu, and all pages."""
     targets: list[Target] = []
     for dataset in around.datasets:
         for schema in dataset.schemas:

@@ -76,7 +76,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """Who can read the records beside the visitor, by the signed list of the only organization:
+    """The other people who can read the records, by the only organization's signed list:
     names of people and services; None where there are several lists, or it was not shown."""
 
     others: Sequence[str] | None
@@ -213,7 +213,7 @@ async def _keyring(visit: Visit) -> Any:
 
 
 async def _safety(visit: Visit, keyring: Any) -> Safety | None:
-    """Who can read the records, and what is still to do; None while the keyring is not open."""
+    """The people who can read the records, and open steps; None while the keyring is not open."""
     if keyring is None:
         return None
     steps = [
@@ -235,7 +235,7 @@ async def _safety(visit: Visit, keyring: Any) -> Safety | None:
 
 
 def weigh_people(people: Mapping[str, Any], steps: Sequence[Step], path: str) -> Safety:
-    """Who reads beside the visitor, and whether owners are a step to take.
+    """The other readers, and whether a second owner is a step to take.
 
     Args:
         people: of an organization, as the proxy shows them. One without a list says nothing of who

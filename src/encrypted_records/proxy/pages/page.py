@@ -85,7 +85,7 @@ class Visit:
         #: what surrounds the page; None for somebody who is not logged in
         self.frame: frame.Frame | None = None
         self.device: DeviceSecret | None = request.scope.get(SCOPE_DEVICE)
-        #: What the endpoints have asked of the API for this page.
+        #: The requests of the endpoints to the API for this page.
         self.tally = Tally()
         #: The name of the question that this page shows, where its address has another or none.
         self.question = ""

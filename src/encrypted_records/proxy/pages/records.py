@@ -299,7 +299,7 @@ def _typed_texts(visit: Visit, schema: dict[str, Any]) -> dict[str, str]:
 
 
 def _typed_text(visit: Visit, position: int, kind: str) -> str:
-    """What was typed for a field of a type, with line ends as texts have them: browsers send CRLF,
+    """The text typed for a field of a type, with line ends as texts have them: browsers send CRLF,
     and dates with times without seconds that are 0."""
     typed = visit.text(f"value-{position}").replace("\r\n", "\n")
     offset = visit.text(f"offset-value-{position}")

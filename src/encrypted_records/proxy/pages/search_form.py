@@ -311,7 +311,7 @@ def _is_expression(text: str) -> bool:
 
 
 def words_of(text: str) -> str:
-    """What is looked for in all texts: quotes around it do not count.
+    """The words looked for in all texts, without quotes around them.
 
     Raises:
         NotUnderstood: there is a backslash in the quotes that is no escape of JSON.
@@ -418,8 +418,8 @@ def _names(text: str) -> list[str]:
 
 
 def read_value(kind: str, text: str, name: str, flaws: list[Flaw]) -> Any:
-    """What a person types for a value of a field; as it was typed where it is of another type,
-    with a flaw."""
+    """The value that a person typed for a field; as it was typed, with a flaw, if it is of another
+    type."""
     listed = kind not in BY_NAME or is_listed(kind)
     typed = read_typed(kind, text, name, flaws) if listed else number(text, name, flaws)
     return text if typed is None else typed

@@ -124,7 +124,7 @@ class WorkerPool:
                 raise
             finally:
                 self._working -= 1
-            # Of those that work beside the others, no more than ``count`` wait for the next task.
+            # Among workers beside the others, no more than ``count`` wait for the next task.
             if isinstance(task, _LARGE) and (
                 len(self.idle) + self._working >= self.count or _held(process) > _MOST_HELD
             ):

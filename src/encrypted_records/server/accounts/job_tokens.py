@@ -168,7 +168,7 @@ _AUTHENTICATORS = tuple(make() for make in WITH_JOBS)
 
 
 def identify(request: HttpRequest) -> tuple[User, object]:
-    """Who sends a request, and with which credentials, where no view of the framework answers.
+    """The sender of a request and the credentials, where no view of the framework answers.
 
     Raises:
         NotAuthenticated: nobody says, or the credentials do not count.

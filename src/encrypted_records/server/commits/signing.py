@@ -26,7 +26,7 @@ _signer = Statement(sql.SIGNER)
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """What the roster of a schema's organization says of a member: number and digest of its head, 0
+    """The roster's facts about a member: number and digest of the head of the organization's, 0
     where there is none; the member's keys, None of somebody who is not in it; whether the schema is
     placed, and the epoch of its dataset's keys."""
 

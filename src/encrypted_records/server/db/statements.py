@@ -97,7 +97,7 @@ class Statement:
         )
 
     def rows(self, **values: Any) -> list[list[Any]]:
-        """Of each row its models, and the columns behind them as the driver has them."""
+        """For each row its models, and the columns behind them as the driver has them."""
         written = self.written
         sent = values if written.order is None else [values[name] for name in written.order]
         with executed(written.sql, sent) as cursor:

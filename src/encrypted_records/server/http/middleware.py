@@ -20,7 +20,7 @@ Handler = Callable[[HttpRequest], HttpResponseBase]
 
 _log = logging.getLogger("encrypted_records.request")
 
-#: Of every answer that says nothing else.
+#: Headers of every answer that does not set them.
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Frame-Options": "DENY",

@@ -176,7 +176,7 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
 
 
 def _summary(operation: dict[str, Any]) -> str:
-    """What an operation does, in a line: of the document, where its docstring does not say it."""
+    """A line about an operation: of the document, where its docstring does not say it."""
     name = operation["operationId"]
     if name in _SUMMARIES:
         return _SUMMARIES[name]
