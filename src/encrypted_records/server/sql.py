@@ -18,8 +18,8 @@ SELECT organization_id FROM organizations_membership WHERE user_id = :account
 ORDER BY organization_id
 """
 
-#: A schema whose data a user reads, and whether the user writes it too. Of the same view of rights
-#: the ORM asks (:class:`.datasets.models.Reach`).
+#: A schema whose data a user reads, and whether the user writes it too. The ORM asks the
+#: same view of rights (:class:`.datasets.models.Reach`).
 _REACHED = """
 JOIN reach ON reach.dataset = s.dataset_id AND (reach.schema IS NULL OR reach.schema = s.id)
 WHERE s.id = :schema AND reach.member = :member

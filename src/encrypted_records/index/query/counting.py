@@ -95,8 +95,8 @@ def _count_tested(space: Workspace, condition: Condition) -> Asking[int | None]:
 def _count_compared(
     space: Workspace, condition: Condition, leaves: Sequence[LeafOperator], negated: bool
 ) -> Asking[int]:
-    """The records that match all of some comparisons, or not the only one. Of a range of what grows
-    with time, most segments have all of their rows or none."""
+    """The records that match all of some comparisons, or not the only one. Most
+    segments have all of their rows, or none, in a range of a field that grows with time."""
     snapshot, lookups = space.snapshot, space.sizes.work.lookups
     segments: list[OpenedSegment] = yield Open(snapshot.segments)
     yield Work("fetch_pages", long=condition.values * len(segments) > lookups)

@@ -97,8 +97,8 @@ class Shown:
         return results
 
     def _variances(self, measure: Variance, tally: Tally) -> list[Decimal | None]:
-        """Of each group; None of one value or none. A field's lowest value, from which keys are
-        counted, makes no difference."""
+        """The variance of each group; None for fewer than two values. A field's lowest value, from
+        which keys are counted, makes no difference."""
         precision = self.definition.fields[measure.field].numbers.precision
         found: list[Decimal | None] = []
         for at, count in enumerate(tally.present.tolist()):

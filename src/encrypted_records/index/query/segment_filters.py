@@ -52,9 +52,8 @@ from encrypted_records.model.queries import SortKey
 
 @dataclass(frozen=True, slots=True)
 class ConditionFilter:
-    """The rows of a segment that match a condition that keys decide. Of each comparison, by its
-    number, there is a filter of its column, or the set of its rows. ``dead`` rows are not among
-    them."""
+    """The rows of a segment that match a condition that keys decide. Each comparison, by its
+    number, has a filter of its column or the set of its rows. ``dead`` rows are not among them."""
 
     condition: Node
     filters: Mapping[int, ColumnFilter]

@@ -133,7 +133,7 @@ class SegmentMerger:
                 yield living
 
     def _find_beyond(self, spec: FieldSpec, read: ReadPage) -> NDArray[np.bool_] | None:
-        """Of each local ordinal whether its words are more than a column may list; None where all
+        """For each local ordinal, whether its words are more than a column may list; None where all
         may be listed.
 
         Raises:

@@ -14,8 +14,8 @@ from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.builder import MAX_PLAIN_RECORDS
 from encrypted_records.model.records import MAX_MINI_RECORDS, Segment
 
-#: A merge of more rows than the first number takes up to a minute, and is *large*. Of more than the
-#: second it takes minutes, and is *huge*. Others do not wait for either.
+#: A merge of more rows than the first number takes up to a minute, and is *large*. A merge of more
+#: than the second takes minutes, and is *huge*. Others do not wait for either.
 ORDINARY_ROWS, LARGE_ROWS = 1 << 16, 1 << 20
 ANY_ROWS = range(1 << 32)
 
@@ -28,8 +28,8 @@ MOST_PAGES, MOST_ORDINALS = 1 << 17, 1 << 25
 class Tier:
     """Segments of up to half of ``capacity`` rows, and more than half of the tier below.
 
-    ``few`` of them may be live; one more, and the oldest that fit into one are merged. What is
-    merged has at most so many ``pages``, and ``ordinals``, those of dead rows that were left out
+    ``few`` of them may be live; one more, and the oldest that fit into one are merged. A merged
+    segment has at most so many ``pages``, and ``ordinals``, those of dead rows that were left out
     before too. A segment with more than half of either is left alone, as it would be in the last
     tier: else it would be merged with one that has a few rows, again and again.
     """

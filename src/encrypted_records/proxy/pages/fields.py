@@ -1,8 +1,8 @@
 """A schema's fields, and another definition of them: first what that takes, then taking it.
 
 A form carries what each of its rows was named before, so that a field that has another name keeps
-its values, and the definition that it was made of, so that it replaces no other one. What is taken
-is what was shown: where the plan would be another by now, it is shown again.
+its values, and the definition that it was made of, so that it replaces no other one. The change
+is applied as it was shown: where the plan would be another by now, it is shown again.
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ class ApiTokenSerializer(serializers.ModelSerializer[ApiToken]):
         return _SCOPES[token.writes]
 
     def get_datasets(self, token: ApiToken) -> list[str] | None:
-        """What it is limited to; null where it reaches whatever its user does."""
+        """The datasets that the token is limited to; null if it reaches all that its user does."""
         named = [ids.reference("datasets", dataset.pk) for dataset in token.datasets.all()]
         return sorted(named) if token.limited else None
 

@@ -364,11 +364,11 @@ def _log(schema: Schema, commit: Checked, version: int, *, is_first: bool) -> No
         update(WriterHead, {"schema": schema.pk, "writer": body.writer}, **head)
 
 
-# What a schema's row says of its keys once a commit is in the log. Pure.
+# The key columns of a schema's row once a commit is in the log. Pure.
 
 
 def key_state(schema: Schema, body: CommitBody, version: int, *, reseals: bool) -> dict[str, Any]:
-    """What the schema's row says of keys once ``version`` is ``body``.
+    """The key columns of the schema's row once ``version`` is ``body``.
 
     Args:
         reseals: whether everything is sealed again by it.
@@ -386,7 +386,7 @@ def key_state(schema: Schema, body: CommitBody, version: int, *, reseals: bool) 
     }
 
 
-# What a commit must be based on to be applied: key, own head, log (its definition:
+# The state that a commit must be based on to be applied: key, own head, log (its definition:
 # :mod:`.definitions`).
 #
 # Decided under the lock of the schema's row. Each refusal is a conflict whose code names the

@@ -393,8 +393,8 @@ class Erasure(APIView):
         parameters=[OpenApiParameter("counts", bool, default=True)], responses={200: _STATE}
     )
     def get(self, request: Request, schema_id: str) -> Response:
-        """What is still there of records that were deleted or changed, and who needs it; with
-        ``counts=false`` only how far it is, which costs little."""
+        """The remains of records that were deleted or changed, and who needs them; with
+        ``counts=false`` only how far the erasure is, which costs little."""
         counts = flag_of(request, "counts", default=True)
         schema = permissions.data_of(_user(request), schema_id)
         return Response(_state(schema) if counts else _progress(schema))
@@ -420,7 +420,7 @@ class Damage(APIView):
 
     @extend_schema(responses={200: _DAMAGE})
     def get(self, request: Request, schema_id: str) -> Response:
-        """What was found to be lost: segments whose pages are, and live rows without bytes."""
+        """Lost data that was found: segments whose pages are, and live rows without bytes."""
         return Response(damage.of(permissions.data_of(_user(request), schema_id)))
 
 

@@ -436,7 +436,7 @@ def _fixed_organization(pointer: str) -> Conflict:
     )
 
 
-# What the roster says of a dataset or schema, and nobody changes at the API any more.
+# Facts of a dataset or schema that the roster states, so that nobody changes them at the API.
 
 
 def _keep_dataset(dataset: Dataset, wanted: Mapping[str, Any]) -> None:

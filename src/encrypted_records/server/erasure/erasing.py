@@ -41,7 +41,7 @@ from encrypted_records.server.records.models import (
 )
 from encrypted_records.server.rows import erased
 
-# Whose dead rows go next: schemas take turns, so that who deletes much keeps nobody waiting.
+# The schema whose dead rows go next: schemas take turns, so that large deletions delay nobody.
 
 
 class Turn:

@@ -25,7 +25,7 @@ from encrypted_records.server.objects import block_cache, cache_files, objects
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
 
-# What is deleted in SQLite, and still lies in its write-ahead log.
+# Rows that are deleted in SQLite, and still in its write-ahead log.
 
 
 #: How long writers may have to wait.

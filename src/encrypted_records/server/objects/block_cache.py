@@ -84,8 +84,8 @@ def find_dead(folder: Path, own: str) -> Iterator[str]:
 
 # Ranges that threads read from a store, so that others wait for them instead of reading them too.
 #
-# Who has waited looks in the cache again, and reads what is not there. Nothing else passes from one
-# to another, and no error does. Nobody waits while they have claimed something.
+# A thread that has waited looks in the cache again, and reads what is not there. Nothing else
+# passes from thread to thread, and no error does. Nobody waits while they have claimed something.
 
 
 #: Nobody waits longer for what others read. It is far more than a read takes as a rule; and who

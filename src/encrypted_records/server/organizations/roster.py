@@ -251,7 +251,7 @@ def _keep(organization: Organization, one: _Read) -> None:
 # An entry by which older keys of a dataset are forgotten: nothing may be left that they open.
 #
 # That is what the entry promises, so it is looked at here, under the locks of all schemas of the
-# dataset, and not taken from who signs it. What stands in the way is named.
+# dataset, and not taken from who signs it. Obstacles are named.
 
 
 def _forget(change: Change, body: EntryBody, content: form.Forget) -> None:
@@ -265,7 +265,7 @@ def _forget(change: Change, body: EntryBody, content: form.Forget) -> None:
     change.require_owner(body)
     name = ids.to_text(content.dataset)
     dataset = change.require_dataset(name)
-    # Who stages waits for this, or the other way round.
+    # Staging waits for this, or the other way round.
     key = DatasetKey.objects.select_for_update().filter(dataset=name).first()
     if key is None:
         raise invalid("an entry forgets keys of a dataset without any")

@@ -177,8 +177,8 @@ class Services(generics.ListAPIView[Service]):
 
 # Which entries of a roster a job, or an API token, may hand in: those that a first record needs.
 #
-# They are signed by a member all the same. What gives somebody a right, or takes it, comes from
-# somebody who has logged in.
+# They are signed by a member all the same. Entries that give or take a right come from
+# a user who has logged in.
 
 
 def _require_first_use(user: User, entries: Sequence[RosterEntry]) -> None:

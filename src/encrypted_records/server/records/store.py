@@ -68,7 +68,7 @@ def _is_divided(table: str) -> bool:
 
 
 def select(statement: Callable[[str], str], keys: Sequence[Key]) -> Iterator[tuple[Any, ...]]:
-    """What a statement gives of a bounded number of keys at a time.
+    """The rows of a statement, for a bounded number of keys at a time.
 
     Args:
         statement: SQL, around the SQL that selects the keys.
