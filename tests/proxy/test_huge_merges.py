@@ -13,13 +13,13 @@ import pytest
 from encrypted_records.errors import Conflict, Unavailable
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import ids
-from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write import merge_commits
 from encrypted_records.proxy.write.lanes import LEAST_REST, Lane, Lanes
 from encrypted_records.proxy.write.merge_commits import MergeOutcome
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from tests.proxy.test_merge_lanes import counts, delete, fill, held, soon
 from tests.support.background import Queued
+from tests.support.pools import closing_pool
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -86,22 +86,23 @@ def test_large_and_smaller_merges_go_on_beside_a_huge_one_though_there_is_one_wo
     run: Run,
 ) -> None:
     async def test(proxy: Proxy) -> None:
-        merging = merger(proxy, workers=WorkerPool(count=1))
-        await fill(proxy, HUGE)
-        async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as huge:
-            await fill(proxy, LARGE)
-            async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
-                await fill(proxy, SMALL)
-                assert await soon(merging.merge_next(proxy.caller, proxy.state)) == MergeOutcome(
-                    2, 2 * SMALL
-                )
-                assert not large.done() and not huge.done()
-                assert await proxy.count(LOW) == 61
-            assert await large == MergeOutcome(2, 2 * LARGE)
-            assert not huge.done()
-        assert await huge == MergeOutcome(2, 2 * HUGE)
-        assert counts(proxy) == [1, 2 * SMALL, 2 * LARGE, 2 * HUGE]
-        assert await proxy.count(LOW) == 61
+        async with closing_pool(count=1) as workers:
+            merging = merger(proxy, workers=workers)
+            await fill(proxy, HUGE)
+            async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as huge:
+                await fill(proxy, LARGE)
+                async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
+                    await fill(proxy, SMALL)
+                    assert await soon(
+                        merging.merge_next(proxy.caller, proxy.state)
+                    ) == MergeOutcome(2, 2 * SMALL)
+                    assert not large.done() and not huge.done()
+                    assert await proxy.count(LOW) == 61
+                assert await large == MergeOutcome(2, 2 * LARGE)
+                assert not huge.done()
+            assert await huge == MergeOutcome(2, 2 * HUGE)
+            assert counts(proxy) == [1, 2 * SMALL, 2 * LARGE, 2 * HUGE]
+            assert await proxy.count(LOW) == 61
 
     run(test)
 

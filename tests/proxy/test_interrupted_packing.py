@@ -13,7 +13,6 @@ import pytest
 
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.workers import messages
-from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
 from tests.support.eventually import eventually
 from tests.support.older import make_older
@@ -31,6 +30,7 @@ from tests.support.packed import (
     segments,
     send,
 )
+from tests.support.pools import closing_pool
 from tests.support.proxies import Proxy
 from tests.support.store import Store
 
@@ -102,16 +102,16 @@ def test_where_the_disk_is_full_the_job_waits_says_why_and_goes_on_later(
     async def limited(task: messages.Task, *rest: Any, **options: Any) -> messages.Result:
         if not isinstance(task, messages.PackTask):
             return await run(task, *rest, **options)
-        fresh = WorkerPool(count=1)
-        take = fresh._take
+        async with closing_pool(count=1) as fresh:
+            take = fresh._take
 
-        async def taking() -> asyncio.subprocess.Process:
-            process = await take()
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest[0], largest[0]))
-            return process
+            async def taking() -> asyncio.subprocess.Process:
+                process = await take()
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (largest[0], largest[0]))
+                return process
 
-        fresh._take = taking  # type: ignore[method-assign]
-        return await fresh.run(task, *rest, **options)
+            fresh._take = taking  # type: ignore[method-assign]
+            return await fresh.run(task, *rest, **options)
 
     workers.run = limited  # type: ignore[method-assign]
     path = send(store, long_rows())

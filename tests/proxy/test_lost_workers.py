@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from encrypted_records.proxy.jobs import runner
-from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
 from tests.support.eventually import eventually
+from tests.support.pools import closing_pool
 from tests.support.proxies import Proxy
 from tests.support.store import Store
 
@@ -136,11 +136,8 @@ def test_waits_for_workers_grow_to_minutes_and_last_longer_than_a_short_want_of_
 
 def test_a_pool_tells_whether_new_workers_work(starts: Starts) -> None:
     async def tried() -> bool:
-        workers = WorkerPool(count=1)
-        try:
+        async with closing_pool(count=1) as workers:
             return await workers.works()
-        finally:
-            await workers.close()
 
     assert asyncio.run(tried())
     starts.program = ENDS_AT_ONCE

@@ -14,12 +14,12 @@ from encrypted_records.errors import Conflict, Unavailable
 from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.proxy.process.background import Background
-from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.lanes import MOST_REST, Lanes, Tasks
 from encrypted_records.proxy.write.merge_commits import MergeCommits, MergeOutcome
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from tests.support import eventually
 from tests.support.background import Queued
+from tests.support.pools import closing_pool
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
@@ -134,19 +134,20 @@ async def soon(work: Awaitable[Any]) -> Any:
 
 def test_smaller_merges_go_on_beside_a_large_one_though_there_is_one_worker(run: Run) -> None:
     async def test(proxy: Proxy) -> None:
-        merging = merger(proxy, workers=WorkerPool(count=1))
-        await fill(proxy, LARGE)
-        async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
-            await fill(proxy, SMALL)
-            assert await soon(merging.merge_next(proxy.caller, proxy.state)) == MergeOutcome(
-                2, 2 * SMALL
-            )
-            assert counts(proxy) == [1, LARGE, LARGE, 2 * SMALL]
+        async with closing_pool(count=1) as workers:
+            merging = merger(proxy, workers=workers)
+            await fill(proxy, LARGE)
+            async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as large:
+                await fill(proxy, SMALL)
+                assert await soon(merging.merge_next(proxy.caller, proxy.state)) == MergeOutcome(
+                    2, 2 * SMALL
+                )
+                assert counts(proxy) == [1, LARGE, LARGE, 2 * SMALL]
+                assert await proxy.count(LOW) == 41
+                assert not large.done()
+            assert await large == MergeOutcome(2, 2 * LARGE)
+            assert counts(proxy) == [1, 2 * SMALL, 2 * LARGE]
             assert await proxy.count(LOW) == 41
-            assert not large.done()
-        assert await large == MergeOutcome(2, 2 * LARGE)
-        assert counts(proxy) == [1, 2 * SMALL, 2 * LARGE]
-        assert await proxy.count(LOW) == 41
 
     run(test)
 
