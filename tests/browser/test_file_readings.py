@@ -3,6 +3,7 @@ to by the upload."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,6 +152,22 @@ def test_delimiter_and_header_can_be_said_instead(importer: Visitor, tmp_path: P
     page.locator("#header_row").press("Tab")
     expect(page.locator("#field-1")).to_have_value("name")
     expect(cell(importer, 1, 1)).to_have_text("Ada, first")
+
+
+def test_a_document_of_json_is_read_whole_by_the_list_that_has_its_records(
+    importer: Visitor, tmp_path: Path
+) -> None:
+    rows = [{"id": f"{n:05}", "of": {"city": "Ulm"}, "note": "x" * 600} for n in range(1_200)]
+    choose(importer, written(tmp_path, json.dumps({"next": None, "rows": rows}), "page.json"))
+    page = importer.page
+    expect(page.locator("#rows")).to_contain_text("1,200 records")
+    expect(page.locator("#sheet")).to_have_value("rows")
+    expect(page.locator("#delimiter")).to_have_count(0)
+    expect(page.locator("#field-1")).to_have_value("of.city")
+    expect(page.locator("#plan")).to_contain_text("Left out beside rows: next")
+    page.locator("#field-1").fill("city")
+    store(importer)
+    assert "00001" in records(importer)
 
 
 def test_two_tabs_and_going_back_mix_nothing(importer: Visitor, tmp_path: Path) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from base64 import urlsafe_b64encode
 from html.parser import HTMLParser
+from operator import itemgetter
+from typing import Any
+
+import pytest
 
 from tests.support.eventually import eventually
 from tests.support.page_visits import Browser, logged_in
-from tests.support.service import Answer, Service, call
+from tests.support.service import Account, Answer, Service, call
 from tests.support.workbooks import sheet, xlsx
 
 
@@ -103,3 +108,82 @@ def test_a_workbook_is_imported_and_the_next_file_is_read_as_it_or_refused(
     third = xlsx({"Data": sheet([["Nr", "Betrag"], ["005", 3.5]])})
     unread = send(browser, path, "mar.xlsx", third, do="next")
     assert (unread.status, b"reading is kept for this schema" in unread.body) == (400, True)
+
+
+RECORDS = [
+    {"Nr": "001", "price": 1.5, "at": {"city": "Ulm"}},
+    {"Nr": "002", "price": 2.25, "tags": ["a"]},
+]
+#: One document in each form that JSON comes in; the last one is an export of this service.
+DOCUMENTS = {
+    "array.json": json.dumps(RECORDS),
+    "lines.ndjson": "\n".join(map(json.dumps, RECORDS)),
+    "named.csv": json.dumps(RECORDS, indent=2),
+    "within.json": json.dumps({"next": None, "results": RECORDS}, indent=2),
+    "exported.json": json.dumps([{"data": record} for record in RECORDS]),
+}
+
+
+@pytest.fixture(scope="module")
+def importer(service: Service) -> tuple[Browser, Account]:
+    account = service.new_account()
+    return logged_in(service, account), account
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_json_is_imported_by_a_reading_as_any_file(
+    importer: tuple[Browser, Account], name: str
+) -> None:
+    browser, account = importer
+    body = DOCUMENTS[name].encode()
+    schema = made(browser, name, body)
+    kept = call(
+        "GET", f"{browser.service.proxy_url}/api/schemas/{schema}/reading/", auth=account.auth
+    )
+    assert kept.json()["container"] in ("json", "ndjson")
+    sent = send(browser, f"/schemas/{schema}/upload/", name, body, do="send")
+    assert sent.status == 200, sent.body
+
+    def stored() -> list[dict[str, Any]] | None:
+        url = f"{browser.service.proxy_url}/api/records/?schema={schema}"
+        results = call("GET", url, auth=account.auth).json()["results"]
+        return [record["data"] for record in results] if len(results) == 2 else None
+
+    data = eventually(stored)
+    assert data is not None
+    assert [(record["Nr"], record["price"]) for record in sorted(data, key=itemgetter("Nr"))] == [
+        ("001", 1.5),
+        ("002", 2.25),
+    ]
+    assert next(record for record in data if record["Nr"] == "002")["tags"] == '["a"]'
+
+
+def test_the_head_of_long_json_is_enough_for_its_fields(
+    importer: tuple[Browser, Account],
+) -> None:
+    browser, _ = importer
+    lines = "".join(f"{json.dumps({'n': at, 'note': 'x' * 500})}\n" for at in range(500))
+    array = f"[{','.join(lines.splitlines())}]"
+    for name, body in (("long.ndjson", lines), ("long.json", array)):
+        for size in (5_000, 200_000):
+            head = body.encode()[:size]
+            told = {"file": name, "size": str(len(body)), "head": urlsafe_b64encode(head).decode()}
+            page = browser.visit("/import/", **told, do="look").body.decode()
+            assert re.search(r"About (4\d\d|500) records", page), (name, size)
+            assert "do not fit" not in page
+
+
+def test_a_document_that_leaves_open_which_list_has_the_records_has_a_control_for_it(
+    importer: tuple[Browser, Account],
+) -> None:
+    browser, _ = importer
+    body = json.dumps({"a": [{"x": 1}], "b": [{"y": "2"}]}).encode()
+    told = {"file": "b.json", "size": str(len(body)), "head": urlsafe_b64encode(body).decode()}
+    asked = browser.visit("/import/", **told, do="look")
+    assert asked.status == 400
+    page = asked.body.decode()
+    assert "several lists of objects" in page
+    assert 'name="sheet"' in page
+    assert 'name="delimiter"' not in page
+    told_now = browser.visit("/import/", **told, sheet="b", do="look")
+    assert (told_now.status, b'value="y"' in told_now.body) == (200, True)

@@ -1,8 +1,8 @@
 // The first rows of a file, however long it is, cut where a row ends.
 
 const HEAD_BYTES = 512 << 10;
-// A workbook is read whole; as a form takes it.
-const WORKBOOK_BYTES = 5 << 19;
+// A workbook is read whole, and so may be an object of JSON; as a form takes it.
+const WHOLE_BYTES = 5 << 19;
 const EDGE_BYTES = 64 << 10;
 
 /** Where the last whole row of CSV ends: at a line break outside of quotes. */
@@ -42,13 +42,11 @@ export async function firstRows(file) {
   return text.slice(0, begin === "{" ? text.lastIndexOf("\n") + 1 : endOfCsv(text));
 }
 
-/** The first bytes of a file in base64 for addresses; of JSON, as far as records are whole. */
+/** The first bytes of a file in base64 for addresses. */
 export async function firstBytes(file) {
-  const isJson = /\.(json|ndjson|jsonl)$/i.test(file.name);
-  const most = /\.(xlsx|xlsm|ods)$/i.test(file.name) ? WORKBOOK_BYTES : HEAD_BYTES;
-  const bytes = isJson
-    ? new TextEncoder().encode(await firstRows(file))
-    : new Uint8Array(await file.slice(0, most).arrayBuffer());
+  const begin = (await file.slice(0, EDGE_BYTES).text()).trimStart();
+  const most = begin.startsWith("PK") || begin.startsWith("{") ? WHOLE_BYTES : HEAD_BYTES;
+  const bytes = new Uint8Array(await file.slice(0, most).arrayBuffer());
   let text = "";
   for (const byte of bytes) text += String.fromCharCode(byte);
   return btoa(text).replaceAll("+", "-").replaceAll("/", "_");

@@ -107,6 +107,14 @@ class _Buffered(ABC):
         """
         return self._take(final=True)
 
+    def drain(self) -> list[RecordBlock]:
+        """The records of all that was fed so far, which may break off.
+
+        Raises:
+            Malformed: as :meth:`feed`.
+        """
+        return self._take(final=False)
+
     @abstractmethod
     def _take(self, *, final: bool) -> list[RecordBlock]:
         """The blocks that are whole by now; with ``final``, all that is left."""

@@ -18,6 +18,7 @@ from encrypted_records.ingest.blocks import BadRow, Parser, RawRecord, RecordSta
 from encrypted_records.ingest.check import text_of_cell
 from encrypted_records.ingest.layouts import Layout, parser_for, recognize
 from encrypted_records.ingest.parse_csv import Header, check_columns, read_numbers
+from encrypted_records.ingest.reading.containers import ObjectsParser
 from encrypted_records.ingest.reading.parser import BLOCK_BYTES, Head, check_fields
 from encrypted_records.ingest.reading.recipe import Column, Recipe
 from encrypted_records.ingest.spread import Seen, Spread
@@ -90,7 +91,7 @@ def preview(
     else:
         found = Preview(list(definition.fields))
     seen = {name: Seen() for name in found.columns}
-    texts = {} if reading is None else _texts(layout, start, sample, reading, shown)
+    texts = {} if reading is None else _texts(layout, start, sample, reading, shown, whole=whole)
     parser = parser_for(layout, start, schema_named=True, reading=reading)
     for record in _records(_parts(parser, sample[start.offset :], whole=whole)):
         if found.checked == MAX_CHECKED:
@@ -125,18 +126,23 @@ def preview(
 def _parts(parser: Parser, data: bytes, *, whole: bool) -> Iterator[Sequence[Any]]:
     yield parser.feed(data)
     # A row that is cut off does not count. The parser still holds all rows of a short sample.
-    if whole or len(data) < BLOCK_BYTES:
+    if not whole and isinstance(parser, ObjectsParser):
+        yield parser.drain()
+    elif whole or len(data) < BLOCK_BYTES:
         yield parser.finish()
 
 
 def _texts(
-    layout: Layout, start: RecordStart, sample: bytes, reading: Recipe, shown: int
+    layout: Layout, start: RecordStart, sample: bytes, reading: Recipe, shown: int, *, whole: bool
 ) -> dict[int, dict[str, Any]]:
     """The cells of the first rows as they are written, by row and field."""
     columns = [Column(column.source, column.name) for column in reading.columns]
     plain = msgspec.structs.replace(reading, columns=columns)
     parser = parser_for(layout, start, schema_named=True, reading=plain)
-    records = _records(_parts(parser, sample[start.offset :][: 4 * BLOCK_BYTES], whole=False))
+    data = sample[start.offset :]
+    if not reading.is_read_whole and len(data) > 4 * BLOCK_BYTES:
+        data, whole = data[: 4 * BLOCK_BYTES], False
+    records = _records(_parts(parser, data, whole=whole))
     return {
         record.row: record.data
         for record in islice(records, shown)

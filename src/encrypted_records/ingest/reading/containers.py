@@ -88,6 +88,14 @@ class ObjectsParser(ReadingParser):
         """
         return [made for block in self._objects.finish() for made in self._of(block)]
 
+    def drain(self) -> Sequence[RecordBlock | Table]:
+        """The objects of all that was fed so far, which may break off.
+
+        Raises:
+            Malformed: as :meth:`feed`.
+        """
+        return [made for block in self._objects.drain() for made in self._of(block)]
+
     def _of(self, block: RecordBlock) -> Sequence[RecordBlock | Table]:
         self._start = block.start
         names = [column.source for column in self._recipe.columns]

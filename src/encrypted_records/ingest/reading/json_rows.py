@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from encrypted_records.errors import Malformed
+from encrypted_records.errors import InvalidRecords, Malformed
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.parse_json_stream import ArrayParser, LinesParser, layout_of
 from encrypted_records.ingest.reading.charset import refused
@@ -80,6 +80,8 @@ def find_objects(
         items, ends = _items_of(container, start, sample, most, whole=whole)
     except Malformed as error:
         raise refused(f"the file is not JSON: {error.message}") from None
+    if not items and not whole:
+        raise _too_large()
     if not items:
         raise refused("the file has no objects in it")
     return Objects(container, start, items, whole and ends)
@@ -94,7 +96,8 @@ def _items_of(
     for at in range(0, len(body) + 1, 1 << 20):
         is_last = at + (1 << 20) > len(body)
         blocks = parser.feed(body[at : at + (1 << 20)])
-        blocks += parser.finish() if is_last and whole else []
+        if is_last:
+            blocks += parser.finish() if whole else parser.drain()
         for block in blocks:
             for record in block.records:
                 if isinstance(record, BadRow):
@@ -119,10 +122,7 @@ def _has_lines(sample: bytes, *, whole: bool) -> bool:
 
 def _unwrap(sample: bytes, start: RecordStart, wanted: str | None, *, whole: bool) -> Objects:
     if not whole or len(sample) > MAX_WRAPPED:
-        raise refused(
-            f"the file is one JSON object of more than {MAX_WRAPPED >> 20} MiB",
-            "save its records as JSON lines: one object on each line",
-        )
+        raise _too_large()
     document = strict_json.loads(sample[start.offset :], halves=True)
     lists = _lists_of(document)
     if wanted is not None:
@@ -146,6 +146,13 @@ def _unwrap(sample: bytes, start: RecordStart, wanted: str | None, *, whole: boo
         return Objects("ndjson", start, [document], whole=True)
     others = tuple(name for name in document if name != member)
     return Objects("json", RecordStart(0, 1), list(lists[member]), True, member, others)
+
+
+def _too_large() -> InvalidRecords:
+    return refused(
+        "the file is one JSON object, too large to be looked at here, since it is read whole",
+        "save its records as JSON lines: one object on each line",
+    )
 
 
 def _is_of_columns(document: Any) -> bool:

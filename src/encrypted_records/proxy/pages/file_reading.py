@@ -56,7 +56,7 @@ _CONTROLS = {
     "delimiter": "choose above how cells are divided",
     "encoding": "choose the letters above",
     "header_row": "say above in which row the names are",
-    "sheet": "say above which sheet has the table",
+    "sheet": "say above which sheet, or which list, has the records",
     "columns": "say which word stands for nothing, or leave the column as it is",
 }
 
@@ -70,6 +70,8 @@ class FileReading:
     answer: dict[str, Any] | None = None
     before: dict[str, Any] | None = None
     wanted: dict[int, str] = field(default_factory=dict)
+    #: the container that the first bytes show
+    likely: str = "csv"
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -102,7 +104,7 @@ class FileReading:
 
     @property
     def container(self) -> str:
-        return str(self.recipe.get("container", "csv"))
+        return str(self.recipe.get("container", self.likely))
 
     @property
     def is_local(self) -> bool:

@@ -36,10 +36,8 @@ from encrypted_records.proxy.pages.schema_form import TYPES, Draft, draft_of
 SHOWN_ROWS = 20
 #: Bytes of a file that are looked at, as the pages' scripts have it.
 HEAD_BYTES = 512 << 10
-#: Bytes of a workbook, which is read whole, as the pages' scripts have it.
-WORKBOOK_BYTES = 5 << 19
-#: Rows of a sample that a proposal reads.
-SAMPLED_ROWS = 10_000
+#: Bytes of a workbook or a JSON object, which are read whole, as the pages' scripts have it.
+WHOLE_BYTES = 5 << 19
 #: Bytes of a file's head that a page without scripts carries along.
 KEPT_BYTES = 32 << 10
 #: Controls for any file; the rest of the form belongs to the file that was looked at.
@@ -47,6 +45,7 @@ _OF_ANY_FILE = ("csrf", "dataset", "new_dataset", "organization", "skip")
 #: Where a session keeps, by schema, how a file is read whose upload follows on another page.
 READINGS = "readings"
 _AS_IT_IS: Mapping[str, Any] = MappingProxyType({})
+_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass
@@ -64,8 +63,7 @@ class Plan:
     problem: ErsError | None = None
     misplaced: list[str] = field(default_factory=list)
     first_invalid: str = ""
-    #: how a file of text is read; None of JSON
-    reading: FileReading | None = None
+    reading: FileReading = field(default_factory=FileReading)
 
     @property
     def is_whole(self) -> bool:
@@ -74,8 +72,8 @@ class Plan:
 
     @property
     def recipe_json(self) -> str:
-        """How the file is read, for its upload; empty of JSON."""
-        if self.reading is None or self.reading.answer is None:
+        """How the file is read, for its upload; empty where that was not found."""
+        if self.reading.answer is None:
             return ""
         return msgspec.json.encode(self.reading.of_draft(self.draft)).decode()
 
@@ -109,35 +107,25 @@ async def _work_out(visit: Visit, plan: Plan) -> None:
     """
     if not plan.head.strip():
         raise BadInput("there are no rows to look at", hint="choose a file, or paste some rows")
-    kind = Format.of_file(plan.file, plan.head)
-    lengths = {}
-    if kind is Format.CSV:
-        await _read(visit, plan)
-    else:
-        lengths = await _infer(visit, plan, kind)
+    await _read(visit, plan)
     plan.draft.records = _records(plan)
     definition = plan.draft.definition()
-    body = {"schema": definition, "records": plan.draft.records, "string_bytes": lengths}
-    body["string_bytes"] = {
-        name: size for name, size in lengths.items() if name in definition["properties"]
-    }
+    body = {"schema": definition, "records": plan.draft.records, "string_bytes": {}}
     plan.estimate = await visit.ask("POST", "/api/schemas/estimate/", body)
-    read = {}
-    if plan.reading is not None:
-        read = {"reading": plan.reading.of_draft(plan.draft), "whole": plan.is_whole}
-    sample = b64encode(plan.head).decode() if read else plan.head.decode(errors="replace")
-    plan.preview = await look(visit, definition, sample, kind, read)
-    if plan.reading is not None:
-        plan.draft.see(plan.preview["spreads"])
+    read = {"reading": plan.reading.of_draft(plan.draft), "whole": plan.is_whole}
+    sample = b64encode(plan.head).decode()
+    plan.preview = await look(visit, definition, sample, Format.CSV, read)
+    plan.draft.see(plan.preview["spreads"])
 
 
 async def _read(visit: Visit, plan: Plan) -> None:
-    """Find out how a file of text is read, as far as nobody has said it.
+    """Find out how a file is read, as far as nobody has said it.
 
     Raises:
         BadInput: it cannot be read.
     """
     reading = plan.reading = reading_of(visit.form)
+    reading.likely = _container_of(plan.head)
     typed = draft_of(visit.form) if any(name.startswith("field-") for name in visit.form) else None
     if typed is not None:
         typed.follow(visit.text("do"))
@@ -173,27 +161,6 @@ async def _detect(visit: Visit, plan: Plan, said: dict[str, Any]) -> dict[str, A
     answer = await visit.answer("POST", "/api/readings/detect/", plan.head, headers=headers)
     found: dict[str, Any] = answer.json()
     return found
-
-
-async def _infer(visit: Visit, plan: Plan, kind: Format) -> dict[str, int]:
-    """Fields for records of JSON; typical lengths of their texts.
-
-    Raises:
-        BadInput: they cannot be read.
-    """
-    answer = await visit.answer(
-        *("POST", "/api/schemas/infer/", plan.head), headers={"content-type": kind.media_type}
-    )
-    proposal = answer.json()
-    plan.sampled = proposal["sampled"]
-    if any(name.startswith("field-") for name in visit.form):
-        plan.draft = draft_of(visit.form)
-        plan.draft.follow(visit.text("do"))
-    else:
-        plan.draft.take(proposal["schema"])
-        plan.draft.name = visit.text("name") or name_of(plan.file)
-    plan.draft.annotate(proposal["fields"])
-    return {one["name"]: int(one["bytes"]) for one in proposal["fields"] if one["bytes"]}
 
 
 async def look(
@@ -238,10 +205,9 @@ async def _make(visit: Visit, plan: Plan) -> Response:
             "schema": plan.draft.definition(),
         },
     )
-    if plan.reading is not None:
-        # For the files of later months; the rows of this one are on their way.
-        recipe = plan.reading.of_draft(plan.draft)
-        await visit.ask("PUT", f"/api/schemas/{schema['id']}/reading/", recipe)
+    # For the files of later months; the rows of this one are on their way.
+    recipe = plan.reading.of_draft(plan.draft)
+    await visit.ask("PUT", f"/api/schemas/{schema['id']}/reading/", recipe)
     if "hx-request" in visit.request.headers:
         return visit.render(
             "import.html",
@@ -252,8 +218,7 @@ async def _make(visit: Visit, plan: Plan) -> Response:
             kept="",
             pasted="",
         )
-    if plan.recipe_json:
-        visit.desk.put((READINGS, schema["id"]), plan.recipe_json)
+    visit.desk.put((READINGS, schema["id"]), plan.recipe_json)
     return visit.go(f"/schemas/{schema['id']}/upload/")
 
 
@@ -297,19 +262,9 @@ def name_of(file: str) -> str:
 
 def _records(plan: Plan) -> int:
     """How many records the file has: as many as its head, or in proportion to it."""
-    rows = plan.sampled
-    if plan.reading is None and rows >= SAMPLED_ROWS:
-        rows = _count_rows(plan.head.decode(errors="replace"))
     if plan.is_whole:
-        return max(1, rows)
-    return max(1, round(plan.size / len(plan.head) * rows))
-
-
-def _count_rows(sample: str) -> int:
-    """How many rows a sample has of which only the first were read."""
-    if sample.lstrip()[:1] == "[":
-        return max(SAMPLED_ROWS, sample.count('"data"'))
-    return sample.count("\n")
+        return max(1, plan.sampled)
+    return max(1, round(plan.size / len(plan.head) * plan.sampled))
 
 
 def _number(typed: str) -> int:
@@ -322,18 +277,27 @@ async def _head(pieces: AsyncIterator[bytes]) -> tuple[bytes, int]:
     size = 0
     async for piece in pieces:
         size += len(piece)
-        most = WORKBOOK_BYTES if (head or piece).startswith(b"PK") else HEAD_BYTES
+        most = WHOLE_BYTES if is_read_whole(head or piece) else HEAD_BYTES
         head += piece[: max(0, most - len(head))]
     return bytes(head), size
 
 
 def _kept(visit: Visit, plan: Plan) -> str:
     """For the hidden member of a page without scripts, which has no other place for it."""
-    # A workbook is read whole.
-    kept = plan.head if plan.head.startswith(b"PK") else plan.head[:KEPT_BYTES]
-    if plan.reading is None and len(kept) < len(plan.head):
-        kept = kept[: kept.rfind(b"\n") + 1]  # records of JSON are whole
+    kept = plan.head if is_read_whole(plan.head) else plan.head[:KEPT_BYTES]
     return "" if visit.text("sample") else urlsafe_b64encode(kept).decode()
+
+
+def is_read_whole(start: bytes | bytearray) -> bool:
+    """Whether a file may have no head that tells how it is read: a workbook, or a JSON object,
+    which has the records in one of its members unless it is one of many lines."""
+    return start.startswith(b"PK") or start.removeprefix(_BOM).lstrip()[:1] == b"{"
+
+
+def _container_of(start: bytes) -> str:
+    if start.startswith(b"PK"):
+        return "workbook"
+    return "json" if start.removeprefix(_BOM).lstrip()[:1] in (b"{", b"[") else "csv"
 
 
 def _decoded(text: str) -> bytes:

@@ -25,7 +25,7 @@ from encrypted_records.errors import (
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.pages import columns
 from encrypted_records.proxy.pages.columns import Heading
-from encrypted_records.proxy.pages.imports import HEAD_BYTES, READINGS, look
+from encrypted_records.proxy.pages.imports import HEAD_BYTES, READINGS, is_read_whole, look
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.schema_form import Draft
 
@@ -226,7 +226,7 @@ async def _send_next(visit: Visit) -> Response:
 
 def _most_of(start: bytes | bytearray) -> int:
     """Bytes of a file that are looked at; of a workbook, or one JSON object, all of it."""
-    return WHOLE_BYTES if start.startswith((b"PK", b"{")) else LOOKED_AT_BYTES
+    return WHOLE_BYTES if is_read_whole(start) else LOOKED_AT_BYTES
 
 
 async def _under_its_header(
