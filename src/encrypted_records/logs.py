@@ -75,7 +75,7 @@ def take_id(sent: str) -> str:
 
 
 def database_name(error: BaseException) -> str:
-    """How SQLite or PostgreSQL calls an error of theirs, such as SQLITE_FULL or 53100."""
+    """SQLite's or PostgreSQL's name of an error, such as SQLITE_FULL or 53100."""
     name = getattr(error, "sqlite_errorname", None) or getattr(error, "sqlstate", None)
     return name if isinstance(name, str) else ""
 

@@ -91,7 +91,7 @@ def serve(port: int, registry: CollectorRegistry) -> WSGIServer:
 
 @contextmanager
 def serving(port: int | None, registry: CollectorRegistry) -> Iterator[None]:
-    """As :func:`serve`, as long as the block lasts; without a port nothing is served."""
+    """Serve metrics while the block lasts; without a port nothing is served. See :func:`serve`."""
     if port is None:
         yield
         return

@@ -11,7 +11,7 @@ import asyncio
 
 
 class Joining:
-    """What one answer is written to: a connection's transport, as far as uvicorn's answers use it.
+    """The target of one answer: a connection's transport, as far as uvicorn's answers use it.
 
     Args:
         transport: of the connection, which writes what it gets at once.

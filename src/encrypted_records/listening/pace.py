@@ -1,4 +1,4 @@
-"""How long senders may take: limits for everybody, and more time for known senders.
+"""Time limits for senders, the same for everybody, and more time for known senders.
 
 A sender has a credit of some seconds. Time in which nothing comes uses it up, and bytes add to it
 at the rate that is required. So the request of a sender who sends nothing, or too slowly, ends, and
@@ -17,7 +17,7 @@ _PACE = "ers.pace"
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server grants; in seconds, bytes, and bytes a second."""
+    """Limits of a server, in seconds, bytes, and bytes a second."""
 
     #: For a head: from the connection on, or from the first byte after a request.
     head_seconds: float = 10.0
@@ -72,7 +72,7 @@ def put(scope: MutableMapping[str, Any], pace: Pace) -> None:
 
 
 def of(scope: MutableMapping[str, Any]) -> Pace | None:
-    """That of a request; None where a server of another kind took it."""
+    """The pace of a request; None where a server of another kind took it."""
     pace: Pace | None = scope.get(_PACE)
     return pace
 

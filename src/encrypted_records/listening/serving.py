@@ -139,7 +139,7 @@ def settle() -> None:
 
 
 def room_for_connections(wanted: int) -> int:
-    """How many connections this process can hold, at most ``wanted``.
+    """The number of connections that this process can hold, at most ``wanted``.
 
     Its limit of descriptors is raised as far as that goes.
     """

@@ -1,4 +1,4 @@
-"""Which connections have a head, a body or an answer outstanding, and for how long they may.
+"""Connections that owe a head or a body, or take no answer, and for how long they may.
 
 One look over all of them a few times a second costs less than a timer for every request.
 """
@@ -36,7 +36,7 @@ class Watched(Protocol):
 
 
 class Watch:
-    """Of one server, and its event loop's alone.
+    """Connections of one server, for its event loop alone.
 
     Args:
         closed: told of each connection that is ended here, by a word: ``head``, ``body``,
@@ -61,7 +61,7 @@ class Watch:
 
     @property
     def heads_owed(self) -> int:
-        """How many owe a head."""
+        """The number of connections that owe a head."""
         return len(self._heads)
 
     def owes_head(self, watched: Watched) -> None:
@@ -83,7 +83,7 @@ class Watch:
         self._idle[watched] = None
 
     def takes_nothing(self, watched: Watched) -> None:
-        """Of its answer."""
+        """Note that a connection takes nothing of its answer."""
         self._answers[watched] = watched.count_unsent(), self._now
 
     def takes_again(self, watched: Watched) -> None:

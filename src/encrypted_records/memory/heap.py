@@ -1,4 +1,4 @@
-"""What the memory allocator keeps of what was freed (mallopt(3)).
+"""Memory that the allocator keeps after it was freed (mallopt(3)).
 
 glibc raises the size from which on an array gets a mapping of its own as soon as a larger one was
 freed, up to 32 MiB. So masks of millions of rows would come to lie between smaller things, and

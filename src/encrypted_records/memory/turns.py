@@ -45,7 +45,7 @@ class MemoryTurns:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of tasks that wait."""
         return sum(map(len, self._lines.values()))
 
     async def _wait(self, size: int, user: bytes) -> None:

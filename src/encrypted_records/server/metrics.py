@@ -1,4 +1,6 @@
-"""What the API tells Prometheus: its requests, and what it stores of all organizations together."""
+"""Metrics of the API for Prometheus: its requests, and what it stores of all organizations
+together.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def _readable(route: str) -> str:
 
 
 class BlockCacheCounts:
-    """What becomes of what is asked of a store far away, in all processes of an API."""
+    """Counts of ranges that were asked of a far store, in all processes of an API."""
 
     def __init__(self) -> None:
         self._lookups = Counter(

@@ -1,4 +1,4 @@
-"""What an operator has done with a database and a bulk store, beside an API that may run."""
+"""Operators' work on a database and a bulk store, beside an API that may run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may reach: the one place that decides it.
+"""Rights of a user: the one place that decides them.
 
 Whatever belongs to an organization is reached through a membership; what is not reached does not
 exist, so a stranger's and a missing resource get the same answer. Members of an organization
@@ -104,7 +104,7 @@ def members(user: User, organization_id: str) -> QuerySet[Membership]:
 
 
 def invitations(user: User) -> QuerySet[Invitation]:
-    """Those that wait for the user's address, which was verified."""
+    """Open invitations to the user's verified address."""
     waiting = of_address(Invitation.objects.filter(expires__gt=timezone.now()), user.email)
     return waiting.select_related("organization", "invited_by").order_by("pk")
 
@@ -215,7 +215,7 @@ def _unreachable() -> NotFound:
 
 
 def require_deleter(user: User, organization: str, *made: Dataset | Schema) -> None:
-    """What members made is deleted by them, or by owners.
+    """Check that the user made what is deleted, or is an owner.
 
     Args:
         organization: the id of the one that they belong to.
@@ -260,7 +260,8 @@ def require_writer(user: User, schema: Schema) -> None:
 
 
 def require_written(schema: Schema, is_written: bool) -> None:
-    """As :func:`require_writer`, of a user of whom the view of rights says whether it writes.
+    """Check that the user writes the schema, by the answer of the view of rights; see
+    :func:`require_writer`.
 
     Raises:
         NotAllowed, NotFound: as :func:`require_writer`.
@@ -282,7 +283,7 @@ def require_writer_of_all(user: User, dataset: Dataset) -> None:
 
 
 def require_owner_where_signed(user: User, organization: Organization) -> None:
-    """What only owners do once there is a roster, and every member before.
+    """Check that the user is an owner once there is a roster, or a member before.
 
     Raises:
         NotAllowed: ``owners_only``.

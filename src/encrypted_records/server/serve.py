@@ -49,8 +49,9 @@ _RETIRED_APPS = frozenset({"token_blacklist"})
 
 @dataclass(frozen=True)
 class ApiSettings:
-    """How to run the API. ``None`` stands for what the data folder holds; ``processes`` is how many
-    share its work."""
+    """Settings of an API. ``None`` stands for what the data folder holds; ``processes`` is how many
+    share its work.
+    """
 
     data_dir: Path
     host: str
@@ -132,7 +133,7 @@ def tell_metrics(port: int, folder: Path) -> None:
 
 
 def forget_counts(folder: Path, pid: int) -> None:
-    """What a process that has ended held, it holds no more; what it counted stays."""
+    """Drop the gauges of a process that has ended; its counters stay."""
     from prometheus_client.multiprocess import mark_process_dead  # noqa: PLC0415 - as above
 
     mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
@@ -280,7 +281,7 @@ def _prepare_database(served: Served) -> None:
 
 
 def _cannot_start(error: BaseException) -> Startup:
-    """Which database it is, and what is the matter with it."""
+    """The error for a database that does not start: which one, and what is wrong with it."""
     from django.db import connection  # noqa: PLC0415
 
     from encrypted_records.server.db import database_errors  # noqa: PLC0415

@@ -40,7 +40,7 @@ MOST = 100
 
 
 class Use(Enum):
-    """What an operation is, to a token that asks for it."""
+    """The kind of an operation of the API, by which a token may ask for it or not."""
 
     #: it changes nothing, and shows what the token's datasets hold
     READ = auto()

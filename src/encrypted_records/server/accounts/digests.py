@@ -1,4 +1,4 @@
-"""What the database holds of a secret that lets somebody in: its SHA-256.
+"""Digests of secrets that let somebody in: the database holds their SHA-256 alone.
 
 Anyone who reads the database, or a copy of it, can hold a secret that is shown against these, and
 cannot make one: the secrets are random and too long to be guessed. That is why a plain hash is
@@ -19,7 +19,9 @@ def new_secret() -> str:
 
 
 def digest(secret: object) -> bytes:
-    """What the database holds of a secret, 32 bytes; of what is no text, what it never holds."""
+    """The SHA-256 of a secret, 32 bytes, as the database holds it; of text that UTF-8 cannot hold,
+    a digest that it never holds.
+    """
     if not isinstance(secret, str) or not secret:
         return b""
     # A text that somebody sends may hold halves of surrogate pairs, which have no UTF-8.

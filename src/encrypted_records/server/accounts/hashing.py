@@ -1,4 +1,4 @@
-"""How passwords of accounts are hashed: Argon2id (RFC 9106), in one of two strengths.
+"""Hashing of account passwords: Argon2id (RFC 9106), in one of two strengths.
 
 A hash says how it was made, so a strength may change at any time: a hash of the other one still
 verifies and is made again when its password is next seen.

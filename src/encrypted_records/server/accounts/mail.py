@@ -107,7 +107,7 @@ def drop_old() -> None:
 
 
 def link_context(user: User, user_address: str, data: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """What the templates of signed links may say: the link, and the three values it is made of."""
+    """Values for the templates of signed links: the link, and the three values it is made of."""
     signer: URLParamsSigner = data["params_signer"]
     return {
         "email": user_address,

@@ -27,7 +27,7 @@ M = TypeVar("M", bound=models.Model)
 
 
 def of_address(rows: QuerySet[M, M], email: str) -> QuerySet[M, M]:
-    """Those with this e-mail; the database folds case on both sides, as its indexes do."""
+    """Rows with this e-mail address; the database folds case on both sides, as its indexes do."""
     matching = rows.alias(folded=Lower("email")).filter(folded=Lower(Value(email)))
     return cast("QuerySet[M, M]", matching)
 
@@ -117,7 +117,7 @@ class Login(models.Model):
 
 
 class Link(models.Model):
-    """That a message with this signed link was sent, and its link not used yet."""
+    """A signed link that was sent in a message and is not used yet."""
 
     #: SHA-256 of the link's ``signature``
     digest = models.BinaryField(primary_key=True, max_length=32)
@@ -162,7 +162,9 @@ class ApiToken(models.Model):
 
 
 class JobGrant(models.Model):
-    """That the bearer of the token may go on with the job for this user; see :mod:`.job_tokens`."""
+    """A grant to go on with a job for this user, for the bearer of its token; see
+    :mod:`.job_tokens`.
+    """
 
     digest = models.BinaryField(primary_key=True, max_length=32)
     user = models.ForeignKey(User, on_delete=models.CASCADE)

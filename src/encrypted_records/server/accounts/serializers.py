@@ -1,5 +1,6 @@
-"""What the account endpoints take. Passwords are taken as they are, spaces included; they are
-compared and judged in NFC."""
+"""Bodies of the account endpoints. Passwords are taken as they are, spaces included; they are
+compared and judged in NFC.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ NOTED_EVERY = timedelta(minutes=1)
 
 
 def digest_of(token: bytes) -> bytes:
-    """What the database holds of a token of 32 bytes."""
+    """The digest that the database holds of a token of 32 bytes."""
     return hashlib.sha256(token).digest()
 
 

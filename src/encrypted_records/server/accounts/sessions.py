@@ -34,7 +34,9 @@ def login_secret(session: SessionBase) -> str:
 
 
 def key_of(key: str) -> str:
-    """How the table calls a session. Base 85: the column has room for 40 characters, no more."""
+    """A session's key as its table stores it: in base 85, since the column has room for 40
+    characters.
+    """
     return base64.b85encode(digest(key)).decode()
 
 

@@ -95,7 +95,7 @@ def _following(text: str, login: Login, secret: str, moment: datetime) -> str:
 
 
 def read_access(text: str) -> tuple[str, bytes, float]:
-    """What names an access token's login, and when the token expires.
+    """The login that an access token names, and the end of its time.
 
     Returns:
         The id of the login, which may have ended; the digest of the secret shown for it; and

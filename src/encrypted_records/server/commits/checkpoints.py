@@ -100,7 +100,7 @@ def _newest_first(schema: Schema) -> QuerySet[LogCheckpoint]:
 
 
 def list_usable(schema: Schema) -> list[Listed]:
-    """Those that proxies would take, the newest first."""
+    """Checkpoints that proxies would take, the newest first."""
     shown = _usable(schema).values_list("version", "key_version", "digest", "size")
     return [
         Listed(version, key_version, bytes(digest).hex(), size)
@@ -109,7 +109,7 @@ def list_usable(schema: Schema) -> list[Listed]:
 
 
 def _usable(schema: Schema) -> QuerySet[LogCheckpoint]:
-    """Of the present epoch, by somebody who may write now, of what the log has."""
+    """Checkpoints of the present epoch that the log leads to, by members who may write now."""
     found = _newest_first(schema).filter(version__lte=schema.version)
     organization = schema.dataset.organization_id
     epoch = DatasetKey.objects.filter(dataset=schema.dataset_id, organization=organization).first()

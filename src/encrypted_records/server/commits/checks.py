@@ -1,4 +1,4 @@
-"""What a commit must be by itself, whatever the database has. Pure.
+"""Checks of a commit by itself, whatever the database has. Pure.
 
 Rules upheld here: the body is what its writer digested; groups, rows, segments and pages are
 complete and agree with each other; every field has the version byte and a length that its group
@@ -51,7 +51,7 @@ from encrypted_records.server.records.bindings import (
 
 @dataclass(frozen=True)
 class Staged:
-    """What a commit found staged: the numbers of its groups and segments, by uid."""
+    """Staged groups and segments that a commit names: their numbers, by uid."""
 
     groups: dict[bytes, int]
     segments: dict[bytes, int]
@@ -196,7 +196,7 @@ def check_part(upload: PartUpload, definition: SchemaDefinition | None) -> None:
 
 
 def _classes(group: Group, definition: SchemaDefinition | None) -> list[LeastClass]:
-    """What the group states of its fields, which are those of its definition in their order."""
+    """The length classes that a group states, one for each field, in their order."""
     require(
         definition is None or group.fields == definition.ids,
         "a group's fields are not those of its definition",
@@ -225,7 +225,7 @@ def _check_rows(every_row: Sequence[SealedRow | None], classes: Sequence[LeastCl
 
 
 def _check_packed(batch: PackedRowBatch, classes: Sequence[LeastClass]) -> None:
-    """As :func:`_check_rows`."""
+    """Check the classes of packed rows, as :func:`_check_rows` does of others."""
     rows = [row for row in batch.rows if row is not None]
     require(all(row.version >= 1 for row in rows), "a record's version is below 1")
     if not are_packed_fields([row.packed for row in rows], classes):
@@ -242,7 +242,7 @@ def _not_sealed() -> BadInput:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many rows a group has, and how many of them are dead."""
+    """The number of rows of a group, and how many of them are dead."""
 
     count: int
     dead: int = 0

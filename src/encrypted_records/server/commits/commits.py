@@ -179,7 +179,9 @@ def _apply_locked(
     *,
     by_retention: bool,
 ) -> tuple[Receipt, bool]:
-    """As :func:`_apply_all`, one commit: its receipt, and whether it is new."""
+    """Apply one commit under the schema's lock, as :func:`_apply_all` does of several: its receipt,
+    and whether it is new.
+    """
     found = facts.find(as_stored(user.pk), commit)
     # Who lost the right since this request began stores nothing any more.
     permissions.require_written(schema, found.is_written)
@@ -200,7 +202,7 @@ def _note(user: User, before: Schema, commit: Checked, *, by_retention: bool) ->
 
 
 def _action(body: CommitBody) -> Action:
-    """What a commit does; a merge may come along with the first three."""
+    """The audited action of a commit; a merge may come along with the first three."""
     if not body.changes_data:
         return Action.SCHEMA_CHANGED
     if body.ended:
@@ -220,7 +222,7 @@ def _find_receipt(schema: Schema, commit: Checked) -> Receipt | None:
 
 
 def _receipt(commit: Checked, logged: Sequence[Any] | None) -> Receipt | None:
-    """As :func:`_find_receipt`, of the row of :data:`facts.in_log`."""
+    """The receipt of a commit that the log has; see :func:`_find_receipt`, which reads the row."""
     if logged is None:
         return None
     version, digest = logged

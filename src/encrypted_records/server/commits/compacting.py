@@ -17,7 +17,7 @@ from encrypted_records.server.records.models import CommitLog, IndexSegment, Rec
 
 
 def find_standing(schema: Schema, body: CommitBody) -> Standing:
-    """What the group of a compaction stands for.
+    """The groups that a compaction's group replaces, row by row.
 
     Raises:
         BadInput: ``invalid_commit``; it stands for groups that do not follow one another in one
@@ -48,7 +48,7 @@ def find_standing(schema: Schema, body: CommitBody) -> Standing:
 
 
 class _Bases:
-    """Where the groups of one segment begin in it."""
+    """First ordinals of the groups of one segment, within it."""
 
     def __init__(self, schema: Schema, segment: IndexSegment) -> None:
         self._schema = schema
@@ -58,7 +58,7 @@ class _Bases:
         self._named = dict(named[0].groups)
 
     def of(self, group: RecordGroup) -> int:
-        """Where a group begins that the segment has, or had before a compaction."""
+        """The first ordinal of a group that the segment has, or had before a compaction."""
         while (version := _version(group)) > self._made:
             # It came with a compaction, in place of groups of which this was the first.
             first = self._commit(version).ended[0]

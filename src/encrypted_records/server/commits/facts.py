@@ -1,4 +1,4 @@
-"""What a commit is judged by that stands in other tables than its schema's row.
+"""Facts from other tables than its schema's row by which a commit is judged.
 
 It is read under the lock of that row with two statements, of which the first is of the table of
 rows alone: that may be in partitions, or over several servers.
@@ -28,7 +28,7 @@ _NOWHERE = b"\xff" * 17, b""
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was found.
+    """Facts that were read for one commit.
 
     ``logged`` is the row of :data:`in_log`; ``head`` is number and digest of the writer's last
     commit. ``has_segment`` and ``has_group`` say whether the uid of the commit's first one is

@@ -1,4 +1,4 @@
-"""Who signed a commit or a checkpoint, by the organization's roster (docs/SPEC.md, section 7.5).
+"""Signers of commits and checkpoints, by the organization's roster (docs/SPEC.md, section 7.5).
 
 Readers verify this for themselves. The API does too, so that somebody who has no key of a member
 cannot add a commit that no reader takes, and that would end the schema.
@@ -79,7 +79,8 @@ def require_signed(user: User, commit: Checked, signer: Signer) -> None:
 
 
 def require(user: User, schema: Schema, signed: Signed) -> None:
-    """As :func:`require_signed`, of either kind; under a lock of the schema.
+    """Check the signature of a commit or a checkpoint, under a lock of the schema; see
+    :func:`require_signed`.
 
     Raises:
         BadInput, Conflict: as :meth:`Signed.require` and :func:`require_signed`.
@@ -109,7 +110,7 @@ def _require(user: User, signed: Signed, signer: Signer) -> None:
 
 
 def _refuse_unknown_signer(user: User, signed: Signed, signer: Signer) -> None:
-    """Of what names nobody who is in the roster: right where there is none.
+    """Refuse a signer whom the roster does not have; without a roster there is nobody to sign.
 
     Raises:
         BadInput, Conflict: as :func:`require_signed`.

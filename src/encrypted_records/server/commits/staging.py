@@ -248,7 +248,7 @@ def _group(staging: Staging, group: Group, salt: bytes) -> int:
 
 
 def _segment(staging: Staging, segment: Segment, header: SegmentHeader) -> int:
-    """As :func:`_group`, for a segment."""
+    """The number of a staged segment, made where it is new; see :func:`_group`."""
     described = _describe_segment(segment) | {"header": header.data, "salt": header.salt}
     row, _ = IndexSegment.objects.get_or_create(
         schema_id=staging.schema_id, uid=segment.uid, defaults={"staging": staging, **described}

@@ -32,7 +32,7 @@ _AT_ONCE = 10_000
 
 @dataclass(frozen=True)
 class Place:
-    """Where a new group lies in the order of the log, and which of its ordinals have no row.
+    """The place of a new group in the order of the log, and its ordinals that have no row.
 
     ``dead`` counts the holes, and the rows that die with the commit that adds it.
     """

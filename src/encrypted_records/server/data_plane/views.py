@@ -152,7 +152,7 @@ class Digests(APIView):
 
     @extend_schema(request=FRAMES_BODY, responses=FRAMES)
     def post(self, request: Request, schema_id: str) -> StreamingHttpResponse:
-        """What proves rows and pages, by group and ordinal or segment, in the order asked."""
+        """Proofs of rows and pages, by group and ordinal or segment, in the order asked."""
         schema = _schema(request, schema_id)
         body = body_of(request)
         wanted: list[RowRef | PageRef] = []
@@ -239,7 +239,9 @@ def _look_up(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
 
 
 def _find(user: User, record_ids: Sequence[str]) -> list[dict[str, Any] | None]:
-    """Of each id its sealed record, or None; however many they are, with the same few questions."""
+    """The sealed record of each id, or None, with the same few statements however many ids there
+    are.
+    """
     named = [_identifier(text) for text in record_ids]
     rows = contents.live_rows_of({one for one in named if one is not None})
     groups = RecordGroup.objects.filter(staging=None).in_bulk(
@@ -365,7 +367,7 @@ class _HoldBody(serializers.Serializer[Any]):
 
 
 def _progress(schema: Schema) -> dict[str, Any]:
-    """How far it is: a row of a table, whatever is left."""
+    """Progress of an erasure, from one row of a table, whatever is left."""
     entry = AskedErasure.objects.filter(schema=schema).first()
     return {
         "version": schema.version,

@@ -107,7 +107,7 @@ class SchemaSerializer(_Common):
         return ids.reference("organizations", schema.dataset.organization_id)
 
     def get_key_id(self, schema: Schema) -> str | None:
-        """Which key seals new records, in hex; null until the first were stored."""
+        """The id of the key that seals new records, in hex; null until the first were stored."""
         return None if schema.key_id is None else bytes(schema.key_id).hex()
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
@@ -121,7 +121,7 @@ _SLUG_ATTEMPTS = 5
 
 
 class _Collection(viewsets.ModelViewSet[M]):
-    """What both collections share: who reaches what, filters, slugs, locking."""
+    """Shared behaviour of both collections: reach, filters, slugs, locking."""
 
     #: query parameter -> (collection it refers to or None for plain text, lookup)
     filters: dict[str, tuple[str | None, str]] = {}

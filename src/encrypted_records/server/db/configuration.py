@@ -1,4 +1,4 @@
-"""What Django is told of the databases, from their URLs."""
+"""Django's settings of the databases, from their URLs."""
 
 from __future__ import annotations
 

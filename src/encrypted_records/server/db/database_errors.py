@@ -1,4 +1,5 @@
-"""What a failing database means: its disk is full or fails, it is damaged, or it does not answer.
+"""Meanings of errors of a database: its disk is full or fails, it is damaged, or it does not
+answer.
 
 An exception of the database says in its own words what failed, and these may quote a parameter.
 What is read here is the name that SQLite gives its errors, and the SQLSTATE of PostgreSQL's: words
@@ -34,7 +35,7 @@ def name_of(error: BaseException) -> str:
 
 
 def meaning(error: BaseException) -> Unavailable | None:
-    """What no waiting will cure, for an operator to hear of; else None."""
+    """The error to report where waiting does not help, for an operator; None for others."""
     name = name_of(error)
     if name in _FULL:
         return DatabaseFull("the disk that holds the API's database is full")

@@ -38,7 +38,7 @@ def as_stored(identifier: str) -> bytes:
 
 
 class _Identifier:
-    """What columns of identifiers have in common."""
+    """Shared behaviour of columns that hold identifiers."""
 
     def get_internal_type(self) -> str:
         return "BinaryField"

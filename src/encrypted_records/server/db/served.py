@@ -1,4 +1,4 @@
-"""Which databases a data folder has served, so that a lost one is not taken for a new service.
+"""Databases that a data folder has served, so that a lost one is not taken for a new service.
 
 A database that is gone would be made again, without a word and without any account in it. So the
 folder remembers, in the file ``served``, of each kind of database when the one it serves was first

@@ -166,7 +166,7 @@ def _errors_of_driver(own: Any) -> Iterator[None]:
 
 
 def execute(sql: str, values: Sequence[Any]) -> None:
-    """As :func:`executed`, of what has no outcome."""
+    """Execute a statement that returns no rows; see :func:`executed`."""
     with executed(sql, values):
         pass
 

@@ -1,4 +1,4 @@
-"""How what is dead goes: rows whose bytes are erased, what is swept, and who makes it stay.
+"""The end of what is dead: erased rows, swept groups and segments, and holds that delay both.
 
 May import: ``server.rows``, ``server.objects``, ``server.records``.
 """

@@ -1,4 +1,6 @@
-"""What of a schema was found to be lost, for proxies that can make it whole again."""
+"""Rows and pages of a schema that were found to be lost, for proxies that can make them whole
+again.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,9 @@ def of(schema: Schema) -> dict[str, Any]:
 
 
 def among(keys: Sequence[Key]) -> set[Key]:
-    """Those of these rows, (group, ordinal), that have no bytes: they were erased, or were found
-    to be lost."""
+    """The rows among these, as (group, ordinal), without bytes: they were erased, or found to be
+    lost.
+    """
     found = erased.among(keys)
     groups = {group for group, _ in keys}
     for some in store.cut(sorted(groups)):

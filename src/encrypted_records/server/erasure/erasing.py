@@ -145,8 +145,9 @@ def active_holds() -> QuerySet[Hold]:
 
 @dataclass(frozen=True)
 class _Limits:
-    """Of a schema, up to which version dead rows go: small ones and those of objects with many
-    dead rows; those of all objects; what a hold needs is above ``held``."""
+    """Versions of a schema up to which dead rows go: small rows and those of objects with many dead
+    rows; those of all objects; ``held`` is where a hold begins.
+    """
 
     soon: int
     late: int
@@ -341,8 +342,9 @@ def _run(statement: str, *parameters: Any) -> None:
 
 @dataclass(frozen=True)
 class Left:
-    """What is still there of what ended up to a version: dead rows that have bytes, replaced
-    segments with pages, ended groups with rows."""
+    """Remainder of what ended up to a version: dead rows that have bytes, replaced segments with
+    pages, ended groups with rows.
+    """
 
     rows: int
     segments: int
@@ -356,7 +358,7 @@ class Left:
 
 
 def left_of(schema: Schema, up_to: int) -> Left:
-    """What is still there of what ended in a schema up to a version."""
+    """The remainder of what ended in a schema up to a version."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT COUNT(*), MIN(d.version) FROM record_group g"

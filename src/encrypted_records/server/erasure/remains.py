@@ -1,4 +1,4 @@
-"""What is still stored of a schema that an older key opens, and what may not be stored any more."""
+"""Data of a schema that an older key opens, and data that may not be stored any more."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from encrypted_records.server.records.models import AskedErasure, RecordGroup, S
 
 
 def of_older_keys(schema: Schema, first: int) -> Iterator[str]:
-    """What stands in the way of forgetting key versions before ``first``, in words; nothing where
-    they open nothing that is stored. The schema's row is locked.
+    """Reasons in words why key versions before ``first`` cannot be forgotten; none where they open
+    nothing that is stored. The schema's row is locked.
 
     What ended is gone once its erasure is done, from the files of the database, too; the version at
     which everything was sealed again is the newest at which something of an older key can end.

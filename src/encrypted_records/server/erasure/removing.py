@@ -78,7 +78,7 @@ def _drop_of(table: str, column: str, numbers: Iterable[int]) -> None:
 
 
 def _among(table: str, column: str, numbers: Iterable[int]) -> Iterator[int]:
-    """Those of these groups or segments of which a table has something."""
+    """The groups or segments among these numbers of which a table has rows."""
     for some in store.cut(sorted(numbers)):
         marks = ", ".join(["%s"] * len(some))
         with connection.cursor() as cursor:

@@ -265,7 +265,7 @@ def sweep_rows() -> bool:
 
 
 def _asked_among(old: QuerySet[RecordGroup], groups: Collection[int]) -> set[int]:
-    """Those of these groups that are to go without their grace."""
+    """The groups among these that go without their grace."""
     if not groups or not erasing.without_grace():
         return set()
     some = old.filter(erasing.asked("ended"), pk__in=groups)

@@ -1,4 +1,4 @@
-"""Who may use a thread, who waits for one, and who is told to come back later.
+"""Admission to the threads: a request runs, waits for its turn, or is told to come back later.
 
 Senders take turns: each has a line of its own, and who asks much waits for its own. No sender
 has all threads, so that long requests of one leave some for others.
@@ -97,7 +97,7 @@ class Places:
             threading.Thread(target=self._serve, name=f"request-{number}", daemon=True).start()
 
     async def run(self, work: Callable[[Callable[[T], None]], T], sender: bytes = b"") -> T:
-        """What ``work`` returns, done in a thread as soon as one is free.
+        """Run ``work`` in a thread as soon as one is free.
 
         Args:
             work: may also give its outcome to the function that it gets, and go on.

@@ -57,7 +57,7 @@ class _BodyWanted(BaseException):
 
 
 class _Gone(Exception):
-    """Who sent the request is not there any more."""
+    """The sender of the request has gone away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,8 @@ class Gateway:
             body.close()
 
     async def _ask_with(self, scope: Scope, environ: dict[str, Any], body: Held) -> _Answer:
-        """What Django answers to a request that is here as a whole. A large one waits for memory
-        first, and has no thread while it waits.
+        """Django's answer to a request whose body is complete. A large one waits for memory first,
+        and has no thread while it waits.
 
         Raises:
             Overloaded: it cannot be answered now.
@@ -172,7 +172,8 @@ class Gateway:
         return None
 
     async def _look_at_caller(self, scope: Scope, environ: dict[str, Any]) -> _Answer | None:
-        """What a caller is answered whose body is not wanted; otherwise it has more time for it.
+        """The answer to a caller whose body is not wanted; None for others, who get more time for
+        it.
 
         Raises:
             TooLarge: nobody says who sends it.
@@ -193,12 +194,12 @@ class Gateway:
         return None
 
     def _name(self, scope: Scope) -> bytes | None:
-        """What stands for credentials; they are not kept themselves."""
+        """A digest that stands for the credentials of a request, which are not kept themselves."""
         credentials = [value for name, value in scope["headers"] if name in _CREDENTIALS]
         return hmac.digest(self._secret, b"\0".join(credentials), "sha256") if credentials else None
 
     async def _ask(self, scope: Scope, environ: dict[str, Any], body: IO[bytes]) -> _Answer:
-        """What Django answers; of a long answer, its beginning, while the thread goes on.
+        """Django's answer; of a long answer, its beginning, while the thread goes on.
 
         Raises:
             Overloaded: it cannot be answered now.
@@ -220,12 +221,13 @@ class Gateway:
         return answer
 
     def _sender(self, name: bytes | None) -> bytes:
-        """Whose turn a request takes. Who is not known yet shares one with all others who are not:
-        names can be made up."""
+        """The sender whose turn a request takes. All unknown ones share one, since names can be
+        made up.
+        """
         return b"" if name is None else self._senders.get(name, b"")
 
     def _remember(self, name: bytes, sender: bytes) -> None:
-        """Whose credentials these are, from now on."""
+        """Remember the sender that these credentials belong to."""
         if self._senders.get(name, sender) != sender:
             self._forget(name)
         self._senders[name] = sender
@@ -251,7 +253,7 @@ class Gateway:
         environ: dict[str, Any],
         begin: Callable[[_Answer], None],
     ) -> _Answer:
-        """As :meth:`_ask`, in a thread."""
+        """Run a request in a thread; see :meth:`_ask`."""
         started: list[tuple[str, list[tuple[str, str]]]] = []
 
         def start(status: str, headers: list[tuple[str, str]], _failed: Any = None) -> Any:
@@ -369,7 +371,7 @@ async def _watch_for_the_end(body: Passing, receive: Receive) -> None:
 
 
 def _environ(scope: Scope) -> dict[str, Any]:
-    """What WSGI calls the head of a request (PEP 3333)."""
+    """The head of a request as WSGI's environ (PEP 3333)."""
     host, port = scope["server"] or ("", 0)
     environ: dict[str, Any] = {
         "REQUEST_METHOD": scope["method"],

@@ -51,7 +51,7 @@ class Budget:
 
 
 class Room:
-    """What all bodies and answers of a process share.
+    """Memory that all bodies and answers of a process share.
 
     Args:
         folder: where the files are.

@@ -1,4 +1,4 @@
-"""What every request and answer of the API passes: middleware, parsers, errors, OpenAPI.
+"""Layers that every request and answer of the API passes: middleware, parsers, errors, OpenAPI.
 
 Nothing here knows an endpoint. May import: ``server.db``, ``server.metrics``.
 """

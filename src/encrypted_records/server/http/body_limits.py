@@ -1,4 +1,4 @@
-"""How large a body may be, by its path; and which bodies hold nothing but sealed bytes."""
+"""Limits of bodies, by path; and the paths whose bodies hold nothing but sealed bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a request comes from, and whether it came by TLS.
+"""The client's address, and whether the request came by TLS.
 
 A front server or a proxy is the peer of all its users. What it says of them in ``X-Forwarded-For``
 and ``X-Forwarded-Proto`` counts only if its own address is among ``ERS_TRUSTED_PROXIES``; from

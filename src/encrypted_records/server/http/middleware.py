@@ -1,4 +1,4 @@
-"""What holds for every request before a view sees it: its id, its log line, its size, its host."""
+"""Middleware for every request before a view sees it: its id, log line, size and host."""
 
 from __future__ import annotations
 

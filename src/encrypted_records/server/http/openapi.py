@@ -1,4 +1,4 @@
-"""What the OpenAPI document cannot find out by itself: credentials, ids, limits, and problems.
+"""Parts of the OpenAPI document that views do not tell: credentials, ids, limits and problems.
 
 Problem documents come from one place (:mod:`.problems`) for all paths, so the document gets them
 from one place, too: :func:`complete`.

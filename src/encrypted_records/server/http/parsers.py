@@ -1,4 +1,4 @@
-"""What bodies are made of: JSON in and out, and frames in.
+"""Parsers of bodies: JSON in and out, and frames in.
 
 JSON is read as :mod:`encrypted_records.model.strict_json` reads it, so that no two readers can
 disagree on a request. It is written with msgspec, which passes :class:`msgspec.Raw` through

@@ -41,7 +41,7 @@ def handle(exc: Exception, context: dict[str, Any]) -> HttpResponse | None:
 
 
 def _of_database(exc: DatabaseError) -> HttpResponse | None:
-    """What a database that is full, damaged or away is answered with; None for other mistakes."""
+    """The answer where a database is full, damaged or away; None for other mistakes."""
     fault = database_errors.meaning(exc)
     if fault is not None:
         _log.error("%s", fault.message, exc_info=exc)

@@ -44,7 +44,7 @@ SELECT pg_is_in_recovery(),
 
 @dataclass(frozen=True)
 class Look:
-    """What was found of one part; ``hint`` says what to do where it is not well."""
+    """The finding about one part; ``hint`` says what to do where it is not well."""
 
     check: Literal["database", "replica", "bulk store", "sweeps"]
     state: Literal["ok", "warning", "failed"]

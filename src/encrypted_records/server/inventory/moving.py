@@ -264,7 +264,7 @@ def _read_again(numbers: list[int], contents: list[bytes]) -> None:
 
 
 def _with_any(table: str, column: str, numbers: list[int]) -> Iterator[int]:
-    """Those of these groups or segments of which the table has something, in order."""
+    """The groups or segments among these numbers of which the table has rows, in order."""
     for some in store.cut(numbers):
         marks = ", ".join(["%s"] * len(some))
         with connection.cursor() as cursor:

@@ -45,7 +45,7 @@ from encrypted_records.server.rows import erased
 
 @dataclass(frozen=True)
 class _Stranger:
-    """What lies in the store and is not known."""
+    """An object in the store that the database does not know."""
 
     name: str
     size: int
@@ -130,7 +130,7 @@ def _named() -> Iterator[BulkObject]:
 
 
 def _is_there(held: BulkStore, one: BulkObject) -> bool:
-    """What was stored while the store was listed."""
+    """Whether an object was stored while the store was listed."""
     try:
         held.read([Range(one.name, one.size - 1, one.size)])
     except ObjectLost:

@@ -176,7 +176,7 @@ def _surely(
 
 
 def _state_of_group(number: int) -> object:
-    """What changes when rows of a group go, or move to an object or to another one."""
+    """A value that changes when rows of a group go, or move to an object or to another one."""
     parts = RowPart.objects.filter(group_id=number).order_by("first")
     group = RecordGroup.objects.filter(pk=number)
     return list(parts.values_list("first", "object_id")), group.values_list(

@@ -1,4 +1,4 @@
-"""What is too bulky for the database: parts of groups and segments, each an object of its own.
+"""Bulk data that is too large for the database: parts of groups and segments, each an object.
 
 :mod:`.protocol` says what a store of objects does; :mod:`.files` and :mod:`.s3` do it, and
 :mod:`.choice` takes one by its URL. :mod:`.layout` is how an object looks inside, :mod:`.objects`

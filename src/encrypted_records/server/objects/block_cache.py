@@ -47,7 +47,7 @@ _SIGNS = "blocks-*.lock"
 
 
 def sign_of(folder: Path, cache: str) -> Path:
-    """That of the process whose copies have this name."""
+    """The sign of the process whose copies have this name."""
     return folder / _SIGNS.replace("*", cache)
 
 
@@ -149,7 +149,7 @@ _passed_over: ContextVar[bool] = ContextVar("passed_over", default=False)
 
 
 class _Kept(NamedTuple):
-    """Where a range lies in the file, and the CRC of its bytes."""
+    """The place of a range in the file, and the CRC of its bytes."""
 
     start: int
     length: int
@@ -209,7 +209,7 @@ class BlockCache:
         spare: Spare = lambda: (),
         ahead: Ahead = lambda _one, _most: (),
     ) -> list[bytes]:
-        """As :meth:`BulkStore.read`, which is asked for what is not here.
+        """Bytes of each range: from the cache, else from :meth:`BulkStore.read`.
 
         Args:
             spare: what is kept as well where the store is asked for what lies before and behind.
@@ -238,7 +238,7 @@ class BlockCache:
         return [found[span] for span in ranges]
 
     def _worth_waiting_for(self, ranges: Sequence[Range]) -> list[Range]:
-        """Those that will be here when another thread has read them."""
+        """The ranges among these that will be kept once another thread has read them."""
         if _passed_over.get() or not self._is_trusted(TRUSTED_SECONDS):
             return []
         return [span for span in ranges if self._can_keep(span.end - span.start)]
@@ -250,7 +250,7 @@ class BlockCache:
         return read
 
     def _beside(self, left: Sequence[Range], spare: Spare, ahead: Ahead) -> list[Range]:
-        """What is read with these, to be kept."""
+        """Ranges that are read with these, to be kept."""
         # What is damaged may lie beside what is asked for, which has to be read all the same.
         if _passed_over.get() or not self._is_trusted(TRUSTED_SECONDS):
             return []
@@ -258,8 +258,9 @@ class BlockCache:
         return around + self._between(sorted([*left, *around]), spare)
 
     def _around(self, left: Sequence[Range], ahead: Ahead) -> list[Range]:
-        """What lies around these, is not here, and can be kept. Hardly ever has anything to go for
-        it that was asked for: the file is written round and round, whatever is free in it."""
+        """Ranges around these that are not here and can be kept. An evicted range is hardly ever
+        one that was asked for: the file is written round and round, whatever is free in it.
+        """
         with self._lock:
             free = min(MOST_AT_ONCE, self._most // 2 - self._size)
             if len(self._kept) > MOST_RANGES // 2:
@@ -271,7 +272,7 @@ class BlockCache:
         return sorted(one for one in new if self._can_keep(one.end - one.start))
 
     def _between(self, left: Sequence[Range], spare: Spare) -> list[Range]:
-        """Of what is spare, what is not here and lies between two of these that are read as one."""
+        """Spare ranges that are not here and lie between two of these that are read as one."""
         kept_too = spare()
         reach = find_reach(left)
         chosen: list[Range] = []
@@ -369,7 +370,7 @@ class BlockCache:
         return self._looked is not None and _now() - self._looked < seconds
 
     def names(self) -> set[str]:
-        """Of the objects of which something is kept."""
+        """Names of the objects of which something is kept."""
         with self._lock:
             return {one.name for one in self._kept}
 
@@ -481,5 +482,5 @@ def end_cache(registry: Registry) -> None:
 
 
 def opened() -> BlockCache | None:
-    """That of this process, if it has one."""
+    """The block cache of this process, if it has one."""
     return _opened[0] if _opened else None

@@ -1,4 +1,4 @@
-"""Which APIs keep copies of objects on their disks, and how far each has dropped what is deleted.
+"""APIs that keep copies of objects on their disks, and how far each has dropped what is deleted.
 
 Looks are numbered, so that no clock decides: the number that a look has when it begins is drawn
 here, and noted when all that the database did not know at that time is gone from the file.
@@ -42,12 +42,12 @@ def leave(cache: str) -> None:
 
 
 def known(names: Collection[str]) -> Collection[str]:
-    """Those of these names of objects that the database knows."""
+    """The names among these of objects that the database knows."""
     return known_among(names)
 
 
 def begun() -> dict[str, int]:
-    """Of each file that counts, the number of the look that began last."""
+    """The number of the look that began last in each file that counts, by its id."""
     return dict(_counting().values_list("id", "begun"))
 
 

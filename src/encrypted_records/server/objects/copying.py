@@ -1,4 +1,6 @@
-"""What a cache of blocks (:mod:`.block_cache`) works with, and how it is told what to keep."""
+"""Collaborators of a cache of blocks (:mod:`.block_cache`): what it asks, and what tells it to
+keep.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ Ahead = Callable[[Range, int], Iterable[Range]]
 
 
 class Registry(Protocol):
-    """What the database knows of the files of all APIs, and of objects."""
+    """Access to the tables of cache files, of all APIs, and of objects."""
 
     def begin(self, cache: str, /) -> int: ...
 
@@ -26,7 +28,7 @@ class Registry(Protocol):
 
 
 class Counts(Protocol):
-    """Who counts what becomes of ranges, and how many bytes are kept."""
+    """Counters of what becomes of ranges, and of the bytes that are kept."""
 
     def looked_up(self, hits: int, misses: int, /) -> None: ...
 
@@ -36,7 +38,7 @@ class Counts(Protocol):
 
 
 class Uncounted:
-    """Where nobody counts."""
+    """Counters that count nothing."""
 
     def looked_up(self, hits: int, misses: int, /) -> None:
         pass

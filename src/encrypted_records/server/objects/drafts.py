@@ -1,4 +1,4 @@
-"""What a part brings, divided: what becomes objects, and what is small enough for the database."""
+"""Parts, divided into objects and rows small enough for the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an object looks inside. Pure.
+"""The layout of an object. Pure.
 
 Each begins with what it belongs to: a mark, the uid of its group or segment, the number of its
 first row or page, and how many there are. So what the database has lost can be told apart.
@@ -58,7 +58,7 @@ _NOWHERE = (b"\xff" * 16, bytes(16))
 
 
 class Line(NamedTuple):
-    """What a block says of one row before its bytes; ``version`` 0 is a hole."""
+    """One row's entry in the head of a block; ``version`` 0 is a hole."""
 
     record_id: bytes
     version: int
@@ -67,7 +67,7 @@ class Line(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What the database says of one block; ``lines`` is the SHA-256 of its lines."""
+    """One block as the database lists it; ``lines`` is the SHA-256 of its lines."""
 
     start: int
     length: int
@@ -78,8 +78,9 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Contents:
-    """What lies in an object of rows: its head, its rows and the digests of those that were
-    erased, by ordinal."""
+    """Contents of an object of rows: its head, its rows, and the digests of erased rows, by
+    ordinal.
+    """
 
     group: bytes
     first: int
@@ -135,12 +136,12 @@ def row_objects(
 
 
 def row_head(group: bytes, first: int, count: int) -> bytes:
-    """How an object of rows begins."""
+    """The first bytes of an object of rows."""
     return _HEAD.pack(_ROWS, group, first, count)
 
 
 def page_head(segment: bytes, first: int, count: int) -> bytes:
-    """How an object of pages begins."""
+    """The first bytes of an object of pages."""
     return _HEAD.pack(_PAGES, segment, first, count)
 
 
@@ -192,8 +193,9 @@ def _block(rows: Sequence[Row | None], lines: bytes) -> tuple[list[bytes], Entry
 
 
 class Head(NamedTuple):
-    """What an object belongs to: whether it is of ``rows`` or of pages, of which group or segment,
-    the first one's number, and how many there are."""
+    """The owner of an object: whether it has ``rows`` or pages, its group or segment, the first
+    one's number, and how many there are.
+    """
 
     rows: bool
     uid: bytes
@@ -259,7 +261,7 @@ def lines_of(data: bytes, entry: Entry, name: str) -> list[Line]:
 
 
 def places_of(lines: Sequence[Line]) -> list[int]:
-    """Where in its block each row begins."""
+    """The first byte of each row, within its block."""
     lengths = (line.length for line in lines)
     return list(accumulate(lengths, initial=LINE_BYTES * len(lines)))
 
@@ -278,8 +280,9 @@ def blocks_around(entries: Sequence[Entry], at: int, most: int) -> Sequence[Entr
 
 
 def pages_around(start: int, count: int, length: int, most: int) -> Iterator[int]:
-    """Where in an object of ``count`` pages the one that begins at ``start`` and its neighbours
-    begin: from a multiple of a power of two on, as many of them as have no more bytes than this."""
+    """First bytes, in an object of ``count`` pages, of the page that begins at ``start`` and its
+    neighbours: from a multiple of a power of two on, as many as have no more than ``most`` bytes.
+    """
     some = 1 << max(0, (most // length).bit_length() - 1)
     first = (start - HEAD_BYTES) // length // some * some
     for at in range(first, min(first + some, count)):

@@ -128,7 +128,7 @@ def hurry() -> int:
 
 
 def doomed_before(moment: datetime) -> QuerySet[BulkObject]:
-    """What was doomed before this moment, with a grace time, and that nothing points to."""
+    """Objects that nothing points to, doomed before this moment, with a grace time."""
     return _pointless().filter(since__gt=AT_ONCE, since__lt=moment)
 
 
@@ -147,7 +147,9 @@ def _pointless() -> QuerySet[BulkObject]:
 
 
 def note_lost(names: Collection[str]) -> None:
-    """Of all that a commit has named, these are not in the store, and all others are."""
+    """Note that these of all objects that a commit named are not in the store, and that the others
+    are.
+    """
     now = timezone.now()
     known = set(BulkObject.objects.filter(state=LOST).values_list("name", flat=True))
     for some in cut(sorted(known.difference(names))):
@@ -203,7 +205,7 @@ def sweep(grace: timedelta) -> bool:
 
 
 def known_among(names: Collection[str]) -> set[str]:
-    """Those of these names that the database knows."""
+    """The names among these that the database knows."""
     return {
         name
         for some in cut(sorted(names))

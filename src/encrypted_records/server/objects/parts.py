@@ -68,7 +68,7 @@ def _copies_passed_over() -> AbstractContextManager[None]:
 
 
 class _Block(NamedTuple):
-    """Where a block lies: in which object, how many rows it is of, the first one's ordinal."""
+    """The place of a block: its object, its number of rows, and the first one's ordinal."""
 
     name: str
     group: int
@@ -111,7 +111,7 @@ def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
 
 
 def rows_left(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
-    """As :func:`rows_at`, where objects are lost or altered: what is left of the rows."""
+    """Rows that can still be read where objects are lost or altered; see :func:`rows_at`."""
     found: dict[Key, StoredSealedRow] = {}
     for block, wanted in _blocks_of(keys).items():
         try:
@@ -240,7 +240,7 @@ def is_any_new(wanted: Set[bytes], span: tuple[bytes, bytes]) -> bool:
 
 @_twice
 def find_new(record_ids: Collection[bytes]) -> list[Key]:
-    """Where those of these records lie that came new in an object."""
+    """Places of those of these records that came new in an object."""
     wanted, blocks = sorted(set(record_ids)), []
     for some in store.cut(wanted):
         # The span of all of them may hold every part that there is.

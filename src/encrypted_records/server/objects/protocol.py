@@ -1,4 +1,4 @@
-"""What a store of objects does, whichever it is.
+"""The interface of a store of objects.
 
 An object is written once under a name that no other ever had, and never changed. A store believes
 nothing and decides nothing: what is there, and whether it may go, is in the database.
@@ -93,8 +93,9 @@ def join_neighbours(ranges: Sequence[Range], reach: int = NEIGHBOURS) -> list[Ra
 
 
 def find_reach(ranges: Sequence[Range]) -> int:
-    """How far apart ranges may lie that a store far away reads as one: :data:`JOINED_BYTES`, or
-    less where too much would lie between them in all."""
+    """The gap in bytes up to which a far store reads ranges as one: :data:`JOINED_BYTES`, or less
+    where too much would lie between them in all.
+    """
     gaps = sorted(
         behind.start - before.end
         for before, behind in pairwise(sorted(set(ranges)))

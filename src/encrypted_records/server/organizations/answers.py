@@ -1,4 +1,4 @@
-"""What the invited answer: their public keys, signed by what the twelve words derive.
+"""Answers of the invited: their public keys, signed by a key that the twelve words derive.
 
 Nobody here can make an answer, since the API does not have the words; and one that does not check
 is refused, so that an invitation keeps waiting for the right one.
@@ -23,7 +23,7 @@ from encrypted_records.server.organizations.roster_tables import Entry, Seat, St
 
 
 def of(seat: Seat) -> Answer | None:
-    """What was answered."""
+    """The answer to an invitation."""
     if seat.answer is None:
         return None
     return wire.decode_one(bytes(seat.answer), Answer)
@@ -54,7 +54,7 @@ def give(user: User, invitation_id: str, answer: Answer) -> bool:
 
 
 def own(user: User, invitation_id: str) -> Answer:
-    """What the user has answered.
+    """The answer that the user has given.
 
     Raises:
         NotFound: nothing, or there is no such invitation.

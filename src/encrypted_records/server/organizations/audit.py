@@ -73,13 +73,13 @@ def note(user: User, action: Action, organization_id: str, subject: str) -> None
 
 
 def note_for_all(user: User, action: Action) -> None:
-    """What a user does with its own account, for each organization it belongs to."""
+    """Note an action of a user on its account, for each organization it belongs to."""
     for organization_id in user.memberships.values_list("organization_id", flat=True):
         note(user, action, organization_id, user.url)
 
 
 def note_once(user: User, action: Action, organization_id: str, subject: str) -> None:
-    """As :func:`note`, but not again within a minute, by this process."""
+    """Note an action, but not again within a minute by this process; see :func:`note`."""
     name = f"audit:{user.pk}:{action}:{subject}"
     if cache.add(name, True, _ONCE_IN):
         try:

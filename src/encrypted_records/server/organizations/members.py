@@ -1,4 +1,4 @@
-"""Who belongs to an organization: invite, join, change roles, leave.
+"""Members of an organization: invite, join, change roles, leave.
 
 Every change locks the organization first, so that two of them cannot between them take away its
 last owner.

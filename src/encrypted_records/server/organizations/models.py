@@ -105,7 +105,7 @@ class Invitation(models.Model):
 
 
 class AuditEntry(models.Model):
-    """What somebody did in an organization; never a value, a name, a filter or a secret."""
+    """An action in an organization; never a value, a name, a filter or a secret."""
 
     id = ShortIdField(primary_key=True, default=new_id, editable=False)
     organization = models.ForeignKey(

@@ -1,4 +1,4 @@
-"""What the operator of an API does for an organization whose last owner was lost."""
+"""Operators' help for an organization whose last owner was lost."""
 
 from __future__ import annotations
 

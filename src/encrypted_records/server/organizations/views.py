@@ -189,7 +189,7 @@ class AcceptInvitation(APIView):
 
 
 class AuditLog(generics.ListAPIView[AuditEntry]):
-    """Who did what when, the newest first, for owners."""
+    """Actions in an organization, the newest first, for owners."""
 
     token_uses = READS_ALL
     serializer_class = AuditEntrySerializer

@@ -1,4 +1,4 @@
-"""What binds rows and pages to their commit: salts, headers, and digests of what came. Pure.
+"""Bindings of rows and pages to their commit: salts, headers, and digests of what came. Pure.
 
 The API computes the digests that groups and segments state (docs/SPEC.md, 7.2.1) from what it
 stores, so that no commit names other bytes than are there. Rows are packed here, once, as they are
@@ -47,7 +47,7 @@ class PackedBatch:
 
 @dataclass(frozen=True)
 class Beside:
-    """What lies beside rows and pages: salts of groups, headers of segments, by uid."""
+    """Salts of groups and headers of segments, by uid, beside their rows and pages."""
 
     salts: Mapping[bytes, bytes]
     headers: Mapping[bytes, SegmentHeader]

@@ -21,7 +21,9 @@ from encrypted_records.server.datasets.models import Schema
 
 
 class Staging(models.Model):
-    """What one job or merge has stored of a schema ahead of its commit. Nobody else sees it."""
+    """Groups and segments that a job or merge has stored ahead of its commit. Nobody else sees
+    them.
+    """
 
     schema = models.ForeignKey(
         Schema, on_delete=models.DO_NOTHING, related_name="stagings", db_index=False
@@ -296,7 +298,7 @@ class CommitLog(models.Model):
 
 
 class LogCheckpoint(models.Model):
-    """What the log of a schema adds up to at a version, by somebody who may store into it."""
+    """The state of a schema's log at a version, summed up by a member who may store into it."""
 
     schema = models.ForeignKey(Schema, on_delete=models.DO_NOTHING, related_name="checkpoints")
     version = models.BigIntegerField()

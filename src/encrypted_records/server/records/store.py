@@ -118,14 +118,14 @@ HELD_FOR = timedelta(minutes=5)
 
 
 def kept_for() -> timedelta:
-    """How long what was replaced stays for readers."""
+    """The time for which replaced data stays for readers."""
     kept: timedelta = settings.KEEP_REPLACED
     return kept
 
 
 @dataclass(frozen=True)
 class Table:
-    """How rows enter a table; ``types`` are PostgreSQL's, in the order of the columns."""
+    """The columns in which rows enter a table; ``types`` are PostgreSQL's, in their order."""
 
     copy: str
     types: tuple[str, ...]
@@ -461,5 +461,5 @@ def live_rows_of(record_ids: Collection[bytes]) -> list[StoredSealedRow]:
 
 
 def row_of(row: tuple[Any, ...]) -> StoredSealedRow:
-    """Of the columns ``group_id, ordinal, record_id, version, sealed``."""
+    """A row from the columns ``group_id, ordinal, record_id, version, sealed``."""
     return StoredSealedRow(row[0], row[1], bytes(row[2]), row[3], bytes(row[4]))

@@ -22,7 +22,7 @@ def add(rows: Iterable[tuple[int, int, bytes]]) -> None:
 
 
 def among(keys: Sequence[Key]) -> set[Key]:
-    """Those of these rows that are known to be gone."""
+    """The rows among these that are known to be gone."""
     columns = "group_id, ordinal"
     rows = store.select(lambda wanted: store.lookup(columns, "erased_row", wanted), keys)
     return {(row[0], row[1]) for row in rows}

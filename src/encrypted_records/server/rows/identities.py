@@ -56,7 +56,7 @@ def _is_any_in(table: str, wanted: Collection[bytes], span: tuple[bytes, bytes])
 
 
 def list_changed(groups: Sequence[int]) -> list[Identity]:
-    """Those of the groups' rows that are of a version above 1."""
+    """The rows of these groups with a version above 1."""
     return [
         one
         for table in ("record_row", "changed_row")

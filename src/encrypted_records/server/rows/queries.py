@@ -265,7 +265,7 @@ def _run_of(group: store.StoredGroup, ref: RowRef) -> Range:
 def _with_few_rows(
     groups: Mapping[bytes, store.StoredGroup], wanted: Sequence[RowRef | PageRef]
 ) -> Iterator[list[RowRef | PageRef]]:
-    """As many at a time as are digested with no more rows than a run has."""
+    """Rows or pages in portions that are digested with no more rows than a run has."""
     some: list[RowRef | PageRef] = []
     count = 0
     for ref in wanted:
@@ -355,8 +355,8 @@ def list_live(schema: Schema, *, offset: int, limit: int) -> list[dict[str, Any]
 
 
 def list_stored(schema: Schema, *, offset: int, limit: int) -> tuple[int, list[dict[str, Any]]]:
-    """How many rows were ever stored, and those at these places, dead ones too, in the order in
-    which they were stored.
+    """The number of rows that were ever stored, and those at these places, dead ones too, in the
+    order in which they were stored.
 
     It is for those who have lost something: no log is looked at, and a place whose row is lost is
     left out.

@@ -39,7 +39,7 @@ class _Failed:
 
 
 def rows_at(groups: Mapping[int, bytes], keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
-    """As :func:`.contents.rows_at`.
+    """Rows from the replica; see :func:`.contents.rows_at`.
 
     Args:
         groups: the uid of each group, by its number.
@@ -48,7 +48,7 @@ def rows_at(groups: Mapping[int, bytes], keys: Sequence[Key]) -> dict[Key, Store
 
 
 def pages_at(segments: Mapping[int, bytes], keys: Sequence[Key]) -> dict[Key, bytes]:
-    """As :func:`.contents.pages_at`.
+    """Pages from the replica; see :func:`.contents.pages_at`.
 
     Args:
         segments: the uid of each segment, by its number.
@@ -75,7 +75,7 @@ def _of_replica(
     keys: Sequence[Key],
     read: Callable[[Sequence[Key]], dict[Key, T]],
 ) -> dict[Key, T]:
-    """What the replica has of it."""
+    """Rows or pages that the replica has."""
     if time.monotonic() < _Failed.until:
         return {}
     if _Failed.until:
