@@ -1,4 +1,4 @@
-"""Who somebody is in an organization: keys that sign, keys that open, and their public halves.
+"""A member's identity in an organization: keys that sign, keys that open, and their public halves.
 
 An identity follows from a keyring's root key, so it needs no file of its own. It signs messages of
 the kinds of :mod:`encrypted_records.model.signed` and nothing else, and opens what was sealed to

@@ -37,7 +37,7 @@ class _Pair(Secret):
 
 
 class InvitationKeys:
-    """What follows from the words for one invitation of one organization."""
+    """Keys that follow from the words, for one invitation of one organization."""
 
     def __init__(self, pair: _Pair) -> None:
         self._answer: Final = pair.answer()
@@ -80,7 +80,7 @@ class InvitationKeys:
         anchor: bytes,
         proof: bytes,
     ) -> Answer:
-        """What the invited sends: the keys, signed by who has the words.
+        """The answer of the invited: their keys, signed by a key that the words derive.
 
         Args:
             entry: the digest of the invitation's entry.

@@ -281,7 +281,7 @@ class RootKey(Secret):
         return SchemaKey(secret, organization=organization, schema=schema, version=version)
 
     def identity(self, organization: bytes, member: bytes, version: int) -> Identity:
-        """Who ``member`` is in an organization under this root, which is ``version``.
+        """The identity of ``member`` in an organization under this root, which is ``version``.
 
         Args:
             organization, member: 16-byte identifiers.
@@ -294,13 +294,15 @@ class RootKey(Secret):
         )
 
     def anchor(self, organization: bytes, member: bytes, version: int) -> AnchorKey:
-        """What makes and checks a member's anchors under this root, which is ``version``."""
+        """The key of a member's anchors under this root, which is ``version``."""
         place = (organization, member, version.to_bytes(4, "big"))
         return AnchorKey(self._derive(fmt.ANCHOR, *place))
 
     @property
     def service_id(self) -> bytes:
-        """Of the service whose root this is, 16 bytes: nobody can make a string of another's id."""
+        """The id of the service whose root this is, 16 bytes: nobody can make a string of another's
+        id.
+        """
         return self._derive(fmt.SERVICE, length=ids.ID_BYTES)
 
     def token(self, member: bytes) -> bytes:

@@ -47,7 +47,7 @@ _PARAMETER_BYTES = {
 
 
 class KdfCost(NamedTuple):
-    """What Argon2id is made to spend on a passphrase."""
+    """The cost of Argon2id over a passphrase."""
 
     memory_kib: int
     passes: int
@@ -154,7 +154,7 @@ Wrapper = WrappingKey | Passphrase
 
 
 def wrapping_of(file: bytes) -> int:
-    """How a keyring file is wrapped: a ``WRAP_`` number of :mod:`.format`.
+    """The wrapping of a keyring file: a ``WRAP_`` number of :mod:`.format`.
 
     Raises:
         Unsupported: no keyring file, or of a version or wrapping this code does not know.
@@ -186,8 +186,9 @@ def wrap(keyring: Keyring, wrapper: Wrapper, owner: bytes) -> bytes:
 
 
 def _commitment(secret: bytes, head: bytes) -> bytes:
-    """What no other wrapping key has under this head: to find one is to find a collision of
-    SHA-256."""
+    """The commitment to a wrapping key under this head: to find another key with it is to find a
+    collision of SHA-256.
+    """
     return _expand(secret, fmt.COMMITMENT, head, fmt.COMMITMENT_BYTES)
 
 

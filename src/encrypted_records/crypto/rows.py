@@ -134,7 +134,7 @@ def _content_digest(
 
 
 def _length_prefixed(parts: Sequence[bytes]) -> bytes:
-    """As ``model.definition.length_prefixed``, for many parts of few lengths."""
+    """Parts with their lengths, many of few lengths; see ``model.definition.length_prefixed``."""
     lengths = list(map(len, parts))
     heads = {length: length.to_bytes(4, "big") for length in set(lengths)}
     if len(heads) == 1:
@@ -224,7 +224,7 @@ def open_row(
 def opener_of(
     key: SchemaKey, definition: SchemaDefinition, group: Group, made: SchemaDefinition
 ) -> RowOpener:
-    """What opens rows of ``group``; it is kept with its key, since rows of one answer lie in few
+    """The opener of rows of ``group``; it is kept with its key, since rows of one answer lie in few
     groups.
 
     Raises:

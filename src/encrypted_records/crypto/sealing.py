@@ -26,7 +26,7 @@ _HEADER_NONCE = bytes(NONCE_BYTES)
 
 
 def context_of(key: SchemaKey) -> bytes:
-    """What begins all associated data of a schema: format version, organization, schema."""
+    """The beginning of all associated data of a schema: format version, organization, schema."""
     return _VERSION + key.organization + key.schema
 
 
@@ -79,7 +79,9 @@ def seal_bodies(
     plain: Sequence[bytes],
     nonces: Sequence[bytes],
 ) -> list[bytes]:
-    """As :func:`seal_column`, without the version of the format that begins each of them."""
+    """Sealed values without the version of the format that begins each of them; see
+    :func:`seal_column`.
+    """
     return key.encrypt_all(nonces, plain, map(add, records, repeat(field)))
 
 

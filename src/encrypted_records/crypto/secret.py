@@ -1,4 +1,4 @@
-"""What every key is made of: 32 bytes that do not print, a MAC, a cipher."""
+"""The base of every key: 32 bytes that do not print, a MAC, a cipher."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Cipher(Secret):
         return self._aead.encrypt(nonce, plain, context)
 
     def encrypt_into(self, nonce: bytes, plain: Buffer, context: bytes, out: memoryview) -> int:
-        """As :meth:`encrypt`, into the first bytes of ``out``; how many those are."""
+        """Encrypt into the first bytes of ``out``, and return their number; see :meth:`encrypt`."""
         return self._aead.encrypt_into(nonce, plain, context, out)
 
     def decrypt(self, nonce: bytes, sealed: bytes, context: bytes) -> bytes:

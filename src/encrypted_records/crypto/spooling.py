@@ -82,7 +82,7 @@ class SpoolSession:
         self._frames = 0
 
     def encode(self) -> bytes:
-        """What stands before the session's first frame."""
+        """The bytes before the session's first frame."""
         return bytes((fmt.SPOOL_SESSION,)) + self.salt
 
     @property
@@ -124,7 +124,7 @@ class SpoolSession:
 
 
 def frame_size(head: bytes) -> int:
-    """How much plaintext the frame has whose first bytes are ``head``.
+    """The size of the plaintext in the frame whose first bytes are ``head``.
 
     Raises:
         DoesNotOpen: no frame begins so.

@@ -157,7 +157,7 @@ def encode_column(spec: FieldSpec, column: Sequence[Value], stated: LeastClass) 
 
 
 def present_rows(column: Sequence[Value]) -> NDArray[np.bool_] | slice:
-    """Which rows have a value, as numpy takes it for an index."""
+    """The rows that have a value, as numpy takes them for an index."""
     if None not in column:
         return slice(None)
     return np.array([value is not None for value in column], np.bool_)
@@ -175,8 +175,9 @@ def seems_repeated(column: Sequence[Hashable]) -> bool:
 
 
 def few_values(column: Sequence[V]) -> dict[V, int] | None:
-    """Where a long column has few values: each with its number, in the order in which they come;
-    otherwise None. What is done with a value is done once then, and not for each row."""
+    """Values of a long column that has few: each with its number, in the order in which they come;
+    otherwise None. Work on a value is done once then, and not for each row.
+    """
     if not seems_repeated(column):
         return None
     distinct = dict.fromkeys(column)

@@ -1,4 +1,4 @@
-"""What both sides and the client know of HTTP: problem documents and the reference page.
+"""Parts of HTTP that both sides and the client share: problem documents and the reference page.
 
 May import: ``errors``, ``model``.
 """

@@ -76,8 +76,8 @@ class Average:
 
 @dataclass(frozen=True, slots=True)
 class Variance:
-    """How far values lie from their average: the sum of the squares of the distances, over one less
-    than the number of values; or the square root of that, the standard deviation, if ``is_root``.
+    """The variance: the sum of the squares of the distances from the average, over one less than
+    the number of values; or its square root, the standard deviation, if ``is_root``.
     """
 
     needs: ClassVar[Needs] = Needs.SUMS | Needs.SQUARES
@@ -116,13 +116,13 @@ class Histogram:
 
     @property
     def most_bins(self) -> int:
-        """How many bins there can be."""
+        """The largest number of bins that there can be."""
         return MAX_BINS if self.by else self.bins or len(self.edges)
 
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """How many different values there are, and up to ``limit`` of them with their counts."""
+    """The number of different values, and up to ``limit`` of them with their counts."""
 
     needs: ClassVar[Needs] = Needs.VALUES
     field: str
@@ -288,7 +288,7 @@ def _histogram(spec: FieldSpec, asked: Mapping[str, Any], pointer: str) -> Histo
 
 
 def _edges(spec: FieldSpec, bounds: list[Any], pointer: str) -> tuple[int, ...]:
-    """Of a field with a format. Of the last bin, its end is a part."""
+    """Edges of a field with a format. The end of the last bin is a part of it."""
     edges: list[int] = []
     for position, bound in enumerate(bounds):
         try:

@@ -31,7 +31,7 @@ class ApiToken:
 
     @property
     def digest(self) -> bytes:
-        """What is kept of it: the SHA-256 of the whole string, 32 bytes."""
+        """The SHA-256 of the whole string, 32 bytes, which is all that is kept of it."""
         return hashlib.sha256(self.text.encode("ascii")).digest()
 
 

@@ -1,4 +1,5 @@
-"""What a log adds up to at one version, by who has verified it (docs/SPEC.md, section 7.9).
+"""Checkpoints: the state of a log at one version, by somebody who has verified it (docs/SPEC.md,
+section 7.9).
 
 The API reads the body and leaves the state in it alone; only proxies know what that is.
 """
@@ -69,5 +70,5 @@ def digest_of(checkpoint: Checkpoint) -> bytes:
 
 
 def signed_message(checkpoint: Checkpoint) -> bytes:
-    """What the signature is over."""
+    """The message that the signature is over."""
     return message("checkpoint", digest_of(checkpoint))

@@ -29,8 +29,9 @@ BESIDE_CLASS = 2 + TAG_BYTES
 
 
 class LeastClass(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a group states of one of its fields: no value is sealed at a class below ``length``
-    bytes, and none above it where it is the ``only`` one."""
+    """A group's statement on one of its fields: no value is sealed at a class below ``length``
+    bytes, and none above it where it is the ``only`` one.
+    """
 
     length: Annotated[int, Meta(ge=8, lt=2**32)]
     only: Literal[0, 1]
@@ -64,7 +65,7 @@ def padded_length(size: int) -> int:
 
 
 def class_step(size: int) -> int:
-    """How far apart the length classes are at ``size``."""
+    """The distance between length classes at ``size``."""
     if size <= _SMALL_CLASSES[-1]:
         return 16
     exponent = size.bit_length() - 1

@@ -126,7 +126,9 @@ class Conditions:
         return spec
 
     def _no_such_field(self, name: Any) -> str:
-        """Which fields there are; what was asked for may be a value in the wrong place."""
+        """The error's text for an unknown field: the fields that there are, and that it may be a
+        value in the wrong place.
+        """
         known = list(self.definition.fields)
         near = difflib.get_close_matches(name, known, 1) if isinstance(name, str) else []
         meant = f"did you mean {near[0]}? " if near else ""

@@ -1,4 +1,4 @@
-"""What a stored value becomes where its field takes another type, format or number of decimals.
+"""Conversion of stored values where their field takes another type, format or number of decimals.
 
 Nothing is lost without being asked: a value that the new field would hold otherwise is refused.
 """

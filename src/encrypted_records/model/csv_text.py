@@ -44,7 +44,7 @@ class Columns:
 
     @classmethod
     def of(cls, names: Sequence[str], required: Collection[str], *, safe: bool) -> Columns:
-        """Those of ``names``; of these, records have the ``required`` ones."""
+        """The columns among ``names``; of these, records have the ``required`` ones."""
         return cls(names, safe, spare=len(names) == 1 and names[0] not in required)
 
     def header(self, schema: str | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""What a schema definition may say, and what that makes of a value.
+"""Schema definitions, and how they read values.
 
 The rules are constraints 1-7 of the interface plus the JSON Schema keywords that can be checked
 on one value alone. The API uses :func:`parse_definition` to accept a definition, the proxy and
@@ -67,7 +67,7 @@ class FieldSpec:
 
     @cached_property
     def longest_bytes(self) -> int:
-        """How many bytes of UTF-8 the longest value of a string field may have."""
+        """The size of the longest value that a string field may have, in bytes of UTF-8."""
         if self.allowed is not None:
             return max((len(value.encode()) for value in self.texts), default=0)
         longest = self.string.max_length
@@ -137,7 +137,7 @@ class FieldSpec:
         return FieldSpec(self.name, self.type, number, format=self.format)
 
     def to_point(self, value: Value) -> int | None:
-        """Where an accepted value lies on the field's grid; None of an absent one."""
+        """The place of an accepted value on the field's grid; None for an absent one."""
         return None if value is None else self.field_type.to_point(self, value)
 
     def accept(self, raw: object) -> Value:
@@ -315,7 +315,7 @@ class SchemaDefinition:
 
     @cached_property
     def cell_readers(self) -> Mapping[str, Callable[[str], object]]:
-        """How cells of tables are read, of the fields whose records do not hold texts."""
+        """Readers of cells of tables, for the fields whose records do not hold texts."""
         of_texts = FieldType.of_cell
         return {
             name: one.field_type.of_cell

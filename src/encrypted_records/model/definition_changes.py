@@ -1,4 +1,4 @@
-"""What is different between two definitions of a schema that has records, and what each takes.
+"""Differences between two definitions of a schema that has records, and the cost of each.
 
 Every stored record keeps the rules of the definition under which it was sealed, and its keys those
 of their grid. So a rule may be loosened and a bound widened at once; a rule that demands more
@@ -25,7 +25,7 @@ _RESERVED = {SCHEMA_ENTRY: "names the schema", LEFT_OUT: "is of a column that is
 
 
 class Cost(enum.Enum):
-    """What a change takes. The values are those of answers."""
+    """The cost of a change. The values are those of answers."""
 
     #: a commit, and nothing else
     COMMIT = "commit"
@@ -95,7 +95,7 @@ def refuse_changes(changes: Sequence[Change], *, proven: bool) -> None:
 
 
 def list_changes(old: SchemaDefinition, new: SchemaDefinition) -> list[Change]:
-    """What is different in ``new``, whose ids follow ``old``; titles and the like are not."""
+    """Differences of ``new``, whose ids follow ``old``; titles and the like are left out."""
     return list(_changes(old, new))
 
 
@@ -222,7 +222,7 @@ def _at(spec: FieldSpec, cost: Cost, code: str, detail: str, keyword: str = "") 
 
 
 def _told_by_lengths(before: FieldSpec, after: FieldSpec) -> str:
-    """What a looser rule makes of the lengths of new rows."""
+    """The effect of a looser rule on the lengths of new rows."""
     if after.field_type.fixed_bytes is not None:
         return "more values fit"
     was, is_now = least_class(before), least_class(after)

@@ -1,4 +1,4 @@
-"""What ``format`` may say of a field where the definition enforces formats."""
+"""Keywords of ``format`` for a field whose definition enforces formats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def find_keywords(kind: JsonType) -> frozenset[str]:
 
 
 def find_flaws(kind: JsonType, body: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the format of a field."""
+    """Mistakes in the format of a field."""
     known = find_format(body)
     if known is None:
         shown = f", and not {body['format'][:40]}" if isinstance(body["format"], str) else ""

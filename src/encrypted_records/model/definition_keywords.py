@@ -78,7 +78,7 @@ _ROOT_SPELLINGS = {
 
 
 def name_problem(name: str) -> str | None:
-    """What is wrong with the name of a field."""
+    """The mistake in the name of a field; None where it is right."""
     if not name or len(name) > MAX_FIELD_NAME:
         return f"must have 1 to {MAX_FIELD_NAME} characters"
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):

@@ -1,4 +1,4 @@
-"""What ``retention`` says at the root of a definition: for how long records stay."""
+"""The keyword ``retention`` at the root of a definition: how long records stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``unique`` says at the root of a definition."""
+"""The keyword ``unique`` at the root of a definition."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class DeviceSecret:
 
     @property
     def digest(self) -> bytes:
-        """What a proxy keeps of it: the SHA-256 of the whole string, 32 bytes."""
+        """The SHA-256 of the whole string, 32 bytes, which a proxy keeps of it."""
         return hashlib.sha256(self.text.encode("ascii")).digest()
 
     @property
@@ -80,7 +80,7 @@ def split_password(password: str) -> tuple[str, DeviceSecret | None]:
 
 
 def without_device(authorization: str) -> str:
-    """What the API may have of an Authorization value: Basic credentials without a device secret.
+    """The part of an Authorization value for the API: Basic credentials without a device secret.
 
     Empty where nothing may leave: Basic credentials that are not the Base64 of ``email:password``,
     which another reader might parse differently, and text that still contains something like a
@@ -107,7 +107,7 @@ def is_nonce(text: str) -> bool:
 
 
 def challenge_answer(digest: bytes, nonce: str, host: str) -> str:
-    """What a proxy that knows the secret with this digest answers to a nonce.
+    """The answer to a nonce by a proxy that knows the secret with this digest.
 
     HMAC-SHA256 under the digest over "ers answer", the nonce and the Host header, each ended by a
     zero byte, in hexadecimal.

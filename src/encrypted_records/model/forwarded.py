@@ -1,4 +1,4 @@
-"""Which of the API's endpoints a proxy hands on, and which it never does.
+"""Endpoints of the API that a proxy forwards, and those that it never does.
 
 Every other request to a proxy may be plaintext on a misspelled path, so it goes
 nowhere. :data:`FORWARDED` names what may leave: methods, paths, query parameters, media types.

@@ -1,4 +1,4 @@
-"""What groups state of the lengths of their fields, taken together."""
+"""Length classes of the fields of several groups, taken together."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Joins:
     answers: dict[str, Predicate] = field(default_factory=dict)
 
     def read(self, asked: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Predicate:
-        """What a comparison with ``of`` means; anything while it has no answer.
+        """The predicate of a comparison with ``of``; one that anything fits while it has no answer.
 
         Raises:
             InvalidQuery: with a pointer to the error.

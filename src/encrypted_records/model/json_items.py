@@ -117,5 +117,5 @@ class JsonItems:
 
 
 def skip_blanks(text: str, begin: int) -> int:
-    """Where the next character is that is not blank, or the text ends."""
+    """The place of the next character that is not blank, or the end of the text."""
     return _SPACE.match(text, begin).end()  # type: ignore[union-attr]  # it always matches

@@ -1,4 +1,4 @@
-"""What a client may read of an access token (a JWT, RFC 7519)."""
+"""The part of an access token (a JWT, RFC 7519) that a client may read."""
 
 from __future__ import annotations
 

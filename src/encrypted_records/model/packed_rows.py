@@ -83,7 +83,7 @@ def pack_bodies(columns: Sequence[Sequence[bytes]]) -> list[bytes]:
 
 
 def _head(size: int) -> bytes:
-    """How MessagePack begins a byte string of so many bytes."""
+    """The head of a MessagePack byte string of this size."""
     mark, width = next((mark, width) for mark, width, least in _HEADS[::-1] if size >= least)
     return bytes((mark,)) + size.to_bytes(width, "big")
 
@@ -121,7 +121,9 @@ def _places_of_heads(packed: msgspec.Raw, count: int) -> list[int]:
 
 
 def _are_packed(packed: Sequence[msgspec.Raw], classes: Sequence[LeastClass]) -> bool:
-    """As :func:`are_packed_fields`: it is looked at by column, all rows at once."""
+    """Whether rows are packed, looked at by column, all rows at once; see
+    :func:`are_packed_fields`.
+    """
     lengths = np.fromiter(map(len, packed), np.int64, len(packed))
     ends = np.cumsum(lengths)
     # Behind the last row there is room for what a row that breaks off would have next.
@@ -159,8 +161,9 @@ def _is_all(
 def _sizes(
     data: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How long the byte string is that begins at each place, -1 where none does in the one way in
-    which it may; and where its bytes begin."""
+    """The size of the byte string that begins at each place, -1 where none does in the one valid
+    way; and where its bytes begin.
+    """
     marks = data[at]
     sizes = np.full(len(at), -1, np.int64)
     begin = at.copy()

@@ -174,7 +174,7 @@ def _text_matches(leaf: TextIn | TextRange | TextPrefix, text: str) -> bool:
 
 
 def values_of(predicate: Predicate) -> int:
-    """How many values a predicate compares with, as a measure of the work that it makes."""
+    """The number of values that a predicate compares with, a measure of its work."""
     match predicate:
         case Everything():
             return 0

@@ -61,7 +61,7 @@ class _Sealed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class RowRef(_Sealed, frozen=True, gc=False):
-    """Where a row lies: its group's uid and its ordinal there."""
+    """The place of a row: its group's uid and its ordinal there."""
 
     group: Uid
     ordinal: U32
@@ -153,8 +153,9 @@ class GroupSalt(_Sealed, frozen=True):
 
 
 class RowDigests(_Sealed, frozen=True):
-    """What proves a row of a group: the digests of the rows of its run, of which ``first`` is the
-    ordinal of the first, and those of all runs of the group, each one after the other."""
+    """The proof of a row of a group: the digests of the rows of its run, of which ``first`` is the
+    ordinal of the first, and those of all runs of the group, each one after the other.
+    """
 
     group: Uid
     salt: Digest
@@ -172,7 +173,7 @@ class BlockRef(_Sealed, frozen=True):
 
 
 class RowName(_Sealed, frozen=True):
-    """Which record a row is, and one sealed field, which opens for that record alone."""
+    """The record that a row belongs to, and one sealed field, which opens for that record alone."""
 
     record_id: Uid
     version: U32

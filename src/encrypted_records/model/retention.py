@@ -23,7 +23,7 @@ class Retention:
 
     @property
     def canonical(self) -> str:
-        """As a definition says it in its one spelling."""
+        """The period in the one spelling of definitions."""
         named = (
             "" if self.field is None else f',"field":{json.dumps(self.field, ensure_ascii=False)}'
         )

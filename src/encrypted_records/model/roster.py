@@ -67,8 +67,9 @@ def _lengths(value: bytes, *allowed: int) -> None:
 
 
 class Share(_Listed, frozen=True):
-    """What a member may do in one dataset: ``right`` 1 write and read, 2 read; in all of its
-    schemas where ``schemas`` is empty, else in these alone."""
+    """A member's right in one dataset: ``right`` 1 write and read, 2 read; in all of its schemas
+    where ``schemas`` is empty, else in these alone.
+    """
 
     dataset: Uid
     right: Literal[1, 2]
@@ -92,9 +93,10 @@ class Found(_Listed, Generic[_N], frozen=True):
 
 
 class Invite(_Listed, Generic[_N], frozen=True):
-    """Who has the words may answer until ``expires``: a certain ``member``, or somebody who
-    was never in the roster, where it is empty. ``check`` shows the invited that what stands before
-    is the inviter's roster."""
+    """An invitation that a holder of the words may answer until ``expires``: a certain ``member``,
+    or somebody who was never in the roster, where it is empty. ``check`` shows the invited that
+    what stands before is the inviter's roster.
+    """
 
     id: Uid
     member: Annotated[bytes, Meta(max_length=16)]
@@ -138,7 +140,7 @@ class Remove(_Listed, frozen=True):
 
 
 class End(_Listed, frozen=True):
-    """Where a schema's log stands when an epoch begins: what follows is of the new one."""
+    """The end of a schema's log when an epoch begins: later versions belong to the new one."""
 
     schema: Uid
     version: U63
@@ -401,7 +403,7 @@ def _read_signed(entry: RosterEntry) -> tuple[_RawBody, _Signed]:
 
 
 def _commitments(signed: _Signed, datasets: Set[bytes] | None = None) -> Iterator[bytes]:
-    """Those in a content: all, or those that concern some datasets."""
+    """Commitments in a content: all, or those that concern some datasets."""
 
     def concerns(*named: bytes) -> bool:
         return datasets is None or not datasets.isdisjoint(named)
@@ -501,7 +503,7 @@ def encode_grant_body(body: GrantBody) -> bytes:
 
 
 def read_grant(grant: Grant) -> GrantBody:
-    """What a grant states of itself. Signature and content are for the reader to check.
+    """Statements of a grant about itself. The reader has to check its signature and content.
 
     Raises:
         Malformed: it breaks the form, also by another spelling of the same content.
@@ -561,27 +563,29 @@ def entry_digest(entry: RosterEntry) -> bytes:
 
 
 def entry_message(body: bytes) -> bytes:
-    """What the actor of an entry signs."""
+    """The message that the actor of an entry signs."""
     return message("roster", body)
 
 
 def grant_message(body: bytes) -> bytes:
-    """What the actor of a grant signs."""
+    """The message that the actor of a grant signs."""
     return message("grant", body)
 
 
 def proof_message(found: bytes, member: bytes, keys: bytes, anchor: bytes) -> bytes:
-    """What a member signs with the keys themselves. ``found`` is the digest of entry 1."""
+    """The message that a member signs with the keys themselves; ``found`` digests entry 1."""
     return message("keys", found, member, keys, anchor)
 
 
 def answer_message(invite: bytes, member: bytes, keys: bytes, anchor: bytes, proof: bytes) -> bytes:
-    """What the answer key of an invitation signs. ``invite`` is the digest of its entry."""
+    """The message that the answer key of an invitation signs. ``invite`` is the digest of its
+    entry.
+    """
     return message("answer", invite, member, keys, anchor, proof)
 
 
 def checked_by_words(previous: bytes, invite: Invite[str]) -> bytes:
-    """What ``check`` of an invitation is over: all that stands before, and the rest of it."""
+    """The message under ``check`` of an invitation: all that stands before, and the rest of it."""
     content = (
         invite.id,
         invite.member,

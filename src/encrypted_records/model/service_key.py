@@ -26,7 +26,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 @dataclass(frozen=True, slots=True)
 class ServiceKey:
-    """Who the service is, 16 bytes, and its secret, 32 bytes, which must not print."""
+    """A service's id, 16 bytes, and its secret, 32 bytes, which must not print."""
 
     id: bytes
     secret: bytes = field(repr=False)
@@ -60,7 +60,7 @@ def looks_like_one(text: str) -> bool:
 
 
 def authorization(token: bytes) -> str:
-    """What the API gets as Authorization, of a token of 32 bytes."""
+    """The Authorization value for the API, of a token of 32 bytes."""
     return f"{SCHEME} {_base64url(token)}"
 
 

@@ -1,4 +1,4 @@
-"""What an identity signs, as bytes: no key, no primitive, and so for both sides.
+"""Messages that an identity signs, as bytes: no key, no primitive, and so for both sides.
 
 Each message begins with the kind of what is signed, so that a signature of one kind never stands
 for one of another (docs/SPEC.md, section 15.2).

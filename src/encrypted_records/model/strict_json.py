@@ -193,7 +193,7 @@ def refuse_many(text: bytes, most: int = MAX_VALUES) -> None:
 
 
 def _marks(text: bytes) -> int:
-    """How often an array or object begins, or its next value."""
+    """The number of arrays and objects that begin, and of their next values."""
     return sum(text.count(mark) for mark in (b",", b"[", b"{"))
 
 
@@ -210,7 +210,7 @@ def value_at(text: str, start: int) -> tuple[Any, int]:
 
 
 def end_of(text: str, start: int) -> int:
-    """Where the value ends that begins at ``start``.
+    """The end of the value that begins at ``start``.
 
     Raises:
         json.JSONDecodeError, RecursionError: as :func:`value_at`.

@@ -175,7 +175,7 @@ def _like(field: str, asked: str, pointer: str, *, fold: bool) -> Predicate:
 
 
 def _plain(how: How, field: str, text: str, *, fold: bool) -> Predicate:
-    """What the order of keys decides, where nothing is folded."""
+    """The predicate that the order of keys decides, where nothing is folded."""
     if fold:
         return TextTest(field, how, (text,), fold)
     return TextPrefix(field, text) if how == "prefix" else TextIn(field, frozenset({text}))

@@ -44,7 +44,7 @@ def _comparable(definition: SchemaDefinition, name: str, value: Value) -> int | 
 
 
 def find(keys: Iterable[UniqueKey]) -> Predicate | None:
-    """What the records that have one of these keys fit; None without keys."""
+    """The predicate of the records that have one of these keys; None without keys."""
     by_set: dict[tuple[str, ...], set[tuple[int | str, ...]]] = {}
     for key in keys:
         by_set.setdefault(key.fields, set()).add(key.values)

@@ -221,7 +221,7 @@ def _brought(upload: CommitUpload | PartUpload) -> Iterator[msgspec.Struct]:
 
 
 class _Brought(Generic[B]):
-    """What comes behind one commit or part, with batches of this type."""
+    """The bytes behind one commit or part, with batches of this type."""
 
     def __init__(self, batches: type[B]) -> None:
         self._batches: type[B] = batches
@@ -275,7 +275,7 @@ def commit_digest(commit: Commit) -> bytes:
 
 
 def commit_message(commit: Commit) -> bytes:
-    """What a commit's signature is over."""
+    """The message that a commit's signature is over."""
     return message("commit", commit_digest(commit))
 
 

@@ -23,7 +23,7 @@ _MARK = "\0words"
 
 
 class WordsSpec(FieldSpec):
-    """What keys and columns are asked for instead of a field: the words of its texts."""
+    """The words of a field's texts, in place of the field, to ask for keys and columns of."""
 
     @cached_property
     def kind(self) -> KeyKind:
@@ -61,7 +61,7 @@ def columns_of(definition: SchemaDefinition) -> Iterator[FieldSpec]:
 
 
 def same_column(definition: SchemaDefinition, spec: FieldSpec) -> FieldSpec | None:
-    """What ``spec`` is under another definition, by its id; None where that has no such field."""
+    """The field of ``spec`` under another definition, by its id; None where it has none."""
     own = definition.by_id.get(spec.id)
     if own is None or not isinstance(spec, WordsSpec):
         return own

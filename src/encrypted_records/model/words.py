@@ -69,7 +69,7 @@ def _category(point: int) -> str:
 
 
 def _ranges(points: list[int]) -> str:
-    """What stands between brackets for some characters, in ascending order."""
+    """The ranges of some characters in ascending order, as they stand between brackets."""
     runs: list[list[int]] = []
     for point in points:
         if runs and runs[-1][1] == point - 1:

@@ -85,7 +85,7 @@ class Sql:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """How people enter a value on pages.
+    """The control with which people enter a value on pages.
 
     Attributes:
         form: ``text``, ``number``, ``choice`` (true or false), or ``instant`` (with an offset).
@@ -205,7 +205,7 @@ class FieldType(ABC):
         """
 
     def to_point(self, spec: FieldSpec, value: Value) -> int:
-        """Where an accepted value is on the grid."""
+        """The place of an accepted value on the grid."""
         raise TypeError(f"values of {self.name} are no points of a grid")
 
     def from_point(self, spec: FieldSpec, point: int) -> Value:
@@ -312,7 +312,7 @@ def grid_of(lowest: int, highest: int) -> NumberRules:
 
 
 def refuse_form(detail: str) -> ValueRefused:
-    """That a text has not the form of a format."""
+    """Refuse a text that does not have the form of a format."""
     return ValueRefused("format", detail)
 
 

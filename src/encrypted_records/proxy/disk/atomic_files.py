@@ -38,7 +38,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def replace_and_keep(path: Path, content: bytes) -> Path:
-    """As :func:`replace`, but what ``path`` held stays under another name.
+    """Replace a file, as :func:`replace` does, and keep what ``path`` held under another name.
 
     Returns:
         That name: the first of ``.previous``, ``.previous-2``, ... that is free, so that nothing
@@ -51,7 +51,7 @@ def replace_and_keep(path: Path, content: bytes) -> Path:
 
 
 def list_kept(path: Path) -> list[Path]:
-    """What :func:`replace_and_keep` has kept of ``path``."""
+    """Files that :func:`replace_and_keep` has kept of ``path``."""
     return sorted(path.parent.glob(f"{path.name}.previous*"))
 
 

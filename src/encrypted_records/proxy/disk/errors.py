@@ -1,4 +1,4 @@
-"""What the disk refuses, as errors of ours: one place for files and for SQLite."""
+"""Refusals of the disk, as errors of ours: one place for files and for SQLite."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_full(error: OSError | sqlite3.Error) -> bool:
 
 
 def reason_of(error: OSError | sqlite3.Error) -> str:
-    """What the system or SQLite calls the error. SQLite's text may quote what is in the file."""
+    """The system's or SQLite's name of the error. SQLite's text may quote what is in the file."""
     if isinstance(error, OSError):
         return (error.strerror or "it fails").lower()
     return getattr(error, "sqlite_errorname", None) or type(error).__name__

@@ -38,7 +38,7 @@ class NamelessFile:
         self._file.close()
 
     def append(self, data: bytes | bytearray) -> int:
-        """Where ``data`` begins.
+        """Append data, and return the offset at which it begins.
 
         Raises:
             OutOfSpace: the disk has no room for it.

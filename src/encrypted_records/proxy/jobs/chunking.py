@@ -43,7 +43,7 @@ def plan_chunks(
 
 
 def _most_rows(snapshot: Snapshot, definition: SchemaDefinition, limits: ChunkLimits) -> int:
-    """How many rows a chunk may have; none has a higher class than it had or is to have."""
+    """The largest number of rows of a chunk; none has a higher class than it had or is to have."""
     shapes = {
         (tuple(state.group.fields), tuple(state.group.classes))
         for state in snapshot.groups.values()
@@ -59,7 +59,7 @@ def _most_rows(snapshot: Snapshot, definition: SchemaDefinition, limits: ChunkLi
 
 
 def _edges(snapshot: Snapshot, first: int, most: int) -> Iterator[int]:
-    """Where chunks end: no run of a group is cut, so that it is proven as a whole."""
+    """Ends of chunks: no run of a group is cut, so that it is proven as a whole."""
     begin = first
     while begin < snapshot.stored:
         end = min(begin + most, snapshot.stored)

@@ -1,4 +1,4 @@
-"""What becomes of a job's rows whose values of unique fields others have.
+"""Resolution of conflicts: a job's rows whose values of unique fields others have.
 
 Their keys are compared with the columns before anything is sealed, again before the job is
 published, and under the schema's lock for the commit, which is exact. Where an answer is another
@@ -54,8 +54,9 @@ class _Schema:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What becomes of a job's rows: ``fates`` by number of the chunk, encoded, how many rows are
-    ``refused``, and why; ``failed`` says that nothing is stored because of them."""
+    """Fates of a job's rows by number of the chunk, encoded, how many rows are ``refused``, and
+    why; ``failed`` says that nothing is stored because of them.
+    """
 
     fates: dict[int, bytes]
     flaws: list[Flaw]
@@ -277,7 +278,7 @@ class Conflicts:
 
 
 def require_set(definition: SchemaDefinition, options: JobOptions) -> int | None:
-    """Which of the definition's sets finds the records to replace; None where none are.
+    """The definition's set that finds the records to replace; None where none are.
 
     Raises:
         BadInput: ``invalid_parameter``; the job names no set of these, or does not say which.

@@ -1,4 +1,4 @@
-"""What running jobs and answering for them both need."""
+"""Dependencies that running jobs and answering for them share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a job's rows whose values others have, as the store of jobs keeps it.
+"""Fates of a job's rows whose values others have, in the store of jobs.
 
 Of rows it holds numbers, ids and versions, and no value; what is said of them is sealed.
 """
@@ -80,7 +80,7 @@ class FateStore:
                 database.execute("DELETE FROM part WHERE job = ?", (job,))
 
     def errors(self, job: bytes) -> list[bytes]:
-        """What is said of rows that are left out, in sealed pieces."""
+        """Errors of rows that are left out, in sealed pieces."""
         with self._database.asking() as database:
             statement = "SELECT sealed FROM conflict WHERE job = ? ORDER BY number"
             return [bytes(sealed) for (sealed,) in database.execute(statement, (job,)).fetchall()]

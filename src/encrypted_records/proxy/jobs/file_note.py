@@ -1,4 +1,4 @@
-"""What a sender says of a file: its name, when it was changed, and a digest of its ends. Pure.
+"""A sender's note on a file: its name, when it was changed, and a digest of its ends. Pure.
 
 It is plaintext of the user, so it is kept sealed in this proxy and goes nowhere else. By it an
 upload is known again that was stored before.

@@ -127,7 +127,7 @@ def _map(
     made: SchemaDefinition,
     compared: SchemaDefinition,
 ) -> Numbers:
-    """Of each row, the code of its key among ``keys``, or 0."""
+    """The code of each row's key among ``keys``, or 0."""
     name = compared.by_id[number].name
     held = part.dictionary(name)
     own: Numbers = np.zeros(len(held.keys) + 1, np.int64)

@@ -1,4 +1,4 @@
-"""Which stored records have the values of a job's rows, kept up to date with the log.
+"""Stored records that have the values of a job's rows, kept up to date with the log.
 
 Columns are read once; after that only segments with rows that came later. Positions name stored
 rows, since they outlive merges.
@@ -81,7 +81,7 @@ class Matching:
 
 
 def are_live(snapshot: Snapshot, positions: Numbers) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which of the rows at these positions live."""
+    """A mask of the rows at these positions that live."""
     live = np.ones(len(positions), np.bool_)
     starts = np.array(snapshot.starts[: len(snapshot.groups) + 1], np.int64)
     groups = np.searchsorted(starts, positions, "right") - 1

@@ -1,5 +1,6 @@
-"""What is packed of a job, as the store of jobs keeps it: of each pack and each schema the
-segment that covers its groups."""
+"""Packed parts of a job, in the store of jobs: for each pack and schema the segment that covers its
+groups.
+"""
 
 from __future__ import annotations
 

@@ -198,8 +198,9 @@ class Resealing:
         return sealed
 
     async def measure(self, caller: Holder, schema: bytes, target: Target) -> float:
-        """How many seconds it takes to seal all records of a schema again, by some of them that are
-        fetched, opened and sealed now: without what the API takes to store them."""
+        """Seconds that sealing all records of a schema again takes, by some of them that are
+        fetched, opened and sealed now: without the time in which the API stores them.
+        """
         state = await self._uses.schemas.refresh(caller, schema)
         rows, snapshot = RowSource(self._uses.api, caller, state), state.ledger.snapshot()
         chunk = messages.ChunkAt(0, min(snapshot.stored, SAMPLE_ROWS), 0, 1, SAMPLE_ROWS)

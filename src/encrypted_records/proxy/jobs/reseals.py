@@ -21,7 +21,7 @@ PRESENT = Target(b"", b"")
 
 
 def target_of(plan: Plan) -> Target:
-    """What all records are sealed for by a plan that needs it."""
+    """The target that a plan has all records sealed for."""
     assert plan.present is not None
     had, new, target = plan.present.by_id, plan.new.fields, plan.target
     origins = [

@@ -297,7 +297,7 @@ class JobRunner:
         await runtime.in_thread(seal_again, job.id, everything=everything)
 
     async def withdraw(self, job: Job, caller: Holder) -> bool:
-        """As :meth:`Publisher.withdraw`."""
+        """Withdraw a job; see :meth:`Publisher.withdraw`."""
         return await self._publisher.withdraw(job, caller)
 
     async def _source(self, job: Job) -> messages.UploadSource:

@@ -57,7 +57,7 @@ class JobSecrets:
         return self._seal(holder, job, "reading", reading)
 
     def open_reading(self, job: Job) -> bytes | None:
-        """How the job's file is read; None where nothing is said. Raises as :meth:`open_token`."""
+        """The reading of the job's file; None without one. Raises as :meth:`open_token`."""
         if job.sealed_reading is None:
             return None
         holder = Holder.of_accepted_work(job.user)

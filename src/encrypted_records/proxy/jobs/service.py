@@ -382,7 +382,9 @@ class BatchJobs:
         return None if job.state in ENDED else self._uses.progress.why_waiting(job.id)
 
     async def note_of(self, caller: Holder, job: Job) -> FileNote | None:
-        """What was said of the caller's job's file; None if nothing was, or if no key opens it."""
+        """The sender's note on the file of the caller's job; None without one, or if no key opens
+        it.
+        """
         sealed = await runtime.in_thread(self._uses.store.file, job.id)
         if sealed is None:
             return None
@@ -405,7 +407,7 @@ class BatchJobs:
                 raise uploaded_before(job)
 
     async def errors(self, caller: Holder, job: Job) -> list[Flaw]:
-        """What is wrong with the rows of the caller's job, the first 10,000 errors."""
+        """Mistakes in the rows of the caller's job, the first 10,000."""
         sealed = await runtime.in_thread(self._uses.store.errors, job.id)
         flaws = await runtime.in_thread(self._uses.secrets.open_errors, caller, job, sealed)
         sealed = await runtime.in_thread(self._uses.store.fates.errors, job.id)
@@ -423,7 +425,7 @@ class BatchJobs:
         return await runtime.in_thread(self._uses.secrets.open_examples, caller, job, sealed)
 
     async def report_reading(self, caller: Holder, job: Job) -> dict[str, Any]:
-        """How the file of the caller's job was read, and what became of its cells.
+        """The reading of the file of the caller's job, and what became of its cells.
 
         Raises:
             NotFound: it has no reading, or is not checked yet.

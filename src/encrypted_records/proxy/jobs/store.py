@@ -132,7 +132,7 @@ class JobStore:
         offset: int,
         limit: int,
     ) -> tuple[int, list[Job]]:
-        """How many jobs the user has, and some of them, the newest first.
+        """The number of the user's jobs, and some of them, the newest first.
 
         Args:
             began: the digest of the API token that began them, if not all are asked for.
@@ -158,7 +158,7 @@ class JobStore:
         return self._jobs(condition, user, size)
 
     def file(self, job: bytes) -> bytes | None:
-        """What was said of the job's file, sealed; None if nothing was."""
+        """The note on the job's file, sealed; None without one."""
         rows = self._rows("SELECT file FROM about WHERE job = ?", job)
         return rows[0]["file"] if rows else None
 
@@ -179,7 +179,7 @@ class JobStore:
         return {row["schema"]: tables.split_uids(row["groups"]) for row in rows}
 
     def mark_undone(self, job: bytes) -> None:
-        """What the job stored is deleted."""
+        """Note that the records which the job stored are deleted."""
         with self._database.writing() as database:
             tables.stamp(database, job, "undone", runtime.wall())
             database.execute("DELETE FROM stored WHERE job = ?", (job,))
@@ -195,7 +195,7 @@ class JobStore:
         return [tables.job_of(row) for row in self._rows(tables.JOBS + condition, *values)]
 
     def counts(self) -> dict[JobState, int]:
-        """How many jobs there are in each state, of all users."""
+        """The number of jobs in each state, of all users."""
         rows = self._rows("SELECT state, count(*) AS jobs FROM job GROUP BY state")
         counts = {row["state"]: row["jobs"] for row in rows}
         return {state: counts.get(state, 0) for state in NEXT}

@@ -1,4 +1,4 @@
-"""What jobs that seal again are to seal for, and the chunks that they find on their way."""
+"""Targets of jobs that seal again, and the chunks that they find on their way."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Undo:
         self._changer = changer
 
     async def count(self, caller: Holder, job: Job) -> int:
-        """How many records :meth:`delete` would delete now.
+        """The number of records that :meth:`delete` would delete now.
 
         Raises:
             NotFound: the caller does not reach a schema of the job any more.

@@ -1,4 +1,4 @@
-"""Which rows of a job are stored, which are left out, and which records are replaced. Pure.
+"""Decisions on a job's rows: stored, left out, or the next version of a record. Pure.
 
 All rows are stored together, so that a value may move from one record to another. Where rows may be
 left out, those that collide are taken one after another as they come, and what an earlier one took
@@ -31,7 +31,8 @@ class Clash:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """Of each row whether it is stored, and the position of the record that it replaces, or -1.
+    """The decision on each row: whether it is stored, and the position of the record that it
+    replaces, or -1.
 
     ``clashes`` are the first of those that are ``refused``.
     """
@@ -103,7 +104,7 @@ def _describe(
     target: Numbers,
     rows: NDArray[np.intp],
 ) -> list[Clash]:
-    """What each of these rows collides with first."""
+    """The first collision of each of these rows."""
     replaced = frozenset(target[kept & (target >= 0)].tolist())
     firsts: list[Numbers] = []
     for own, held in zip(codes, holders, strict=True):

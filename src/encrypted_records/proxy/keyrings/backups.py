@@ -1,4 +1,4 @@
-"""Which root keys have a backup that their owners have confirmed.
+"""Root keys whose owners have confirmed a backup.
 
 A file per user, with a fingerprint in hexadecimal on each line. Fingerprints say nothing else of a
 key, so this may be read by anyone; losing it costs a reminder.

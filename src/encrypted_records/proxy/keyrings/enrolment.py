@@ -59,7 +59,7 @@ class Enrolment:
     # --- looking ----------------------------------------------------------------------------
 
     def owner_of(self, device: DeviceSecret) -> bytes | None:
-        """Whose device this is; None where this proxy does not know it.
+        """The owner of this device; None where this proxy does not know it.
 
         Raises:
             NotAuthenticated: ``device_unknown``; the id is known, and this is not its secret, or

@@ -1,4 +1,4 @@
-"""What this proxy remembers of devices: ``access.sqlite3`` in its folder.
+"""Devices that this proxy remembers: ``access.sqlite3`` in its folder.
 
 Per keyring: its devices, the fingerprint of its newest version, and what happened. Of a device's
 secret there is the SHA-256 alone. Nothing in it opens a keyring. If the file is lost, each user
@@ -74,7 +74,7 @@ def _device(
 
 @dataclass(frozen=True, slots=True)
 class KeyringRecord:
-    """What is known of a user's keyring without opening it.
+    """Facts about a user's keyring that are known without opening it.
 
     ``fingerprint`` and ``verifier`` are those of the newest version's root key.
     """
@@ -174,7 +174,7 @@ class AccessStore:
             )
 
     def events(self, user: bytes) -> list[Event]:
-        """What happened to the user's keyring, the newest first."""
+        """Events of the user's keyring, the newest first."""
         with self._database.asking() as database:
             rows = database.execute(
                 "SELECT at, kind, device, detail, count FROM event WHERE user = ?"

@@ -69,11 +69,11 @@ class KeyringFiles:
         return self._folder / f"{ids.to_text(user)}.keyring"
 
     def users(self) -> list[bytes]:
-        """Whose keyrings are here."""
+        """The users whose keyrings are here."""
         return [ids.from_text(path.stem) for path in self._folder.glob("*.keyring")]
 
     def read(self, user: bytes) -> tuple[Path, bytes]:
-        """Where the user's keyring is, and the file.
+        """The path of the user's keyring, and the file.
 
         Raises:
             NotFound: there is none.
@@ -140,7 +140,7 @@ class KeyringFiles:
             raise damaged(path, error.message, error.hint) from None
 
     def wrapper(self, given: Passphrase | None) -> Wrapper:
-        """What seals a user's files from now on."""
+        """The wrapper of a user's files from now on."""
         return given or next(iter(self._secrets.values()))
 
     def is_own(self, file: bytes, user: bytes) -> bool:
@@ -236,7 +236,7 @@ def keyring_disk_errors() -> AbstractContextManager[None]:
 
 
 def wrapping(file: bytes) -> int | None:
-    """What seals a file; None where it cannot be read."""
+    """The wrapping of a file; None where it cannot be read."""
     try:
         return wrapping_of(file)
     except Unsupported:

@@ -40,8 +40,9 @@ class Holder:
 
     @property
     def began(self) -> bytes | None:
-        """What is kept with the jobs and uploads that this request begins: the digest of its API
-        token; None where it came with none."""
+        """The digest of the request's API token, kept with the jobs and uploads that it begins;
+        None where it came with none.
+        """
         return None if self.token is None else self.token.digest
 
     def owns(self, user: bytes, began: bytes | None) -> bool:

@@ -82,7 +82,7 @@ class OpenKeyrings:
             raise files.locked(self.files.path(user))
 
     def open_for(self, holder: Holder) -> Keyring | None:
-        """As :meth:`_opened`, where this holder may use it."""
+        """The keyring where this holder may use it; see :meth:`_opened`."""
         self.check_unlocked(holder)
         keyring = self.open_file(holder.user)
         if (

@@ -35,7 +35,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """How the proxy was started.
+    """Circumstances under which the proxy was started.
 
     Attributes:
         access: the value of ``--access``: ``auto``, ``api`` or ``device``.

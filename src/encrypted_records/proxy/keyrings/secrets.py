@@ -30,7 +30,7 @@ _PREFIXES = ("ERS_KEYRING_", "ERS_VAULT_")
 def secrets_from(
     environment: MutableMapping[str, str], folder: Path, *, keychain_seconds: float = WAIT_SECONDS
 ) -> list[Wrapper]:
-    """What is configured to wrap keyrings in ``folder``, the preferred one first.
+    """Configured wrappers of the keyrings in ``folder``, the preferred one first.
 
     A secret that comes after the preferred one is asked for only where it was used before. The
     variables are taken out of ``environment``: no process that this one starts has use for them.

@@ -198,11 +198,13 @@ class Keyrings:
             return self._core.check_own(user) if known is None else known
 
     def own_if_known(self, user: bytes) -> bool | None:
-        """As :meth:`is_own`, where that takes no look at the file; None elsewhere."""
+        """Whether the keyring is the user's own, where no look at the file is needed; None
+        elsewhere. See :meth:`is_own`.
+        """
         return self._core.own.get(user)
 
     def wrapping_name(self, user: bytes) -> str:
-        """How the user's keyring, which exists, is sealed."""
+        """The name of the wrapping of the user's keyring, which exists."""
         path = self._core.files.path(user)
         try:
             return files.NAMES[wrapping_of(path.read_bytes())]

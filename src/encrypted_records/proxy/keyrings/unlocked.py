@@ -1,4 +1,4 @@
-"""Which keyrings users have unlocked, with which passphrase, and on which devices."""
+"""Keyrings that users have unlocked, with which passphrase, and on which devices."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _SECONDS = 15
 
 @dataclass(frozen=True, slots=True)
 class VaultSettings:
-    """Where the transit engine is, which of its keys to use, and the file with the token."""
+    """The address of the transit engine, the key to use, and the file with the token."""
 
     address: str
     token_file: Path

@@ -1,4 +1,4 @@
-"""What is being fetched, so that it is fetched once for all who need it.
+"""Fetches under way, so that each key is fetched once for all who need it.
 
 Who needs what somebody else fetches waits until that fetch has ended, and looks again where it
 would have been kept: in what all readers share. Nothing else passes from one to another, and no
@@ -39,11 +39,11 @@ class Fetches(Generic[K]):
         self._under_way: dict[K, Fetch] = {}
 
     def of(self, keys: Collection[K]) -> dict[K, Fetch]:
-        """Those of these that somebody fetches, each with its fetch."""
+        """The fetches under way among these keys."""
         return {key: self._under_way[key] for key in keys if key in self._under_way}
 
     def all(self) -> set[K]:
-        """What anybody fetches."""
+        """All keys that are being fetched."""
         return set(self._under_way)
 
     @contextmanager

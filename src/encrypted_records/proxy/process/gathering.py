@@ -36,15 +36,16 @@ class Waiting(Generic[I, O]):
 
 @dataclass(eq=False, slots=True)
 class Line(Generic[I, O]):
-    """Those who wait for the same, in the order in which they came."""
+    """Tasks that wait for the same, in the order in which they came."""
 
     waiting: list[Waiting[I, O]] = field(default_factory=list)
     #: who is being served
     taken: list[Waiting[I, O]] = field(default_factory=list)
 
     def take(self, fit: Callable[[Sequence[I]], int] = len) -> list[Waiting[I, O]]:
-        """Who is served now: the first ones that still wait, and as many as ``fit`` says, at least
-        one. Empty if all went away."""
+        """Take the tasks that are served now: the first ones that still wait, and as many as
+        ``fit`` says, at least one. Empty if all went away.
+        """
         here = [one for one in self.waiting if not one.outcome.done()]
         count = max(1, fit([one.item for one in here])) if here else 0
         self.taken, self.waiting = here[:count], here[count:]
@@ -64,7 +65,7 @@ class Gathering(Generic[K, I, O]):
         self._running: set[asyncio.Task[None]] = set()
 
     async def ask(self, key: K, item: I) -> O:
-        """What ``serve`` makes of ``item``, together with what else waits under the same key."""
+        """The result of ``serve`` for ``item``, served with others that wait under its key."""
         one: Waiting[I, O] = Waiting(item, asyncio.get_running_loop().create_future())
         line = self._lines.get(key)
         if line is not None:

@@ -1,4 +1,4 @@
-"""What the operating system can do so that keys stay in this process's memory alone.
+"""Measures of the operating system by which keys stay in this process's memory alone.
 
 None of it is needed for correct work, and not every system has it: what is refused is logged for
 who debugs, and the proxy continues. Against root, or a user who can attach a debugger, nothing here

@@ -44,7 +44,7 @@ current_user: contextvars.ContextVar[bytes] = contextvars.ContextVar("user", def
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class _Line:
-    """Where one user's work waits: of each kind, one piece is done at a time."""
+    """One user's work that waits: of each kind, one piece is done at a time."""
 
     long: asyncio.Lock = field(default_factory=asyncio.Lock)
     keys: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -84,7 +84,7 @@ def is_long(body: object) -> bool:
 
 
 class Run(Protocol):
-    """Where work is done: :func:`aside`, :func:`asyncio.to_thread`, or :func:`here`."""
+    """The place where work is done: :func:`aside`, :func:`asyncio.to_thread`, or :func:`here`."""
 
     async def __call__(
         self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs
@@ -107,7 +107,7 @@ async def here(function: Callable[P, T], /, *arguments: P.args, **named: P.kwarg
 
 
 def by_size(size: int, *, few: bool = False) -> Run:
-    """Where work on so many bytes is done.
+    """The place for work on so many bytes.
 
     Args:
         few: whether what little of it there is takes less than a millisecond.
@@ -118,7 +118,7 @@ def by_size(size: int, *, few: bool = False) -> Run:
 
 
 async def aside(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-    """As :func:`asyncio.to_thread`, for what takes long."""
+    """Run work that takes long in a thread; see :func:`asyncio.to_thread`."""
     line = _line.get()
     return await _run(
         _long, None if line is None else line.long, partial(function, *arguments, **named)
@@ -126,7 +126,7 @@ async def aside(function: Callable[P, T], /, *arguments: P.args, **named: P.kwar
 
 
 async def deriving(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
-    """As :func:`asyncio.to_thread`, for what makes a key from a passphrase."""
+    """Derive a key from a passphrase in a thread; see :func:`asyncio.to_thread`."""
     line = _line.get()
     return await _run(
         _keys, None if line is None else line.keys, partial(function, *arguments, **named)

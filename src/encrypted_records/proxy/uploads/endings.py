@@ -1,4 +1,4 @@
-"""How an upload ends without its file having become a job, and what is said of it then."""
+"""Endings of uploads whose file did not become a job, and what is said of them then."""
 
 from __future__ import annotations
 

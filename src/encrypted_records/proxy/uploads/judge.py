@@ -1,4 +1,5 @@
-"""What a file is, by its first bytes: its type, its CSV header, and the schema that this names.
+"""Recognition of a file by its first bytes: its type, its CSV header, and the schema that this
+names.
 
 They are looked at as soon as they are there, not when the last byte is: a sender learns that a file
 cannot be stored before terabytes of it are sent. Bytes with a checksum count once it was
@@ -109,7 +110,7 @@ class Judge:
         self._judged: set[bytes] = set()
 
     async def first_bytes(self, caller: Holder, upload: Upload, keyring: Keyring) -> FirstBytes:
-        """Of an upload what is on disk by now."""
+        """The first bytes of an upload, as far as they are on disk."""
         nothing = FirstBytes(self._jobs, caller, None)
         passed = upload.id in self._judged or (
             upload.offset > _ENOUGH_BYTES and not upload.is_complete

@@ -1,4 +1,4 @@
-"""What the sender says about an upload: kept sealed as its note, and read again from there.
+"""Notes of senders on uploads: kept sealed, and read again from there.
 
 A note contains the headers Upload-Metadata and Upload-Concat as they were sent (docs/SPEC.md,
 section 11, kind 3).

@@ -131,7 +131,7 @@ class UploadStore:
         return self._select("WHERE expires < ?", now)
 
     def sum_owed(self) -> int:
-        """How many bytes are announced and not yet received."""
+        """The number of bytes that are announced and not yet received."""
         with self._database.asking() as database:
             (owed,) = database.execute(
                 "SELECT coalesce(sum(length - offset), 0) FROM upload"

@@ -89,9 +89,10 @@ class KeysTask(Message, frozen=True):
 
 
 class Fate(Message, frozen=True):
-    """What becomes of some of a chunk's good rows in one schema: those of these numbers are left
-    out, and others are the next versions of records, as (row, record id, version). ``before`` is a
-    group with the least classes that these had."""
+    """Fates of some of a chunk's good rows in one schema: those of these numbers are left out, and
+    others are the next versions of records, as (row, record id, version). ``before`` is a group
+    with the least classes that these had.
+    """
 
     schema: bytes
     left_out: list[int]
@@ -229,7 +230,7 @@ class DefinitionReply(Message, frozen=True):
 
 
 class RowCount(Message, frozen=True):
-    """How many rows the worker has checked so far."""
+    """The number of rows that the worker has checked so far."""
 
     rows: int
 
@@ -261,7 +262,7 @@ class GroupsRequest(Message, frozen=True):
 
 
 class GroupsReply(Message, frozen=True):
-    """Those of a chunk's groups that the segments are to cover."""
+    """The groups of a chunk that the segments are to cover."""
 
     groups: list[SealedRows]
 
@@ -338,7 +339,7 @@ class SchemaRows(Message, frozen=True):
 
 
 class ChunkKeys(Message, frozen=True):
-    """What a :class:`KeysTask` asked for, of the schemas that the chunk has rows of."""
+    """Keys that a :class:`KeysTask` asked for, of the schemas that the chunk has rows of."""
 
     schemas: list[SchemaRows]
 

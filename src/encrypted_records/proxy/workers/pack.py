@@ -57,7 +57,7 @@ def pack(task: messages.PackTask) -> messages.PackedChunks:
 
 
 class _Packer:
-    """What becomes the segment of one schema."""
+    """The segment of one schema in the making."""
 
     def __init__(
         self, task: messages.PackTask, keys: messages.SchemaKeyBytes, contents: SpooledContents
@@ -78,7 +78,7 @@ class _Packer:
         self.count += group.count
 
     def read(self, group: Group, records: Columns) -> None:
-        """As :meth:`add`, of the group's records.
+        """Add a group by its records.
 
         Raises:
             DoesNotOpen: ``spool_damaged``; they are not as many as the group has.

@@ -1,4 +1,4 @@
-"""Where a worker keeps what does not fit into memory: files without a name (docs/SPEC.md, 11.1).
+"""Files without a name, in which a worker keeps what does not fit into memory (docs/SPEC.md, 11.1).
 
 Nobody else finds them, and they are gone with the process, however it ends. What is not sealed yet
 is sealed under a key that only this process has, and that is never written anywhere.

@@ -170,7 +170,7 @@ def _too_much(what: str) -> TooLarge:
 
 
 class _Place:
-    """Where in an upload a task is, as far as it is known: ``, at rows 1 to 9``, or nothing."""
+    """The place of a task in an upload, as far as it is known: ``, at rows 1 to 9``, or nothing."""
 
     def __init__(self, task: messages.Task) -> None:
         self._task = task

@@ -152,7 +152,7 @@ def _digests_by_group(bodies: Sequence[bytes]) -> Mapping[bytes, list[RowDigests
 
 
 class Change:
-    """What becomes of values of the present definition under the new one."""
+    """Values of the present definition, changed into those of the new one."""
 
     def __init__(
         self, present: SchemaDefinition, new: SchemaDefinition, origins: Sequence[tuple[int, int]]

@@ -11,7 +11,7 @@ LOST = 0
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """What passes between the proxy and its workers."""
+    """A message between the proxy and its workers."""
 
 
 class SourceRows(Message, frozen=True):

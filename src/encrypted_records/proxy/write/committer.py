@@ -195,7 +195,7 @@ def _is_late(state: SchemaState) -> bool:
 
 
 def _unknown(error: ErsError) -> ErsError:
-    """What to say of commits of which no answer came, or a refusal only after some tries."""
+    """The error for commits that no answer came to, or a refusal only after some tries."""
     kind = type(error) if isinstance(error, Unavailable) else Unavailable
     return kind(
         f"{error.message}; whether the change was stored is not known",
@@ -206,7 +206,7 @@ def _unknown(error: ErsError) -> ErsError:
 
 
 def _unproven(error: ErsError) -> ErsError:
-    """What to say of commits that the API has, and that could not be entered into the ledger."""
+    """The error for commits that the API has, and that could not be entered into the ledger."""
     if isinstance(error, Closed):
         return type(error)(
             f"{error.message}; the API took the change, but nothing proves that it is there",

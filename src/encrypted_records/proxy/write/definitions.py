@@ -43,8 +43,9 @@ PAUSE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a new definition takes. ``seconds`` is how long it took to compare it with what is
-    stored, at ``version`` of the log."""
+    """The cost of a new definition. ``seconds`` is how long it took to compare it with what is
+    stored, at ``version`` of the log.
+    """
 
     new: SchemaDefinition
     changes: list[Change] = field(default_factory=list)
@@ -99,7 +100,7 @@ class DefinitionChanger:
         dropped: Collection[str] = (),
         replaced: bytes | None = None,
     ) -> Plan:
-        """What the definition would take; nothing is changed.
+        """Find out what the definition would take; nothing is changed.
 
         Args:
             text: the definition as its owner sent it.

@@ -43,7 +43,7 @@ LOOK_SECONDS, MOST_LOOK_SECONDS = 0.3, 3.0
 
 @dataclass(frozen=True, slots=True)
 class ErasureCost:
-    """What an erasure writes again: ``segments`` of the index, which have ``rows``."""
+    """Rewriting that an erasure takes: ``segments`` of the index, which have ``rows``."""
 
     schema: bytes
     segments: int
@@ -52,7 +52,7 @@ class ErasureCost:
 
 @dataclass(frozen=True, slots=True)
 class ErasureReceipt:
-    """Of one schema, what was done up to a version of its log, whose digest it names.
+    """The erasure of one schema up to a version of its log, whose digest it names.
 
     ``merged`` rows of the index were written again. ``gone`` is whether the API says that nothing
     is left; if not, ``left`` says what is, and who needs it.
@@ -68,7 +68,7 @@ class ErasureReceipt:
 
 @dataclass(frozen=True, slots=True)
 class SubjectReceipt:
-    """How many records of each schema were deleted, and what became of their bytes."""
+    """The number of deleted records in each schema, and what became of their bytes."""
 
     deleted: Mapping[bytes, int]
     erased: Sequence[ErasureReceipt]
@@ -107,11 +107,11 @@ class Eraser:
         self._wait_seconds = wait_seconds
 
     async def look_briefly(self, caller: Holder, schema: bytes) -> ErasureProgress:
-        """How far it is at the API; nothing is counted."""
+        """Progress at the API; nothing is counted."""
         return await self._erasures.progress(schema, caller.auth)
 
     async def look(self, caller: Holder, schema: bytes) -> tuple[ErasureState, IndexLeft]:
-        """What is still there of what ended in a schema: at the API, and in its index."""
+        """Remainder of what ended in a schema: at the API, and in its index."""
         state = await self._schemas.refresh(caller, schema)
         snapshot = state.ledger.snapshot()
         segments = snapshot.dying
@@ -124,7 +124,7 @@ class Eraser:
         return await self._erasures.state(schema, caller.auth), index
 
     async def estimate(self, caller: Holder, record_ids: Sequence[bytes]) -> list[ErasureCost]:
-        """What it takes to erase these records; nothing is changed.
+        """The cost of erasing these records; nothing is changed.
 
         Raises:
             NotFound: one of them is not there, or not for this caller.
@@ -151,7 +151,8 @@ class Eraser:
     async def _erase_deleted(
         self, caller: Holder, schemas: Collection[bytes]
     ) -> list[ErasureReceipt]:
-        """As :meth:`erase`, behind a deletion: a refusal would say that nothing was deleted.
+        """Erase after a deletion, as :meth:`erase` does: a refusal would say that nothing was
+        deleted.
 
         Raises:
             Unavailable: it failed.
@@ -193,8 +194,9 @@ class Eraser:
     async def _wait(
         self, caller: Holder, state: SchemaState, said: ErasureState, version: int, until: float
     ) -> ErasureState:
-        """What is left once all up to a version is gone, once somebody holds it, or at the moment
-        ``until``. Only the end is counted: each look in between asks for little."""
+        """The state once all up to a version is gone, once a hold delays it, or at the moment
+        ``until``. Only the end is counted: each look in between asks for little.
+        """
         looked: ErasureProgress | ErasureState = said
         pause = LOOK_SECONDS
         while looked.done < version and not looked.holds:
@@ -215,7 +217,8 @@ class Eraser:
     async def find_subject(
         self, caller: Holder, dataset: bytes, field: str, value: object
     ) -> dict[bytes, tuple[dict[str, Any], int]]:
-        """Of each schema of a dataset that has the field, the condition and how many records match.
+        """The condition and the number of matching records, for each schema of a dataset that has
+        the field.
 
         Raises:
             BadInput: ``unknown_field``; no schema has the field.

@@ -34,7 +34,7 @@ MergeKey = tuple[bytes, bytes]
 
 
 class Tasks:
-    """What runs in the background, one for each user and schema."""
+    """Background tasks, at most one for each user and schema."""
 
     def __init__(self) -> None:
         self.running: dict[MergeKey, asyncio.Task[None]] = {}
@@ -133,7 +133,7 @@ class Lanes:
 
     @property
     def beside(self) -> tuple[Lane, Lane]:
-        """Those whose merges have a process of their own."""
+        """The lanes whose merges have a process of their own."""
         return self.large, self.huge
 
     @property

@@ -209,7 +209,7 @@ class MergeScheduler:
         return outcome
 
     async def _merge_ordinary(self, caller: Holder, state: SchemaState) -> MergeOutcome | None:
-        """As :meth:`merge_next`, of those that are not large."""
+        """Merge segments that are not large; see :meth:`merge_next`."""
         small = self._small.running.get((caller.user, state.id))
         if small is not None:
             await self._background.wait([small])
@@ -318,7 +318,7 @@ class MergeScheduler:
 
     @property
     def running(self) -> int:
-        """How many schemas are being merged in the background."""
+        """The number of schemas that are being merged in the background."""
         return len(set().union(*(tasks.running for tasks in (self._small, *self._lanes.every))))
 
     def pending(self, state: SchemaState) -> bool:

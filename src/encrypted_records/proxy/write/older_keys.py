@@ -35,9 +35,10 @@ class SealedUnder:
 
 @dataclass(frozen=True, slots=True)
 class KeysInUse:
-    """Of a dataset: the oldest epoch that is not forgotten, the present one, and how its schemas
-    are sealed. ``absent`` are those that the roster has and the API does not show: as long as there
-    are any, no key is forgotten."""
+    """Keys of a dataset: the oldest epoch that is not forgotten, the present one, and how its
+    schemas are sealed. ``absent`` are schemas that the roster has and the API does not show: as
+    long as there are any, no key is forgotten.
+    """
 
     oldest: int
     epoch: int
@@ -47,7 +48,7 @@ class KeysInUse:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What came of it: done, unless something is not erased yet."""
+    """The outcome: done, unless something is not erased yet."""
 
     keys: KeysInUse
     waits_for: Sequence[ErasureReceipt] = ()
@@ -70,7 +71,7 @@ class OlderKeys:
         self._eraser = eraser
 
     async def look(self, caller: Holder, dataset: bytes) -> KeysInUse:
-        """What the older keys of a dataset are still needed for; nothing is changed.
+        """Find out what the older keys of a dataset are still needed for; nothing is changed.
 
         Raises:
             NotAllowed: ``owners_only``, ``not_admitted``.

@@ -31,8 +31,9 @@ from encrypted_records.proxy.write.update import MAX_DELETED, Updater
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What of a schema is to be repaired: ``records`` of which nothing is left, and ``segments`` of
-    the index, which have ``rows``."""
+    """Losses of a schema to be repaired: ``records`` of which nothing is left, and ``segments`` of
+    the index, which have ``rows``.
+    """
 
     records: int
     segments: int
@@ -65,7 +66,7 @@ class Repairer:
         self._changer = changer
 
     async def look(self, caller: Holder, schema: bytes) -> Loss:
-        """What is to be repaired, as the API says.
+        """Losses to be repaired, as the API says.
 
         Raises:
             ErsError: as :meth:`Schemas.refresh`.
@@ -122,7 +123,7 @@ class Repairer:
 
 
 def _compare(snapshot: Snapshot, said: Damage) -> _Found:
-    """What is lost of that which lives by the log."""
+    """Losses among what lives by the log."""
     rows: dict[bytes, BitMap] = {}
     for row in said.rows:
         uid = bytes.fromhex(row.group)

@@ -59,7 +59,7 @@ class FetchedRows:
         number: int = 0,
         indexed: bool = True,
     ) -> ResealTask:
-        """What seals these rows again under the newest key.
+        """The task that seals these rows again under the newest key.
 
         Args:
             definition: another than the present one; ``origins``, ``number`` and ``indexed`` are
@@ -140,7 +140,8 @@ class RowSource:
 
 
 async def refetch(schemas: Schemas, caller: Holder, rows: RowSource, chunk: ChunkAt) -> FetchedRows:
-    """As :meth:`RowSource.fetch`, again on a newer state where the API has removed rows.
+    """Fetch rows again on a newer state where the API has removed some; see
+    :meth:`RowSource.fetch`.
 
     Raises:
         LogBroken: the API lacks a row that its log holds.

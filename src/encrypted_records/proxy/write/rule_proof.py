@@ -40,8 +40,9 @@ AMBIGUOUS = frozenset("K;`")
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """How many records stand in the way of a change, and a condition that finds them under the
-    present definition (of more than ``MOST_NAMED`` values, some of them); None finds all."""
+    """An obstacle to a change: the number of records, and a condition that finds them under the
+    present definition (of more than ``MOST_NAMED`` values, some of them); None finds all.
+    """
 
     change: Change
     records: int
@@ -206,5 +207,5 @@ def _value(column: GlobalDictionary, compared: FieldSpec, code: int) -> Value:
 
 
 def total(obstacles: Collection[Obstacle]) -> int:
-    """How many records stand in the way of the change with the most."""
+    """The largest number of records that one of these obstacles has."""
     return max((obstacle.records for obstacle in obstacles), default=0)

@@ -39,7 +39,7 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who has a key: the id of a record, and of one of the same request its number in it."""
+    """The owner of a key: the id of a record, and of one of the same request its number in it."""
 
     id: bytes
     row: int | None = None
@@ -93,7 +93,7 @@ class UniqueKeys:
 
 
 def owners_of(stored: Mapping[UniqueKey, StoredRecord], but: Collection[RowRef] = ()) -> Owners:
-    """Whose the keys are, without those of rows that end."""
+    """Owners of the keys, without those whose rows end."""
     return {key: Owner(one.record.record_id) for key, one in stored.items() if one.row not in but}
 
 
@@ -138,7 +138,7 @@ def _say(fields: Sequence[str], owner: Owner, *, in_request: bool) -> str:
 
 
 def say(fields: Sequence[str], where: str) -> str:
-    """That what ``where`` names has the values of these fields."""
+    """The text that ``where`` has the values of these fields."""
     if len(fields) == 1:
         return f"{where} has this value, which must be unique"
     return f"{where} has these values of {', '.join(fields)}, which must be unique together"

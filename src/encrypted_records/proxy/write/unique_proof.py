@@ -24,7 +24,7 @@ from encrypted_records.proxy.search.context import QueryContext
 async def find_doubles(
     context: QueryContext, parts: Sequence[Candidates], names: Sequence[str], most: int
 ) -> tuple[int, dict[str, Any]]:
-    """How many of these records share their values of all ``names`` with another one, and a
+    """The number of these records that share their values of all ``names`` with another one, and a
     condition that finds them, or of more than ``most`` different values some of them.
 
     Args:
@@ -40,7 +40,9 @@ async def find_doubles(
 
 
 def _find(parts: Sequence[Candidates], names: Sequence[str], most: int) -> tuple[int, list[int]]:
-    """How many rows share their values, and the positions of one row for each of some values."""
+    """The number of rows that share their values, and the positions of one row for each of some
+    values.
+    """
     columns = [build_global_dictionary(name, parts) for name in names]
     every = [column.codes for column in columns]
     # A record that lacks one of the fields collides with none.

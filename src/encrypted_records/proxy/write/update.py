@@ -231,7 +231,7 @@ class Updater:
         return await self._repeat(attempt)
 
     async def count_where(self, caller: Holder, schema: bytes, body: Mapping[str, Any]) -> int:
-        """How many records :meth:`delete_where` would delete."""
+        """The number of records that :meth:`delete_where` would delete."""
         _, parts = await self._runner.ask(caller, schema, partial(_match, body))
         return sum(map(len, parts))
 

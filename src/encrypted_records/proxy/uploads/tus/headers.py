@@ -31,7 +31,7 @@ ALGORITHMS = ("sha256", "sha1", "md5")
 
 
 class Kind(Enum):
-    """What an upload is for: itself, a part of others, or the concatenation of such parts."""
+    """The purpose of an upload: itself, a part of others, or the concatenation of such parts."""
 
     WHOLE = "whole"
     PARTIAL = "partial"
@@ -102,7 +102,7 @@ def metadata(text: str) -> Mapping[str, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """What the body of one request must hash to."""
+    """The hash that the body of one request must have."""
 
     algorithm: str
     digest: bytes = field(repr=False)

@@ -129,7 +129,7 @@ def list_methods(*, on_upload: bool) -> tuple[str, ...]:
 
 
 def read(method: str, headers: Headers, *, on_upload: bool) -> Request | None:
-    """What a request asks for; None where its URL does not have the method.
+    """The request that these headers make; None where its URL does not have the method.
 
     Args:
         method: as :func:`method_of` gives it.
@@ -288,7 +288,7 @@ def describe() -> dict[str, str]:
 
 
 def progress(offset: int, expires: float | None) -> dict[str, str]:
-    """Where an upload is, and until when; the headers that answer PATCH and POST."""
+    """The position of an upload and its expiry: the headers that answer PATCH and POST."""
     headers = {"Upload-Offset": str(offset)}
     if expires is not None:
         headers["Upload-Expires"] = header.http_date(expires)
