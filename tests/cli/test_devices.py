@@ -81,7 +81,7 @@ def test_two_people_share_a_proxy_and_each_gets_in_with_one_code(
 def test_whoever_asks_to_be_taken_in_sees_first_which_keyring_it_is(
     home: Machine, laptop: Machine
 ) -> None:
-    fingerprint = home.done("keyring", "show").one["fingerprint"]
+    fingerprint = home.done("keyring", "get").one["fingerprint"]
 
     asked = laptop.ers("device", "add", typed="\n")
 
@@ -240,8 +240,8 @@ def test_a_new_machine_restores_a_keyring_where_there_is_none(ada: Person, home:
     machine.done("keyring", "restore", typed=words, **told)
 
     assert machine.done("device", "list", **told).one["enrolled"]
-    fingerprint = home.done("keyring", "show").one["fingerprint"]
-    assert machine.done("keyring", "show", **told).one["fingerprint"] == fingerprint
+    fingerprint = home.done("keyring", "get").one["fingerprint"]
+    assert machine.done("keyring", "get", **told).one["fingerprint"] == fingerprint
 
 
 def test_an_account_without_a_login_makes_its_keyring_from_a_device_of_its_own(
@@ -249,7 +249,7 @@ def test_an_account_without_a_login_makes_its_keyring_from_a_device_of_its_own(
 ) -> None:
     machine = grace.machine()
     told = {"ERS_EMAIL": grace.email, **password_of(machine)}
-    refused = machine.ers("keyring", "show", **told)
+    refused = machine.ers("keyring", "get", **told)
     assert refused.code == 4
 
     machine.done("keyring", "backup", "--force", **told)
@@ -333,7 +333,7 @@ def test_on_the_machine_of_the_proxy_its_user_is_shown_the_keyring_and_asked(
     ada: Person, home: Machine
 ) -> None:
     machine = ada.machine(operators=True)
-    fingerprint = home.done("keyring", "show").one["fingerprint"]
+    fingerprint = home.done("keyring", "get").one["fingerprint"]
 
     said = machine.log_in()
     unasked = machine.ers("device", "add")

@@ -82,7 +82,7 @@ def test_giving_the_keyring_a_passphrase_takes_the_machine_in_so_that_it_stays_u
 
     found = ers.done("device", "list").one
     assert (found["level"], found["enrolled"]) == ("device", True)
-    assert ers.done("keyring", "show").one["wrapping"] == "passphrase"
+    assert ers.done("keyring", "get").one["wrapping"] == "passphrase"
 
 
 def test_a_data_folder_that_was_made_anew_stays_usable_by_the_same_commands(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_at_level_device_a_login_shows_the_keyring_on_the_terminal_and_asks(
         first = Machine(service.proxy_url, account, tmp_path / "first")
         first.log_in()
         store(first)
-        fingerprint = first.done("keyring", "show").one["fingerprint"]
+        fingerprint = first.done("keyring", "get").one["fingerprint"]
         here = Machine(service.proxy_url, account, service.state_dir)
         shown, code = log_in_on_a_terminal(here, "y")
 

@@ -73,8 +73,8 @@ FILES = {
 TYPED = {
     "ers keyring backup --file keyring.backup": "paper, scissors, stone\n",
     "ers keyring restore < phrases.txt": "",
-    "ers keyring show": "",
-    "ers keyring show --output json": "",
+    "ers keyring get": "",
+    "ers keyring get --output json": "",
     "ers keyring passphrase": "stone, paper, scissors\n",
     "ers keyring unlock": "stone, paper, scissors\n",
     "ers keyring lock": "",
@@ -201,7 +201,7 @@ def test_the_keyrings_examples_work_with_what_they_ask_for(
 
     said = {line: shell.run(line, typed) for line, typed in TYPED.items()}
 
-    shown = json.loads(said["ers keyring show"])
+    shown = json.loads(said["ers keyring get"])
     assert shown["backup_confirmed"]  # by the file
     assert shown["fingerprint"] in said["ers keyring restore < phrases.txt"]
     assert "is unlocked" in said["ers keyring unlock"]

@@ -279,7 +279,7 @@ def test_any_request_is_sent_as_whoever_is_logged_in(piped: Ers, people: str) ->
 def test_a_request_that_changes_keys_shows_a_proof_by_itself(
     piped: Ers, people: str, account: Account, running: Service, tmp_path: Path
 ) -> None:
-    before = json.loads(piped.done("keyring", "show").out)["versions"]
+    before = json.loads(piped.done("keyring", "get").out)["versions"]
     # Elsewhere: without the door of whoever runs the proxy, from a device that was taken in.
     device = piped.done("device", "create", "other").out.strip()
     piped.set(XDG_STATE_HOME=str(tmp_path / "elsewhere"), ERS_DEVICE=device)

@@ -230,11 +230,11 @@ def test_a_job_that_is_not_waited_for_can_be_asked_about_and_forgotten(
     job = started.out.strip()
 
     assert ers.done("job", "watch", job).one["status"] == "completed"
-    assert ers.done("job", "status", job).one["processed"] == 1
+    assert ers.done("job", "get", job).one["processed"] == 1
     assert job in [line["job_id"] for line in ers.done("job", "list").lines]
 
     ers.done("job", "cancel", job)
-    assert ers("job", "status", job).code == 3
+    assert ers("job", "get", job).code == 3
     assert count(ers, schema) == 1
 
 

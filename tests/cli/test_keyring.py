@@ -63,7 +63,7 @@ def ers(service: Service, account: Account, *arguments: str, typed: str = "", **
 
 def shown_to(service: Service, account: Account, **told: str) -> str:
     """What the keyring is, as a person sees it."""
-    said = ers(service, account, "show", "--output", "table", **told)
+    said = ers(service, account, "get", "--output", "table", **told)
     assert said.code == 0, said.err
     return said.out
 
@@ -166,7 +166,7 @@ def test_a_program_reads_what_the_keyring_is_and_which_schemas_it_opens(
     schema = new_schema(running, account, definition)
     Store(running, account, schema).ingest([{"name": "Ada"}])
 
-    found = json.loads(ers(running, account, "show", "--output", "json").out)
+    found = json.loads(ers(running, account, "get", "--output", "json").out)
 
     whole = call("GET", f"{running.proxy_url}/api/keyring/", auth=account.auth).json()
     assert {name: found[name] for name in whole} == whole
@@ -177,14 +177,14 @@ def test_a_program_reads_what_the_keyring_is_and_which_schemas_it_opens(
 def test_before_there_is_a_keyring_show_says_how_one_comes_about(
     running: Service, account: Account
 ) -> None:
-    shown = ers(running, account, "show")
+    shown = ers(running, account, "get")
 
     assert shown.code == 3
     assert shown.err.startswith("error: you have no keyring here yet\nhint: ")
 
 
 def test_without_credentials_and_terminal_the_way_out_is_named(tmp_path: Path) -> None:
-    done = run_here(clean_environment(), "keyring", "show", folder=tmp_path)
+    done = run_here(clean_environment(), "keyring", "get", folder=tmp_path)
     assert done.code == 4
     assert "ERS_EMAIL and ERS_PASSWORD" in done.err
 
@@ -227,12 +227,12 @@ def test_a_passphrase_is_given_changed_and_asked_for_after_locking(
     assert (given.code, changed.code) == (0, 0), given.err + changed.err
     assert re.search("^protected by +a passphrase$", shown_to(running, account), re.M)
     assert ers(running, account, "lock").code == 0
-    locked = ers(running, account, "show")
+    locked = ers(running, account, "get")
     assert locked.code == 4
     assert "ers keyring unlock" in locked.err
     unlocked = ers(running, account, "unlock", typed="second secret\n")
     assert unlocked.code == 0, unlocked.err
-    assert ers(running, account, "show").code == 0
+    assert ers(running, account, "get").code == 0
     refused = ers(running, account, "passphrase", typed="first secret\nthird\n")
     assert refused.code == 4
     output = "".join(one.out + one.err for one in (given, changed, locked, unlocked, refused))
@@ -279,16 +279,16 @@ def test_the_login_that_is_kept_serves_the_keyring_too(
 ) -> None:
     ers_here.done("login", "--email", account.email)
     ers_here.unset("ERS_EMAIL", "ERS_PASSWORD")
-    assert ers_here("keyring", "show").code == 3
+    assert ers_here("keyring", "get").code == 3
 
     assert len(ers_here.done("keyring", "backup", "--force").out.splitlines()) == 24
 
     fingerprint = call("GET", f"{running.proxy_url}/api/keyring/", auth=account.auth).json()[
         "fingerprint"
     ]
-    assert ers_here.done("keyring", "show").one["fingerprint"] == fingerprint
+    assert ers_here.done("keyring", "get").one["fingerprint"] == fingerprint
     ers_here.done("logout")
-    assert ers_here("keyring", "show").code == 4
+    assert ers_here("keyring", "get").code == 4
 
 
 def test_an_inline_proxy_shows_the_keyring_of_its_folder(
@@ -297,8 +297,8 @@ def test_an_inline_proxy_shows_the_keyring_of_its_folder(
     told = {"ERS_BASE_URL": running.base_url, "ERS_DATA_DIR": str(tmp_path / "inline")}
 
     made = ers(running, account, "backup", "--force", "--inline", **told)
-    shown = ers(running, account, "show", "--inline", "--output", "table", **told)
-    elsewhere = ers(running, account, "show")
+    shown = ers(running, account, "get", "--inline", "--output", "table", **told)
+    elsewhere = ers(running, account, "get")
 
     assert made.code == 0, made.err
     assert shown.code == 0, shown.err

@@ -16,6 +16,7 @@ from encrypted_records import errors
 from encrypted_records.cli import main, terminal
 from encrypted_records.cli.terminal import exit_code, printable
 from encrypted_records.errors import ErsError
+from tests.cli.tree import commands
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
@@ -63,8 +64,8 @@ def test_every_exit_code_is_documented() -> None:
 
 def test_help_says_of_each_command_what_the_command_says_of_itself() -> None:
     context = click.Context(main.ers)
-    for commands in main.COMMANDS.values():
-        for name, short in commands.items():
+    for section in main.COMMANDS.values():
+        for name, short in section.items():
             command = main.ers.get_command(context, name)
             assert command is not None
             assert command.get_short_help_str(100) == short
@@ -83,12 +84,58 @@ def test_help_imports_no_command_and_nothing_slow() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_name_that_is_nearly_right_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["keyrings"]) == 2
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("keyrings", "ers keyring"),
+        ("serch", "ers record search or ers dataset search"),
+        ("schema serch", "ers record search or ers dataset search"),
+        ("dataset lst", "ers dataset list"),
+        ("share inivte", "ers share invite"),
+        ("agregate", "ers record aggregate"),
+        ("version", "ers --version"),
+        ("show", "ers record get or ers schema get or ers dataset get"),
+    ],
+)
+def test_a_name_that_is_nearly_right_leads_to_the_whole_command(
+    capsys: pytest.CaptureFixture[str], typed: str, meant: str
+) -> None:
+    assert main.run(typed.split()) == 2
+    assert capsys.readouterr().err.splitlines()[0] == (
+        f"error: no such command: ers {typed}; did you mean {meant}?"
+    )
+
+
+def test_a_name_like_no_other_is_no_guess(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["schema", "zzzzz"]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "error: no such command 'keyrings'; did you mean keyring?",
-        "hint: see ers --help",
+        "error: no such command: ers schema zzzzz",
+        "hint: see ers schema --help",
     ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("keyring show", "keyring get"),
+        ("retention show", "retention get"),
+        ("job status", "job get"),
+        ("record show", "record get"),
+    ],
+)
+def test_an_old_name_works_and_says_the_new_one(
+    capsys: pytest.CaptureFixture[str], old: str, new: str
+) -> None:
+    code = main.run([*old.split(), "--help"])
+    shown = capsys.readouterr()
+    assert shown.err == f"ers {old} is now called ers {new}\n"
+    assert (code, f"Usage: ers {new}" in shown.out) == (0, True)
+
+
+def test_no_help_lists_an_old_name() -> None:
+    names = {path.rpartition(" ")[2] for path, _ in commands()}
+    assert "get" in names
+    assert not names & {"show"}
 
 
 def test_what_was_stored_cannot_steer_the_terminal() -> None:

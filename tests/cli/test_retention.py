@@ -51,7 +51,7 @@ def visits(ers: Ers) -> str:
 
 
 def test_what_goes_is_shown_first_then_deleted_and_the_count_is_said(ers: Ers, visits: str) -> None:
-    shown = ers.done("retention", "show", visits, "--output", "table")
+    shown = ers.done("retention", "get", visits, "--output", "table")
     assert "Records go 30 days after seen: by now 2 records" in shown.out + shown.err
     (tried,) = ers.done("retention", "run", visits, "--dry-run").lines
     assert (tried["schema"], tried["records"]) == (visits, 2)
@@ -113,7 +113,7 @@ def test_a_schema_without_a_rule_is_said_and_the_others_are_done_all_the_same(
     ers: Ers, visits: str
 ) -> None:
     plain = f"{visits}-plain"
-    shown = ers.done("retention", "show", plain, "--output", "table")
+    shown = ers.done("retention", "get", plain, "--output", "table")
     assert "Records are kept until somebody deletes them." in shown.out + shown.err
     ended = ers("retention", "run", plain, visits, "--output", "csv")
     assert ended.code != 0
@@ -165,7 +165,7 @@ def test_a_clock_that_jumped_ahead_is_named_with_the_command_that_confirms_it(
         days = 50
         for command in (
             ("retention", "run", visits, "--dry-run"),
-            ("retention", "show", visits, "--output", "table"),
+            ("retention", "get", visits, "--output", "table"),
         ):
             said = ers.done(*command).err
             assert "went ahead by 50 days" in said

@@ -249,7 +249,7 @@ def test_the_command_line_says_what_was_rounded(
     said = ers.done("job", "upload", file, "--schema", schema.id)
     assert said.one["rounded"] == ROUNDED
     assert f"rounded to the decimals that the schema keeps: {TOLD}" in said.err
-    assert ers.done("job", "status", said.one["job_id"]).one["rounded"] == ROUNDED
+    assert ers.done("job", "get", said.one["job_id"]).one["rounded"] == ROUNDED
 
     row = json.dumps({"key": "e", "price": 0.26})
     said = ers.done("record", "create", "--file", "-", "--schema", schema.id, typed=row)

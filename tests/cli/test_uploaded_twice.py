@@ -70,7 +70,7 @@ def counted(client: Client, schema: str) -> int:
 def refused(said: Any) -> str:
     """The job that a refusal of the command names."""
     assert (said.code, said.out) == (4, ""), said
-    assert "to store it again: --again; to see that job: ers job status " in said.err
+    assert "to store it again: --again; to see that job: ers job get " in said.err
     words = said.err.split()
     assert words[:2] == ["error:", "job"]
     return str(words[2])

@@ -1,19 +1,20 @@
 """A group that imports a command when it is called, so that ``ers --help`` costs no imports.
 
-A command lives in the module of its name under ``commands`` and is that module's attribute of
-its name; one that Python uses itself has a "_" behind it. What its help says in one line stands in
-the group's own table.
+A command is in the module of its name under ``commands``, as that module's attribute of the same
+name; a name that is a keyword of Python has a "_" behind it. The group's own table contains the
+line that the help shows for each command.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import keyword
 from collections.abc import Mapping
 from typing import Any
 
 import click
+
+from encrypted_records.cli.command_group import CommandGroup
 
 _PACKAGE = "encrypted_records.cli.commands"
 
@@ -22,10 +23,10 @@ Sections = Mapping[str, Mapping[str, str]]
 
 
 class Unread(Exception):
-    """Anyone who read the result has gone."""
+    """The reader of the result has gone."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     def __init__(self, *args: Any, sections: Sections, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.sections = sections
@@ -46,15 +47,6 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(f"{_PACKAGE}.{name}"), name)
         assert isinstance(command, click.Command)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            raise click.UsageError(f"no such command {args[0]!r}{meant}", ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(len(name) for name in self.list_commands(ctx))

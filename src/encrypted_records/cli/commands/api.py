@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.input.files import STDIN, read
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
@@ -25,7 +26,7 @@ _OWN_HEADERS = ("authorization", "cookie", "host", "content-length", "x-ers-")
 _MOST_BYTES = 64 << 20
 
 
-class _Methods(click.Group):
+class _Methods(CommandGroup):
     """Methods in either case."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.profiles import (
     DEFAULT,
@@ -32,7 +33,9 @@ _profile = click.option(
 )
 
 
-@click.group(short_help="Show or change profiles: proxy, output and default names.")
+@click.group(
+    cls=CommandGroup, short_help="Show or change profiles: proxy, output and default names."
+)
 def config() -> None:
     """Manage profiles: defaults for commands when neither a flag nor a variable is set. They are in
     the config file, by name; the profile "default" is used without --profile.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.conditions import parse_condition
 from encrypted_records.cli.commands.record.options import where_option
 from encrypted_records.cli.commands.schema_reseal import reseal_dataset
@@ -27,7 +28,7 @@ get_or_create_option = click.option(
 )
 
 
-@click.group(short_help="List, create, change or delete datasets.")
+@click.group(cls=CommandGroup, short_help="List, create, change or delete datasets.")
 def dataset() -> None:
     """Manage datasets: groups of schemas in an organization.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.upload_job import JobUpload, takes_upload
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 
 
-@click.group(short_help="Upload a file that resumes after an interruption.")
+@click.group(cls=CommandGroup, short_help="Upload a file that resumes after an interruption.")
 def file() -> None:
     """Upload files resumably, whatever their size."""
 

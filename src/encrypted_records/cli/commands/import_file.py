@@ -288,7 +288,7 @@ async def import_file(
             raise UploadedBefore.by(
                 error.job_id,
                 error.message,
-                hint=f"choose another name with --name, or see: ers job status {error.job_id}",
+                hint=f"choose another name with --name, or see: ers job get {error.job_id}",
             ) from None
         warn(f"going on: {error.message}")
         job = error.job_id
@@ -331,7 +331,7 @@ async def _import_again(
     except UploadedBefore as error:
         if (await session.client.job(error.job_id)).has_ended:
             raise UploadedBefore.by(
-                error.job_id, error.message, hint=f"see: ers job status {error.job_id}"
+                error.job_id, error.message, hint=f"see: ers job get {error.job_id}"
             ) from None
         warn(f"going on: {error.message}")
         job = error.job_id
@@ -354,7 +354,7 @@ async def _ends_as_read(session: CommandSession, job: str, recipe: bytes) -> boo
         return True
     warn(
         f"job {job} was storing this file already, by another reading than this one, which is not"
-        f" kept; look at its rows, and at: ers job status {job}"
+        f" kept; look at its rows, and at: ers job get {job}"
     )
     return False
 

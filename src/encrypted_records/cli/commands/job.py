@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.upload_job import JobUpload, finish, takes_upload
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
@@ -16,7 +17,11 @@ _BESIDE = ("rounded", "packs", "packed", "waits")
 _JOB = click.argument("job", metavar="JOB")
 
 
-@click.group(short_help="Upload files of any size, and follow the jobs that store them.")
+@click.group(
+    cls=CommandGroup,
+    renamed={"status": "get"},
+    short_help="Upload files of any size, and follow the jobs that store them.",
+)
 def job() -> None:
     """Manage batch jobs, which check an upload as a whole and store all of it or nothing."""
 
@@ -58,14 +63,14 @@ async def list_(session: CommandSession, output: Output) -> None:
 @_JOB
 @connected()
 @takes_output
-async def status(session: CommandSession, job: str, output: Output) -> None:
+async def get(session: CommandSession, job: str, output: Output) -> None:
     """Show the progress of a job; for a large job also how many pieces of its index are packed, for
     a waiting job the reason, and by field how many values are stored with fewer decimals than were
     sent.
 
     \b
     Example:
-      ers job status "$JOB"
+      ers job get "$JOB"
     """
     about = await session.client.job_about(job)
     shown = {name: about[name] for name in _PROGRESS if name in about}

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.share import named_member, say_kept, tell
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
@@ -20,7 +21,10 @@ _ROLES = ("owner", "member")
 _OUTSIDE = frozenset({"not_admitted", "key_missing", "identity_replaced"})
 
 
-@click.group(short_help="List or rename organizations; manage members, invitations, audit log.")
+@click.group(
+    cls=CommandGroup,
+    short_help="List or rename organizations; manage members, invitations, audit log.",
+)
 def organization() -> None:
     """Manage organizations, which own datasets, schemas and records."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.schema_repair import repair_schema
 from encrypted_records.cli.commands.schema_standings import what_is_lost
 from encrypted_records.cli.login.proofs import Proven
@@ -35,7 +36,9 @@ _SETTINGS = (
 
 
 @click.group(
-    short_help="Run the proxy alone, for an API on another machine.", invoke_without_command=True
+    cls=CommandGroup,
+    short_help="Run the proxy alone, for an API on another machine.",
+    invoke_without_command=True,
 )
 @takes_settings(*_SETTINGS)
 def proxy(settings: Settings) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import DONE, REFUSED, format_count, report, say, warn
@@ -18,7 +19,7 @@ _IF_RIGHT = (
 )
 
 
-@click.group(short_help="Delete records past their schema's retention period.")
+@click.group(cls=CommandGroup, short_help="Delete records past their schema's retention period.")
 def retention() -> None:
     """Manage how long records are kept. The rule is in the schema's definition, at its root: with
     "retention": {"days": 365} records expire by the day on which they were first stored, with
@@ -29,12 +30,12 @@ def retention() -> None:
 @click.argument("schema")
 @connected(organization=True)
 @takes_output
-async def show(session: CommandSession, schema: str, output: Output) -> None:
+async def get(session: CommandSession, schema: str, output: Output) -> None:
     """Show the retention period of a schema, and how many records are due for deletion.
 
     \b
     Example:
-      ers retention show patient
+      ers retention get patient
     """
     url = (await session.names.schema(schema))["url"]
     due = await session.client.look_at_retention(url)

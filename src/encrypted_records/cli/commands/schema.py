@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.dataset import get_or_create_option
 from encrypted_records.cli.commands.schema_changes import lines_of, read_renames
 from encrypted_records.cli.commands.schema_checks import sign, verify
@@ -38,7 +39,9 @@ _description = click.option("--description", help="Description of the records.")
 _FILE = click.Path(allow_dash=True, dir_okay=False)
 
 
-@click.group(short_help="List, create, change, infer or delete schemas; check their logs.")
+@click.group(
+    cls=CommandGroup, short_help="List, create, change, infer or delete schemas; check their logs."
+)
 def schema() -> None:
     """Schemas: the fields of a table and their rules.
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.share import (
     ROLES,
     each,
@@ -25,7 +26,9 @@ from encrypted_records.cli.terminal import confirm, say, warn
 _COLUMNS = ("name", "shares", "expires", "last_used", "admitted_by", "id")
 
 
-@click.group(short_help="Create, list or delete services: programs with their own keys.")
+@click.group(
+    cls=CommandGroup, short_help="Create, list or delete services: programs with their own keys."
+)
 def service() -> None:
     """Manage services: programs that read or write datasets with their own keys.
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.shares import (
     COLUMNS,
     COLUMNS_OF_READERS,
@@ -37,7 +38,9 @@ schema_option = click.option(
 )
 
 
-@click.group(short_help="Share datasets with people, and show who reads and writes what.")
+@click.group(
+    cls=CommandGroup, short_help="Share datasets with people, and show who reads and writes what."
+)
 def share() -> None:
     """Share datasets with people, each of whom has their own keyring.
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.supervise.operating import move_stored, reconcile_stored
 from encrypted_records.cli.terminal import DONE, FAILED
 
 
-@click.group(short_help="Move or reconcile the API's stored objects, as its operator.")
+@click.group(
+    cls=CommandGroup, short_help="Move or reconcile the API's stored objects, as its operator."
+)
 def storage() -> None:
     """Manage where the API keeps its data. For the operator of the API.
 

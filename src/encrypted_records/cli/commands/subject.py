@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.erasures import say_erased
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
@@ -11,7 +12,7 @@ from encrypted_records.cli.terminal import confirm as ask
 from encrypted_records.cli.terminal import format_count, say
 
 
-@click.group(short_help="Erase a person from all schemas of a dataset.")
+@click.group(cls=CommandGroup, short_help="Erase a person from all schemas of a dataset.")
 def subject() -> None:
     """Erase a person that records of several schemas are about."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.login.proofs import ask_secret
 from encrypted_records.cli.login.session import NOBODY, CommandSession, connected, usual_device
 from encrypted_records.cli.output import Output, takes_output
@@ -37,7 +38,7 @@ class Lifetime(click.ParamType[timedelta]):
         return int(match[1]) * _UNITS[match[2]]
 
 
-@click.group(short_help="Create, list or revoke tokens for other programs.")
+@click.group(cls=CommandGroup, short_help="Create, list or revoke tokens for other programs.")
 def token() -> None:
     """Manage tokens for programs that use the HTTP API directly.
 

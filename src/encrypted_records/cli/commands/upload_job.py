@@ -268,7 +268,7 @@ async def going_on(session: CommandSession, error: UploadedBefore) -> str:
             return error.job_id
     except NotFound:  # somebody has cancelled it just now
         pass
-    hint = f"to store it again: --again; to see that job: ers job status {error.job_id}"
+    hint = f"to store it again: --again; to see that job: ers job get {error.job_id}"
     raise UploadedBefore.by(error.job_id, error.message, hint=hint) from None
 
 

@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.login.confirmation import ask_link
 from encrypted_records.cli.login.passwords import answer, set_password
 from encrypted_records.cli.login.session import (
@@ -21,7 +22,7 @@ from encrypted_records.cli.terminal import ask, say
 from encrypted_records.errors import InvalidSetting
 
 
-@click.group(short_help="Show your account, change or reset its password.")
+@click.group(cls=CommandGroup, short_help="Show your account, change or reset its password.")
 def user() -> None:
     """Show your account, or change its password."""
 

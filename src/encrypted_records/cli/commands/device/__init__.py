@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.device.add import add
 from encrypted_records.cli.commands.device.listing import listing
 from encrypted_records.cli.commands.device.others import code, create, revoke
 
 
-@click.group(short_help="List, register or revoke devices that may use your keyring.")
+@click.group(
+    cls=CommandGroup, short_help="List, register or revoke devices that may use your keyring."
+)
 def device() -> None:
     """Manage the devices that may use your keyring at a proxy: this machine, browsers, programs.
     Every request needs a device if the proxy runs at level device or your keyring has its own

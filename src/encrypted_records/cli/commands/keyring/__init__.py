@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.keyring.backup import backup
+from encrypted_records.cli.commands.keyring.get import get
 from encrypted_records.cli.commands.keyring.locks import change_passphrase, lock, unlock
 from encrypted_records.cli.commands.keyring.restore import restore
 from encrypted_records.cli.commands.keyring.rotate import rotate
-from encrypted_records.cli.commands.keyring.show import show
 
 
-@click.group(short_help="Show, back up, restore or rotate your keyring.")
+@click.group(cls=CommandGroup, short_help="Show, back up, restore or rotate your keyring.")
 def keyring() -> None:
     """Manage your keyring: the keys that decrypt your records. The proxy holds it; with --inline it
     is in ERS_DATA_DIR.
 
-    Example: ers keyring show
+    Example: ers keyring get
     """
 
 
-for one in (show, rotate, backup, restore, unlock, lock, change_passphrase):
-    keyring.add_command(one)
+for command in (get, rotate, backup, restore, unlock, lock, change_passphrase):
+    keyring.add_command(command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.record.aggregate import aggregate
 from encrypted_records.cli.commands.record.change import delete, update
 from encrypted_records.cli.commands.record.export import export
@@ -11,7 +12,7 @@ from encrypted_records.cli.commands.record.search import decrypt, get, list_, se
 from encrypted_records.cli.commands.record.store import create, ingest
 
 
-@click.group(short_help="Store, search, read, change or delete records.")
+@click.group(cls=CommandGroup, short_help="Store, search, read, change or delete records.")
 def record() -> None:
     """Manage records. The proxy encrypts and decrypts them; the API never sees their values."""
 

@@ -1,4 +1,4 @@
-"""``ers keyring show``: which keys there are, and what they protect."""
+"""``ers keyring get``: which keys there are, and what they protect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SEALED_WITH = {
 @click.command(short_help="Show fingerprints, dates and what each key protects.")
 @connected()
 @takes_output
-async def show(session: CommandSession, output: Output) -> None:
+async def get(session: CommandSession, output: Output) -> None:
     """Show the keyring's fingerprints, dates and what each key protects; never a key.
 
     The newest version protects new records. A schema changes to it with its next record; earlier
@@ -33,8 +33,8 @@ async def show(session: CommandSession, output: Output) -> None:
 
     \b
     Examples:
-      ers keyring show
-      ers keyring show --output json
+      ers keyring get
+      ers keyring get --output json
     """
     keyring, schemas = await session.client.keyring(), await session.client.sealed_schemas()
     if output.form != "table":

@@ -1,0 +1,89 @@
+"""Groups of commands: old names of renamed commands, and suggestions for mistyped names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from encrypted_records.cli.terminal import warn
+
+#: Words that other programs use -> the command that does the same here.
+_ELSEWHERE = {
+    "version": "ers --version",
+    "ingest": "ers import",
+    "store": "ers import",
+    "upload": "ers import",
+    "find": "ers record search",
+    "query": "ers record search",
+    "show": "ers record get, ers schema get, ers dataset get",
+    "serve": "ers up",
+    "start": "ers up",
+}
+#: Suggestions in one message.
+_SUGGESTED = 3
+
+
+class CommandGroup(click.Group):
+    """A group whose renamed commands keep their old names, which no help lists.
+
+    Args:
+        renamed: old name -> new name of a command of this group. ``show`` is an old name of every
+            ``get``.
+    """
+
+    #: Groups below this one are of this class, too.
+    group_class = type
+
+    def __init__(self, *args: Any, renamed: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.renamed = {"show": "get"} | dict(renamed or {})
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, *rest = args
+        if name.startswith("-") or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        now = self.renamed.get(name, "")
+        if self.get_command(ctx, now) is None:
+            meant = suggestions(ctx, self, name)
+            asked = f"; did you mean {' or '.join(meant)}?" if meant else ""
+            raise click.UsageError(f"no such command: {ctx.command_path} {name}{asked}", ctx)
+        if not ctx.resilient_parsing:
+            warn(f"{ctx.command_path} {name} is now called {ctx.command_path} {now}")
+        return super().resolve_command(ctx, [now, *rest])
+
+
+def suggestions(ctx: click.Context, group: click.Group, name: str) -> list[str]:
+    """The commands that somebody may have meant who wrote ``name``: those of the group with the
+    nearest name, else those of all groups."""
+    root = ctx.find_root()
+    assert isinstance(root.command, click.Group)
+    here = {known: [f"{ctx.command_path} {known}"] for known in group.list_commands(ctx)}
+    everywhere: dict[str, list[str]] = {}
+    for path in _below(root, root.command):
+        everywhere.setdefault(path.rpartition(" ")[2], []).append(path)
+    near = difflib.get_close_matches(name.lower(), [*here, *everywhere], 1)
+    if (known := _ELSEWHERE.get(name.lower())) and (not near or near[0] != name):
+        return known.split(", ")
+    if not near:
+        return []
+    paths = here.get(near[0]) or sorted(everywhere[near[0]], key=_is_not_about_records)
+    return paths[:_SUGGESTED]
+
+
+def _is_not_about_records(path: str) -> bool:
+    return not path.startswith("ers record ")
+
+
+def _below(ctx: click.Context, group: click.Group) -> Iterator[str]:
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        below = click.Context(command, info_name=name, parent=ctx) if command else ctx
+        if isinstance(command, click.Group):
+            yield from _below(below, command)
+        elif command is not None:
+            yield below.command_path
