@@ -18,7 +18,6 @@ from encrypted_records.index.roster.invitations import (
     compose_invite,
 )
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.rules import Void
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import (
     Answer,
@@ -29,6 +28,7 @@ from encrypted_records.model.roster import (
     Share,
     Standing,
 )
+from encrypted_records.rules.roster.judging import Void
 
 ORGANIZATION = bytes(15) + b"o"
 DAY = 86_400

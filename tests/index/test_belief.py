@@ -18,9 +18,9 @@ from encrypted_records.index.roster.belief import (
 )
 from encrypted_records.index.roster.invitations import admit
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.rules import Void
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Remove
+from encrypted_records.rules.roster.judging import Void
 from tests.index.rosters import NOW, ORGANIZATION, Person, Team, reader, uid
 
 
@@ -68,9 +68,9 @@ def test_a_fresh_proxy_refuses_an_organization_that_was_made_up(team: Team) -> N
         form.PERSON,
         form.MEMBER,
         right.name,
-        right.keys.raw,
+        right.keys,
         right.anchor,
-        grace.identity.sign("keys", team.roster.found, grace.id, right.keys.raw, right.anchor),
+        grace.identity.sign("keys", team.roster.found, grace.id, right.keys, right.anchor),
         b"",
         0,
         [],

@@ -134,20 +134,21 @@ def resigned(team: Team, grant: Grant, signer: Person, **changes: object) -> Gra
 def made(team: Team, plain: bytes, identity: Identity, **changes: object) -> Grant:
     """A grant for Grace of what an owner seals, whatever that is."""
     body = msgspec.structs.replace(form.read_grant(team.grant("grace", "people")), **changes)
-    keys = team.roster.member(uid("grace"))
-    assert keys is not None
+    grace = team.roster.member(uid("grace"))
+    assert grace is not None
+    keys = team.roster.keys_of(grace)
     info = fmt.info(
         b"grant",
         ORGANIZATION,
         body.dataset,
         body.epoch.to_bytes(4, "big"),
         body.member,
-        keys.keys.digest,
+        keys.digest,
         body.number.to_bytes(8, "big"),
         body.digest,
         body.actor,
     )
-    sealed = msgspec.structs.replace(body, sealed=keys.keys.seal(plain, info))
+    sealed = msgspec.structs.replace(body, sealed=keys.seal(plain, info))
     encoded = form.encode_grant_body(sealed)
     return Grant(encoded, identity.sign("grant", encoded))
 

@@ -17,9 +17,9 @@ from encrypted_records.index.roster.drafts import sign_entry
 from encrypted_records.index.roster.due import due_services
 from encrypted_records.index.roster.invitations import admit
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.rules import Void
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody, Remove, RosterEntry
+from encrypted_records.rules.roster.judging import Void
 from tests.index.rosters import (
     DAY,
     NOW,

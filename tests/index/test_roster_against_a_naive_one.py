@@ -9,17 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from encrypted_records.crypto.identity import MemberKeys
 from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.index.roster.due import due_datasets
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.state import EVERYTHING, Member, Scope
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Content, EntryBody, RosterEntry, Share, cut_entry
+from encrypted_records.rules.roster.state import EVERYTHING, Member, Scope
 from tests.index.rosters import NOW, ORGANIZATION, Person, uid
 from tests.reference import roster as naive
 
@@ -150,7 +151,7 @@ def signer(chance: Random, roster: Roster) -> tuple[str, str, int]:
     likely = [name for name in NAMES if uid(name) in owners]
     name = chance.choice(likely * 12 + list(NAMES))
     standing = roster.member(uid(name))
-    known = [kv for kv in (1, 2) if standing and standing.keys.raw == keys(name, kv)]
+    known = [kv for kv in (1, 2) if standing and standing.keys == keys(name, kv)]
     return name, chance.choice([name] * 25 + ["alan"]), chance.choice(known * 25 + [1, 2])
 
 
@@ -176,7 +177,7 @@ def check_equal(roster: Roster, number: int, state: naive.State) -> None:
     assert {owner.member for owner in roster.owners(number)} == state.owners() != set()
     for member in present:
         standing = roster.member(member, number)
-        assert standing is not None and standing.keys.raw == state.members[member]["keys"]
+        assert standing is not None and standing.keys == state.members[member]["keys"]
         for dataset in DATASETS:
             reads = as_naive(roster.reads(member, dataset, number))
             assert reads == state.may(member, dataset, write=False)
@@ -210,7 +211,7 @@ def check_present(roster: Roster, state: naive.State) -> None:
     holders: dict[bytes, bytes] = {}
     for history in roster.histories():
         for standing in history:
-            for key in standing.keys.parts:
+            for key in MemberKeys(standing.keys).parts:
                 assert holders.setdefault(key, standing.member) == standing.member
 
 
@@ -270,8 +271,7 @@ def check_cut(cut: Roster, whole: Roster) -> None:
 
 
 def judged(standings: list[Member]) -> list[Member]:
-    """Keys that were loaded twice are not the same object."""
-    return [replace(one, name="", keys=cast(Any, one.keys.raw)) for one in standings]
+    return [replace(one, name="") for one in standings]
 
 
 def observed(roster: Roster) -> Any:

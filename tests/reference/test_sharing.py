@@ -23,7 +23,7 @@ from encrypted_records.index.roster.due import due_datasets
 from encrypted_records.index.roster.grants import OpenedGrant, open_grant, seal_grant
 from encrypted_records.index.roster.invitations import answer_invitation, check_answer
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.model import service_key
+from encrypted_records.model import public_keys, service_key
 from encrypted_records.model.openings import Withheld
 from encrypted_records.model.roster import Answer, Grant, RosterEntry, cut_entry
 from encrypted_records.model.signed import SignedKind, message
@@ -82,6 +82,7 @@ def roster() -> Roster:
 def test_an_identity_follows_from_the_root_key(case: Case) -> None:
     identity, found = identity_of(case), raw(IDENTITIES, "found")
     assert identity.keys == raw(case, "keys")
+    assert not public_keys.are_refused(identity.keys)
     assert anchor_of(case).anchor(found) == raw(case, "anchor")
     assert anchor_of(case).holds(raw(case, "anchor"), found)
     assert not anchor_of(case).holds(raw(case, "anchor"), bytes(32))
@@ -109,6 +110,7 @@ def test_a_wrong_signature_is_refused(case: Case) -> None:
 def test_keys_that_nobody_may_have_are_refused(case: Case) -> None:
     with pytest.raises(KeysRefused) as caught:
         MemberKeys(raw(case, "keys"))
+    assert public_keys.are_refused(raw(case, "keys"))
     assert caught.value.reason == case["error"]
     with pytest.raises(Refused) as refused:
         naive.check_keys(raw(case, "keys"))
@@ -175,7 +177,7 @@ def test_a_roster_adds_up_to_what_is_specified(roster: Roster) -> None:
             "type": standing.type,
             "role": standing.role,
             "name": standing.name,
-            "keys": standing.keys.raw.hex(),
+            "keys": standing.keys.hex(),
         } == expected
     for case in ROSTERS["rights"]:
         asked = (raw(case, "member"), raw(case, "schema"), case["entry"])

@@ -15,6 +15,9 @@ PUBLIC_KEYS_BYTES = 1 + SIGN_BYTES + X25519_BYTES + MLKEM_BYTES
 
 #: The prime of Curve25519.
 _P = 2**255 - 19
+#: The prime of ML-KEM, and how many bytes of a key its coefficients are.
+_Q = 3329
+_COEFFICIENT_BYTES = 1152
 #: The y of every Ed25519 point whose order divides 8.
 _SMALL_ORDER_Y = frozenset(
     {
@@ -77,3 +80,22 @@ def agrees_alone(point: bytes) -> bool:
     """
     u = (int.from_bytes(point, "little") & (2**255 - 1)) % _P
     return u not in _SMALL_ORDER_U
+
+
+def are_refused(keys: bytes) -> bool:
+    """Whether public keys are such as nobody may have: of another length or format, keys under
+    which everybody could sign, or keys to which nothing can be sealed."""
+    parts = split(keys)
+    return parts is None or not (
+        signs_alone(parts.sign) and agrees_alone(parts.x25519) and is_reduced(parts.mlkem)
+    )
+
+
+def is_reduced(key: bytes) -> bool:
+    """Whether each of the 768 coefficients of an ML-KEM-768 key, of twelve bits, is below the
+    prime: the modulus check of FIPS 203, section 7.2."""
+    packed = key[:_COEFFICIENT_BYTES]
+    return all(
+        low | (middle & 15) << 8 < _Q and middle >> 4 | high << 4 < _Q
+        for low, middle, high in zip(packed[::3], packed[1::3], packed[2::3], strict=True)
+    )

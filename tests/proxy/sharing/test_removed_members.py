@@ -91,7 +91,7 @@ def opened_grants(database: Database, roster: Roster, identity: Identity) -> lis
         member = roster.member(body.member)
         assert member is not None
         try:
-            identity.open(body.sealed, grants._info(body, member.keys.digest))
+            identity.open(body.sealed, grants._info(body, roster.keys_of(member).digest))
         except DoesNotOpen:
             continue
         found.append(body.member)

@@ -130,7 +130,7 @@ def _checked(
     if signer is None or not roster.may_write(body.member, keys.schema):
         raise CheckpointBroken("a checkpoint is by somebody who cannot write here")
     signed = checkpoints.signed_message(checkpoint)
-    if not signer.keys.verifier.verify(checkpoint.signature, signed):
+    if not roster.keys_of(signer).verifier.verify(checkpoint.signature, signed):
         raise CheckpointBroken("the signature of a checkpoint is not right")
     return body
 

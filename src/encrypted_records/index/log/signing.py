@@ -116,7 +116,7 @@ class Signing:
             raise LogBroken("a commit is by somebody who could not write here")
         maker = roster.member(body.member, body.roster)
         assert maker is not None, "who writes is in the roster"
-        if not self._is_by(maker.keys, commit):
+        if not self._is_by(roster.keys_of(maker), commit):
             raise LogBroken("the signature of a commit is not right")
         epoch = roster.epoch(placed.dataset, body.roster)
         if epoch is None or body.key_version != epoch.epoch:

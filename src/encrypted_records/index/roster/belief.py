@@ -15,7 +15,7 @@ from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import IdentityReplaced, NotAllowed, RosterOlder, RosterUnknown
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.state import Member
+from encrypted_records.rules.roster.state import Member
 
 #: Words of the head by which two people notice that they are shown two rosters.
 HEAD_WORDS = 8
@@ -111,7 +111,7 @@ def believe(
     if standing is None or not standing.present:
         raise not_admitted()
     identities = _identities(roster, member, keyring)
-    version = _version_of(identities, standing.keys.raw)
+    version = _version_of(identities, standing.keys)
     if version is None and remembered is not None:
         raise IdentityReplaced(
             f"the organization's roster has other keys of yours since entry {standing.number}"
@@ -161,7 +161,7 @@ def _require_own(
 ) -> None:
     founder = roster.member(roster.founder, 1)
     assert founder is not None, "a roster begins with its founder"
-    if roster.founder == standing.member and _version_of(identities, founder.keys.raw) is not None:
+    if roster.founder == standing.member and _version_of(identities, founder.keys) is not None:
         return
     key = keyring.root(version).anchor(roster.organization, standing.member, version)
     if not standing.anchor or not key.holds(standing.anchor, roster.found):

@@ -13,9 +13,9 @@ from encrypted_records.errors import (
     TooLarge,
 )
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.rules import Void
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Content, EntryBody, Found, RosterEntry
+from encrypted_records.rules.roster.judging import Void
 
 
 def sign_entry(

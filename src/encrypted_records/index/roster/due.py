@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.state import Loss, Member, Schema, Scope
 from encrypted_records.model import roster as form
+from encrypted_records.rules.roster.state import Loss, Member, Schema, Scope
 
 
 @dataclass(frozen=True, slots=True)

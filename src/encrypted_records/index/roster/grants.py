@@ -28,11 +28,11 @@ from encrypted_records.errors import (
 )
 from encrypted_records.index.roster.access import require_member, require_owner
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.state import Epoch
 from encrypted_records.model import roster as form
 from encrypted_records.model.records import Digest, Uid
 from encrypted_records.model.roster import WHOLE_DATASET, Grant, GrantBody
 from encrypted_records.model.roster import Epoch as EpochNumber
+from encrypted_records.rules.roster.state import Epoch
 
 
 class _Secrets(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -137,7 +137,8 @@ def seal_grant(
         actor,
         b"",
     )
-    sealed = standing.keys.seal(plain, _info(body, standing.keys.digest))
+    sealed_to = roster.keys_of(standing)
+    sealed = sealed_to.seal(plain, _info(body, sealed_to.digest))
     encoded = form.encode_grant_body(msgspec.structs.replace(body, sealed=sealed))
     return Grant(encoded, identity.sign("grant", encoded))
 
@@ -166,7 +167,7 @@ def open_grant(
     owner = roster.member(body.actor, body.number)
     if owner is None or not owner.owns:
         raise GrantBroken("a grant is by somebody who was no owner")
-    if not owner.keys.verifier.verify(grant.signature, form.grant_message(grant.body)):
+    if not roster.keys_of(owner).verifier.verify(grant.signature, form.grant_message(grant.body)):
         raise GrantBroken("the signature of a grant is not right")
     epochs = roster.epochs(dataset)
     if body.epoch > len(epochs) or body.number < epochs[body.epoch - 1].number:

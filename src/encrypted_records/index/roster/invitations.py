@@ -19,9 +19,9 @@ from encrypted_records.crypto.invitations import InvitationSecret
 from encrypted_records.crypto.keys import AnchorKey
 from encrypted_records.errors import InvitationOver, InvitationWords, KeysRefused, Unsupported
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.state import Invitation
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Answer, Invite, Share, Standing
+from encrypted_records.rules.roster.state import Invitation
 
 
 class InvitationStatus(StrEnum):
@@ -162,7 +162,7 @@ def check_answer(roster: Roster, answer: Answer, now: int) -> Invitation:
     if not Verifier(found.content.answer_key).verify(answer.signature, signed):
         raise InvitationWords("an answer to an invitation is not by somebody who has its words")
     keys = MemberKeys(answer.keys)
-    if roster.is_of_another(answer.member, keys):
+    if roster.is_of_another(answer.member, answer.keys):
         raise KeysRefused("an answer to an invitation has keys of another member")
     proof = form.proof_message(roster.found, answer.member, answer.keys, answer.anchor)
     if not keys.verifier.verify(answer.proof, proof):

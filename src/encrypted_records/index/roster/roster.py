@@ -12,37 +12,24 @@ it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from encrypted_records.crypto.identity import MemberKeys
-from encrypted_records.errors import (
-    Malformed,
-    RosterBroken,
-    Unsupported,
-)
-from encrypted_records.index.roster import rules, state
-from encrypted_records.index.roster.rules import Void
-from encrypted_records.index.roster.state import (
+from encrypted_records.errors import KeysRefused, Malformed, RosterBroken, Unsupported
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import EntryBody, RosterEntry, Share
+from encrypted_records.rules.roster import judging, state
+from encrypted_records.rules.roster.judging import Void
+from encrypted_records.rules.roster.state import (
     Dataset,
     Ending,
     Epoch,
-    Forgotten,
     Invitation,
     Loss,
     Member,
     Schema,
     Scope,
     State,
-)
-from encrypted_records.model import roster as form
-from encrypted_records.model.roster import (
-    EntryBody,
-    Found,
-    Invite,
-    Remove,
-    RosterEntry,
-    Share,
-    Standing,
 )
 
 
@@ -72,7 +59,8 @@ class Roster:
         self._state = State()
         self._digests = [form.NO_DIGEST]
         self._times = [0]
-        self._founder = b""
+        #: public keys that are loaded, by their bytes
+        self._keys: dict[bytes, MemberKeys] = {}
         #: the first entry that came without one of its names; 0 where all are known
         self.withheld = 0
         self.extend(entries)
@@ -93,7 +81,7 @@ class Roster:
         other._state = self._state.copy()
         other._digests = list(self._digests)
         other._times = list(self._times)
-        other._founder = self._founder
+        other._keys = dict(self._keys)
         other.withheld = self.withheld
         return other
 
@@ -122,13 +110,14 @@ class Roster:
                 f"the organization's roster has more than {form.MAX_ENTRIES} entries",
                 hint="use the newest version of encrypted-records",
             )
+        void = self.judge(entry, body)
+        if body.number == 1 and void is not None:
+            raise RosterBroken("the first entry of the roster founds no organization")
         digest = form.entry_digest(entry)
-        if body.number == 1:
-            self._found(entry, body)
-            void = None
+        if void is None:
+            self._state.apply(body, digest)
         else:
-            void = self._take(entry, body, digest)
-        if void is not None:
+            self._state.pass_over(body, digest)
             self.voids[body.number] = void
         if not body.whole and not self.withheld:
             self.withheld = body.number
@@ -138,106 +127,25 @@ class Roster:
 
     def judge(self, entry: RosterEntry, body: EntryBody) -> Void | None:
         """What :meth:`append` would give for the next entry, but for form and chain."""
-        return self._judge(entry, body, self._loaded(body))
+        verified = judging.verify(self._state, entry, body, self._is_by)
+        reason = judging.judge(self._state, body, verified)
+        return None if reason is None else reason.void
 
-    def _found(self, entry: RosterEntry, body: EntryBody) -> None:
-        content = body.content
-        keys = rules.load_keys(content.keys) if isinstance(content, Found) else None
-        if not isinstance(content, Found) or keys is None or not _is_by(keys, entry):
-            raise RosterBroken("the first entry of the roster founds no organization")
-        founder = Member(
-            number=1,
-            member=body.actor,
-            type=form.PERSON,
-            role=form.OWNER,
-            name=content.name,
-            keys=keys,
-            anchor=b"",
-            shares=(),
-            expires=0,
-            joined=1,
-            admitted_by=body.actor,
-            keyed_by=body.actor,
-            invitation=b"",
-        )
-        self._founder = body.actor
-        self._state.stand(founder)
+    def _is_by(self, keys: bytes, signature: bytes, message: bytes) -> bool:
+        try:
+            return self._load(keys).verifier.verify(signature, message)
+        except KeysRefused:
+            return False
 
-    def _take(self, entry: RosterEntry, body: EntryBody, digest: bytes) -> Void | None:
-        keys = self._loaded(body)
-        void = self._judge(entry, body, keys)
-        if void is None:
-            self._apply(body, digest, keys)
-        return void
+    def _load(self, keys: bytes) -> MemberKeys:
+        loaded = self._keys.get(keys)
+        if loaded is None:
+            loaded = self._keys[keys] = MemberKeys(keys)
+        return loaded
 
-    def _loaded(self, body: EntryBody) -> MemberKeys | None:
-        named = isinstance(body.content, Standing) and body.content.keys
-        return rules.load_keys(named) if named else None
-
-    def _judge(self, entry: RosterEntry, body: EntryBody, keys: MemberKeys | None) -> Void | None:
-        actor = self.member(body.actor)
-        if actor is None or not actor.present or not _is_by(actor.keys, entry):
-            return Void.SIGNATURE
-        return rules.judge(self._state, self.found, body, actor, keys)
-
-    def _apply(self, body: EntryBody, digest: bytes, keys: MemberKeys | None) -> None:
-        content, number, kept = body.content, body.number, self._state
-        if isinstance(content, Invite):
-            kept.invitations[content.id] = Invitation(
-                number, digest, body.previous, body.time, body.actor, content
-            )
-        elif isinstance(content, Standing):
-            kept.stand(self._standing(body, content, keys))
-            if content.invitation:
-                invitation = kept.invitations[content.invitation]
-                kept.invitations[content.invitation] = replace(invitation, admitted=number)
-        elif isinstance(content, Remove):
-            self._remove(number, content)
-        elif isinstance(content, list):
-            for one in content:
-                kept.place_schema(
-                    Schema(number, one.schema, one.dataset, one.slug, one.name, one.definition)
-                )
-        elif isinstance(content, form.Forget):
-            kept.forgotten.setdefault(content.dataset, []).append(Forgotten(number, content.first))
-        else:
-            assert isinstance(content, form.Dataset), "a second foundation is void"
-            kept.name_dataset(Dataset(number, content.dataset, content.slug, content.name))
-            if content.epoch > len(kept.epochs.get(content.dataset, ())):
-                kept.begin(content.dataset, Epoch(number, content.epoch, content.commitment))
-            kept.end(content.dataset, number, content.epoch, content.ends)
-
-    def _standing(self, body: EntryBody, content: Standing[str], keys: MemberKeys | None) -> Member:
-        before = self.member(content.member)
-        stands = before is not None and before.present
-        if keys is None:
-            assert before is not None, "who never stood has to show keys"
-            keyed, keyed_by, anchor = before.keys, before.keyed_by, before.anchor
-        else:
-            keyed, keyed_by, anchor = keys, body.actor, content.anchor
-        return Member(
-            number=body.number,
-            member=content.member,
-            type=content.type,
-            role=content.role,
-            name=content.name,
-            keys=keyed,
-            anchor=anchor,
-            shares=tuple(content.shares),
-            expires=content.expires,
-            joined=before.joined if before is not None and stands else body.number,
-            admitted_by=before.admitted_by if before is not None and stands else body.actor,
-            keyed_by=keyed_by,
-            invitation=content.invitation or (before.invitation if before and stands else b""),
-        )
-
-    def _remove(self, number: int, content: Remove) -> None:
-        before = self.member(content.id)
-        if before is not None:
-            self._state.stand(replace(before, number=number, present=False))
-        else:
-            invitation = self._state.invitations[content.id]
-            self._state.invitations[content.id] = replace(invitation, withdrawn=number)
+    def keys_of(self, member: Member) -> MemberKeys:
+        """The public keys of a standing, loaded."""
+        return self._load(member.keys)
 
     @property
     def number(self) -> int:
@@ -251,12 +159,12 @@ class Roster:
     @property
     def found(self) -> bytes:
         """The digest of entry 1, which names the organization; zero bytes where there is none."""
-        return self._digests[1] if self.number else form.NO_DIGEST
+        return self._state.found
 
     @property
     def founder(self) -> bytes:
         """The actor of entry 1."""
-        return self._founder
+        return self._state.founder
 
     def digest_at(self, number: int) -> bytes | None:
         """The digest of an entry; None where the roster does not reach it."""
@@ -340,9 +248,9 @@ class Roster:
         """Who lost a right to a dataset, or was given other keys, since its newest epoch began."""
         return list(self._state.losses.get(dataset, ()))
 
-    def is_of_another(self, member: bytes, keys: MemberKeys) -> bool:
-        """Whether one of these keys belongs, or belonged, to another member."""
-        return rules.is_of_another(self._state, member, keys)
+    def is_of_another(self, member: bytes, keys: bytes) -> bool:
+        """Whether one of these public keys belongs, or belonged, to another member."""
+        return judging.is_of_another(self._state, member, keys)
 
     def reads(self, member: bytes, dataset: bytes, number: int | None = None) -> Scope:
         """The schemas of a dataset that somebody might read at an entry, or may now."""
@@ -384,7 +292,3 @@ class Roster:
     def may_read(self, member: bytes, schema: bytes, number: int | None = None) -> bool:
         placed = self.schema(schema, number)
         return placed is not None and self.reads(member, placed.dataset, number).has(schema)
-
-
-def _is_by(keys: MemberKeys, entry: RosterEntry) -> bool:
-    return keys.verifier.verify(entry.signature, form.entry_message(entry.body))

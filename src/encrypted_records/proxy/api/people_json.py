@@ -15,13 +15,13 @@ from encrypted_records.index.roster.belief import Shown, head_words
 from encrypted_records.index.roster.due import due_datasets
 from encrypted_records.index.roster.invitations import InvitationStatus, check_answer, status_of
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.state import Invitation, Member
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import from_reference, reference, to_text
 from encrypted_records.model.roster import Answer, Share
 from encrypted_records.proxy.api.json_schema import TEXT, Part, array_of, object_of, one_of
 from encrypted_records.proxy.sharing.reading import View
 from encrypted_records.proxy.sharing.settling import Settled
+from encrypted_records.rules.roster.state import Invitation, Member
 
 Role = Literal["reader", "writer"]
 _RIGHTS: dict[str, Literal[1, 2]] = {"writer": 1, "reader": 2}

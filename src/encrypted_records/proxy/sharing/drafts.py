@@ -10,10 +10,10 @@ from encrypted_records.errors import NotAllowed, NotFound
 from encrypted_records.index.roster.access import require_owner
 from encrypted_records.index.roster.drafts import sign_entry
 from encrypted_records.index.roster.grants import seal_grant
-from encrypted_records.index.roster.state import Member
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Content, Grant, RosterEntry
 from encrypted_records.proxy.sharing.reading import View
+from encrypted_records.rules.roster.state import Member
 
 
 class Draft:

@@ -143,9 +143,9 @@ def _identity(view: View, body: form.GrantBody) -> Identity:
     standing = view.roster.member(view.user, body.number)
     if standing is None:
         raise GrantBroken("a grant is of a time when its member was not in the roster")
-    if standing.keys.raw == view.identity.keys:
+    if standing.keys == view.identity.keys:
         return view.identity
-    return identity_with(view.keyring, view.organization, view.user, standing.keys.raw) or (
+    return identity_with(view.keyring, view.organization, view.user, standing.keys) or (
         view.identity
     )
 

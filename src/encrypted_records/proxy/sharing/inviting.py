@@ -15,7 +15,6 @@ from encrypted_records.index.roster.invitations import (
     compose_invite,
 )
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.state import Invitation, Member
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Share
@@ -24,6 +23,7 @@ from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.sharing.changes import RosterChanges
 from encrypted_records.proxy.sharing.drafts import Draft
 from encrypted_records.proxy.sharing.reading import RosterReader
+from encrypted_records.rules.roster.state import Invitation, Member
 
 #: How long an invitation waits.
 INVITATION_SECONDS = 7 * 86_400

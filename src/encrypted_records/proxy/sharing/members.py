@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from encrypted_records.errors import BadInput, Conflict, NotFound
-from encrypted_records.index.roster.state import Member
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Share, Standing
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.changes import RosterChanges
 from encrypted_records.proxy.sharing.drafts import Draft
 from encrypted_records.proxy.sharing.grants import OwnGrants
+from encrypted_records.rules.roster.state import Member
 
 
 class Members:

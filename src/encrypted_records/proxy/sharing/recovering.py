@@ -14,7 +14,6 @@ from encrypted_records.errors import BadInput, Closed, Conflict, GrantBroken, Ma
 from encrypted_records.index.roster import belief
 from encrypted_records.index.roster.grants import open_grant
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.state import Member
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Grant, Standing, entry_digest
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -23,6 +22,7 @@ from encrypted_records.proxy.sharing.changes import ATTEMPTS
 from encrypted_records.proxy.sharing.drafts import Draft, no_roster
 from encrypted_records.proxy.sharing.grants import identity_with
 from encrypted_records.proxy.sharing.reading import RosterReader, View
+from encrypted_records.rules.roster.state import Member
 
 
 class Recovering:
@@ -100,7 +100,7 @@ def _open(view: View, grants: Sequence[Grant]) -> dict[bytes, dict[int, DatasetK
         except Malformed:
             raise GrantBroken("a grant breaks the form") from None
         standing = view.roster.member(view.user, body.number)
-        sealed_to = standing.keys.raw if standing is not None else b""
+        sealed_to = standing.keys if standing is not None else b""
         identity = identity_with(view.keyring, view.organization, view.user, sealed_to)
         opened = open_grant(view.roster, identity or view.identity, view.user, body.dataset, grant)
         named = view.roster.dataset(body.dataset)
@@ -137,7 +137,7 @@ def _find(roster: Roster, keyring: Keyring) -> Member:
         BadInput: ``invalid_phrase``.
     """
     for owner in roster.owners():
-        if identity_with(keyring, roster.organization, owner.member, owner.keys.raw) is not None:
+        if identity_with(keyring, roster.organization, owner.member, owner.keys) is not None:
             return owner
     raise BadInput(
         "these are the words of nobody who owns the organization now",
@@ -151,7 +151,7 @@ def _standing(draft: Draft, member: bytes, name: str, keyring: Keyring) -> Stand
     version = keyring.newest
     root = keyring.root(version)
     identity = root.identity(draft.roster.organization, member, version)
-    if before is not None and before.present and before.keys.raw == identity.keys:
+    if before is not None and before.present and before.keys == identity.keys:
         given = (b"", b"", b"")
     else:
         anchor = root.anchor(draft.roster.organization, member, version).anchor(draft.roster.found)

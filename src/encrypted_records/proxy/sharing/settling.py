@@ -19,7 +19,6 @@ from encrypted_records.errors import ApiFailed, Closed, Conflict, ErsError, NotF
 from encrypted_records.index.roster.due import due_datasets, due_services
 from encrypted_records.index.roster.invitations import admit
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.index.roster.state import Epoch, Schema
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Answer, End, Standing
@@ -31,6 +30,7 @@ from encrypted_records.proxy.sharing.founding import grant_holders
 from encrypted_records.proxy.sharing.grants import OwnGrants
 from encrypted_records.proxy.sharing.heads import LogHeads
 from encrypted_records.proxy.sharing.reading import RosterReader, View
+from encrypted_records.rules.roster.state import Epoch, Schema
 
 log = logging.getLogger(__name__)
 

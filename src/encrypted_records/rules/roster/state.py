@@ -1,6 +1,7 @@
-"""What a roster adds up to, and the history by which it is known for every entry.
+"""The sum of a roster's entries, with the history by which it is known for each of them.
 
-Nothing here judges: :mod:`.rules` says which entries count, :class:`.roster.Roster` takes them in.
+Nothing here judges: :mod:`.judging` says which entries count, and :meth:`State.apply` takes those
+in (docs/SPEC.md, section 15.4).
 """
 
 from __future__ import annotations
@@ -10,9 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from encrypted_records.crypto.identity import MemberKeys
+from encrypted_records.model import public_keys
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import End, Invite, Share
+from encrypted_records.model.roster import (
+    End,
+    EntryBody,
+    Forget,
+    Found,
+    Invite,
+    Remove,
+    Share,
+    Standing,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +48,7 @@ NOTHING = Scope()
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Somebody's standing from entry ``number`` on.
+    """Somebody's standing from entry ``number`` on, under public ``keys`` of 1,249 bytes.
 
     ``present`` is false from a removal on: the keys stay known, and nothing else counts.
     ``joined`` is the entry by which the member came in, the last time, and ``admitted_by`` its
@@ -50,7 +60,7 @@ class Member:
     type: int
     role: int
     name: str
-    keys: MemberKeys
+    keys: bytes
     anchor: bytes
     shares: tuple[Share, ...]
     expires: int
@@ -183,6 +193,12 @@ def at(history: Sequence[_One], number: int | None) -> _One | None:
 class State:
     """Everything that entries have changed so far; histories have their newest last."""
 
+    #: of the newest entry, and its digest
+    number: int = 0
+    digest: bytes = form.NO_DIGEST
+    #: the digest of entry 1, which names the organization, and its actor
+    found: bytes = form.NO_DIGEST
+    founder: bytes = b""
     members: dict[bytes, list[Member]] = field(default_factory=dict)
     datasets: dict[bytes, list[Dataset]] = field(default_factory=dict)
     #: by number less one
@@ -204,9 +220,16 @@ class State:
     owners_now: set[bytes] = field(default_factory=set)
     #: which dataset, or schema of a dataset, has a slug
     _slugs: dict[tuple[bytes, str], bytes] = field(default_factory=dict)
+    #: whether histories are kept; else each but that of epochs has its newest alone
+    historic: bool = True
 
     def copy(self) -> State:
+        """One that goes on by itself."""
         return State(
+            self.number,
+            self.digest,
+            self.found,
+            self.founder,
             {key: list(one) for key, one in self.members.items()},
             {key: list(one) for key, one in self.datasets.items()},
             {key: list(one) for key, one in self.epochs.items()},
@@ -220,7 +243,64 @@ class State:
             set(self.members_now),
             set(self.owners_now),
             dict(self._slugs),
+            self.historic,
         )
+
+    def _follow(self, histories: dict[bytes, list[_One]], key: bytes, newest: _One) -> None:
+        history = histories.setdefault(key, [])
+        if not self.historic:
+            history.clear()
+        history.append(newest)
+
+    def pass_over(self, body: EntryBody, digest: bytes) -> None:
+        """Go on behind an entry that does not count: it changes nothing."""
+        if body.number != self.number + 1 or body.previous != self.digest:
+            raise ValueError("an entry does not follow the others")
+        self.number, self.digest = body.number, digest
+
+    def apply(self, body: EntryBody, digest: bytes) -> None:
+        """Take in an entry that counts, as :func:`.judging.judge` says.
+
+        Args:
+            digest: the entry's.
+        """
+        self.pass_over(body, digest)
+        content, number = body.content, body.number
+        match content:
+            case Found():
+                self.found, self.founder = digest, body.actor
+                self.stand(_founder(body.actor, content))
+            case Invite():
+                self.invitations[content.id] = Invitation(
+                    number, digest, body.previous, body.time, body.actor, content
+                )
+            case Standing():
+                self.stand(_standing(self.member(content.member), body, content))
+                if content.invitation:
+                    invitation = self.invitations[content.invitation]
+                    self.invitations[content.invitation] = replace(invitation, admitted=number)
+            case Remove():
+                self._remove(number, content)
+            case list():
+                for one in content:
+                    self.place_schema(
+                        Schema(number, one.schema, one.dataset, one.slug, one.name, one.definition)
+                    )
+            case Forget():
+                self._follow(self.forgotten, content.dataset, Forgotten(number, content.first))
+            case _:
+                self.name_dataset(Dataset(number, content.dataset, content.slug, content.name))
+                if content.epoch > len(self.epochs.get(content.dataset, ())):
+                    self.begin(content.dataset, Epoch(number, content.epoch, content.commitment))
+                self.end(content.dataset, number, content.epoch, content.ends)
+
+    def _remove(self, number: int, content: Remove) -> None:
+        before = self.member(content.id)
+        if before is not None:
+            self.stand(replace(before, number=number, present=False))
+        else:
+            invitation = self.invitations[content.id]
+            self.invitations[content.id] = replace(invitation, withdrawn=number)
 
     def member(self, member: bytes) -> Member | None:
         """The newest standing; of somebody who was removed, the last with ``present`` false."""
@@ -238,8 +318,8 @@ class State:
     def stand(self, standing: Member) -> None:
         """Take in a new standing, with what follows from it for datasets and invitations."""
         before = self.member(standing.member)
-        self.members.setdefault(standing.member, []).append(standing)
-        for key in standing.keys.parts:
+        self._follow(self.members, standing.member, standing)
+        for key in public_keys.split(standing.keys) or ():
             self.holders[key] = standing.member
         for which, so in ((self.members_now, standing.present), (self.owners_now, standing.owns)):
             (which.add if so else which.discard)(standing.member)
@@ -275,7 +355,7 @@ class State:
         for one in ends:
             if self.ended_with(one.schema, epoch) is None:
                 ending = Ending(number, epoch, one.version, one.digest)
-                self.endings.setdefault(one.schema, []).append(ending)
+                self._follow(self.endings, one.schema, ending)
             self.open[dataset].discard(one.schema)
 
     def ended_with(self, schema: bytes, epoch: int) -> Ending | None:
@@ -285,24 +365,24 @@ class State:
 
     def name_dataset(self, dataset: Dataset) -> None:
         """Name a dataset, or free its name; another one that has its slug counts as unplaced."""
-        history = self.datasets.setdefault(dataset.dataset, [])
-        loser = self._give(b"", dataset.dataset, history[-1].slug if history else "", dataset.slug)
-        history.append(dataset)
+        before = at(self.datasets.get(dataset.dataset, ()), None)
+        loser = self._give(b"", dataset.dataset, before.slug if before else "", dataset.slug)
+        self._follow(self.datasets, dataset.dataset, dataset)
         if loser is not None:
-            others = self.datasets[loser]
-            others.append(replace(others[-1], number=dataset.number, slug="", name=""))
+            unnamed = replace(self.datasets[loser][-1], number=dataset.number, slug="", name="")
+            self._follow(self.datasets, loser, unnamed)
 
     def place_schema(self, schema: Schema) -> None:
         """Place a schema, or free its name; another one in the dataset that has its slug counts as
         unplaced."""
-        history = self.schemas.setdefault(schema.schema, [])
+        before = at(self.schemas.get(schema.schema, ()), None)
         loser = self._give(
-            schema.dataset, schema.schema, history[-1].slug if history else "", schema.slug
+            schema.dataset, schema.schema, before.slug if before else "", schema.slug
         )
-        history.append(schema)
+        self._follow(self.schemas, schema.schema, schema)
         if loser is not None:
-            others = self.schemas[loser]
-            others.append(replace(others[-1], number=schema.number, slug="", name=""))
+            unnamed = replace(self.schemas[loser][-1], number=schema.number, slug="", name="")
+            self._follow(self.schemas, loser, unnamed)
 
     def _give(self, room: bytes, thing: bytes, before: str, slug: str) -> bytes | None:
         """Make ``slug`` this thing's; who had it, if another did."""
@@ -315,13 +395,56 @@ class State:
         return loser
 
 
+def _founder(member: bytes, content: Found[str]) -> Member:
+    return Member(
+        number=1,
+        member=member,
+        type=form.PERSON,
+        role=form.OWNER,
+        name=content.name,
+        keys=content.keys,
+        anchor=b"",
+        shares=(),
+        expires=0,
+        joined=1,
+        admitted_by=member,
+        keyed_by=member,
+        invitation=b"",
+    )
+
+
+def _standing(before: Member | None, body: EntryBody, content: Standing[str]) -> Member:
+    """The standing that an entry gives somebody, who stood otherwise before or never did."""
+    stood = before if before is not None and before.present else None
+    if content.keys:
+        keys, keyed_by, anchor = content.keys, body.actor, content.anchor
+    else:
+        assert before is not None, "who never stood has to show keys"
+        keys, keyed_by, anchor = before.keys, before.keyed_by, before.anchor
+    return Member(
+        number=body.number,
+        member=content.member,
+        type=content.type,
+        role=content.role,
+        name=content.name,
+        keys=keys,
+        anchor=anchor,
+        shares=tuple(content.shares),
+        expires=content.expires,
+        joined=body.number if stood is None else stood.joined,
+        admitted_by=body.actor if stood is None else stood.admitted_by,
+        keyed_by=keyed_by,
+        invitation=content.invitation or (b"" if stood is None else stood.invitation),
+    )
+
+
 def takes_away(before: Member, after: Member, dataset: bytes) -> bool:
     """Whether a member has less of a dataset after a change, or other keys for what it had."""
     reads, writes = before.reads(dataset), before.writes(dataset)
     if not reads:
         return False
     return (
-        before.keys.raw != after.keys.raw
+        before.keys != after.keys
         or not after.reads(dataset).contains(reads)
         or not after.writes(dataset).contains(writes)
     )

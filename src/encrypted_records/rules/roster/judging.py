@@ -1,0 +1,367 @@
+"""Which entries count, and why others do not (docs/SPEC.md, section 15.4).
+
+An entry in good form that does not count is *void*: it stays in the chain and changes nothing.
+Otherwise an API that lies, or checks no signatures, could let one member stop all others with one
+bad entry. Its form and its chain were checked before. Nothing here has a key: who can verify
+signatures hands in what that gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from encrypted_records.model import public_keys
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import (
+    Dataset,
+    End,
+    EntryBody,
+    Forget,
+    Found,
+    Invite,
+    Placement,
+    Remove,
+    RosterEntry,
+    Share,
+    Standing,
+)
+from encrypted_records.rules.roster.state import Ending, Invitation, Member, State, at
+
+
+class Void(StrEnum):
+    """Why an entry does not count, in the words of the specification."""
+
+    #: by nobody who is in the roster, or the signature is not right
+    SIGNATURE = "signature"
+    #: the actor may not do this
+    RIGHT = "right"
+    #: a second ``found``
+    FOUNDED = "founded"
+    #: an id that stands for something else
+    ID = "id"
+    #: nothing has this id
+    ABSENT = "absent"
+    #: public keys that are refused, are another member's, or are not there
+    KEYS = "keys"
+    #: the keys are not shown to be the member's own
+    PROOF = "proof"
+    #: it does not exist, is over, or is for another
+    INVITATION = "invitation"
+    #: nobody would be an owner
+    LAST_OWNER = "last_owner"
+    #: a type or role that the member cannot have
+    ROLE = "role"
+    #: of datasets or schemas that are not in the roster, or named twice
+    SHARES = "shares"
+    #: neither the present epoch of a dataset nor the next one; none that has begun and comes after
+    #: the oldest that was not forgotten
+    EPOCH = "epoch"
+    #: another commitment for the present epoch
+    COMMITMENT = "commitment"
+    #: logs that cannot end so
+    ENDS = "ends"
+    #: a schema that is of another dataset, or named twice
+    PLACE = "place"
+    #: more than an organization may have
+    LIMIT = "limit"
+
+
+class Reason(Enum):
+    """Why an entry does not count: the specification's word, and a sentence."""
+
+    SIGNER = Void.SIGNATURE, "the signer is not in the roster"
+    SIGNATURE = Void.SIGNATURE, "a signature is not right"
+    OWNERS_ONLY = Void.RIGHT, "only an owner may sign such an entry"
+    NOT_WRITER = Void.RIGHT, "only writers of the whole dataset place schemas"
+    FOUNDED = Void.FOUNDED, "found is entry 1, and only it"
+    INVITATION_ID = Void.ID, "an invitation's id is taken"
+    MEMBER_ID = Void.ID, "a member's id is that of an invitation"
+    NOBODY = Void.ABSENT, "an entry removes somebody who is not in"
+    NO_DATASET = Void.ABSENT, "an entry names a dataset that the roster does not have"
+    REFUSED_KEYS = Void.KEYS, "these public keys cannot be used"
+    OTHERS_KEYS = Void.KEYS, "these public keys are another member's"
+    PART_OF_KEYS = Void.KEYS, "keys, anchor and proof come together"
+    NO_KEYS = Void.KEYS, "keys are left out of somebody who is not in"
+    PROOF = Void.PROOF, "keys come without a proof"
+    NO_INVITATION = Void.INVITATION, "there is no such invitation"
+    INVITATION_OVER = Void.INVITATION, "the invitation is over: used, withdrawn or expired"
+    ENDED_BEFORE = Void.INVITATION, "an entry removes an invitation that is over"
+    OTHERS_INVITATION = Void.INVITATION, "the invitation is for somebody else"
+    LAST_OWNER = Void.LAST_OWNER, "an organization keeps at least one owner"
+    SERVICE = Void.ROLE, "a service is made, no owner"
+    TYPE = Void.ROLE, "a person is no service"
+    INVITED_OWNER = Void.ROLE, "an invitation makes no owner"
+    OWNERS_SHARES = Void.SHARES, "owners have all rights, and no shares"
+    SHARED_TWICE = Void.SHARES, "shares name something twice"
+    UNKNOWN_SHARE = Void.SHARES, "a share names a dataset that the roster does not have"
+    UNPLACED_SHARE = Void.SHARES, "a share names a schema that is not placed in its dataset"
+    EPOCH = Void.EPOCH, "an epoch follows the present one"
+    FORGOTTEN = Void.EPOCH, "the epoch is forgotten, or has not begun"
+    COMMITMENT = Void.COMMITMENT, "the present epoch is stated with another key"
+    ENDED_TWICE = Void.ENDS, "an entry states two heads of one log"
+    UNPLACED_END = Void.ENDS, "an end is of a schema that is not placed in the dataset"
+    ENDS = Void.ENDS, "a log cannot end so"
+    PLACED_TWICE = Void.PLACE, "an entry places one schema twice"
+    MOVED = Void.PLACE, "a schema that the roster places stays in its dataset"
+    MEMBERS = Void.LIMIT, f"an organization has at most {form.MAX_MEMBERS} members"
+    DATASETS = Void.LIMIT, f"an organization has at most {form.MAX_DATASETS} datasets with keys"
+    EPOCHS = Void.LIMIT, f"a dataset has at most {form.MAX_EPOCHS} epochs"
+    SCHEMAS = Void.LIMIT, f"an organization places at most {form.MAX_SCHEMAS} schemas"
+
+    def __init__(self, void: Void, sentence: str) -> None:
+        self.void = void
+        self.sentence = sentence
+
+
+#: Whether a signature (64 bytes) is over a message, by the member's public keys of these 1,249
+#: bytes. It is not where they do not load.
+IsBy = Callable[[bytes, bytes, bytes], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The signatures of an entry, as somebody found them who can verify: by its actor, and by the
+    keys that it states of a member."""
+
+    by_actor: bool
+    proof: bool
+
+
+#: Of an entry whose signatures were found right before.
+RIGHT = Verified(by_actor=True, proof=True)
+
+
+def verify(state: State, entry: RosterEntry, body: EntryBody, is_by: IsBy) -> Verified:
+    """The signatures of the entry that follows, under the keys that its actor has there."""
+    content = body.content
+    if isinstance(content, Found) and not state.number:
+        keys = content.keys
+    else:
+        actor = state.member(body.actor)
+        keys = b"" if actor is None else actor.keys
+    by_actor = is_by(keys, entry.signature, form.entry_message(entry.body))
+    proof = False
+    if by_actor and isinstance(content, Standing) and content.keys:
+        proved = form.proof_message(state.found, content.member, content.keys, content.anchor)
+        proof = is_by(content.keys, content.proof, proved)
+    return Verified(by_actor, proof)
+
+
+def judge(state: State, body: EntryBody, verified: Verified) -> Reason | None:
+    """Why the entry that follows does not count; None where it does.
+
+    The first one either counts, or there is no roster.
+    """
+    content = body.content
+    if not state.number:
+        return _judge_foundation(content, verified)
+    actor = state.member(body.actor)
+    if actor is None or not actor.present:
+        return Reason.SIGNER
+    if not verified.by_actor:
+        return Reason.SIGNATURE
+    match content:
+        case Found():
+            return Reason.FOUNDED
+        case Remove():
+            return _judge_remove(state, content, actor)
+        case list():
+            return _judge_places(state, content, actor)
+        case _:
+            if not actor.owns:
+                return Reason.OWNERS_ONLY
+            return _judge_owners(state, body, content, verified)
+
+
+def _judge_owners(
+    state: State,
+    body: EntryBody,
+    content: Invite[str] | Standing[str] | Dataset | Forget,
+    verified: Verified,
+) -> Reason | None:
+    """Judge what owners alone sign."""
+    match content:
+        case Invite():
+            return _judge_invite(state, content)
+        case Dataset():
+            return _judge_dataset(state, content)
+        case Forget():
+            return _judge_forget(state, content)
+        case Standing():
+            return _judge_standing(state, body.time, content, verified)
+
+
+def _judge_foundation(content: form.Content, verified: Verified) -> Reason | None:
+    if not isinstance(content, Found):
+        return Reason.FOUNDED
+    if public_keys.are_refused(content.keys):
+        return Reason.REFUSED_KEYS
+    return None if verified.by_actor else Reason.SIGNATURE
+
+
+def _judge_invite(state: State, invite: Invite[str]) -> Reason | None:
+    if invite.id in state.invitations or invite.id in state.members:
+        return Reason.INVITATION_ID
+    if not public_keys.signs_alone(invite.answer_key):
+        return Reason.REFUSED_KEYS
+    return _judge_shares(state, invite.shares)
+
+
+def _judge_standing(
+    state: State, time: int, content: Standing[str], verified: Verified
+) -> Reason | None:
+    before = state.member(content.member)
+    stands = before is not None and before.present
+    if content.member in state.invitations:
+        return Reason.MEMBER_ID
+    if not stands and len(state.members_now) >= form.MAX_MEMBERS:
+        return Reason.MEMBERS
+    if content.type == form.SERVICE and (content.role == form.OWNER or content.invitation):
+        return Reason.SERVICE
+    if before is not None and before.type != content.type:
+        return Reason.TYPE
+    if content.role == form.OWNER and content.shares:
+        return Reason.OWNERS_SHARES
+    reason = _judge_keys(state, content, verified, stands=stands)
+    if reason is None and content.invitation:
+        reason = _judge_admission(state, time, content)
+    if reason is None and content.role != form.OWNER and _is_last_owner(state, content.member):
+        reason = Reason.LAST_OWNER
+    return reason or _judge_shares(state, content.shares)
+
+
+def _judge_keys(
+    state: State, content: Standing[str], verified: Verified, *, stands: bool
+) -> Reason | None:
+    given = (content.keys, content.anchor, content.proof)
+    if not any(given):
+        # Who was removed, or comes by an invitation, has to show keys.
+        return None if stands and not content.invitation else Reason.NO_KEYS
+    if not all(given):
+        return Reason.PART_OF_KEYS
+    if public_keys.are_refused(content.keys):
+        return Reason.REFUSED_KEYS
+    if is_of_another(state, content.member, content.keys):
+        return Reason.OTHERS_KEYS
+    return None if verified.proof else Reason.PROOF
+
+
+def is_of_another(state: State, member: bytes, keys: bytes) -> bool:
+    """Whether one of the three public keys belongs, or belonged, to somebody else."""
+    parts = public_keys.split(keys) or ()
+    return any(state.holders.get(key, member) != member for key in parts)
+
+
+def _judge_admission(state: State, time: int, content: Standing[str]) -> Reason | None:
+    invitation = state.invitations.get(content.invitation)
+    if invitation is None:
+        return Reason.NO_INVITATION
+    if not invitation.open or time >= invitation.content.expires:
+        return Reason.INVITATION_OVER
+    if not is_for(state, invitation, content.member):
+        return Reason.OTHERS_INVITATION
+    # The words make a member. That somebody becomes an owner is said by a later entry.
+    return Reason.INVITED_OWNER if content.role == form.OWNER else None
+
+
+def is_for(state: State, invitation: Invitation, member: bytes) -> bool:
+    """Whether an invitation is for this member: the one whom it names, or whoever was never in the
+    roster."""
+    wanted = invitation.content.member
+    return member == wanted if wanted else member not in state.members
+
+
+def _is_last_owner(state: State, member: bytes) -> bool:
+    return state.owners_now == {member}
+
+
+def _judge_shares(state: State, shares: Sequence[Share]) -> Reason | None:
+    if len({(share.dataset, share.right) for share in shares}) < len(shares):
+        return Reason.SHARED_TWICE
+    if any(share.dataset not in state.epochs for share in shares):
+        return Reason.UNKNOWN_SHARE
+    for share in shares:
+        if len(set(share.schemas)) < len(share.schemas):
+            return Reason.SHARED_TWICE
+        for schema in share.schemas:
+            if schema not in state.schemas or state.schemas[schema][-1].dataset != share.dataset:
+                return Reason.UNPLACED_SHARE
+    return None
+
+
+def _judge_remove(state: State, content: Remove, actor: Member) -> Reason | None:
+    member = state.member(content.id)
+    if not actor.owns and actor.member != content.id:
+        return Reason.OWNERS_ONLY
+    if member is not None:
+        if not member.present:
+            return Reason.NOBODY
+        return Reason.LAST_OWNER if _is_last_owner(state, content.id) else None
+    invitation = state.invitations.get(content.id)
+    if invitation is None:
+        return Reason.NOBODY
+    return None if invitation.open else Reason.ENDED_BEFORE
+
+
+def _judge_dataset(state: State, content: Dataset) -> Reason | None:
+    epochs = state.epochs.get(content.dataset, [])
+    if not epochs and len(state.epochs) >= form.MAX_DATASETS:
+        return Reason.DATASETS
+    if content.epoch == len(epochs) + 1:
+        if content.epoch > form.MAX_EPOCHS:
+            return Reason.EPOCHS
+        return _judge_ends(state, content)
+    if content.epoch != len(epochs):
+        return Reason.EPOCH
+    if content.commitment != epochs[-1].commitment:
+        return Reason.COMMITMENT
+    return _judge_ends(state, content)
+
+
+def _judge_forget(state: State, content: Forget) -> Reason | None:
+    epochs = state.epochs.get(content.dataset)
+    if epochs is None:
+        return Reason.NO_DATASET
+    oldest = state.first(content.dataset)
+    return None if oldest < content.first <= len(epochs) else Reason.FORGOTTEN
+
+
+def _judge_ends(state: State, content: Dataset) -> Reason | None:
+    """An end that a log cannot have would close it to everybody."""
+    ends = content.ends
+    if len({end.schema for end in ends}) < len(ends):
+        return Reason.ENDED_TWICE
+    for end in ends:
+        placed = state.schemas.get(end.schema)
+        if placed is None or placed[-1].dataset != content.dataset:
+            return Reason.UNPLACED_END
+        if end.version == 0 and end.digest != form.NO_DIGEST:
+            return Reason.ENDS
+        before = at(state.endings.get(end.schema, ()), None)
+        if before is not None and not _may_follow(before, end, content.epoch):
+            return Reason.ENDS
+    return None
+
+
+def _may_follow(before: Ending, end: End, epoch: int) -> bool:
+    """Whether a log that ended so with one epoch may have ended so with this one."""
+    if end.version == before.version:
+        return end.digest == before.digest
+    return end.version > before.version and epoch > before.epoch
+
+
+def _judge_places(state: State, content: Sequence[Placement], actor: Member) -> Reason | None:
+    if not all(actor.writes(one.dataset).whole for one in content):
+        return Reason.NOT_WRITER
+    if len({one.schema for one in content}) < len(content):
+        return Reason.PLACED_TWICE
+    if any(one.dataset not in state.epochs for one in content):
+        return Reason.NO_DATASET
+    for one in content:
+        placed = state.schemas.get(one.schema)
+        if placed is not None and placed[-1].dataset != one.dataset:
+            return Reason.MOVED
+    new = sum(one.schema not in state.schemas for one in content)
+    return Reason.SCHEMAS if len(state.schemas) + new > form.MAX_SCHEMAS else None
