@@ -108,7 +108,7 @@ def run(settings: ProxySettings, overrides: Overrides | None = None) -> None:
 
 
 def server_of(app: Starlette) -> Server:
-    """What serves an application that :func:`create_app` has made."""
+    """The server of an application that :func:`create_app` has made."""
     limits = replace(LIMITS, connections=room_for_connections(LIMITS.connections))
     return Server(
         app,

@@ -31,7 +31,7 @@ from encrypted_records.proxy.write.merge_scheduler import ROOM_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What tests replace; the defaults are what every proxy has."""
+    """Parts that tests replace; the defaults are those of every proxy."""
 
     #: which segments are worth merging, and with how many dead rows
     tiers: tuple[Tier, ...] = TIERS
@@ -83,5 +83,5 @@ class Overrides:
 
     @property
     def of_questions(self) -> tuple[int, int, Sizes]:
-        """Those of one question."""
+        """Sizes of one question."""
         return self.question_pages, self.question_texts, self.question_sizes

@@ -92,7 +92,7 @@ FORGET_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What finds and decrypts records."""
+    """Services that find and decrypt records."""
 
     schemas: Schemas
     segments: MemoryCache
@@ -104,7 +104,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What stores records, and merges their segments."""
+    """Services that store records, and merge their segments."""
 
     committer: Committer
     merger: MergeScheduler
@@ -176,7 +176,8 @@ class Services:
         return self.names.origins
 
     async def caller(self, connection: HTTPConnection) -> Caller:
-        """Who sends this request, or opens this WebSocket; for what touches no keys.
+        """The sender of this request, or the one who opens this WebSocket; for what touches no
+        keys.
 
         A known caller's body may take its time.
 
@@ -189,7 +190,7 @@ class Services:
         return caller
 
     async def holder(self, connection: HTTPConnection) -> Holder:
-        """Who may use their keyring for this request.
+        """The holder who may use their keyring for this request.
 
         Raises:
             NotAuthenticated, NotAllowed: nobody; as :meth:`Admission.holder` says.
@@ -254,7 +255,7 @@ class Services:
             self.forget(user)
 
     async def _forget_unused(self) -> None:
-        """What was dropped leaves the files, and what nobody uses is dropped."""
+        """Remove dropped data from the files, and drop unused data."""
         await runtime.in_thread(self.stores.pages.drop_unused)
 
     def _figures(self) -> Figures:

@@ -28,13 +28,15 @@ _COUNT, _NARROW, _WIDE = np.dtype(np.int64), np.dtype(np.uint16), np.dtype(np.ui
 
 
 def by_row_bytes(keys: int, width: int, covered: int) -> int:
-    """What :class:`ByRowBuilder` takes for so many keys of its pages, of ``width`` bytes each."""
+    """The number of bytes that :class:`ByRowBuilder` takes for so many keys of its pages, of
+    ``width`` bytes each.
+    """
     numbers = _NARROW if keys < np.iinfo(_NARROW).max else _WIDE
     return keys * (width + _COUNT.itemsize) + covered * numbers.itemsize
 
 
 class ByRowBuilder:
-    """Of one column; all of its pages must be taken, each once."""
+    """Builder for one column; all of its pages must be taken, each once."""
 
     def __init__(self, kind: KeyKind, directory: Outline, covered: int, most: int) -> None:
         """
@@ -113,7 +115,7 @@ class ByRowBuilder:
         self._pages = None
 
     def _exchange(self, table: RowCodes) -> None:
-        """Of each row the number that ``table`` has for its present one."""
+        """Replace the number of each row by the one that ``table`` has for it."""
         if table.dtype.itemsize == self._codes.dtype.itemsize:
             changed = self._codes
         else:

@@ -39,12 +39,12 @@ _ORDINAL = np.dtype(">u4")
 
 
 def key_type(kind: KeyKind) -> np.dtype[Any]:
-    """Of keys in memory, in this machine's byte order."""
+    """The type of keys in memory, in this machine's byte order."""
     return stored_key_type(kind).newbyteorder("=")
 
 
 def stored_key_type(kind: KeyKind) -> np.dtype[Any]:
-    """Of keys in sealed pages."""
+    """The type of keys in sealed pages."""
     return _STORED_KEYS[kind]
 
 
@@ -66,7 +66,7 @@ class EntryBlock:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many entries each key has."""
+        """The number of entries of each key."""
         return np.diff(np.append(self.starts, len(self.ordinals)))
 
     def expand(self) -> Keys:
@@ -74,7 +74,7 @@ class EntryBlock:
         return np.repeat(self.keys, self.counts)
 
     def runs_of(self, entries: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Which of the keys each of these entries has."""
+        """The number of the key that each of these entries has."""
         # Numbers of another width would have all starts copied.
         return self.starts.searchsorted(entries.astype(np.uint32), "right") - 1
 
@@ -102,7 +102,7 @@ class EntryBlock:
 
 
 def run_starts(keys: Keys) -> NDArray[np.intp]:
-    """Where each distinct key of a sorted column begins."""
+    """Positions where the distinct keys of a sorted column begin."""
     if not len(keys):
         return np.zeros(0, np.intp)
     return np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
@@ -121,7 +121,7 @@ class Lookup(Protocol):
     def present(self) -> int: ...
 
     def at(self, edge: Edge) -> int:
-        """How many keys lie before ``edge``."""
+        """The number of keys before ``edge``."""
 
     def at_all(self, edges: Sequence[Edge]) -> list[int]:
         """:meth:`at` of each."""
@@ -163,16 +163,16 @@ class Column:
 
     @property
     def absent(self) -> int:
-        """How many rows have no value; theirs are the first ordinals."""
+        """The number of rows without a value; theirs are the first ordinals."""
         return len(self.ordinals) - len(self.keys)
 
     @property
     def present(self) -> int:
-        """How many rows have a value."""
+        """The number of rows with a value."""
         return len(self.keys)
 
     def at(self, edge: Edge) -> int:
-        """How many keys lie before ``edge``."""
+        """The number of keys before ``edge``."""
         return int(self.keys.searchsorted(np.array(edge.key, self.keys.dtype), edge.side))
 
     def at_all(self, edges: Sequence[Edge]) -> list[int]:

@@ -36,7 +36,7 @@ _U32 = np.dtype(">u4")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Directory:
-    """Of ``P`` pages, in the order of the column.
+    """A directory of ``P`` pages, in the order of the column.
 
     ``ends[i]`` is how many entries the pages up to ``i`` hold. ``firsts`` and ``lasts`` are the
     outermost keys of the pages of present rows, of which there are ``len(firsts)``: the last ones.
@@ -55,18 +55,18 @@ class Directory:
 
     @property
     def leading(self) -> int:
-        """How many pages are of absent rows."""
+        """The number of pages of absent rows."""
         return len(self.ends) - len(self.firsts)
 
 
 def most_runs(count: int) -> int:
-    """How many distinct values a directory over ``count`` rows may list."""
+    """The largest number of distinct values that a directory over ``count`` rows may list."""
     return min(MAX_RUNS, count // 16)
 
 
 @dataclass(frozen=True, slots=True)
 class PageCounts:
-    """How many pages a column that is not packed gets, by the number of rows and type alone."""
+    """The number of pages of a column that is not packed, by the number of rows and type alone."""
 
     data: int
     directory: int

@@ -1,4 +1,4 @@
-"""How many bytes arrays take in memory, with what they hold on to."""
+"""Bytes that arrays take in memory, with what they hold on to."""
 
 from __future__ import annotations
 

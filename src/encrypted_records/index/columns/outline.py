@@ -1,5 +1,5 @@
-"""What is held of a column's directory: as much as says where an edge lies, exactly or within one
-page, so that a query fetches the pages it needs in one request.
+"""Outlines of columns' directories: enough to tell where an edge lies, exactly or within one page,
+so that a query fetches the pages it needs in one request.
 
 A directory has the first and last key of each page, of strings 128 bytes. Held are the shortest
 prefixes that tell neighbouring pages apart, as the separators of a B-tree, and a hash of the two
@@ -28,7 +28,7 @@ Mask = NDArray[np.bool_]
 
 
 class _Bounds(Protocol):
-    """Where the pages of present rows begin and end, by their number in the order of keys."""
+    """Ends of the pages of present rows, by their number in the order of keys."""
 
     @property
     def size(self) -> int: ...
@@ -41,7 +41,7 @@ class _Bounds(Protocol):
         """The page in or before which ``edge`` lies, and whether it may lie inside."""
 
     def links(self, *, alike: bool) -> Mask:
-        """As :meth:`Outline.links`."""
+        """Links between pages; see :meth:`Outline.links`."""
 
     def agree(self, page: int, block: EntryBlock) -> bool:
         """Whether the page begins and ends with the keys that its directory says."""
@@ -49,7 +49,8 @@ class _Bounds(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Outline:
-    """Of a directory's pages, in the order of the column; fields as :class:`Directory` has them.
+    """An outline of a directory's pages, in the order of the column; fields as :class:`Directory`
+    has them.
 
     ``bounds`` are of a column that lists no values; where values are listed they say more.
     """
@@ -107,17 +108,17 @@ class Outline:
 
     @property
     def present_pages(self) -> int:
-        """How many pages are of present rows."""
+        """The number of pages of present rows."""
         return len(self.ends) - self.leading
 
     @property
     def page_entries(self) -> NDArray[np.int64]:
-        """How many entries each page has."""
+        """The number of entries of each page."""
         return np.diff(np.concatenate((np.zeros(1, np.int64), self.ends)))
 
     @property
     def key_bytes(self) -> int:
-        """Of one key as it is in memory."""
+        """The size of one key in memory, in bytes."""
         return self._key_type.itemsize
 
     @property
@@ -128,16 +129,17 @@ class Outline:
         return self.runs[[0, -1]] if len(self._runs) else self.runs
 
     def stretches(self) -> tuple[Keys, Keys, NDArray[np.int64]]:
-        """Of a column of numbers the first and the last key, and how many entries there are, of
-        each value where values are listed, and else of each page of present rows."""
+        """The first and the last key of a column of numbers, and the number of entries, of each
+        value where values are listed, and else of each page of present rows.
+        """
         if isinstance(self.bounds, NumberBounds):
             return self.bounds.firsts, self.bounds.lasts, self.page_entries[self.leading :]
         starts = np.append(self.starts.astype(np.int64), self.present)
         return self.runs, self.runs, np.diff(starts)
 
     def links(self, *, alike: bool) -> Mask:
-        """Of each page of present rows but the first, whether it begins with the key with which the
-        one before ends.
+        """A mask of the pages of present rows but the first: whether each begins with the key with
+        which the one before ends.
 
         Args:
             alike: or with one that begins as this, where both are keys of long strings.
@@ -159,7 +161,7 @@ class Outline:
         return arrays + (self.bounds.size if self.bounds else 0) + OBJECT_BYTES
 
     def index_of(self, number: int) -> int | None:
-        """Which page of the column has this number in its segment."""
+        """The page of the column that has this number in its segment."""
         at = int(self.numbers.searchsorted(np.uint32(number), sorter=self._order))
         if at == len(self.numbers):
             return None
@@ -167,7 +169,7 @@ class Outline:
         return index if self.numbers[index] == number else None
 
     def start(self, page: int) -> int:
-        """How many entries lie before ``page``, which may be the one after the last."""
+        """The number of entries before ``page``, which may be the one after the last."""
         return int(self.ends[page - 1]) if page else 0
 
     def locate(self, edge: Edge) -> tuple[int, bool]:
@@ -180,7 +182,7 @@ class Outline:
         return page, self.start(page) < before
 
     def exact(self, edge: Edge) -> int | None:
-        """How many present entries lie before ``edge``; None if only its page shows it."""
+        """The number of present entries before ``edge``; None if only its page shows it."""
         if self.listed:
             return self._listed_before(edge)
         page, inside = self.locate(edge)
@@ -251,7 +253,7 @@ class Separators:
 
     @classmethod
     def between(cls, firsts: Keys, lasts: Keys) -> Separators:
-        """Those of pages with these first and last keys, which are in order."""
+        """Separators of pages with these first and last keys, which are in order."""
         width = firsts.dtype.itemsize
         before, after = matrix(lasts[:-1]), matrix(firsts[1:])
         differs = before != after
@@ -308,7 +310,9 @@ class Separators:
 
 
 def _begin_alike(keys: Keys, others: Keys) -> Mask:
-    """Which keys of long strings stand for the same first bytes as the ones beside them."""
+    """A mask of the keys of long strings that stand for the same first bytes as the ones beside
+    them.
+    """
     one, other = matrix(keys), matrix(others)
     long = one[:, INDEX_KEY_PREFIX:].any(axis=1) & other[:, INDEX_KEY_PREFIX:].any(axis=1)
     same: Mask = long & (one[:, :INDEX_KEY_PREFIX] == other[:, :INDEX_KEY_PREFIX]).all(axis=1)
@@ -316,7 +320,7 @@ def _begin_alike(keys: Keys, others: Keys) -> Mask:
 
 
 def search(keys: Keys, edge: Edge) -> int:
-    """How many of these sorted keys lie before ``edge``, which may be of a longer one."""
+    """The number of these sorted keys before ``edge``, which may be of a longer one."""
     side = edge.side
     if isinstance(edge.key, bytes) and len(edge.key.rstrip(b"\0")) > keys.dtype.itemsize:
         # The array cuts it to its own width, and what equals the cut key lies before the whole.

@@ -196,7 +196,7 @@ def matrix(keys: NDArray[np.bytes_]) -> Bytes:
 def _between(
     first: NDArray[np.integer], last: NDArray[np.integer], width: int
 ) -> NDArray[np.bool_]:
-    """Of each text, which of its first ``width`` bytes, 255 at most, lie in this range."""
+    """A mask of each text's first ``width`` bytes, 255 at most, that lie in this range."""
     # One byte each: wider numbers take several times as long.
     offsets = np.arange(width, dtype=np.uint8)
     begins, ends = first.astype(np.uint8)[:, None], last.astype(np.uint8)[:, None]
@@ -204,7 +204,7 @@ def _between(
 
 
 def _shared_prefixes(keys: NDArray[np.bytes_]) -> Bytes:
-    """How many bytes each of these distinct texts has in common with the one before."""
+    """The number of bytes that each of these distinct texts has in common with the one before."""
     shared = np.zeros(len(keys), np.uint8)
     rows = matrix(keys)
     # In pieces: the comparison is as large as the keys.

@@ -73,7 +73,7 @@ class Cut:
 
 
 def entries_per_page(kind: KeyKind, *, present: bool) -> int:
-    """How many entries fit into a page that is not packed."""
+    """The number of entries of a page that is not packed."""
     width = stored_key_type(kind).itemsize if present else 0
     return CAPACITY // (_ORDINAL.itemsize + width)
 

@@ -105,7 +105,7 @@ class StreamCutter:
 
     @property
     def pages(self) -> int:
-        """How many pages there are."""
+        """The number of pages."""
         return len(self._ends)
 
     def directory(self, count: int) -> Directory:

@@ -1,5 +1,5 @@
-"""What a whole column of numbers adds up to, and the keys of a few of its rows: read once, and then
-small enough to be kept.
+"""Sums of whole columns of numbers, and the keys of a few of their rows: read once, and then small
+enough to be kept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Halves:
 
     @classmethod
     def of(cls, keys: Keys, counts: Codes | None = None) -> Halves:
-        """Those of numbers, each of which counts so many times; once if None."""
+        """Halves of numbers, each of which counts so many times; once if None."""
         upper, lower = split_halves(keys)
         if counts is not None:
             many = counts.astype(np.uint64)

@@ -33,7 +33,7 @@ Mask = NDArray[np.bool_]
 
 
 class ColumnTexts:
-    """Of the keys of one segment's column."""
+    """Texts of the keys of one segment's column."""
 
     def __init__(self, keys: Keys) -> None:
         """
@@ -48,7 +48,7 @@ class ColumnTexts:
         return sum(chunk.size for chunk in self._chunks)
 
     def test(self, test: TextTest, go_on: Callable[[], None] = lambda: None) -> tuple[Mask, Mask]:
-        """Which keys are of texts that surely pass, and that possibly do.
+        """Masks of the keys whose texts surely pass, and of those that possibly do.
 
         Args:
             go_on: is called behind each chunk, and raises to end the work.
@@ -152,7 +152,7 @@ class _Chunk:
         return self._plain.size + alike + one_by_one + 2 * len(self._empty)
 
     def test(self, test: TextTest) -> Mask:
-        """Which texts surely pass."""
+        """A mask of the texts that surely pass."""
         passed = self._passed(self._joined(fold=test.fold), test)
         passed[self._empty] = False
         for at, text in self._single.items():

@@ -27,7 +27,7 @@ _STATED = np.uint64(UNDECIDED_FROM)
 
 
 class WordCounts:
-    """How many words each row lists: :meth:`add` all blocks, in any order."""
+    """The number of words that each row lists: :meth:`add` all blocks, in any order."""
 
     def __init__(self, rows: int) -> None:
         """
@@ -41,8 +41,9 @@ class WordCounts:
         np.add.at(self._counts, listed, np.uint32(1))
 
     def find_beyond(self, most: int) -> NDArray[np.bool_] | None:
-        """Of each row whether its words are left out, so that at most ``most`` stay; None where
-        they are no more."""
+        """A mask of the rows whose words are left out, so that at most ``most`` stay; None where
+        they are no more.
+        """
         sizes = np.zeros(1, np.int64)
         for own in self._pieces():
             longer, found = sorted((sizes, np.bincount(own)), key=len, reverse=True)

@@ -80,19 +80,21 @@ def undecided(rows: Ordinals) -> Column:
 
 
 def count_entries(column: Column) -> int:
-    """How many entries the column has room for: it follows from the lengths of sealed values."""
+    """The number of entries that the column has room for: it follows from the lengths of sealed
+    values.
+    """
     heads = column.keys[: _count_rows(column)]
     return len(heads) + int((heads & ~_STATED).sum())
 
 
 def count_rows(block: EntryBlock) -> int:
-    """How many of the first entries of a block stand for rows."""
+    """The number of the first entries of a block that stand for rows."""
     run = int(block.keys.searchsorted(_WORDS, "left"))
     return int(block.starts[run]) if run < len(block.starts) else len(block.ordinals)
 
 
 def count_room(block: EntryBlock) -> int:
-    """As :func:`count_entries`, of a part of a column."""
+    """The number of entries that a part of a column has room for; see :func:`count_entries`."""
     rows = count_rows(block)
     if not rows:
         return 0
@@ -108,8 +110,9 @@ def rows_of(column: Column) -> Ordinals:
 
 
 def most_listed(rows: int) -> int:
-    """How many words a segment of so many rows lists at most; the rows with the most of them are
-    undecided beyond that."""
+    """The largest number of words that a segment of so many rows lists; the rows with the most of
+    them are undecided beyond that.
+    """
     return max(MOST_LISTED, MOST_A_ROW * rows)
 
 

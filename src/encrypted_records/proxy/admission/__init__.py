@@ -1,4 +1,4 @@
-"""Who may use a keyring here.
+"""Admission: the right to use a keyring here.
 
 The API says who a caller is. Whether that person's keys are used for a request is decided by this
 proxy alone: by its level (``keyrings.policy``), by the devices that it has taken in

@@ -54,7 +54,9 @@ class Applicant:
 
     @property
     def counted(self) -> bytes:
-        """What wrong proofs are counted under: an enrolled device, or all strangers together."""
+        """The key under which wrong proofs are counted: an enrolled device, or all strangers
+        together.
+        """
         return self.device.id.encode() if self.device is not None and self.enrolled else b""
 
     @property
@@ -85,7 +87,7 @@ class Admission:
         self._nobody = runtime.random_bytes(32)
 
     async def holder(self, connection: HTTPConnection) -> Holder:
-        """Who may use their keyring for this request.
+        """The holder who may use their keyring for this request.
 
         Raises:
             NotAuthenticated: nobody that the API knows; ``device_needed``, ``device_unknown``.
@@ -145,7 +147,7 @@ class Admission:
         return await runtime.in_thread(self._keyrings.is_own, user) if known is None else known
 
     async def applicant(self, connection: HTTPConnection, *, refresh: bool = False) -> Applicant:
-        """Who asks, with whatever the request shows; this alone opens nothing.
+        """The applicant, with whatever the request shows; this alone opens nothing.
 
         Args:
             refresh: ask the API now who it is.

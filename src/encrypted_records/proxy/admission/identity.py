@@ -1,4 +1,4 @@
-"""Who callers are and which keys they may use: the services for that, built from the settings."""
+"""Services for identities and keys of callers, built from the settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who callers are, and which keys they may use."""
+    """Services that tell who callers are, and which keys they may use."""
 
     access: Access
     enrolment: Enrolment

@@ -47,7 +47,7 @@ class Proofs:
         self.attempts = Attempts("too many wrong proofs")
 
     async def demand(self, connection: HTTPConnection, proof: Proof | None) -> Holder:
-        """Who may have keys given out or changed by this request.
+        """The holder who may have keys given out or changed by this request.
 
         Where the user has no keyring here, the device of the request is the one that is taken in
         with the keyring that is made, and the account's password or the door is asked for alone.

@@ -44,7 +44,9 @@ from encrypted_records.proxy.services import Services, services_of
 
 
 class _DeviceRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What takes the device of the request in; or, with ``create``, asks for a further one."""
+    """A request for the device that it comes from to be taken in; or, with ``create``, for a
+    further one.
+    """
 
     name: str = ""
     code: str | None = None
@@ -164,7 +166,7 @@ async def add_device(request: Request) -> Response:
 
 
 async def _way_in(services: Services, applicant: Applicant, asked: _DeviceRequest) -> str:
-    """What the device is taken in for.
+    """The purpose for which the device is taken in.
 
     Raises:
         NotAllowed: ``code_wrong``, ``proof_wrong``; ``proof_needed``: nothing was shown.

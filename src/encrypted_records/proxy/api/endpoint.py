@@ -227,6 +227,6 @@ def _specific_first(path: str) -> list[tuple[bool, str]]:
 
 
 def operations_of(routes: Iterable[BaseRoute]) -> list[Operation]:
-    """What these routes declare."""
+    """Operations that these routes declare."""
     declared = [route for route in routes if isinstance(route, PathRoute | SocketRoute)]
     return [operation for route in declared for operation in route.operations]

@@ -216,7 +216,7 @@ def _refusal(request: Request, path: str) -> Exception:
 
 
 def _advice(request: Request, path: str) -> str:
-    """What the path was meant to be, as far as one can tell."""
+    """A guess at the path that was meant."""
     if path == "/api/docs/":
         return "the page for people is /docs/"
     if methods_of(f"{path}/") or _own(request, f"{path}/"):

@@ -1,4 +1,4 @@
-"""Which parts of the API's answer a client of the proxy receives.
+"""Parts of the API's answer that a client of the proxy receives.
 
 The answer reaches browsers under the proxy's own address, where pages hold keys and records. So it
 is data or nothing: JSON, or an error of ours. Each header is on a list and must have its form.

@@ -168,7 +168,7 @@ def name_of(job: Job) -> str:
 
 
 def _options(request: Request, metadata: Mapping[str, bytes]) -> JobOptions:
-    """What the headers and the query of an upload ask for.
+    """Options of an upload from its headers and its query.
 
     Raises:
         Unsupported: the body is neither CSV nor JSON, or in a charset that is not read.
@@ -291,7 +291,7 @@ def text_of(metadata: Mapping[str, bytes], name: str) -> str | None:
 
 
 def note_of(metadata: Mapping[str, bytes]) -> FileNote:
-    """What Upload-Metadata says of the file."""
+    """The note on the file in Upload-Metadata."""
     return FileNote.of_texts(*(text_of(metadata, name) for name in ("filename", "changed", "ends")))
 
 

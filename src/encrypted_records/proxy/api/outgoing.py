@@ -1,4 +1,4 @@
-"""Which parts of a request are sent to the API when the proxy forwards it.
+"""Parts of a request that the proxy forwards to the API.
 
 Each header is on a list, and is made here if possible. Other headers of a client are not sent, nor
 is a device secret. Parameters must be those of the endpoint; they are encoded again, so that the

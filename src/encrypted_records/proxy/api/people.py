@@ -1,4 +1,5 @@
-"""Who is in an organization: invite, accept, share, take away, settle.
+"""Endpoints for the people of an organization: invite, accept, share, take away, apply what is
+pending.
 
 What gives somebody more asks for a proof in that very request (:mod:`..admission.proof`). Words of
 an invitation and a service's string are in the one answer that makes them, and in no log, error or

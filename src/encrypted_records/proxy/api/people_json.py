@@ -1,4 +1,4 @@
-"""Who is in an organization, as answers say it; and shares, as bodies say them."""
+"""People of an organization as answers show them; and shares as bodies give them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def read_share(
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the API tells owners of invitations, services and accounts, beside the roster.
+    """Answers of the API to owners on invitations, services and accounts, beside the roster.
 
     Attributes:
         answers: of the invited.
@@ -106,7 +106,7 @@ class Told:
 
 
 def people_json(view: View, told: Told, first: Shown | None = None) -> dict[str, Any]:
-    """Who reads what, since when, let in by whom; who was invited; what is due.
+    """Readers and what they read, since when, let in by whom; the invited; and what is pending.
 
     Args:
         first: what this proxy was shown of the organization on first use.

@@ -132,7 +132,7 @@ def _lost_json(roster: Roster, body: EntryBody) -> dict[str, Any]:
 
 
 def _said(roster: Roster, body: EntryBody) -> tuple[str, str | None]:
-    """What an entry did, and to whom or what."""
+    """The kind of an entry, and its subject or object."""
     match body.content:
         case form.Found(name=name):
             return "founded", _shown(name)

@@ -1,5 +1,6 @@
-"""Of /api/schemas/<id>/ what changes its definition: change/, which can also only say what it would
-take."""
+"""Changes of a definition under /api/schemas/<id>/: change/, which can also only say what it would
+take.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of /api/schemas/<id>/ what is about signatures: verify/ and sign/."""
+"""Signatures under /api/schemas/<id>/: verify/ and sign/."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PLACED = object_of({"slug": TEXT, "name": TEXT, "definition": TEXT})
 
 
 class _Seen(msgspec.Struct, forbid_unknown_fields=True):
-    """What the caller was shown, and wants to be signed."""
+    """The state that the caller was shown, and wants to be signed."""
 
     slug: str
     name: str

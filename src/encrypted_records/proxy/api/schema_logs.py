@@ -1,4 +1,4 @@
-"""Of /api/schemas/<id>/ what is about its log: log/, accept-log/ and salvage/."""
+"""The log under /api/schemas/<id>/: log/, accept-log/ and salvage/."""
 
 from __future__ import annotations
 

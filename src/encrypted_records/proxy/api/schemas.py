@@ -1,4 +1,5 @@
-"""Of /api/schemas/ what takes plaintext or keys: infer/, preview/, estimate/ and <id>/merge/.
+"""Endpoints of /api/schemas/ that take plaintext or keys: infer/, preview/, estimate/ and
+<id>/merge/.
 
 Samples hold real rows, so the first three are answered here and store and forward nothing.
 """

@@ -24,7 +24,7 @@ _Resource = dict[str, msgspec.Raw]
 
 
 class _Named(msgspec.Struct):
-    """What each dataset and schema has; ``dataset`` schemas alone."""
+    """Members that each dataset and schema has; ``dataset`` schemas alone."""
 
     id: str
     organization: str

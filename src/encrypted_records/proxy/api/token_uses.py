@@ -1,4 +1,4 @@
-"""What may be asked of the proxy's own endpoints with an API token; all else is refused to tokens.
+"""Endpoints of the proxy that an API token may use; all others are refused to tokens.
 
 Judged by the form of the token alone, before anything is read: what it may do is part of the string
 that the API knows by its SHA-256, so no answer of the API's widens it. Which datasets it reaches is

@@ -236,7 +236,7 @@ def _job_of(upload: bytes) -> str:
 
 
 def _options(request: Request, metadata: Mapping[str, bytes]) -> JobOptions:
-    """What is asked of the upload's job: by headers, or by metadata where clients send no others.
+    """Options of the upload's job: from headers, or from metadata where clients send no others.
 
     Raises:
         BadInput: something that cannot be.

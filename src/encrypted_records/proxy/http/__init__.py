@@ -1,4 +1,4 @@
-"""What every request and answer of the proxy passes: guard, cookies, bodies, errors.
+"""Layers that every request and answer of the proxy passes: guard, cookies, bodies, errors.
 
 Nothing here knows an endpoint. May import: ``process``, ``auth``, ``keyrings``, ``admission``.
 """

@@ -59,8 +59,8 @@ async def read_json(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
 
 
 async def read_records(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
-    """As :func:`read_json`, for records, whose validation names the row and field of a text with
-    half of a surrogate pair.
+    """Records from a body, whose validation names the row and field of a text with half of a
+    surrogate pair; see :func:`read_json`.
 
     Raises:
         Unsupported, TooLarge: as :func:`read_json`.

@@ -32,8 +32,9 @@ _NAMES = {kind.value: kind for kind in _MEDIA_TYPES}
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a file is written as; ``safe`` is whether no spreadsheet may run a text of it, and
-    ``names_schema`` whether the header of CSV ends in the schema's id."""
+    """The form of a file; ``safe`` is whether no spreadsheet may run a text of it, and
+    ``names_schema`` whether the header of CSV ends in the schema's id.
+    """
 
     kind: Format
     safe: bool

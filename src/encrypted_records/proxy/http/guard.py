@@ -1,4 +1,5 @@
-"""What every request passes first: request id, Host, Origin and Sec-Fetch checks, the access log.
+"""Checks that every request passes first: request id, Host, Origin and Sec-Fetch, and the access
+log.
 
 A server on this machine can be reached by any page in the user's browser. A page of another site
 that makes its name resolve here (DNS rebinding) is stopped by the Host check; one that sends

@@ -41,7 +41,8 @@ _LONG = ("/api/files/", "/api/jobs/upload/", "/api/records/export/")
 
 
 class _Pace:
-    """How fast a crowd is answered: answers, and the seconds of the crowd in which they were given.
+    """The pace at which a crowd is answered: answers, and the seconds of the crowd in which they
+    were given.
 
     Both fade with the time of the crowd, and not with each answer. Many answers are given together,
     then none for a while: who comes right behind many is not to take that for the pace, and where
@@ -92,7 +93,7 @@ class Crowd:
 
     @property
     def under_way(self) -> int:
-        """How many requests are."""
+        """The number of requests under way."""
         return len(self._came)
 
     def was_busy(self, seconds: float) -> bool:

@@ -33,7 +33,7 @@ _MADE_BY_DJANGO = re.compile(r"[A-Za-z0-9]{0,64}")
 
 @dataclass(frozen=True, slots=True)
 class PageCookie:
-    """What a browser shows below its path. None of it may print."""
+    """The contents of a browser's cookie below its path. None of it may print."""
 
     device: DeviceSecret
     session: str = field(repr=False, default="")
@@ -57,7 +57,7 @@ class PageCookie:
         )
 
     def without_session(self) -> PageCookie:
-        """Of somebody who logged out; the device stays."""
+        """The cookie of somebody who logged out; the device stays."""
         return replace(self, session="", csrf="")
 
 

@@ -27,7 +27,7 @@ MAX_ITEMS = 200
 
 @dataclass(slots=True)
 class Desk:
-    """Of one session. Items have names such as ``("search", schema)``."""
+    """Items of one session, with names such as ``("search", schema)``."""
 
     used: float = 0.0
     #: whose session it is, once that is known

@@ -1,4 +1,4 @@
-"""What the proxy answers with: JSON with exact decimals, and problem documents."""
+"""Answers of the proxy: JSON with exact decimals, and problem documents."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def record_json(
 
 
 def to_json(content: Any) -> bytes:
-    """As :func:`answer` writes it."""
+    """JSON as :func:`answer` writes it."""
     return json_text.encode(content)
 
 

@@ -25,7 +25,8 @@ _NEVER = 0xFFFF
 
 
 class Ages:
-    """Of one log: by the number of each row, the day since 1970; as far as it was asked for.
+    """Ages of one log's rows: the day since 1970 by the number of each row, as far as it was asked
+    for.
 
     A row keeps its number, whatever is merged, ended or sealed again. ``known`` is how many were
     asked for.

@@ -68,7 +68,7 @@ class Standing:
 
     @property
     def doubtful(self) -> float:
-        """How many seconds of ``now`` nothing but this clock bears out."""
+        """The number of seconds of ``now`` that nothing but this clock bears out."""
         return sum(doubt.seconds for doubt in self.doubts if doubt.seconds is not None)
 
     @property

@@ -40,7 +40,8 @@ AGAIN_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What a rule lets go at a version of the log: ``records`` whose day is before ``before``.
+    """Records that a rule lets go at a version of the log: ``records`` whose day is before
+    ``before``.
 
     ``held`` counts those that would go by this machine's clock and stay, because that is in doubt;
     ``doubt`` says why, and is None where there are none.
@@ -92,7 +93,7 @@ class Retainer:
         self._due[caller.user, schema] = self._clock.real() + left
 
     async def look(self, caller: Holder, schema: bytes) -> Due:
-        """What goes now; nothing is changed.
+        """Records that go now; nothing is changed.
 
         Raises:
             ErsError: as :meth:`QueryRunner.ask` and :meth:`WatchedClock.look`.
@@ -114,8 +115,8 @@ class Retainer:
         return await self._runner.ask(caller, schema, question)
 
     async def look_ahead(self, caller: Holder, schema: bytes, new: SchemaDefinition) -> int:
-        """How many records would go at once by the rule of a definition that may come; 0 without
-        one, and by a field that no stored record has as a date.
+        """The number of records that would go at once by the rule of a definition that may come; 0
+        without one, and by a field that no stored record has as a date.
 
         Raises:
             ErsError: as :meth:`QueryRunner.ask`.

@@ -262,7 +262,7 @@ def _stands(state: SchemaState) -> tuple[int, int]:
 
 
 def _up_to(deltas: Sequence[ManifestDelta], version: int) -> list[ManifestDelta]:
-    """Of the log, what comes up to a version."""
+    """Deltas of the log up to a version."""
     return [
         ManifestDelta(
             delta.schema,

@@ -1,4 +1,4 @@
-"""Where a schema's keys come from, and who may commit to it: the roster of its organization.
+"""Sources of a schema's keys and of the right to commit to it: the roster of its organization.
 
 Where there is a roster, keys were granted, and the log is checked against the roster. An
 organization without one has one keyring's keys and no signatures.

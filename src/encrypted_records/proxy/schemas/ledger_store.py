@@ -55,7 +55,7 @@ class LedgerStore(CacheFile):
         self._budget = budget
 
     def find(self, user: bytes, schema: bytes) -> bytes | None:
-        """What is kept of the user's log of a schema, sealed."""
+        """The sealed bytes that are kept of the user's log of a schema."""
         return self._guard(lambda: self._get(user, schema), None)
 
     def open(
@@ -130,14 +130,14 @@ class LedgerStore(CacheFile):
 
 
 def seal(user: bytes, keys: LogKeys, plain: bytes) -> bytes:
-    """What is kept of a user's log of a schema, as docs/SPEC.md says in section 14."""
+    """The bytes that are kept of a user's log of a schema, as docs/SPEC.md says in section 14."""
     key = keys.newest
     head, nonce = _HEAD.pack(_FORMAT, key.version), runtime.random_bytes(NONCE_BYTES)
     return head + nonce + key.ledger.encrypt(nonce, plain, _context(head, user, keys))
 
 
 def unseal(user: bytes, keys: LogKeys, sealed: bytes) -> bytes:
-    """What :func:`seal` was given.
+    """The bytes that :func:`seal` was given.
 
     Raises:
         KeyMissing: the keyring lacks the version that sealed it.

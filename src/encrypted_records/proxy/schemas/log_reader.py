@@ -114,7 +114,7 @@ class LogReader:
         await self.take_shown(caller, state, await self._fetch_rest(caller, state))
 
     async def _fetch_rest(self, caller: Holder, state: SchemaState) -> list[ManifestDelta]:
-        """What was stored since the log was asked for, which the ledger has by then."""
+        """Deltas that were stored since the log was asked for, which the ledger has by then."""
         deltas = await self.fetch(caller, state.id, state.ledger.version)
         await self._source.follow(caller, state, deltas)
         extend(state.ledger, deltas)

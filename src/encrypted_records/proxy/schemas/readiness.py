@@ -139,7 +139,7 @@ def shown_otherwise() -> Conflict:
 
 
 def _agreed(shown: Placement, agreed: Placement | None) -> Placement:
-    """What is to be signed.
+    """The placement to be signed.
 
     Raises:
         Conflict: the API shows another schema than was agreed to.

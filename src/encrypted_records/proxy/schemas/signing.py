@@ -16,14 +16,16 @@ from encrypted_records.proxy.sharing.service import Sharing
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What was signed of a schema, None where nothing was, and what the API shows."""
+    """The state of a schema that was signed, None where nothing was, and the one that the API
+    shows.
+    """
 
     signed: Placement | None
     shown: Placement
 
     @property
     def members(self) -> list[str]:
-        """Which of slug, name and definition differ."""
+        """Members that differ, among slug, name and definition."""
         names = ("slug", "name", "definition")
         if self.signed is None or not self.signed.slug:
             return list(names)
@@ -36,7 +38,7 @@ class SchemaSigning:
         self._sharing = sharing
 
     async def compare(self, caller: Holder, schema: bytes) -> Difference:
-        """What signing would change.
+        """The difference that signing would make.
 
         Raises:
             Closed: ``roster_missing``; the organization has records, and no roster.

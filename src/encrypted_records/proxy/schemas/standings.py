@@ -48,7 +48,7 @@ class Standings:
         self._schemas = schemas
 
     async def of(self, caller: Holder, schema: bytes) -> Standing:
-        """How the log stands now.
+        """The present standing of the log.
 
         Raises:
             ErsError: as :meth:`Schemas.sound_part`.

@@ -51,13 +51,13 @@ class SchemaState:
 
     @property
     def definition(self) -> SchemaDefinition:
-        """What the records are, by the log; before its first commit nothing can prove it."""
+        """The definition by the log; before its first commit nothing can prove it."""
         return self.ledger.definition or self.shown.definition
 
 
 @dataclass(frozen=True, slots=True)
 class SoundPart:
-    """As much of a schema's log as is authentic, whatever comes after it.
+    """The authentic part of a schema's log, whatever comes after it.
 
     ``ledger`` belongs to the caller. ``broken`` says why it ends early; it is None if the ledger
     reaches the end. ``seen`` is what this proxy has seen of the log before.
@@ -72,7 +72,7 @@ class SoundPart:
 
     @property
     def fault(self) -> ErsError | None:
-        """What is wrong with the log; None where nothing is."""
+        """The fault of the log; None where it has none."""
         lacks = self.seen is not None and not self.ledger.knows(self.seen)
         return self.broken or (lacking() if lacks else None)
 

@@ -117,7 +117,9 @@ class Schemas:
         return self._states.get(key)
 
     async def cached(self, caller: Holder, schema: bytes) -> SchemaState | None:
-        """As :meth:`get_cached`, where the log is being read for this user, once that has ended."""
+        """The cached state, waited for where the log is being read for this user; see
+        :meth:`get_cached`.
+        """
         if first := self._first.of([(caller.user, schema)]):
             await wait_for(first.values())
         return self.get_cached(caller, schema)
@@ -184,13 +186,13 @@ class Schemas:
         return state
 
     async def read_before(self, caller: Holder, schema: bytes, epoch: int) -> VerifiedHead:
-        """As :meth:`LogHeads.read_before`."""
+        """The verified head; see :meth:`LogHeads.read_before`."""
         # Who signs this has verified it.
         head = (await self.verified(caller, schema)).ledger.head_before(epoch)
         return VerifiedHead(head.version, head.digest)
 
     async def remembered(self, caller: Holder, schema: bytes) -> VerifiedHead | None:
-        """As :meth:`LogHeads.remembered`."""
+        """The remembered head; see :meth:`LogHeads.remembered`."""
         self._keyrings.check_unlocked(caller)
         seen = await runtime.in_thread(self._heads.get, caller.user, schema)
         return None if seen is None else VerifiedHead(seen.version, seen.digest)
@@ -201,21 +203,23 @@ class Schemas:
         return seen is not None and seen.version > 0
 
     async def knowing(self, caller: Holder, schema: bytes, request: bytes) -> SchemaState:
-        """As :meth:`refresh`, by a log that shows whether it has stored the request of this id."""
+        """The state by a log that shows whether it has stored the request of this id; see
+        :meth:`refresh`.
+        """
         state = await self.refresh(caller, schema)
         if state.ledger.forgets(request):
             await self._checkpoints.verify(caller, state)
         return state
 
     async def verified(self, caller: Holder, schema: bytes) -> SchemaState:
-        """As :meth:`refresh`, by a log that this proxy has verified from its beginning."""
+        """The state by a log that is verified from its beginning; see :meth:`refresh`."""
         state = await self.refresh(caller, schema)
         await self._checkpoints.verify(caller, state)
         return state
 
     async def read_again(self, caller: Holder, schema: bytes) -> SchemaState:
-        """As :meth:`refresh`, with the log read again: what came beside it, the headers of
-        segments, may have been wrong.
+        """The state after reading the log again: headers of segments that came beside it may have
+        been wrong. See :meth:`refresh`.
 
         Raises:
             ErsError: as :meth:`refresh`.

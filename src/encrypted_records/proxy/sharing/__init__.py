@@ -1,4 +1,4 @@
-"""What a proxy does with an organization's roster: found, invite, admit, share, take away.
+"""Operations on an organization's roster: create, invite, admit, share, take away.
 
 Every change goes one way (:class:`.changes.RosterChanges`): read the roster to its head and believe
 it, check that the change still makes sense, sign, and send entries and grants in one request. A

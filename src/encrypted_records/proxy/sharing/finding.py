@@ -41,7 +41,7 @@ class RosterFinder:
         return await self._find(holder, dataset, has, shown, within)
 
     async def organization_of(self, holder: Holder, dataset: bytes, shown: bytes) -> bytes:
-        """Which organization a dataset is of.
+        """The organization of a dataset.
 
         Args:
             shown: which the API says, whose word counts where no roster that the user is in has

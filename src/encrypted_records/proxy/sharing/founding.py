@@ -120,7 +120,7 @@ class Founding:
         return outcome != "has_records"
 
     async def _first_draft(self, holder: Holder, organization: bytes, first: RosterEntry) -> Draft:
-        """What follows the first entry, which only this proxy has so far."""
+        """The entries after the first one, which only this proxy has so far."""
         roster = Roster(organization)
         roster.append(first)
         keyring = await runtime.in_thread(self._keyrings.of, holder)

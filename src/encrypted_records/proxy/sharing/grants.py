@@ -23,7 +23,7 @@ _KEPT = 4096
 
 
 class OwnGrants:
-    """Of all users of this proxy."""
+    """Grants of all users of this proxy."""
 
     def __init__(self, api: RosterApi, reader: RosterReader) -> None:
         self._api = api

@@ -1,4 +1,4 @@
-"""Where the log of a schema stands, as this proxy has verified it."""
+"""Verified heads of schemas' logs, as this proxy has seen them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LogHeads(Protocol):
     """A head that is only the API's word would close a schema to everybody, so none is."""
 
     async def read_before(self, holder: Holder, schema: bytes, epoch: int) -> VerifiedHead:
-        """Where a schema's log stood when an epoch of its dataset's keys began, or stands where it
+        """The head of a schema's log when an epoch of its dataset's keys began, or now where it
         begins now; read now, and verified from the log's beginning.
 
         Raises:

@@ -46,7 +46,7 @@ class Invited:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What the invited has joined, once an owner's proxy has let them in."""
+    """The organization that the invited has joined, once an owner's proxy has let them in."""
 
     organization: bytes
     inviter: str

@@ -22,7 +22,7 @@ from encrypted_records.proxy.sharing.drafts import Draft
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a caller wants something to be called; None is as before."""
+    """Names that a caller wants for something; None leaves one as it is."""
 
     slug: str | None = None
     name: str | None = None

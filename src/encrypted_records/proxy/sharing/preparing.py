@@ -1,4 +1,5 @@
-"""What a share needs before it can be signed: a roster, keys of the dataset, schemas in place.
+"""Preparations of a share, before it can be signed: a roster, keys of the dataset, schemas in
+place.
 
 An owner alone notices no step: what was made at the API, has no records and was never placed is
 signed as the API shows it, by the request that shares it by name (docs/LEAKAGE.md).

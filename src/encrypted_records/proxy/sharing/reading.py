@@ -93,7 +93,7 @@ class _Known:
 
 
 class RosterReader:
-    """Of all organizations of all users of this proxy."""
+    """Rosters of all organizations of all users of this proxy."""
 
     def __init__(self, api: RosterApi, keyrings: Keyrings, rosters: Rosters) -> None:
         self._api = api

@@ -49,7 +49,7 @@ class Rollbacks:
         self._keyrings = keyrings
 
     async def of(self, holder: Holder, organization: bytes) -> RosterStanding:
-        """How the roster stands now.
+        """The present standing of the roster.
 
         Raises:
             RosterOlder: another organization is shown under this id, which cannot be accepted.

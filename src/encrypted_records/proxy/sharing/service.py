@@ -1,4 +1,4 @@
-"""What other parts of the proxy use of sharing, built once."""
+"""Sharing as other parts of the proxy use it, built once."""
 
 from __future__ import annotations
 

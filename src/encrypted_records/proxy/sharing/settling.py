@@ -1,4 +1,5 @@
-"""What owners' proxies have to do: let in who answered, put out what expired, new keys where due.
+"""Pending changes that owners' proxies apply: admit the invited who answered, remove expired
+services, rotate keys where due.
 
 Nothing of it is kept anywhere: it follows from the roster and from the answers that the API shows,
 so whatever was interrupted is done by the next proxy of an owner that settles.
@@ -54,7 +55,7 @@ class Trouble:
 
 @dataclass(slots=True)
 class Settled:
-    """What was done: names of who was let in and put out, datasets with new keys."""
+    """Changes that were applied: names of the admitted and the removed, datasets with new keys."""
 
     admitted: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -64,7 +65,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class _Stands:
-    """Where logs end, and of those that the API does not show, why."""
+    """Ends of logs, and why the API does not show the others."""
 
     ends: dict[bytes, End]
     silent: dict[bytes, ErsError]
@@ -236,7 +237,7 @@ class Settling:
         return True
 
     async def _read(self, holder: Holder, schemas: Iterable[bytes], epoch: int) -> _Stands:
-        """Where logs stood when an epoch began; or why the API does not say it."""
+        """Heads of logs when an epoch began; or why the API does not say them."""
         found = _Stands({}, {})
         for schema in schemas:
             try:
@@ -253,7 +254,7 @@ class Settling:
     async def _remembered(
         self, holder: Holder, roster: Roster, schemas: Iterable[bytes]
     ) -> dict[bytes, End]:
-        """Where this proxy has seen logs stand: whatever an API hides, nobody adds to that.
+        """Heads at which this proxy has seen logs: whatever an API hides, nobody adds to that.
 
         An honest API that was out of order refuses an end which is not its log's, and the log is
         left open. One that takes it loses, by name, what others have stored since.

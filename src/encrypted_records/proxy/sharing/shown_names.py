@@ -1,4 +1,4 @@
-"""What datasets and schemas are called, by the rosters of a user's organizations."""
+"""Names of datasets and schemas, by the rosters of a user's organizations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class ShownAs:
-    """As it may be shown.
+    """A dataset or schema as it may be shown.
 
     Attributes:
         signed: True: these names are the roster's. None: nobody has signed it, nor anything else by
@@ -57,8 +57,8 @@ class ShownNames:
     async def find(
         self, holder: Holder, shown: Sequence[Shown], *, everywhere: bool, by_names: Set[str]
     ) -> list[ShownAs | None]:
-        """How each is to be shown; None where its organization has no roster, or the user is not in
-        it: then there are no other names than the API's.
+        """The names to show for each; None where its organization has no roster, or the user is not
+        in it: then there are no other names than the API's.
 
         Args:
             everywhere: a schema must not have the name of one in another dataset either.
@@ -154,7 +154,7 @@ def _name(
 
 
 def _placed(roster: Roster, organization: bytes, one: Shown) -> Shown | None:
-    """As a roster has it; None where it does not."""
+    """A dataset or schema as a roster has it; None where it does not."""
     if one.dataset is None:
         dataset = roster.dataset(one.id)
         if dataset is None or not dataset.slug:

@@ -82,7 +82,7 @@ class Appending:
 
     @property
     def synced(self) -> int:
-        """How much of the upload is on disk so far; other threads may read it."""
+        """The size of the upload that is on disk so far; other threads may read it."""
         return self._synced
 
     def write(self, data: Buffer) -> None:

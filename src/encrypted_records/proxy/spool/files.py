@@ -24,7 +24,7 @@ class SpoolKeys(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a file holds: plaintext up to ``offset``, sealed up to ``end``, in ``sessions``."""
+    """The extent of a file: plaintext up to ``offset``, sealed up to ``end``, in ``sessions``."""
 
     offset: int
     end: int

@@ -143,7 +143,7 @@ class Spool:
             sync_folder(self.folder)
 
     def measure(self, upload: bytes, keyring: Keyring, *, at_least: int = 0) -> int:
-        """How many bytes of the upload are on disk, even if the last append was cut off.
+        """The number of bytes of the upload on disk, even if the last append was cut off.
 
         Args:
             at_least: what was acknowledged.
