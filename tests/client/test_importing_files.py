@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
+import re
 import secrets
 from collections.abc import Iterator
 from decimal import Decimal
@@ -17,6 +19,7 @@ from pyarrow import parquet
 from encrypted_records import AsyncClient, Client
 from encrypted_records.client.sdk.file_readings import FileReading, reading_of
 from encrypted_records.client.sdk.sync_datasets import Dataset
+from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.errors import (
     Conflict,
     InvalidRecords,
@@ -156,6 +159,82 @@ def test_texts_of_a_schema_that_is_there_get_the_cells_as_they_are_written(
         ("1.234,50", Decimal("1234.5")),
         ("03/04/2021", 2),
     }
+
+
+def january(dataset: Dataset, folder: Path) -> Schema:
+    text = "Kunde;Umsatz;Aktiv\n007;1.234,50;ja\n008;k.A.;nein\n"
+    return dataset.import_file(written(folder, text, "januar.csv")).schema
+
+
+def test_the_next_file_is_read_as_the_one_before(dataset: Dataset, tmp_path: Path) -> None:
+    schema = january(dataset, tmp_path)
+    # By itself, 1.234 could be a number with three decimals, and nobody would be asked.
+    text = "Februar\nAktiv;Umsatz;Kunde\nnein;1.234;009\n"
+    done = schema.import_file(written(tmp_path, text, "februar.csv"))
+    (record,) = schema.search("Kunde = '009'")
+    assert (record["Umsatz"], record["Aktiv"]) == (1234, False)
+    assert done.reading.kept
+    assert {(one.kind, one.taken) for one in done.reading.differences} == {
+        ("above", True),
+        ("order", True),
+    }
+    with pytest.raises(UploadedBefore):
+        schema.import_file(tmp_path / "februar.csv")
+
+
+def test_a_file_that_differs_is_refused_with_the_words_that_take_it(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    schema = january(dataset, tmp_path)
+    path = written(tmp_path, "Kunde;Umsatz;Aktiv\n009;1,234.50;yes\n010;2.25;no\n", "feb.csv")
+    with pytest.raises(ReadingRefused, match="not read as the one before") as caught:
+        schema.import_file(path)
+    assert {flaw.field for flaw in caught.value.flaws} == {"Umsatz", "Aktiv"}
+    assert schema.count() == 2
+    said = re.findall(r"reading=(\{.*\}) reads", caught.value.hint)
+    reading = ast.literal_eval(said[0])
+    done = schema.import_file(path, reading=reading, keep=True)
+    assert done.stored == 2
+    (record,) = schema.search("Kunde = '009'")
+    assert (record["Umsatz"], record["Aktiv"]) == (Decimal("1234.5"), True)
+    later = written(tmp_path, "Kunde;Umsatz;Aktiv\n011;1,235.50;yes\n", "mar.csv")
+    assert schema.import_file(later).stored == 1
+
+
+def test_what_was_said_of_a_file_holds_for_later_ones_only_if_it_is_to_be_kept(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    schema = january(dataset, tmp_path)
+    points = written(tmp_path, "Kunde;Umsatz;Aktiv\n009;5.25;ja\n011;7.25;nein\n", "feb.csv")
+    with pytest.raises(ReadingRefused):
+        schema.import_file(points)
+    assert schema.import_file(points, kept=False).stored == 2
+    commas = written(tmp_path, "Kunde;Umsatz;Aktiv\n010;6,25;nein\n", "mar.csv")
+    assert schema.import_file(commas).stored == 1
+    assert {one["Umsatz"] for one in schema.search("Umsatz < 100")} == {
+        Decimal("5.25"),
+        Decimal("6.25"),
+        Decimal("7.25"),
+    }
+
+
+def test_a_reading_is_kept_only_of_a_file_that_was_stored(dataset: Dataset, tmp_path: Path) -> None:
+    schema = dataset.create_schema(
+        "Small",
+        {
+            "type": "object",
+            "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}},
+        },
+    )
+    with pytest.raises(InvalidRecords):
+        schema.import_file(written(tmp_path, "n;\n5;\n50;\n"), reading=_OUT)
+    with pytest.raises(NotFound):
+        schema._link.run(schema._link.proxy.kept_reading(schema.id))
+    schema.import_file(written(tmp_path, "n;\n5;\n6;\n"), reading=_OUT)
+    assert schema._link.run(schema._link.proxy.kept_reading(schema.id))["delimiter"] == ";"
+
+
+_OUT = {"columns": {"column_2": {"leave_out": True}}}
 
 
 @pytest.mark.parametrize(

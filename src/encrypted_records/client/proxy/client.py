@@ -278,7 +278,13 @@ class ProxyClient(
         return answer.convert(dict[str, Any])  # type: ignore[no-any-return] # convert() checks it
 
     async def look_at_file(
-        self, path: Path, said: Mapping[str, Any] | None = None, *, tight: bool = False
+        self,
+        path: Path,
+        said: Mapping[str, Any] | None = None,
+        *,
+        tight: bool = False,
+        schema: str | None = None,
+        kept: bool = True,
     ) -> Mapping[str, Any]:
         """As :meth:`detect`, of a file of this machine.
 
@@ -286,7 +292,8 @@ class ProxyClient(
             InvalidSetting: it cannot be read, is a pipe, or a file of columns.
         """
         head, size = await head_of(path)
-        return await self.detect(head, size, encode(said) if said else b"", tight=tight)
+        told = encode(said) if said else b""
+        return await self.detect(head, size, told, tight=tight, schema=schema, kept=kept)
 
     async def kept_reading(self, schema: str) -> Mapping[str, Any]:
         """The reading that is kept for a schema, by its id.

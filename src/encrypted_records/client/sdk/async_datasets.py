@@ -85,8 +85,9 @@ class AsyncDataset(AsyncNamed):
         skip_invalid: bool = False,
         progress: bool = False,
     ) -> AsyncImportedFile:
-        """A new schema of a file as people have it, of CSV in whatever form, with all its rows; as
-        ``ers import`` makes one.
+        """A new schema of a file as people have it, of CSV in whatever form, JSON or a workbook,
+        with all its rows; as ``ers import`` makes one. The reading is kept for the next file, which
+        ``schema.import_file`` takes.
 
         The file's form is detected. An error asks what the file leaves open, and nothing is made
         before that is answered.
@@ -120,7 +121,7 @@ class AsyncDataset(AsyncNamed):
                 hint="choose another name; or store the file there: schema.import_file(path)",
             )
         return await schema.store_file(
-            where, found, skip_invalid=skip_invalid, again=False, progress=progress
+            where, found, keeps=True, skip_invalid=skip_invalid, again=False, progress=progress
         )
 
     async def reseal(self, *, forget: bool = False, progress: bool = False) -> dict[str, Any]:

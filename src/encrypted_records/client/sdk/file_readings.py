@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -10,8 +10,6 @@ import msgspec
 from encrypted_records.client.proxy.connection import convert
 from encrypted_records.client.proxy.transport import explain
 from encrypted_records.errors import Flaw, ReadingQuestion, ReadingRefused
-from encrypted_records.model.field_types import type_in
-from encrypted_records.model.field_types.plain import TEXT
 
 #: By the reason for a question about a column: what the file leaves open, and how to say it.
 _ASKED = {
@@ -38,11 +36,23 @@ class FieldReading(msgspec.Struct, frozen=True):
     words: dict[str, int]
 
 
+class Difference(msgspec.Struct, frozen=True):
+    """``taken`` is one that changes no value; ``say`` are words about the reading that take one
+    that does, None where only a new reading helps."""
+
+    kind: str
+    detail: str
+    taken: bool
+    column: str | None
+    say: dict[str, Any] | None
+
+
 class FileReading(msgspec.Struct, frozen=True):
     """``reading`` is the recipe that the file is read by, ``schema`` a definition that takes it;
     ``above`` and ``below`` are lines that are left out, ``guessed`` members of the recipe that are
     likely and not certain, ``renamed`` fields by what their column is called, ``notes`` what else
-    is worth saying, such as sheets that are not read."""
+    is worth saying, such as sheets that are not read. ``kept`` says whether the file is read as the
+    file of its schema before, and ``differences`` how it differs from that."""
 
     reading: dict[str, Any]
     schema: dict[str, Any]
@@ -56,6 +66,8 @@ class FileReading(msgspec.Struct, frozen=True):
     words: list[str]
     renamed: dict[str, str]
     notes: list[str] = []
+    kept: bool = False
+    differences: list[Difference] = []
 
     @property
     def recipe(self) -> bytes:
@@ -67,26 +79,44 @@ def reading_of(answer: Mapping[str, Any]) -> FileReading:
     Raises:
         ApiFailed: it is not one.
         ReadingQuestion: it leaves open what only a person can say.
+        ReadingRefused: it is not read as the file before, in what may change values.
     """
     found: FileReading = convert(answer, FileReading)
+    _require_no_difference(found)
     _require_sure(found)
     return found
 
 
-def for_definition(answer: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer for rows that go into fields that are there: texts stay as they are written, and
-    nothing is asked of them."""
-    texts = {name for name in definition["properties"] if type_in(definition, name) is TEXT}
-    recipe = answer["reading"]
-    columns = [
-        {key: column[key] for key in ("source", "name")} if column["name"] in texts else column
-        for column in recipe["columns"]
-    ]
-    fields = [
-        {**field, "ask": None, "rewritten": 0} if field["name"] in texts else field
-        for field in answer["fields"]
-    ]
-    return {**answer, "reading": {**recipe, "columns": columns}, "fields": fields}
+def _require_no_difference(found: FileReading) -> None:
+    open_ones = [difference for difference in found.differences if not difference.taken]
+    if not open_ones:
+        return
+    says = [difference.say for difference in open_ones]
+    hint = "kept=False looks at it afresh, with keep=True for later files, too"
+    if all(says):
+        hint = f"reading={_merged(says)!r} reads this file; with keep=True, later ones, too"
+    raise explain(
+        ReadingRefused(
+            "the file is not read as the one before:"
+            f" {'; '.join(difference.detail for difference in open_ones)}",
+            flaws=tuple(
+                Flaw("reading", "is not as in the file before", field=difference.column)
+                for difference in open_ones
+            ),
+            hint=f"nothing was stored; {hint}",
+        )
+    )
+
+
+def _merged(says: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """All words about a reading, those about its columns by column."""
+    merged: dict[str, Any] = {}
+    columns: dict[str, dict[str, Any]] = {}
+    for say in says:
+        merged |= say or {}
+        for name, own in (say or {}).get("columns", {}).items():
+            columns.setdefault(name, {}).update(own)
+    return merged | ({"columns": columns} if columns else {})
 
 
 def _require_sure(found: FileReading) -> None:

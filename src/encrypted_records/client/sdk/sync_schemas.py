@@ -24,12 +24,7 @@ from encrypted_records.client.sdk.condition_language import (
     parse_group,
 )
 from encrypted_records.client.sdk.event_loop import Link
-from encrypted_records.client.sdk.file_readings import (
-    FileReading,
-    for_definition,
-    in_words_of_python,
-    reading_of,
-)
+from encrypted_records.client.sdk.file_readings import FileReading, in_words_of_python, reading_of
 from encrypted_records.client.sdk.measures import read_answer
 from encrypted_records.client.sdk.rows import Rows, pieces, warn_of_rounding
 from encrypted_records.client.sdk.sync_care import Care
@@ -225,31 +220,62 @@ class Schema(Care):
         path: Path | str,
         *,
         reading: Mapping[str, Any] | None = None,
+        kept: bool = True,
+        keep: bool = False,
         skip_invalid: bool = False,
         again: bool = False,
         progress: bool = False,
     ) -> ImportedFile:
-        """Store the rows of a file as people have it, of CSV in whatever form. Fields that are
-        texts get the cells as they are written.
+        """Store the rows of a file as people have it, read as the schema's file before: as ``ers
+        import FILE --schema SCHEMA``. Without a file before, fields that are texts get the cells as
+        they are written, and the reading is kept for the next file.
 
-        Args: as of :meth:`.AsyncDataset.import_file`, and ``again`` as of :meth:`upload`.
+        Args:
+            reading: as of :meth:`.AsyncDataset.import_file`; what it says goes before the kept
+                reading.
+            kept: use the reading that is kept for the schema, where there is one.
+            keep: keep the reading of this file for the next ones, instead of the one before.
+            skip_invalid, progress: as of :meth:`.AsyncDataset.import_file`.
+            again: as of :meth:`upload`.
 
-        Raises: as :meth:`.AsyncDataset.import_file`.
+        Raises:
+            ReadingRefused: also where the file differs from the one before in what may change
+                values; the hint is the ``reading`` that takes it.
+            ReadingQuestion, InvalidRecords: as :meth:`.AsyncDataset.import_file`.
+            Conflict: ``uploaded_before``.
         """
         where = Path(path)
         try:
-            told = self._link.run(self._link.proxy.look_at_file(where, reading))
+            told = self._link.run(
+                self._link.proxy.look_at_file(where, reading, schema=self.id, kept=kept)
+            )
         except ReadingRefused as error:
             raise in_words_of_python(error) from None
-        found = reading_of(for_definition(told, self.definition))
+        found = reading_of(told)
         return self.store_file(
-            where, found, skip_invalid=skip_invalid, again=again, progress=progress
+            where,
+            found,
+            keeps=keep or (kept and (not found.kept)),
+            skip_invalid=skip_invalid,
+            again=again,
+            progress=progress,
         )
 
     def store_file(
-        self, path: Path, found: FileReading, *, skip_invalid: bool, again: bool, progress: bool
+        self,
+        path: Path,
+        found: FileReading,
+        *,
+        keeps: bool,
+        skip_invalid: bool,
+        again: bool,
+        progress: bool,
     ) -> ImportedFile:
-        """Store the rows of a file by a reading that was found, and wait."""
+        """Store the rows of a file by a reading that was found, and wait.
+
+        Args:
+            keeps: keep the reading for the schema's next files, once the rows are stored.
+        """
         job = Job(
             self._link,
             self._link.run(
@@ -264,6 +290,8 @@ class Schema(Care):
         )
         done = job.wait(progress=progress)
         rejected = self._link.run(self._link.proxy.rejected_rows(job.id)) if skip_invalid else 0
+        if keeps:
+            self._link.run(self._link.proxy.keep_reading(self.id, found.reading))
         return ImportedFile(self, job, done.total - rejected, rejected, found)
 
     def search(
