@@ -240,3 +240,25 @@ def test_a_definition_that_is_large_but_allowed_fits(ada: Account) -> None:
     definition = {"type": "object", "properties": fields}
     assert len(json.dumps(definition)) > 250_000
     assert ada.new_schema(definition)["schema"] == definition
+
+
+@pytest.mark.parametrize("kind", ["dataset", "schema"])
+def test_if_match_names_the_versions_that_may_be_changed(ada: Account, kind: str) -> None:
+    made = ada.new_dataset(name="Visits")
+    if kind == "schema":
+        body = {"name": "rows", "dataset": made["url"], "schema": {"type": "object"}}
+        body["schema"] |= {"properties": {"name": {"type": "string"}}}
+        made = ada.call("POST", "/api/schemas/", body).json()
+    first = ada.call("GET", made["url"]).headers["ETag"]
+    matching = {"If-Match": f'"another", {first}'}
+    changed = ada.call("PATCH", made["url"], {"description": "of 2026"}, **matching)
+    assert changed.status == 200
+    second = changed.headers["ETag"]
+    assert second == ada.call("GET", made["url"]).headers["ETag"] != first
+
+    refused = ada.call("PATCH", made["url"], {"description": "late"}, **matching)
+    assert (refused.status, refused.code) == (412, "precondition_failed")
+    assert ada.call("GET", made["url"]).json()["description"] == "of 2026"
+    for any_version in ({"If-Match": "*"}, {"If-Match": second}):
+        body = {"description": "of 2026"}
+        assert ada.call("PATCH", made["url"], body, **any_version).status == 200

@@ -102,6 +102,20 @@ def test_other_credentials_stay_here(place: Place, auth: str) -> None:
     assert device not in str(place.last)
 
 
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [("*", 200), ('"a"', 412), ('"a", W/"b"', 412), ("a", 400), ('"a"; x', 400), ('"é"', 400)],
+)
+def test_only_etags_are_sent_on_as_if_match(place: Place, sent: str, status: int) -> None:
+    body = {"name": "data", "organization": place.account.organization}
+    made = place.call("POST", "/api/datasets/", body).json()
+    place.front.forget()
+    answer = place.call("PATCH", made["url"], {"description": "new"}, If_Match=sent)
+    assert answer.status == status
+    asked = [one.headers["If-Match"] for one in place.front.asked]
+    assert asked == ([] if status == 400 else [sent])
+
+
 def test_any_number_of_blanks_may_follow_the_scheme(place: Place) -> None:
     for blanks in (" ", "   "):
         place.call("GET", SELF, auth=f"Bearer{blanks}abc.def")

@@ -40,6 +40,9 @@ _QUICK_BYTES = 64 << 10
 #: RFC 6750, section 2.1.
 _BEARER = re.compile(r"bearer [A-Za-z0-9._~+/-]+=*", re.IGNORECASE)
 
+_ETAG = r'(?:W/)?"[\x21\x23-\x7e]{0,200}"'
+_ETAGS = re.compile(rf"\*|{_ETAG}(?:[ \t]*,[ \t]*{_ETAG}){{0,9}}")
+
 
 def query_of(request: Request, endpoint: Forwarded) -> str:
     """The request's parameters, encoded again.
@@ -156,6 +159,9 @@ def headers_of(request: Request, base_url: str, body: bytes | None) -> Sequence[
 
     Args:
         body: what :func:`body_of` has read.
+
+    Raises:
+        BadInput: ``If-Match`` is no list of ETags.
     """
     sent = request.headers
     headers = [
@@ -176,6 +182,12 @@ def headers_of(request: Request, base_url: str, body: bytes | None) -> Sequence[
         headers.append(("Origin", base_url))
     if "referer" in sent:
         headers.append(("Referer", f"{base_url}/"))
+    matching = ", ".join(sent.getlist("if-match"))
+    if _ETAGS.fullmatch(matching):
+        headers.append(("If-Match", matching))
+    elif matching:
+        detail = 'expected "*", or ETags'
+        raise BadInput(detail, flaws=(Flaw("invalid", detail, header="If-Match"),))
     if body is not None:
         headers.append(("Content-Type", media_type(request)))
     return headers

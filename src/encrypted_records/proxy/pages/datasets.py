@@ -7,11 +7,13 @@ from typing import Any
 from starlette.responses import Response
 
 from encrypted_records.client.sdk.condition_language import parse
-from encrypted_records.errors import ErsError, InvalidQuery
+from encrypted_records.errors import ErsError, InvalidQuery, PreconditionFailed
 from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.finding import find_matching, list_targets
+from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.saved import forget_questions
+from encrypted_records.proxy.pages.settings_texts import changed_since, save_texts
 
 #: Records of each schema that a search of the dataset shows.
 _FIRST = 5
@@ -61,39 +63,46 @@ async def search(visit: Visit) -> Response:
 
 
 async def create(visit: Visit) -> Response:
-    organizations = await visit.every("/api/organizations/")
-    return await _form(
-        visit,
-        {"name": "", "description": "", "organization": organizations[0]["url"]},
-        organizations=organizations,
-    )
+    organizations = await own_organizations(visit)
+    shown: dict[str, Any] = {"organizations": organizations, "stored": None, "etag": ""}
+    sent = {name: visit.text(name) for name in ("name", "description", "organization")}
+    if not visit.sends:
+        return visit.render("dataset_form.html", typed=sent, **shown)
+    try:
+        stored = await visit.ask("POST", "/api/datasets/", sent)
+    except ErsError as error:
+        return visit.problem(error, "dataset_form.html", typed=sent, **shown)
+    return visit.go(f"/datasets/{stored['id']}/")
 
 
 async def settings(visit: Visit) -> Response:
+    """Changes the version that the page has shown; where that was changed since, the form comes
+    back with what was typed, beside what is stored."""
     answer = await visit.answer("GET", _url(visit))
+    dataset = answer.json()
     schemas = await visit.every("/api/schemas/", dataset=visit.id)
-    filled = any(schema["key_id"] is not None for schema in schemas)
-    more = {"deletable": answer.allows("DELETE"), "filled": filled}
-    return await _form(visit, answer.json(), organizations=[], **more)
-
-
-async def _form(
-    visit: Visit, dataset: dict[str, Any], *, organizations: list[dict[str, Any]], **more: Any
-) -> Response:
-    """The form of a dataset: a new one where ``organizations`` may own it."""
-    shown: dict[str, Any] = {"dataset": dataset, "organizations": organizations, **more}
+    shown: dict[str, Any] = {
+        "dataset": dataset,
+        "organizations": [],
+        "deletable": answer.allows("DELETE"),
+        "filled": any(schema["key_id"] is not None for schema in schemas),
+        "stored": None,
+        "etag": answer.header("etag"),
+    }
     if not visit.sends:
-        return visit.render("dataset_form.html", **shown)
-    names = ("name", "description", *(("organization",) if organizations else ()))
-    sent = {name: visit.text(name) for name in names}
+        return visit.render("dataset_form.html", typed=dataset, **shown)
+    typed = {name: visit.text(name) for name in ("name", "description")}
     try:
-        if organizations:
-            stored = await visit.ask("POST", "/api/datasets/", sent)
-        else:
-            stored = await visit.ask("PATCH", _url(visit), sent)
+        await save_texts(visit, _url(visit))
+    except PreconditionFailed:
+        answer = await visit.answer("GET", _url(visit))
+        shown |= {"dataset": answer.json(), "etag": answer.header("etag")}
+        shown["stored"] = shown["dataset"]
+        return visit.problem(changed_since(), "dataset_form.html", typed=typed, **shown)
     except ErsError as error:
-        return visit.problem(error, "dataset_form.html", **shown | {"dataset": dataset | sent})
-    return visit.go(f"/datasets/{stored['id']}/")
+        shown["etag"] = visit.text("etag")
+        return visit.problem(error, "dataset_form.html", typed=typed, **shown)
+    return visit.go(f"/datasets/{visit.id}/")
 
 
 async def delete(visit: Visit) -> Response:

@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from encrypted_records.errors import NotFound
+from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit
 
 _FOLDER = files("encrypted_records") / "example_data"
@@ -30,9 +30,7 @@ def definition() -> dict[str, Any]:
 
 async def store(visit: Visit) -> Response:
     """On to the page of the job."""
-    organizations = await visit.every("/api/organizations/")
-    if not organizations:
-        raise NotFound("you belong to no organization", hint="accept an invitation to one")
+    organizations = await own_organizations(visit)
     dataset = await visit.ask(
         "POST",
         "/api/datasets/",

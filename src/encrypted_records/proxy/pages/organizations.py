@@ -17,6 +17,20 @@ from encrypted_records.proxy.pages.page import Visit, page
 _METHODS = ("GET", "POST")
 
 
+async def own_organizations(visit: Visit) -> list[dict[str, Any]]:
+    """Those that the visitor belongs to, one at least.
+
+    Raises:
+        NotFound: there is none.
+    """
+    organizations = await visit.every("/api/organizations/")
+    if not organizations:
+        raise NotFound(
+            "you belong to no organization", hint="accept an invitation to one, or make one"
+        )
+    return organizations
+
+
 async def start(visit: Visit) -> Response:
     """Those one belongs to, and those one is invited to; straight to the only one."""
     problem: ErsError | None = None

@@ -22,6 +22,7 @@ from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.saved import forget_questions
 from encrypted_records.proxy.pages.schema_form import TYPES, Draft, Row, draft_of
 from encrypted_records.proxy.pages.search_form import types_of
+from encrypted_records.proxy.pages.settings_texts import changed_since, save_texts
 
 #: The button that saves although a rule lets records go at once; ``:`` and how many follow.
 _KEEP_AND_LET_GO = "keep-and-let-go"
@@ -160,9 +161,10 @@ async def settings(visit: Visit) -> Response:
     if do in ("keep", _KEEP_AND_LET_GO):
         return await _keep(visit)
     if do == "save":
-        sent = {name: visit.text(name) for name in ("name", "description")}
         try:
-            await visit.ask("PATCH", _url(visit), sent)
+            await save_texts(visit, _url(visit))
+        except PreconditionFailed:
+            return await _show_settings(visit, problem=changed_since(), overtaken=True)
         except (BadInput, Conflict) as error:
             return await _show_settings(visit, problem=error)
     if do == "expire":
@@ -212,10 +214,15 @@ def _changed() -> Conflict:
 
 
 async def _show_settings(
-    visit: Visit, *, going: int = 0, problem: ErsError | None = None
+    visit: Visit, *, going: int = 0, problem: ErsError | None = None, overtaken: bool = False
 ) -> Response:
+    """
+    Args:
+        overtaken: whether somebody has changed name or description since they were shown.
+    """
     answer = await visit.answer("GET", _url(visit))
     schema = answer.json()
+    saves = visit.text("do") == "save"
     due, closed = None, None
     try:
         due = await visit.ask("GET", f"{_url(visit)}retention/")
@@ -227,7 +234,9 @@ async def _show_settings(
     typed = visit.text("do").startswith(("keep", _KEEP_AND_LET_GO))
     shown: dict[str, Any] = {
         "schema": schema,
-        "typed": visit.form,
+        "typed": visit.form if saves else {},
+        "stored": schema if overtaken else None,
+        "etag": visit.text("etag") if saves and not overtaken else answer.header("etag"),
         "deletable": answer.allows("DELETE"),
         "due": due,
         "closed": closed,

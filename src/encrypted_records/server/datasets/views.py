@@ -6,6 +6,7 @@ record is ever sealed under a definition that was replaced meanwhile.
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
@@ -24,7 +25,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from encrypted_records.errors import BadInput, Conflict, Flaw, NotAllowed
+from encrypted_records.errors import BadInput, Conflict, Flaw, NotAllowed, PreconditionFailed
 from encrypted_records.http.definition_schema import DEFINITION
 from encrypted_records.model import ids
 from encrypted_records.model.definition_changes import refuse_reserved
@@ -136,6 +137,10 @@ class _Collection(viewsets.ModelViewSet[M]):
     def organization_id(self, row: M) -> str: ...
 
     @abstractmethod
+    def facts(self, row: M) -> list[str]:
+        """What a change of the row can change; its entity tag follows from it."""
+
+    @abstractmethod
     def require_deleter(self, row: M) -> None:
         """
         Raises:
@@ -191,11 +196,31 @@ class _Collection(viewsets.ModelViewSet[M]):
         except NotAllowed:
             left = [method for method in self.allowed_methods if method != "DELETE"]
             self.headers["Allow"] = ", ".join(left)
-        return Response(self.get_serializer(row).data)
+        return Response(self.get_serializer(row).data, headers={"ETag": self._tag(row)})
 
     def update(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         with transaction.atomic():
-            return super().update(request, *args, **kwargs)
+            response = super().update(request, *args, **kwargs)
+            response.headers["ETag"] = self._tag(self.get_object())
+            return response
+
+    def _tag(self, row: M) -> str:
+        told = msgspec.json.encode(self.facts(row))
+        return f'"{hashlib.sha256(told).hexdigest()[:32]}"'
+
+    def require_match(self, row: M) -> None:
+        """
+        Raises:
+            PreconditionFailed: the row is none of those that If-Match names (RFC 9110, section
+                13.1.1).
+        """
+        wanted = self.request.headers.get("If-Match", "").strip()
+        tags = [tag.strip() for tag in wanted.split(",")]
+        if wanted and wanted != "*" and self._tag(row) not in tags:
+            raise PreconditionFailed(
+                f"the {self.kind} was changed since it was read",
+                hint=f"read the {self.kind} again, and repeat the change if it still makes sense",
+            )
 
     def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Any:
         with transaction.atomic():
@@ -244,8 +269,16 @@ class _Collection(viewsets.ModelViewSet[M]):
 def _filtered_by(*names: str) -> Callable[[Any], Any]:
     """Describe a collection's query parameters."""
     cascade = OpenApiParameter("cascade", bool, description="delete what is in it, too")
+    of_version = OpenApiParameter(
+        "If-Match",
+        str,
+        OpenApiParameter.HEADER,
+        description="ETags of the versions that may be changed",
+    )
     return extend_schema_view(
         list=extend_schema(parameters=[OpenApiParameter(name, str) for name in names]),
+        update=extend_schema(parameters=[of_version]),
+        partial_update=extend_schema(parameters=[of_version]),
         destroy=extend_schema(parameters=[cascade]),
     )
 
@@ -293,8 +326,17 @@ class Datasets(_Collection[Dataset]):
     def organization_id(self, row: Dataset) -> str:
         return row.organization_id
 
+    def facts(self, row: Dataset) -> list[str]:
+        return [row.name, row.slug, row.description]
+
     def get_queryset(self) -> QuerySet[Dataset]:
         return permissions.datasets(self.user)
+
+    def get_object(self) -> Dataset:
+        reached = self.get_queryset()
+        if self.request.headers.get("If-Match") and self.request.method in ("PUT", "PATCH"):
+            reached = reached.select_for_update(of=("self",))
+        return permissions.find(reached, self.kwargs["pk"])
 
     def perform_create(self, serializer: serializers.BaseSerializer[Any]) -> None:
         organization = serializer.validated_data["organization"]
@@ -303,6 +345,7 @@ class Datasets(_Collection[Dataset]):
 
     def perform_update(self, serializer: serializers.BaseSerializer[Any]) -> None:
         dataset = cast(Dataset, serializer.instance)
+        self.require_match(dataset)
         permissions.require_owner_where_signed(self.user, dataset.organization)
         _keep_dataset(dataset, serializer.validated_data)
         wanted = serializer.validated_data.get("organization")
@@ -355,6 +398,9 @@ class Schemas(_Collection[Schema]):
     def organization_id(self, row: Schema) -> str:
         return row.dataset.organization_id
 
+    def facts(self, row: Schema) -> list[str]:
+        return [row.name, row.slug, row.description, row.dataset_id, row.definition]
+
     def get_queryset(self) -> QuerySet[Schema]:
         return permissions.schemas(self.user)
 
@@ -372,6 +418,7 @@ class Schemas(_Collection[Schema]):
 
     def perform_update(self, serializer: serializers.BaseSerializer[Any]) -> None:
         schema = cast(Schema, serializer.instance)
+        self.require_match(schema)
         data = serializer.validated_data
         wanted = data.get("dataset")
         if wanted is not None and wanted.organization_id != schema.dataset.organization_id:

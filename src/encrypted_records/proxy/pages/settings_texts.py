@@ -1,0 +1,32 @@
+"""Name and description of a dataset or schema, as their settings change them.
+
+A form names the version that it has shown, so that a second tab, or a second person, overwrites
+nothing silently.
+"""
+
+from __future__ import annotations
+
+from encrypted_records.errors import Conflict
+from encrypted_records.proxy.pages.page import Visit
+
+
+async def save_texts(visit: Visit, path: str) -> None:
+    """Store what the form has, if nobody has changed what it has shown.
+
+    Args:
+        path: of the dataset or schema.
+
+    Raises:
+        PreconditionFailed: somebody has; nothing is stored.
+        ErsError: it is refused.
+    """
+    sent = {name: visit.text(name) for name in ("name", "description")}
+    etag = visit.text("etag")
+    await visit.answer("PATCH", path, sent, headers={"if-match": etag} if etag else {})
+
+
+def changed_since() -> Conflict:
+    return Conflict(
+        "somebody has changed this since the page was shown, so nothing was saved",
+        hint="what is stored now is below; save yours if it is still wanted",
+    )
