@@ -39,13 +39,13 @@ class Requests:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._count = Counter(
             "ers_requests",
-            "Requests answered.",
+            "Answered requests.",
             ("method", "route", "status"),
             registry=registry,
         )
         self._seconds = Histogram(
             "ers_request_seconds",
-            "Seconds until a request was answered; of a WebSocket, until it closed.",
+            "Time to answer a request, in seconds; for a WebSocket, until it closed.",
             ("method", "route"),
             buckets=BUCKETS,
             registry=registry,
@@ -68,7 +68,7 @@ class ClosedConnections:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._count = Counter(
             "ers_closed_connections",
-            "Connections ended for what did not come, was not taken, or was too many.",
+            "Connections closed by this side: slow or silent peers, or too many.",
             ("reason",),
             registry=registry,
         )

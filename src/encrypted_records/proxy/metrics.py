@@ -53,13 +53,15 @@ class Figures(Collector):
         asked = asyncio.run_coroutine_threadsafe(self._index(), self._loop)
         yield from asked.result(_PATIENCE)
         yield from self._caches()
-        jobs = GaugeMetricFamily("ers_jobs", "Jobs that the proxy remembers.", labels=["state"])
+        jobs = GaugeMetricFamily(
+            "ers_jobs", "Batch jobs in the proxy's store, by state.", labels=["state"]
+        )
         for state, count in self._jobs.counts().items():
             jobs.add_metric([state], count)
         yield jobs
         yield GaugeMetricFamily(
             "ers_clock_doubtful_seconds",
-            "Seconds of the clock's time by which nothing is deleted yet: it went ahead.",
+            "Seconds that the clock went ahead without evidence; retention ignores them.",
             self._clock.doubtful,
         )
 
@@ -71,19 +73,25 @@ class Figures(Collector):
             pending += self._merger.pending(state)
             await runtime.sleep(0)  # questions go first
         return [
-            GaugeMetricFamily("ers_schemas_in_use", "Schemas that the proxy holds.", len(states)),
-            GaugeMetricFamily("ers_live_segments", "Live index segments of these.", segments),
             GaugeMetricFamily(
-                "ers_pending_merges", "Those of these with segments worth merging.", pending
+                "ers_schemas_in_use", "Schemas whose log the proxy has in memory.", len(states)
             ),
-            GaugeMetricFamily("ers_running_merges", "Merges under way.", self._merger.running),
+            GaugeMetricFamily(
+                "ers_live_segments", "Live index segments of schemas in use.", segments
+            ),
+            GaugeMetricFamily(
+                "ers_pending_merges", "Schemas in use with segments worth merging.", pending
+            ),
+            GaugeMetricFamily(
+                "ers_running_merges", "Merges running in the background.", self._merger.running
+            ),
         ]
 
     def _caches(self) -> Iterator[Metric]:
-        entries = GaugeMetricFamily("ers_cache_entries", "What is held.", labels=["cache"])
-        size = GaugeMetricFamily("ers_cache_bytes", "Bytes of it.", labels=["cache"])
+        entries = GaugeMetricFamily("ers_cache_entries", "Entries in a cache.", labels=["cache"])
+        size = GaugeMetricFamily("ers_cache_bytes", "Size of a cache, in bytes.", labels=["cache"])
         lookups = CounterMetricFamily(
-            "ers_cache_lookups", "What was looked for.", labels=["cache", "outcome"]
+            "ers_cache_lookups", "Lookups in a cache, by outcome.", labels=["cache", "outcome"]
         )
         for name, use in (*self._cache.uses.items(), ("disk", self._pages.use)):
             entries.add_metric([name], use.count)
@@ -93,5 +101,5 @@ class Figures(Collector):
         yield from (entries, size, lookups)
         budget = self._cache.pool.budget
         yield GaugeMetricFamily(
-            "ers_memory_budget_bytes", "What the caches in memory may take together.", budget
+            "ers_memory_budget_bytes", "Limit for all caches in memory together, in bytes.", budget
         )

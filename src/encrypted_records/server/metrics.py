@@ -47,19 +47,19 @@ class BlockCacheCounts:
     def __init__(self) -> None:
         self._lookups = Counter(
             "ers_block_cache_lookups",
-            "Ranges of objects that were looked for among the kept ones.",
+            "Lookups of object ranges in the block cache.",
             ("outcome",),
             registry=registry,
         )
         self._dropped = Counter(
             "ers_block_cache_dropped",
-            "Ranges that went: their object was deleted, or others needed the room.",
+            "Ranges dropped from the block cache: object deleted, or cache full.",
             ("reason",),
             registry=registry,
         )
         self._bytes = Gauge(
             "ers_block_cache_bytes",
-            "Bytes of ranges that are kept.",
+            "Size of the block cache, in bytes.",
             registry=registry,
             multiprocess_mode="livesum",
         )
@@ -89,11 +89,13 @@ class Stored(Collector):
         try:
             live = IndexSegment.objects.filter(superseded_at=None, staging=None)
             rows = Schema.objects.aggregate(rows=Sum("live_rows", default=0))["rows"]
-            yield GaugeMetricFamily("ers_live_records", "Live records.", rows)
-            yield GaugeMetricFamily("ers_live_segments", "Live index segments.", live.count())
+            yield GaugeMetricFamily("ers_live_records", "Live records of all organizations.", rows)
+            yield GaugeMetricFamily(
+                "ers_live_segments", "Live index segments of all organizations.", live.count()
+            )
             yield GaugeMetricFamily(
                 "ers_stagings",
-                "Jobs and merges that have stored something ahead.",
+                "Jobs and merges that have stored data ahead of their commit.",
                 Staging.objects.count(),
             )
         finally:
