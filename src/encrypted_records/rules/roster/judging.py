@@ -267,7 +267,7 @@ def _judge_admission(state: State, time: int, content: Standing[str]) -> Reason 
 
 
 def is_for(state: State, invitation: Invitation, member: bytes) -> bool:
-    """Whether an invitation is for this member: the one whom it names, or whoever was never in the
+    """Whether an invitation is for this member: the one whom it names, or one who was never in the
     roster."""
     wanted = invitation.content.member
     return member == wanted if wanted else member not in state.members

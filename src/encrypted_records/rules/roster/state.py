@@ -224,7 +224,7 @@ class State:
     historic: bool = True
 
     def copy(self) -> State:
-        """One that goes on by itself."""
+        """A copy that changes on its own."""
         return State(
             self.number,
             self.digest,
