@@ -8,6 +8,7 @@
     │   ├── InvalidDefinition       a schema definition outside the accepted subset
     │   ├── InvalidRecords          rows that do not fit their schema
     │   ├── InvalidQuery            a search that cannot be asked
+    │   ├── SqlError                a statement of SQL that is refused, or fails
     │   ├── InvalidSetting          a flag, variable or file of the command line
     │   ├── ClientClosed            a call of a client that its program has closed
     │   ├── InvitationWords         words that are not those of an invitation
@@ -146,6 +147,18 @@ class ReadingRefused(InvalidRecords):
 class InvalidQuery(BadInput):
     code = "invalid_query"
     default_hint = "correct what is named; the grammar is in docs/http-api.md"
+
+
+class SqlError(BadInput):
+    """A statement of SQL is refused, or fails. ``sqlstate`` has five characters (ISO 9075)."""
+
+    code = "sql_invalid"
+
+    def __init__(
+        self, sqlstate: str, message: str, *, hint: str | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, code=code)
+        self.sqlstate = sqlstate
 
 
 class InvalidSetting(BadInput):

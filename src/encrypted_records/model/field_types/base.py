@@ -289,6 +289,13 @@ class FieldType(ABC):
         of the type, at least one is."""
         return True
 
+    # --- columns ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def column_type(self, spec: FieldSpec) -> str:
+        """The type of Arrow of a column of values, as ``pyarrow`` prints it: exact, whatever the
+        bounds; ``uuid`` is the extension type ``arrow.uuid``."""
+
     # --- frames -----------------------------------------------------------------------------------
 
     def to_frame(self, value: Any) -> Any:

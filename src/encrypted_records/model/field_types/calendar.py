@@ -120,6 +120,9 @@ class Date(InCalendar):
     )
     grid = grid_of(0, DAYS - 1)
 
+    def column_type(self, spec: FieldSpec) -> str:
+        return "date32[day]"
+
     def read(self, text: str) -> int:
         return _day(text).toordinal() - 1
 
@@ -137,6 +140,9 @@ class Time(OnClock):
     sql = Sql(("time without time zone",))
     control = Control("native", "time", _SHOWN_CLOCK, example="08:30:00", steps=True)
     grid = grid_of(0, MICROSECONDS_PER_DAY - 1)
+
+    def column_type(self, spec: FieldSpec) -> str:
+        return "time64[us]"
 
     def read(self, text: str) -> int:
         return _read_clock(text)
@@ -175,6 +181,9 @@ class Instant(InCalendar):
         steps=True,
     )
     grid = grid_of(0, DAYS * MICROSECONDS_PER_DAY - 1)
+
+    def column_type(self, spec: FieldSpec) -> str:
+        return "timestamp[us, tz=UTC]"
 
     def accept(self, spec: FieldSpec, raw: object) -> str:
         return show_instant(*read_instant(require_text(self.name, raw)))
@@ -228,6 +237,9 @@ class LocalDateTime(InCalendar):
         steps=True,
     )
     grid = grid_of(0, DAYS * MICROSECONDS_PER_DAY - 1)
+
+    def column_type(self, spec: FieldSpec) -> str:
+        return "timestamp[us]"
 
     def read(self, text: str) -> int:
         match = _LOCAL.fullmatch(text)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from encrypted_records.model.field_types.base import Control, Frame, Sql, grid_of, refuse_form
 from encrypted_records.model.field_types.calendar import MICROSECONDS_PER_DAY, OnClock
+
+if TYPE_CHECKING:
+    from encrypted_records.model.definition import FieldSpec
 
 #: The longest duration, in days: its microseconds and those of its negative fit 64 bits together.
 MOST_DAYS = 100_000_000
@@ -50,6 +53,9 @@ class Duration(OnClock):
     )
     control = Control("text", example="PT1H30M", hints=True)
     grid = grid_of(-_MOST, _MOST)
+
+    def column_type(self, spec: FieldSpec) -> str:
+        return "duration[us]"
 
     def read(self, text: str) -> int:
         found = _FORM.fullmatch(text)

@@ -42,6 +42,9 @@ class Boolean(FieldType):
     control = Control("choice", example="true")
     grid = grid_of(0, 1)
 
+    def column_type(self, spec: FieldSpec) -> str:
+        return "bool"
+
     def accept(self, spec: FieldSpec, raw: object) -> bool:
         if not isinstance(raw, bool):
             raise ValueRefused("type", "expected true or false")
@@ -80,6 +83,9 @@ class Uuid(FieldType):
     frame = Frame("string", "string", declared="UUIDType")
     sql = Sql(("uuid",))
     control = Control("text", example="0190163d-8694-739b-aea5-966c26f8ad91")
+
+    def column_type(self, spec: FieldSpec) -> str:
+        return "uuid"
 
     def accept(self, spec: FieldSpec, raw: object) -> str:
         return self.read_text(raw)

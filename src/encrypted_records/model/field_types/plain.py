@@ -33,6 +33,8 @@ _NUMBER = r"(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)"
 _RANGE = re.compile(f"{_NUMBER}~{_NUMBER}")
 #: In a filter, whose values are often texts, also "40" and ">= 40".
 _SIGNED_NUMBER = re.compile(rf"([<>]=?|)\s*{_NUMBER}")
+#: Whole numbers of 64 bits are below it; decimal numbers of 128 bits have so many digits.
+_HALF, _MOST_DIGITS = 1 << 63, 38
 _CELL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
@@ -50,6 +52,9 @@ class Text(FieldType):
     reading = "text"
     frame = Frame("string", "string")
     control = Control("text", example="Ada")
+
+    def column_type(self, spec: FieldSpec) -> str:
+        return "string"
 
     def only_lengths(self, spec: FieldSpec) -> bool:
         return spec.allowed is None and spec.string.pattern is None
@@ -177,6 +182,11 @@ class Integer(_Number):
     values_are_points = True
     _expected = "an integer"
 
+    def column_type(self, spec: FieldSpec) -> str:
+        rules = spec.numbers
+        fits = rules.lowest >= -_HALF and rules.highest < _HALF
+        return "int64" if fits else _decimal_type(rules)
+
     def only_bounds(self, spec: FieldSpec) -> bool:
         rules = spec.number
         return rules is not None and spec.allowed is None and rules == rules.bounds_only
@@ -201,6 +211,9 @@ class Number(_Number):
     frame = Frame(None, "float64")
     _expected = "a number"
 
+    def column_type(self, spec: FieldSpec) -> str:
+        return _decimal_type(spec.numbers)
+
     def _keep(self, spec: FieldSpec, rules: NumberRules, value: Decimal) -> Decimal:
         kept = rules.from_grid(rules.to_grid(value))
         if spec.exact and kept != value:
@@ -214,6 +227,13 @@ class Number(_Number):
 
     def from_point(self, spec: FieldSpec, point: int) -> Decimal:
         return spec.numbers.from_grid(point)
+
+
+def _decimal_type(rules: NumberRules) -> str:
+    """A decimal number of Arrow that has room for each point; a text where none has."""
+    digits = max(len(str(abs(point))) for point in (rules.lowest, rules.highest))
+    digits = max(digits, rules.precision, 1)
+    return f"decimal128({digits}, {rules.precision})" if digits <= _MOST_DIGITS else "string"
 
 
 def step_of(field: Mapping[str, Any]) -> int | Decimal:

@@ -1,0 +1,146 @@
+"""Tables that a caller can query: one for each schema of each dataset that the proxy shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from encrypted_records.model import json_text
+from encrypted_records.model.definition_parser import parse_definition
+
+if TYPE_CHECKING:
+    from encrypted_records.client.proxy.client import ProxyClient
+
+#: DuckDB's types by those of Arrow; those of decimals are spelled alike but for their name.
+_TYPES = {
+    "int64": "BIGINT",
+    "string": "VARCHAR",
+    "bool": "BOOLEAN",
+    "uuid": "UUID",
+    "date32[day]": "DATE",
+    "time64[us]": "TIME",
+    "timestamp[us]": "TIMESTAMP",
+    "timestamp[us, tz=UTC]": "TIMESTAMP WITH TIME ZONE",
+    "duration[us]": "INTERVAL",
+}
+#: Schemas of DuckDB that nothing can be put into.
+_RESERVED = frozenset({"information_schema", "pg_catalog"})
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table or of a result.
+
+    Attributes:
+        name: in SQL, where names that differ in case alone are the same: of fields ``name`` and
+            ``Name`` the second is called ``Name_1``.
+        type: DuckDB's, such as ``DECIMAL(18,2)``.
+        field: the field of the schema; empty for a column of a result.
+        arrow: the type in which the proxy sends it; empty for a column of a result.
+    """
+
+    name: str
+    type: str
+    field: str = ""
+    arrow: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A schema.
+
+    Attributes:
+        dataset: the slug of its dataset, which is its schema in SQL, and its database for clients.
+        name: its slug.
+        schema: its path at the proxy.
+        description: what its definition says of it, or nothing.
+    """
+
+    dataset: str
+    name: str
+    schema: str
+    columns: tuple[Column, ...]
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All tables, and the datasets, some of which may have none.
+
+    ``left_out`` are slugs that several datasets have, or that DuckDB needs for itself; naming an
+    organization tells the former apart.
+    """
+
+    datasets: tuple[str, ...]
+    tables: tuple[Table, ...]
+    left_out: tuple[str, ...] = ()
+
+    def in_dataset(self, dataset: str) -> list[Table]:
+        return [table for table in self.tables if table.dataset == dataset]
+
+
+async def load_catalogue(client: ProxyClient, filters: dict[str, str]) -> Catalogue:
+    """The tables that a caller reaches, by their datasets and names.
+
+    Args:
+        filters: of the lists, such as the organization's id.
+
+    Raises:
+        ErsError: as the proxy answers.
+    """
+    slugs = {one["url"]: str(one["slug"]) async for one in client.listing("datasets", **filters)}
+    times = Counter(slug.casefold() for slug in slugs.values())
+    unclear = {slug for slug in slugs.values() if times[slug.casefold()] > 1}
+    unclear |= {slug for slug in slugs.values() if slug.casefold() in _RESERVED}
+    schemas = [
+        schema
+        async for schema in client.listing("schemas", **filters)
+        if slugs.get(schema["dataset"], "") not in {"", *unclear}
+    ]
+    schemas.sort(key=lambda schema: (slugs[schema["dataset"]], schema["slug"]))
+    taken: dict[str, set[str]] = {}
+    tables = []
+    for schema in schemas:
+        dataset = slugs[schema["dataset"]]
+        tables.append(
+            Table(
+                dataset,
+                _free_name(str(schema["slug"]), taken.setdefault(dataset, set())),
+                str(schema["url"]),
+                tuple(_columns(json_text.encode(schema["schema"]))),
+                str(schema.get("description") or ""),
+            )
+        )
+    datasets = sorted({slug for slug in slugs.values() if slug not in unclear})
+    return Catalogue(tuple(datasets), tuple(tables), tuple(sorted(unclear)))
+
+
+def _columns(definition: bytes) -> Iterable[Column]:
+    taken: set[str] = set()
+    for spec in parse_definition(definition).fields.values():
+        arrow = spec.field_type.column_type(spec)
+        yield Column(_free_name(spec.name, taken), duckdb_type(arrow), spec.name, arrow)
+
+
+def _free_name(wanted: str, taken: set[str]) -> str:
+    """``wanted``, or with a number where another name differs in case alone."""
+    name, number = wanted, 0
+    while name.casefold() in taken:
+        number += 1
+        name = f"{wanted}_{number}"
+    taken.add(name.casefold())
+    return name
+
+
+def duckdb_type(arrow: str) -> str:
+    """The type of DuckDB for one of :meth:`FieldType.column_type`."""
+    if arrow.startswith("decimal128"):
+        return arrow.replace("decimal128", "DECIMAL").replace(" ", "")
+    return _TYPES[arrow]
+
+
+def quoted(name: str) -> str:
+    """A name as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,223 @@
+"""Which columns of which tables a statement needs, as DuckDB's own plan of it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from encrypted_records.errors import SqlError
+from encrypted_records.sql import failures
+from encrypted_records.sql.catalogue import Catalogue, Column
+from encrypted_records.sql.connections import INTERNAL, lock, open_closed, real_tables, views
+from encrypted_records.sql.limits import SqlLimits
+
+Parameters = Sequence[object] | Mapping[str, object]
+
+_TABLE = re.compile(rf'memory\."?{INTERNAL}"?\.t(\d+)')
+_COLUMN = re.compile(r"\bc(\d+)\b")
+#: Nodes of a statement that reads.
+_READING = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+_NOTHING = SqlError(failures.SYNTAX, "the statement is empty", code="sql_invalid")
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a statement needs of one table.
+
+    Attributes:
+        columns: by number.
+        filters: comparisons that every row has to pass, as DuckDB writes them; none where the
+            statement reads the table twice.
+        once: whether the table is read once, from its first row to its last.
+    """
+
+    columns: frozenset[int]
+    filters: tuple[str, ...]
+    once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The scans of a statement, by the tables' numbers in the catalogue."""
+
+    scans: Mapping[int, Scan]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The columns of a statement's result, and the types of its parameters in order, which are
+    ``UNKNOWN`` where DuckDB decides by the value."""
+
+    columns: tuple[Column, ...]
+    parameters: tuple[str, ...]
+
+
+class Planner:
+    """Plans statements over empty tables; may be used from any thread.
+
+    Attributes:
+        tables: statements that make all tables, empty, under their own names.
+    """
+
+    def __init__(self, catalogue: Catalogue, dataset: str | None, limits: SqlLimits) -> None:
+        self.catalogue = catalogue
+        self.dataset = dataset
+        self.tables = real_tables(catalogue, dataset)
+        self._connection = open_closed(limits, plans=True)
+        lock(self._connection, views(catalogue, dataset))
+        self._one_plans = threading.Lock()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread plans at a time; errors of DuckDB become :class:`SqlError`."""
+        try:
+            with self._one_plans:
+                yield
+        except duckdb.Error as error:
+            raise failures.translate(error, self.catalogue, self.dataset) from None
+
+    def split(self, text: str) -> list[str]:
+        """The statements of a text, without what is between them.
+
+        Raises:
+            SqlError: 42601.
+        """
+        with self._alone():
+            return [one.query.strip() for one in self._connection.extract_statements(text)]
+
+    def only(self, text: str) -> str:
+        """The one statement of a text, which must be a SELECT.
+
+        Raises:
+            SqlError: 42601; 25006 where it does more than read.
+        """
+        with self._alone():
+            statements = self._connection.extract_statements(text)
+            if not statements:
+                raise _NOTHING
+            if len(statements) > 1:
+                raise SqlError(
+                    failures.SYNTAX, "a statement of its own is expected, and these are several"
+                )
+            (statement,) = statements
+            if statement.type != duckdb.StatementType.SELECT or not self._reads(statement.query):
+                raise SqlError(
+                    failures.READ_ONLY,
+                    "only SELECT is possible: SQL reads records and changes nothing",
+                    code="sql_read_only",
+                    hint="store and change records with ers record, ers job and the client",
+                )
+            return str(statement.query).strip().rstrip(";")
+
+    def plan(self, statement: str, parameters: Parameters = ()) -> Plan:
+        """
+        Args:
+            statement: as :meth:`only` gives it.
+
+        Raises:
+            SqlError: it cannot be planned: 42P01, 42703 and so on.
+        """
+        with self._alone():
+            asked = f"EXPLAIN (FORMAT json) {statement}"
+            rows = self._connection.execute(asked, parameters or None).fetchall()
+            ((_, told),) = rows
+        nodes = [node for root in json.loads(told) for node in _nodes(root)]
+        found: dict[int, list[Mapping[str, Any]]] = {}
+        for node in nodes:
+            name = _TABLE.fullmatch(str(node["extra_info"].get("Table", "")))
+            if name is not None:
+                found.setdefault(int(name[1]), []).append(node["extra_info"])
+        again = any("REC" in node["name"] and "CTE" in node["name"] for node in nodes)
+        return Plan({number: self._scan(number, infos, again) for number, infos in found.items()})
+
+    def _scan(self, number: int, infos: Sequence[Mapping[str, Any]], again: bool) -> Scan:
+        count = len(self.catalogue.tables[number].columns)
+        # All that the node says: columns that are named in a text only are asked for in vain.
+        named = {int(at) for info in infos for at in _COLUMN.findall(json.dumps(info))}
+        once = len(infos) == 1 and not again
+        filters = infos[0].get("Filters", []) if len(infos) == 1 else []
+        texts = (filters,) if isinstance(filters, str) else tuple(filters)
+        return Scan(frozenset(at for at in named if at < count), texts, once)
+
+    def describe(self, statement: str, parameters: Parameters = ()) -> Description:
+        """
+        Args:
+            statement: as :meth:`only` gives it.
+            parameters: where they are known; a type may follow from them.
+
+        Raises:
+            SqlError: as :meth:`plan`.
+        """
+        with self._alone():
+            (parsed,) = self._connection.extract_statements(statement)
+            names = sorted(parsed.named_parameters, key=lambda name: (len(name), name))
+            given = parameters or _nothing_for(names)
+            rows = self._connection.execute(f"DESCRIBE {statement}", given or None).fetchall()
+            types = self._parameter_types(statement) if names else ()
+        return Description(tuple(Column(str(row[0]), str(row[1])) for row in rows), types)
+
+    def _parameter_types(self, statement: str) -> tuple[str, ...]:
+        self._connection.execute(f"PREPARE asked AS {statement}")
+        try:
+            found = self._connection.execute(
+                "SELECT parameter_types FROM duckdb_prepared_statements() WHERE name = 'asked'"
+            ).fetchall()
+        finally:
+            self._connection.execute("DEALLOCATE asked")
+        return tuple(str(kind) for kind in found[0][0] or ())
+
+    def _reads(self, statement: str) -> bool:
+        """Whether each part of a statement only reads."""
+        tree = self.tree(statement)
+        return tree is not None and all(kind in _READING for kind in _node_kinds(tree))
+
+    def tree(self, statement: str) -> Any:
+        """A statement as DuckDB's parser has read it; None where it says that it cannot tell. The
+        caller has the lock."""
+        rows = self._connection.execute(
+            "SELECT json_serialize_sql($1::VARCHAR)", [statement]
+        ).fetchall()
+        read = json.loads(rows[0][0])
+        return None if read["error"] else read["statements"]
+
+    def expression(self, text: str) -> Any:
+        """A condition as DuckDB's parser reads it; None where it does not."""
+        with self._alone():
+            tree = self.tree(f"SELECT 1 WHERE {text}")
+        return None if tree is None else tree[0]["node"]["where_clause"]
+
+
+def _nothing_for(names: Sequence[str]) -> Parameters:
+    """Absent values for parameters, by position or by name."""
+    if all(name.isdecimal() for name in names):
+        return [None] * len(names)
+    return dict.fromkeys(names)
+
+
+def _nodes(root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield root
+    for child in root.get("children", []):
+        yield from _nodes(child)
+
+
+def _node_kinds(tree: Any) -> Iterator[str]:
+    """The kinds of all queries within a tree."""
+    if isinstance(tree, dict):
+        kind = tree.get("type")
+        if isinstance(kind, str) and kind.endswith("_NODE"):
+            yield kind
+        for value in tree.values():
+            yield from _node_kinds(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _node_kinds(value)

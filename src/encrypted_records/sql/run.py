@@ -1,0 +1,165 @@
+"""One statement while it runs: its connection, its deadline, and how it is ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow
+
+from encrypted_records.errors import SqlError
+from encrypted_records.sql import failures
+from encrypted_records.sql.catalogue import Catalogue, Column
+from encrypted_records.sql.connections import lock, open_closed, views
+from encrypted_records.sql.limits import SqlLimits
+from encrypted_records.sql.planner import Parameters, Plan, Planner
+
+T = TypeVar("T")
+#: Between interrupts of work that has not ended: some of DuckDB's takes notice between rows only.
+_AGAIN = 0.5
+
+
+class Run:
+    """Work on one statement, in threads, one step at a time."""
+
+    def __init__(self, limits: SqlLimits) -> None:
+        self.limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._planner: Planner | None = None
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._step: asyncio.Future[Any] | None = None
+        self._waits: asyncio.Timeout | None = None
+        self._reason: SqlError | None = None
+        self._closed = False
+        self._timer = self._loop.call_later(limits.seconds, self._expire)
+
+    # --- ending -----------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """End it: the step that runs raises 57014."""
+        self._end(SqlError(failures.CANCELED, "the statement was cancelled", code="sql_canceled"))
+
+    def _expire(self) -> None:
+        seconds = self.limits.seconds
+        self._end(
+            SqlError(
+                failures.CANCELED,
+                f"the statement took longer than {seconds:g} seconds",
+                code="sql_time",
+                hint="narrow the statement with WHERE",
+            )
+        )
+
+    def _end(self, reason: SqlError) -> None:
+        if self._closed:
+            return
+        self._reason = self._reason or reason
+        if self._waits is not None:
+            with suppress(RuntimeError):  # it has expired already
+                self._waits.reschedule(self._loop.time())
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Interrupt DuckDB until the step has ended."""
+        if self._step is None or self._step.done():
+            return
+        if self._connection is not None:
+            self._connection.interrupt()
+        self._loop.call_later(_AGAIN, self._interrupt)
+
+    async def close(self) -> None:
+        """End it, wait until it has, and free its memory."""
+        self._closed = True
+        self._timer.cancel()
+        self._interrupt()
+        if self._step is not None:
+            with suppress(Exception):
+                await asyncio.shield(self._step)
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close()
+
+    # --- working ----------------------------------------------------------------------------------
+
+    async def wait(self, asked: Coroutine[Any, Any, T]) -> T:
+        """The result of something that takes no thread.
+
+        Raises:
+            SqlError: 57014.
+        """
+        try:
+            async with asyncio.timeout(None) as self._waits:
+                if self._reason is not None:
+                    asked.close()
+                    raise self._reason
+                return await asked
+        except TimeoutError:
+            if self._reason is None:
+                raise
+            raise self._reason from None
+        finally:
+            self._waits = None
+
+    async def step(self, work: Callable[[], T]) -> T:
+        """The result of work in a thread.
+
+        Raises:
+            SqlError: DuckDB's error, or why the work was ended.
+        """
+        if self._closed:
+            raise SqlError(failures.CANCELED, "the statement has ended", code="sql_canceled")
+        if self._reason is not None:
+            raise self._reason
+        self._step = self._loop.run_in_executor(None, work)
+        try:
+            result: T = await asyncio.shield(self._step)
+        except (duckdb.Error, pyarrow.ArrowException, OSError) as error:
+            raise self._told(error) from None
+        if self._reason is not None:
+            raise self._reason
+        return result
+
+    def _told(self, error: Exception) -> SqlError:
+        if self._reason is not None:
+            return self._reason
+        if self._planner is None:
+            return failures.translate(error, Catalogue((), ()), None)
+        return failures.translate(error, self._planner.catalogue, self._planner.dataset)
+
+    # --- DuckDB; in a thread ----------------------------------------------------------------------
+
+    def start(
+        self,
+        planner: Planner,
+        plan: Plan,
+        sent: Mapping[int, Any],
+        statement: str,
+        parameters: Parameters,
+    ) -> tuple[tuple[Column, ...], Any]:
+        """Begin to execute a statement.
+
+        Args:
+            sent: of each table that ``plan`` scans, its rows: a table or a reader of Arrow.
+
+        Returns:
+            the result's columns and its reader.
+        """
+        self._planner = planner
+        connection = self._connection = open_closed(self.limits)
+        for number, rows in sent.items():
+            connection.register(f"s{number}", rows)
+        here = {number: plan.scans[number].columns for number in sent}
+        # Without a table's rows, tables of their own names say more to those who list them.
+        setup = views(planner.catalogue, planner.dataset, here) if here else planner.tables
+        lock(connection, setup)
+        relation = connection.sql(statement, params=parameters or None)
+        kinds = zip(relation.columns, relation.types, strict=True)
+        columns = tuple(Column(name, _type_name(kind)) for name, kind in kinds)
+        return columns, relation.to_arrow_reader(self.limits.batch_rows)
+
+
+def _type_name(kind: object) -> str:
+    return str(kind).strip('"')
