@@ -26,6 +26,7 @@ def test_every_program_runs_and_says_what_it_should(
         "2 ['born', 'n']",
         "2 [('Name', 'text', 0), ('Umsatz', 'number, 2 decimals', 1),"
         " ('Seit', 'date, dd.mm.yyyy', 0)]",
+        "True 1",
     ]
     assert said[3] == ["99 201"]
     assert said[4] == ["1"]
