@@ -22,12 +22,13 @@ from encrypted_records.errors import ErsError, TooLarge, Unavailable
 from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.process.background import WORKERS
-from encrypted_records.proxy.workers import main, memory_limit, messages, pool
+from encrypted_records.proxy.workers import main, memory_limit, messages, pipe, pool
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
 from tests.support.eventually import eventually
 from tests.support.proxies import Proxy
 from tests.support.store import Store
+from tests.support.workbooks import sheet, xlsx
 
 #: A task that fails at once: there is no such upload.
 NOTHING = messages.CheckTask(
@@ -67,11 +68,60 @@ def test_a_result_that_cannot_be_encoded_fails_its_task_and_not_the_process(
     report = messages.CheckReport(1, 1, [], [(1, {"s": "\ud800"})], [])
     sent = io.BytesIO()
     monkeypatch.setattr(main, "check", lambda _: report)
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(sent))
+    monkeypatch.setattr(pipe, "_results", sent)
     main._run(NOTHING)
     said = messages.decode_from_worker(sent.getvalue()[messages.LENGTH_BYTES :])
     assert isinstance(said, messages.Failed)
     assert said.code == ErsError.code
+
+
+#: A library that prints a cell, by Python and past it, as Rust does before a panic; and a mistake
+#: of our own.
+PRINTING = """
+import os, sys
+import python_calamine
+from encrypted_records.proxy.workers import main
+
+class PanicException(BaseException):
+    pass
+
+def panic(*_):
+    print("a cell of somebody", flush=True)
+    print("a cell of somebody", file=sys.stderr, flush=True)
+    for number in (1, 2):
+        os.write(number, b"thread panicked at a cell of somebody")
+    raise PanicException("a cell of somebody")
+
+def mistake(*_):
+    raise ValueError("a cell of somebody")
+
+python_calamine.load_workbook = panic
+main.check = mistake
+main.main()
+"""
+
+
+def test_what_a_library_prints_in_a_worker_reaches_neither_the_log_nor_the_results() -> None:
+    workbook = xlsx({"Data": sheet([["a"], ["x"]])})
+    tasks = [messages.DetectTask(workbook, True, b"", False), NOTHING]
+    sent = b"".join(
+        len(one).to_bytes(messages.LENGTH_BYTES, "big") + one for one in map(messages.encode, tasks)
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", PRINTING], input=sent, capture_output=True, check=True, timeout=60
+    )
+    assert b"somebody" not in ended.stdout + ended.stderr
+    assert b"unexpected ValueError in a worker" in ended.stderr
+    results, answers = ended.stdout, []
+    while results:
+        size = int.from_bytes(results[: messages.LENGTH_BYTES], "big")
+        body = results[messages.LENGTH_BYTES :][:size]
+        results = results[messages.LENGTH_BYTES + size :]
+        answers.append(messages.decode_from_worker(body))
+    damaged, failed = answers
+    assert isinstance(damaged, messages.Failed)
+    assert "damaged" in damaged.message
+    assert isinstance(failed, messages.Failed)
 
 
 def test_looking_at_a_file_ends_by_name_when_it_takes_too_long_or_too_much_memory(

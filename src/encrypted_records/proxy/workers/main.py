@@ -1,8 +1,9 @@
 """A worker process: parses, checks, seals and merges for the proxy, on a core of its own.
 
-It reads tasks from its stdin and writes results to its stdout (:mod:`.messages`). When the proxy
-ends, stdin closes and the worker ends, too. A worker knows only what a task contains: it has no
-environment, opens no connection, and reads no file but the sealed upload of the task.
+It reads tasks from its stdin and writes results to its stdout (:mod:`.messages`); its log goes to
+its stderr, and nothing that a library prints. When the proxy ends, stdin closes and the worker
+ends, too. A worker knows only what a task contains: it has no environment, opens no connection, and
+reads no file but the sealed upload of the task.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def main() -> None:
     """Do tasks until stdin ends."""
     harden()  # tasks contain keys
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the proxy, which ends its workers
-    handler = logging.StreamHandler()
+    handler = logging.StreamHandler(pipe.separate())
     handler.setFormatter(logs.formatter("text"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     # Records are many objects without cycles; the search for cycles took a tenth of the time.
@@ -68,6 +69,9 @@ def main() -> None:
             _run(task)
     except BrokenPipeError:
         pass  # the proxy has ended
+    except Exception as error:
+        log.exception("unexpected %s between tasks of a worker", type(error).__name__)
+        raise SystemExit(1) from None
 
 
 def _run(task: messages.ToWorker) -> None:
@@ -84,7 +88,8 @@ def _run(task: messages.ToWorker) -> None:
         if isinstance(task, messages.SampleTask):
             os.abort()  # which names what took too much
         # The proxy tries again in a new process, and later.
-        raise SystemExit("a worker process has no memory left") from None
+        log.error("a worker process has no memory left")  # noqa: TRY400 - its text quotes nothing
+        raise SystemExit(1) from None
     except Exception as error:
         # The log gets the type and the traceback; the text of the error may quote a record.
         log.exception("unexpected %s in a worker", type(error).__name__)

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import IO
 
 from encrypted_records.proxy.workers import messages
+
+_results: IO[bytes] = sys.stdout.buffer
+
+
+def separate() -> IO[str]:
+    """A file for the log, which is the stderr that the process was started with. Anything else
+    that is printed from now on goes nowhere: a library may quote a record as it fails."""
+    global _results  # noqa: PLW0603 - there is one such pipe in a process
+    _results = os.fdopen(os.dup(1), "wb")
+    for_log = os.fdopen(os.dup(2), "w", buffering=1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    return for_log
 
 
 def read() -> messages.ToWorker | None:
@@ -23,9 +40,9 @@ def write(message: messages.FromWorker) -> None:
         BrokenPipeError: the proxy has ended.
     """
     data = messages.encode(message)
-    sys.stdout.buffer.write(len(data).to_bytes(messages.LENGTH_BYTES, "big"))
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    _results.write(len(data).to_bytes(messages.LENGTH_BYTES, "big"))
+    _results.write(data)
+    _results.flush()
 
 
 def ask(
