@@ -6,7 +6,6 @@ from __future__ import annotations
 import secrets
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ import pytest
 
 from tests.cli.command import Ers, Said, environment
 from tests.cli.test_dumped import served
-from tests.support import jobs
+from tests.support import forked, jobs
 from tests.support.postgres import NewDatabase
 from tests.support.service import ERS, Service, clean_environment
 from tests.support.store import Store, new_store
@@ -73,9 +72,7 @@ class Place:
     def operator(self, *arguments: str) -> Said:
         # In a process of its own: Django is set up once in each.
         told = clean_environment(**self.settings, ERS_DATA_DIR=str(self.folder / "api"))
-        done = subprocess.run(
-            [*ERS, *arguments], env=told, capture_output=True, text=True, check=False
-        )
+        done = forked.run([*ERS, *arguments], told)
         return Said(done.returncode, done.stdout, done.stderr)
 
     def keep_database(self) -> None:

@@ -7,7 +7,6 @@ stored, once; and then the store has the objects that the database names, and no
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 import obstore
 import pytest
 
-from tests.support import jobs
+from tests.support import forked, jobs
 from tests.support.eventually import eventually
 from tests.support.front import Asked, Front, Lie, Reply, honest, running_front
 from tests.support.objects import wait_until_swept
@@ -229,11 +228,8 @@ def test_a_storage_node_that_is_killed_under_a_job_costs_it_nothing(world: World
     assert numbers(store) == list(range(MANY))
     # The bucket's list lacks what was stored while a node was away, until Swift mends it; what is
     # missing there is not said to be lost.
-    whole = subprocess.run(
+    whole = forked.run(
         [*ERS, "verify", "--stored"],
-        env=clean_environment(ERS_DATA_DIR=str(world.service.data_dir), **world.environment),
-        capture_output=True,
-        text=True,
-        check=False,
+        clean_environment(ERS_DATA_DIR=str(world.service.data_dir), **world.environment),
     )
     assert whole.returncode == 0, whole.stdout + whole.stderr

@@ -39,7 +39,7 @@ def test_a_running_proxy_leaves_no_core_dump(tmp_path: Path) -> None:
         (proxy,) = [
             pid
             for pid in service.children()
-            if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[-2] == b"proxy"
+            if Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").endswith(b"\0proxy")
         ]
         limits = Path(f"/proc/{proxy}/limits").read_text()
     assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ import pytest
 
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.test_coming_back import delete_account
+from tests.support import forked
 from tests.support.front import Asked, Reply, running_front
 from tests.support.page_visits import Browser, logged_in
 from tests.support.proxies import running_proxy
@@ -224,16 +224,14 @@ def test_the_words_of_a_lost_owner_bring_the_organization_back(
     assert refused.status == 403, refused.body
     assert phrase not in said(refused)
     slug = call("GET", service.proxy_url + organization, auth=ada.account.auth).json()["slug"]
-    subprocess.run(
+    made = forked.run(
         [
             *(*ERS, "api", "owner", grace.account.email, "--organization", slug),
             *("--data-dir", str(service.data_dir)),
         ],
-        env=clean_environment(),
-        capture_output=True,
-        timeout=60,
-        check=True,
+        clean_environment(),
     )
+    assert made.returncode == 0, made.stderr
     wrong = grace.page("recover/", organization, **form | {"phrase": " ".join(words[1:24])})
     assert wrong.status == 400
     done = grace.text("recover/", organization, **form)

@@ -25,6 +25,7 @@ import psycopg
 
 from encrypted_records.model import ids
 from tests.support.eventually import eventually
+from tests.support.forked import Forked
 from tests.support.ports import free_port
 from tests.support.service import ANSWER_SECONDS, clean_environment
 from tests.support.tables import give_tables
@@ -241,7 +242,7 @@ def start(
     """Start an API process; its output goes to ``log`` in the folder, or what it says to
     ``stderr``, a file that is open."""
     with (folder / "log").open("ab") as log:
-        return subprocess.Popen(
+        return Forked(
             [sys.executable, "-c", _START, str(folder / "data"), str(port), database_url or "",
              email_url or "", public_url, log_format],
             stdout=log,

@@ -17,6 +17,7 @@ from tests.server.api import Api, running_api
 from tests.server.test_bulk import flipped, found, object_of, pages_of, published, rows_of
 from tests.server.test_bulk_kills import ran
 from tests.server.writer import Writer, person
+from tests.support import forked
 from tests.support.postgres import NewDatabase
 from tests.support.service import ERS, clean_environment
 
@@ -42,16 +43,13 @@ class Operator:
     objects: Path
 
     def run(self, *arguments: str, least: int = 0) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return forked.run(
             [*ERS, *arguments],
-            env=clean_environment(
+            clean_environment(
                 ERS_DATA_DIR=str(self.api.data_dir),
                 ERS_DATABASE_URL=self.api.database_url or "",
                 ERS_BULK_URL=f"file://{self.objects}?least={least}",
             ),
-            capture_output=True,
-            text=True,
-            check=False,
         )
 
     def count(self, table: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from encrypted_records.model.records import RowRef, SealedRow, StoredRow
 from tests.server.api import PASSWORD, Account, Answer, Api, basic, free_port, wait_until_up
 from tests.server.writer import FRAMES, Writer, person
 from tests.support.eventually import eventually
+from tests.support.forked import Forked
 from tests.support.postgres import NewDatabase
 from tests.support.service import ERS, clean_environment, descendants, gone
 from tests.support.tables import give_tables
@@ -61,7 +61,7 @@ def running(folder: Path, *arguments: str, database_url: str = "") -> Iterator[A
         give_tables(folder / "data")
     port = free_port()
     with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(
+        process = Forked(
             [*ERS, "api", "--workers", str(WORKERS), *arguments],
             env=clean_environment(
                 ERS_DATA_DIR=str(folder / "data"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import dataclass, field
 
+from tests.support import forked
 from tests.support.service import ERS, clean_environment
 
 
@@ -26,12 +26,8 @@ def looked_at(check: str, **environment: str) -> Look:
         check: the part's name.
         environment: variables of the API.
     """
-    done = subprocess.run(
-        [*ERS, "doctor", "--stored", "--output", "json"],
-        env=clean_environment(**environment),
-        capture_output=True,
-        text=True,
-        check=False,
+    done = forked.run(
+        [*ERS, "doctor", "--stored", "--output", "json"], clean_environment(**environment)
     )
     [one] = [load for load in json.loads(done.stdout) if load["check"] == check]
     return Look(one["state"], one["found"], done.returncode, done.stdout + done.stderr)

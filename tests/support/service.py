@@ -29,6 +29,7 @@ from encrypted_records.cli.state_file import door_path
 from encrypted_records.cli.supervise.mailbox import SignedLink, wait_for_link
 from encrypted_records.model.device_secret import DOOR_HEADER
 from tests.support.eventually import comes_about
+from tests.support.forked import Forked, python_path
 from tests.support.ports import free_ports
 from tests.support.tables import give_tables
 
@@ -221,8 +222,6 @@ def _runs(pid: int) -> bool:
 
 #: Starts the ``ers`` of this checkout.
 ERS = (sys.executable, "-m", "encrypted_records.cli.main")
-#: Where Python finds what lowers the cost of a hash.
-STARTUP = Path(__file__).with_name("startup")
 #: Tests register and log in more often than people do from one machine.
 MANY = ",".join(f"{name}=100000/hour" for name in "passwords register reset links invite".split())
 
@@ -254,7 +253,7 @@ def clean_environment(**more: str) -> dict[str, str]:
         "ERS_CONFIG": os.devnull,
         "ERS_RATE_LIMITS": MANY,
         "ERS_PASSWORD_HASHING": "light",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(STARTUP), kept.get("PYTHONPATH")])),
+        "PYTHONPATH": python_path(),
         **more,
     }
 
@@ -289,7 +288,7 @@ def running_service(
     elif command in ("up", "api") and program is ERS:
         give_tables(data_dir)
     with log_file.open("ab") as log:
-        process = subprocess.Popen(
+        process = Forked(
             [*program, command, *arguments],
             env=chosen,
             stdin=subprocess.DEVNULL,

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 
 from tests.support.eventually import comes_about
+from tests.support.forked import Forked
 from tests.support.relay import Relay, relaying
 from tests.support.service import (
     ERS,
@@ -75,7 +76,7 @@ def running_side(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """``ers api`` or ``ers proxy``, once the status at ``url`` is answered with ``ready``."""
     with log.open("ab") as output:
-        process = subprocess.Popen(
+        process = Forked(
             [*program, command],
             env=clean_environment(**settings),
             stdin=subprocess.DEVNULL,
