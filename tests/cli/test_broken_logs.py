@@ -163,7 +163,7 @@ def test_what_was_saved_can_be_stored_in_a_new_schema(
     file = tmp_path / "saved.csv"
     here.done("salvage", history.store.schema_id, "--output", file)
     other = history.store.another_schema(DEFINITION)
-    here.done("job", "upload", file, "--schema", other.schema_id)
+    here.done("import", "--exact", file, "--schema", other.schema_id)
     data = history.data()
     stored = [one["data"] for one in other.everything()]
     assert len(stored) == len(history.best(0))

@@ -346,7 +346,9 @@ def test_a_mistake_in_a_question_names_its_field(ers: Ers, people: str) -> None:
     assert "did you mean age? its fields are name, age" in ers(*search, "--where", where).err
     said = ers("record", "aggregate", "--schema", people, "--measure", "median(age)")
     assert "the median is percentile 50" in said.err
-    record = ers("record", "ingest", "-", "--schema", people, typed='{"name": "x", "age": "y"}')
+    record = ers(
+        "record", "create", "--file", "-", "--schema", people, typed='{"name": "x", "age": "y"}'
+    )
     assert "age: expected an integer\n" in record.err
 
 
@@ -359,12 +361,12 @@ def test_a_header_that_does_not_fit_is_told_the_usual_reason(
 ) -> None:
     file = tmp_path / "people.csv"
     file.write_text(f"{header}\nAda,36\n")
-    said = ers("job", "upload", file, "--schema", people)
+    said = ers("import", "--exact", file, "--schema", people)
     assert said.code in (2, 6)
     assert reason in said.err
     assert "Ada" not in said.err
 
 
 def test_hints_are_for_whoever_reads_them(ers: Ers, people: str) -> None:
-    said = ers("record", "ingest", "-", "--schema", people, typed='{"age": 3}')
+    said = ers("record", "create", "--file", "-", "--schema", people, typed='{"age": 3}')
     assert "listed under errors" not in said.err

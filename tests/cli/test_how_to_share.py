@@ -76,7 +76,7 @@ class Machine:
         return sorted(one["data"]["name"] for one in found)
 
     def store(self, name: str) -> Said:
-        return self(f'echo \'{{"name": "{name}"}}\' | ers record ingest - --schema patient')
+        return self(f'echo \'{{"name": "{name}"}}\' | ers record create --file - --schema patient')
 
 
 @pytest.fixture

@@ -255,7 +255,7 @@ def test_records_of_others_in_the_schema_end_an_import_by_name(
         patch.setattr(Jobs, "wait", killed)
         assert ers(*run).code == 130
     row = json.dumps({"id": 99, "name": "x", "active": True})
-    ers.done("record", "ingest", "-", "--schema", f"{name}/customers", typed=row)
+    ers.done("record", "create", "--file", "-", "--schema", f"{name}/customers", typed=row)
 
     said = ers(*run)
     assert (said.code, "somebody else stored" in said.err) == (4, True)

@@ -438,3 +438,99 @@ def write_table(folder: Path, *, first: int = 1000) -> Path:
     rows = [f"{number};{'name' * 20};{number},5" for number in range(first, first + 1000)]
     path.write_text("\n".join(["id;name;n", *rows]) + "\n")
     return path
+
+
+PEOPLE = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 130},
+    },
+    "unique": [["name"]],
+}
+
+
+@pytest.fixture
+def people(ers: Ers, dataset: str) -> str:
+    ers.done("dataset", "create", "--name", dataset, "--slug", dataset)
+    ers.done(
+        *("schema", "create", "--dataset", dataset, "--name", "people", "--file", "-"),
+        typed=json.dumps(PEOPLE),
+    )
+    return f"{dataset}/people"
+
+
+def test_standard_input_and_pipes_are_stored_without_a_question(ers: Ers, people: str) -> None:
+    said = ers.done("import", "-", "--schema", people, typed="name,age\nAda,36\n")
+    assert said.one["status"] == "completed"
+    assert stored(ers, people) == [{"name": "Ada", "age": 36}]
+    said = ers("import", "-", typed="name\nAda\n")
+    assert (said.code, said.err.splitlines()[0]) == (2, "error: missing: --schema")
+
+
+@pytest.mark.parametrize("shown", [("search", "-o", "csv"), ("search",), ("export",)])
+def test_records_that_were_shown_are_imported_as_they_are(
+    ers: Ers, people: str, dataset: str, tmp_path: Path, shown: tuple[str, ...]
+) -> None:
+    rows = [{"name": ""}, {"name": "1,5", "age": 3}, {"name": "x"}]
+    ers.done("import", "-", "--schema", people, typed="\n".join(map(json.dumps, rows)))
+    file = tmp_path / ("out.csv" if "csv" in shown else "out.ndjson")
+    file.write_text(ers.done("record", *shown, "--schema", people).out)
+    ers.done(
+        *("schema", "create", "--dataset", dataset, "--name", "copy", "--file", "-"),
+        typed=json.dumps({"type": "object", "properties": PEOPLE["properties"]}),
+    )
+    if "csv" in shown:
+        ers.done("import", file, "--schema", f"{dataset}/copy")
+        assert stored(ers, f"{dataset}/copy") == rows
+    else:  # each line names its schema
+        assert ers("import", file).code == 6  # by its unique field
+        ers.done("import", file, "--on-conflict", "replace", "--by", "name")
+
+
+def test_rows_replace_others_and_a_file_is_stored_again_on_request(
+    ers: Ers, people: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("name;age\nAda;36\nAlan;41\n")
+    ers.done("import", file, "--schema", people, "--yes")
+    said = ers("import", file, "--schema", people)
+    assert (said.code, "to store it again: --again" in said.err) == (4, True)
+    said = ers("import", file, "--schema", people, "--again")
+    assert (said.code, "rows were rejected, nothing was stored" in said.err) == (6, True)
+    file.write_text("name;age\nAda;37\n")
+    ers.done("import", file, "--schema", people, "--on-conflict", "replace", "--by", "name")
+    assert sorted(stored(ers, people), key=str) == [
+        {"name": "Ada", "age": 37},
+        {"name": "Alan", "age": 41},
+    ]
+    file.write_text("name;age\nGrace;85\n")
+    job = ers.done("import", file, "--schema", people, "--detach").out.strip()
+    assert ers.done("job", "watch", job).one["status"] == "completed"
+
+
+def test_the_earlier_command_for_files_still_works_and_names_this_one(
+    ers: Ers, people: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("name,age\nAda,36\n")
+    said = ers.done("job", "upload", file, "--schema", people)
+    assert said.err == "ers job upload is now called ers import --exact\n"
+    assert stored(ers, people) == [{"name": "Ada", "age": 36}]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(["--exact", "--decimal", ","], ["--exact", "--name", "x"], ["--format", "csv"]),
+        *(["--again", "--name", "new"], ["--exact", "--tight"]),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_and_nothing_is_stored(
+    ers: Ers, people: str, tmp_path: Path, options: list[str]
+) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("name,age\nAda,36\n")
+    where = [] if "new" in options else ["--schema", people]
+    assert ers("import", file, *where, *options, "--yes").code == 2
+    assert stored(ers, people) == []

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +69,8 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
             parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
-@pytest.mark.parametrize(
-    ("command", "name"), [("job", "a.csv"), ("job", "a.parquet"), ("file", "a.json")]
-)
-def test_a_file_of_corrections_is_one_command(
-    ers: Ers, tmp_path: Path, name: str, command: str
-) -> None:
-    """Also by a resumable upload."""
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.json"])
+def test_a_file_of_corrections_is_one_command(ers: Ers, tmp_path: Path, name: str) -> None:
     unique = json.dumps(json.loads(DEFINITION) | {"unique": [["name"]]})
     slug = f"people-{secrets.token_hex(4)}"
     ers.done("dataset", "create", "--name", slug, "--slug", slug)
@@ -84,7 +78,7 @@ def test_a_file_of_corrections_is_one_command(
     ers.done(*make, typed=unique)
     file = tmp_path / name
     write(file, PEOPLE[:3])
-    upload = (command, "upload", file, "--schema", slug)
+    upload = ("import", "--exact", file, "--schema", slug)
     ers.done(*upload)
     again = ers(*upload, "--again")
     assert (again.code, "row 1, name: /api/records/" in again.err) == (6, True)
@@ -104,7 +98,7 @@ def test_a_file_of_any_form_is_stored_and_its_end_reported(
 ) -> None:
     write(tmp_path / name, PEOPLE)
 
-    said = ers.done("job", "upload", tmp_path / name, "--schema", schema, "--batch-size", "100")
+    said = ers.done("import", "--exact", tmp_path / name, "--schema", schema, "--batch-size", "100")
 
     assert said.err == ""
     job = said.one
@@ -115,16 +109,13 @@ def test_a_file_of_any_form_is_stored_and_its_end_reported(
 
 
 def test_standard_input_is_stored_too(ers: Ers, schema: str) -> None:
-    ers.done("job", "upload", "-", "--schema", schema, typed="name,age\nAda,36\n")
+    ers.done("import", "--exact", "-", "--schema", schema, typed="name,age\nAda,36\n")
     assert count(ers, schema) == 1
 
 
-@pytest.mark.parametrize("verb", [["create", "--file", "-"], ["ingest", "-"]])
-def test_more_records_than_a_request_takes_become_a_job(
-    ers: Ers, schema: str, verb: list[str]
-) -> None:
+def test_more_records_than_a_request_takes_become_a_job(ers: Ers, schema: str) -> None:
     text = json.dumps([*PEOPLE[:100], {"schema": schema, "data": PEOPLE[100]}])
-    said = ers.done("record", *verb, "--schema", schema, typed=text)
+    said = ers.done("record", "create", "--file", "-", "--schema", schema, typed=text)
     assert said.one["status"] == "completed"
     assert count(ers, schema) == 101
 
@@ -138,22 +129,19 @@ async def ctrl_c() -> None:
     await asyncio.sleep(60)  # until it takes effect
 
 
-@pytest.mark.parametrize(
-    ("group", "interruption", "code"), [("file", cut, 5), ("job", cut, 5), ("job", ctrl_c, 130)]
-)
+@pytest.mark.parametrize(("interruption", "code"), [(cut, 5), (ctrl_c, 130)])
 def test_a_file_that_was_interrupted_goes_on_with_the_same_command(
     ers: Ers,
     schema: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    group: str,
     interruption: Callable[[], Awaitable[None]],
     code: int,
 ) -> None:
     write(tmp_path / "a.csv", PEOPLE)
-    limits = CommandLimits(client=ClientLimits(request_bytes=1000, upload_pauses=()))
-    if group == "job":  # which sends large files alone so that they can go on
-        limits = replace(limits, resumable_bytes=3000)
+    limits = CommandLimits(
+        client=ClientLimits(request_bytes=1000, upload_pauses=()), resumable_bytes=3000
+    )
     real, sent = Transport.request, []
 
     async def request(self: Transport, method: str, path: str, **more: Any) -> Response:
@@ -164,7 +152,7 @@ def test_a_file_that_was_interrupted_goes_on_with_the_same_command(
         return await real(self, method, path, **more)
 
     monkeypatch.setattr(Transport, "request", request)
-    command = (group, "upload", tmp_path / "a.csv", "--schema", schema)
+    command = ("import", "--exact", tmp_path / "a.csv", "--schema", schema)
 
     broken = ers(*command, limits=limits)
     assert (broken.code, broken.out) == (code, "")
@@ -179,7 +167,7 @@ def test_a_file_that_was_interrupted_goes_on_with_the_same_command(
 
 
 def test_bad_rows_are_named_and_nothing_is_stored(ers: Ers, schema: str) -> None:
-    said = ers("job", "upload", "-", "--schema", schema, typed=BAD)
+    said = ers("import", "--exact", "-", "--schema", schema, typed=BAD)
 
     assert said.code == 6
     assert said.one["status"] == "failed"
@@ -207,16 +195,16 @@ def test_half_of_a_surrogate_pair_is_named_by_row_and_field_and_left_out_where_a
         rows = [{"data": row} for row in rows]
     lines = list(map(json.dumps, rows))
     file.write_text("\n".join(lines) if form.endswith("ndjson") else f"[{','.join(lines)}]")
-    said = ers("job", "upload", file, "--schema", schema)
+    said = ers("import", "--exact", file, "--schema", schema)
     assert said.code == 6
     assert "  row 2, name: holds half of a surrogate pair\n" in said.err
     assert count(ers, schema) == 0
-    assert ers("job", "upload", file, "--schema", schema, "--skip-invalid").code == 6
+    assert ers("import", "--exact", file, "--schema", schema, "--skip-invalid").code == 6
     assert count(ers, schema) == 1
 
 
 def test_the_good_rows_are_stored_where_that_is_asked_for(ers: Ers, schema: str) -> None:
-    said = ers("job", "upload", "-", "--schema", schema, "--skip-invalid", typed=BAD)
+    said = ers("import", "--exact", "-", "--schema", schema, "--skip-invalid", typed=BAD)
     assert said.code == 6
     assert said.one["status"] == "completed"
     assert "the other rows were stored" in said.err
@@ -226,7 +214,9 @@ def test_the_good_rows_are_stored_where_that_is_asked_for(ers: Ers, schema: str)
 def test_a_job_that_is_not_waited_for_can_be_asked_about_and_forgotten(
     ers: Ers, schema: str
 ) -> None:
-    started = ers.done("job", "upload", "-", "--schema", schema, "--detach", typed="name\nAda\n")
+    started = ers.done(
+        "import", "--exact", "-", "--schema", schema, "--detach", typed="name\nAda\n"
+    )
     job = started.out.strip()
 
     assert ers.done("job", "watch", job).one["status"] == "completed"
@@ -245,7 +235,7 @@ def test_a_header_that_does_not_fit_is_refused_while_the_file_is_still_on_its_wa
     with file.open("w") as out:
         out.write("name,agee\n")
         out.write("a person of no particular name,36\n" * 300_000)
-    said = ers("job", "upload", file, "--schema", schema)
+    said = ers("import", "--exact", file, "--schema", schema)
     assert said.code == 2
     assert "column 2 is no field of the schema" in said.err
 
@@ -255,7 +245,7 @@ def test_a_source_that_fails_on_the_way_says_why_and_nothing_is_stored(
 ) -> None:
     rows = [{"name": "x", "age": 1.0}] * 50_000 + [{"name": "y", "age": float("nan")}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "nan.parquet")
-    said = ers("job", "upload", tmp_path / "nan.parquet", "--schema", schema)
+    said = ers("import", "--exact", tmp_path / "nan.parquet", "--schema", schema)
     assert said.code == 6
     assert "row 50001, age: NaN" in said.err
     assert count(ers, schema) == 0
@@ -268,7 +258,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_watch_it(
     file.write_text("name,age\n" + "Ada,36\n" * 60_000)
     before = {line["job_id"] for line in ers.done("job", "list").lines}
     process = subprocess.Popen(
-        [*COMMAND, "job", "upload", file, "--schema", schema],
+        [*COMMAND, "import", "--exact", file, "--schema", schema],
         env=clean_environment(**environment(running, account)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -121,12 +121,12 @@ def test_an_export_can_be_uploaded_again(ers: Ers, people: str, tmp_path: Path) 
     assert file.read_text().splitlines()[0] == "name,age,city"
     assert list(tmp_path.glob("*.part")) == []
 
-    ers.done("job", "upload", file, "--schema", people)
+    ers.done("import", "--exact", file, "--schema", people)
     assert len(names(ers, people, "name = 'Ada'")) == 2
     ada = ("--schema", people, "name = 'Ada'")
     ers.done("record", "export", *ada, "--file", file, "--with-schema-id", "--yes")
     assert file.read_text().splitlines()[0].startswith("name,age,city,schema_id:")
-    ers.done("job", "upload", file)
+    ers.done("import", "--exact", file)
     assert len(names(ers, people, "name = 'Ada'")) == 4
     assert ers("record", "export", *ada, "--with-schema-id").code == 2
 
@@ -134,7 +134,7 @@ def test_an_export_can_be_uploaded_again(ers: Ers, people: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     "shown", [("export",), ("search", "--output", "ndjson"), ("search", "--output", "json")]
 )
-@pytest.mark.parametrize("store", [("job", "upload"), ("record", "ingest"), ("file", "upload")])
+@pytest.mark.parametrize("store", [("import",), ("record", "create", "--file")])
 def test_records_that_were_shown_are_stored_again_as_they_are(
     ers: Ers, people: str, tmp_path: Path, shown: tuple[str, ...], store: tuple[str, ...]
 ) -> None:

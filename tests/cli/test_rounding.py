@@ -246,7 +246,7 @@ def test_the_command_line_says_what_was_rounded(
     schema = make()
     file = tmp_path / "a.csv"
     file.write_text(csv())
-    said = ers.done("job", "upload", file, "--schema", schema.id)
+    said = ers.done("import", "--exact", file, "--schema", schema.id)
     assert said.one["rounded"] == ROUNDED
     assert f"rounded to the decimals that the schema keeps: {TOLD}" in said.err
     assert ers.done("job", "get", said.one["job_id"]).one["rounded"] == ROUNDED

@@ -343,7 +343,7 @@ def test_a_service_imports_by_one_variable_and_no_login(
         ERS_SERVICE=key,
         XDG_STATE_HOME=str(tmp_path / "state"),
     )
-    upload = [*ERS, "job", "upload", "--inline", str(rows), "--schema", "person"]
+    upload = [*ERS, "import", "--exact", "--inline", str(rows), "--schema", "person"]
     done = subprocess.run(
         upload, env=told, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False
     )

@@ -28,11 +28,12 @@ from encrypted_records.cli.input import upload_sources as sources
 from encrypted_records.cli.input.files import (
     SAMPLE_BYTES,
     objects_in,
+    open_input,
     read_definition,
     read_sample,
 )
 from encrypted_records.cli.input.json_stream import values_of
-from encrypted_records.cli.input.upload_sources import source_of
+from encrypted_records.cli.input.upload_sources import Source, source_of
 from encrypted_records.client.sdk import frames
 from encrypted_records.errors import InvalidRecords, InvalidSetting, Malformed
 from encrypted_records.model import json_text, strict_json
@@ -42,8 +43,12 @@ PLAIN = [{"name": "Ada", "age": 36}, {"name": "Alan"}]
 WHOLE = [{"data": one} for one in PLAIN]
 
 
+def source_at(path: Path | str, kind: str | None = None) -> Source:
+    return source_of(open_input(str(path)), kind)
+
+
 def sent(path: Path | str, kind: str | None = None) -> bytes:
-    return b"".join(source_of(str(path), kind).pieces())
+    return b"".join(source_at(path, kind).pieces())
 
 
 def records(text: bytes) -> list[Any]:
@@ -73,7 +78,7 @@ def test_what_a_job_takes_is_sent_as_it_is(
     tmp_path: Path, name: str, text: str, media_type: str
 ) -> None:
     path = written(tmp_path, name, text)
-    source = source_of(str(path))
+    source = source_at(path)
     assert source.media_type == media_type
     assert b"".join(source.pieces()).decode() == text
     assert source.size == len(text)
@@ -83,7 +88,7 @@ def test_what_a_job_takes_is_sent_as_it_is(
 @pytest.mark.parametrize("lines", [True, False], ids=["lines", "array"])
 def test_plain_objects_are_wrapped(tmp_path: Path, lines: bool) -> None:
     text = "\n\n".join(map(json.dumps, PLAIN)) if lines else json.dumps(PLAIN)
-    source = source_of(str(written(tmp_path, "plain.json" if not lines else "plain.jsonl", text)))
+    source = source_at(written(tmp_path, "plain.json" if not lines else "plain.jsonl", text))
     assert source.media_type == "application/x-ndjson"
     assert source.file is None
     assert records(b"".join(source.pieces())) == WHOLE
@@ -124,14 +129,14 @@ def test_standard_input_is_recognised_or_told(
     text: str, kind: str | None, media_type: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    source = source_of("-", kind)
+    source = source_at("-", kind)
     assert source.media_type == media_type
     assert b"".join(source.pieces()).decode() == expected
 
 
 def test_a_plain_array_on_standard_input_is_wrapped_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(PLAIN).encode())))
-    assert records(b"".join(source_of("-").pieces())) == WHOLE
+    assert records(b"".join(source_at("-").pieces())) == WHOLE
 
 
 #: More than is looked at, so that what was looked at would be missing.
@@ -151,7 +156,7 @@ def test_all_that_comes_out_of_a_pipe_is_sent(
     tmp_path: Path, name: str, content: bytes, expected: bytes | None
 ) -> None:
     with fifo(tmp_path / name, content) as path:
-        source = source_of(str(path))
+        source = source_at(path)
         text = b"".join(source.pieces())
 
     assert (source.size, source.file) == (None, None)
@@ -180,18 +185,18 @@ def test_a_pipe_of_columns_is_refused_by_name(tmp_path: Path, name: str) -> None
         fifo(tmp_path / name, b"PAR1" + b"x" * 100_000) as path,
         pytest.raises(InvalidSetting, match="is a pipe, and Parquet and Arrow are read") as refused,
     ):
-        source_of(str(path))
+        source_at(path)
     assert "write it into a file first" in refused.value.hint
 
 
 def test_a_file_is_what_it_was_when_it_was_opened(tmp_path: Path) -> None:
     path = written(tmp_path, "a.csv", "name\nAda\n")
-    source = source_of(str(path))
+    source = source_at(path)
     written(tmp_path, "other.csv", "name\nEve\n").replace(path)
     assert b"".join(source.pieces()) == b"name\nAda\n"
     columns = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.table({"n": [1]}), columns)
-    source = source_of(str(columns))
+    source = source_at(columns)
     other = tmp_path / "other.parquet"
     parquet.write_table(pyarrow.table({"n": [2]}), other)
     other.replace(columns)
@@ -200,7 +205,7 @@ def test_a_file_is_what_it_was_when_it_was_opened(tmp_path: Path) -> None:
 
 def test_a_file_without_a_size_of_its_own_is_read_to_its_end() -> None:
     """As those of /proc are."""
-    source = source_of("/proc/self/status", "csv")
+    source = source_at("/proc/self/status", "csv")
     assert (source.size, source.file) == (None, None)
     assert b"".join(source.pieces()).startswith(b"Name:")
 
@@ -238,7 +243,7 @@ def test_rows_of_columnar_files_become_lines_without_their_nulls(
     tmp_path: Path, name: str, write: Any
 ) -> None:
     write(TABLE, str(tmp_path / name))
-    source = source_of(str(tmp_path / name))
+    source = source_at(tmp_path / name)
     assert source.media_type == "application/x-ndjson"
     text = b"".join(source.pieces())
     found = [json.loads(line)["data"] for line in text.splitlines()]
@@ -329,7 +334,7 @@ def test_a_text_that_many_rows_share_takes_memory_once(
 
     monkeypatch.setattr(frames, "cells_of_arrow", note)
 
-    rows = sum(len(piece.splitlines()) for piece in source_of(str(path)).pieces())
+    rows = sum(len(piece.splitlines()) for piece in source_at(path).pieces())
 
     assert rows == ROWS_OF_ONE_TEXT
     assert (max(slices), sum(slices)) == (32, ROWS_OF_ONE_TEXT)

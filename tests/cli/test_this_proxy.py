@@ -180,7 +180,7 @@ def test_device_secrets_are_in_no_log_no_argument_no_environment_and_no_request_
         laptop.done("schema", "list")
         laptop.done("dataset", "create", "--name", "More", "--slug", "more")
         laptop.done("doctor")
-        laptop.done("job", "upload", "-", "--schema", "person", typed='{"name": "Alan"}\n')
+        laptop.done("import", "--exact", "-", "--schema", "person", typed='{"name": "Alan"}\n')
     finally:
         over.set()
         watching.join()

@@ -89,7 +89,7 @@ def test_nobody_who_reads_errors_stops_no_command(told: Mapping[str, str], schem
 
 
 def test_closed_standard_input_is_empty(told: Mapping[str, str], schema: str) -> None:
-    code, _, err = run(told, "<&-", "record", "ingest", "-", "--schema", schema)
+    code, _, err = run(told, "<&-", "record", "create", "--file", "-", "--schema", schema)
     assert (code, err.splitlines()[0].startswith("error: - is neither a JSON array")) == (2, True)
 
 
@@ -131,6 +131,6 @@ def test_a_folder_of_ones_own_that_cannot_be_written_is_named(
     state = {**told, "XDG_STATE_HOME": str(tmp_path / "a file")}
     rows = tmp_path / "rows.csv"
     rows.write_text("name\nAda\n")
-    code, _, err = run(state, "", "file", "upload", str(rows), "--schema", schema)
+    code, _, err = run(state, "", "import", "--exact", str(rows), "--schema", schema)
     assert (code, "this is a bug" in err) in ((1, False), (2, False))
     assert str(tmp_path / "a file") in err.splitlines()[0]

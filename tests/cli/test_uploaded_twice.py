@@ -17,6 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from encrypted_records import AsyncClient, Client
+from encrypted_records.cli.limits import CommandLimits
 from encrypted_records.client.sdk.sync_datasets import Dataset
 from encrypted_records.errors import Conflict, ErsError, InvalidSetting, UploadedBefore
 from tests.cli.command import Ers, environment
@@ -31,6 +32,7 @@ from tests.support.store import new_store
 DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
 ROWS = [{"name": f"person {number}"} for number in range(150)]
 CSV = ("name\n" + "".join(f"{row['name']}\n" for row in ROWS)).encode()
+RESUMABLE = CommandLimits(resumable_bytes=1)
 LINES = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
 
 
@@ -79,12 +81,10 @@ def refused(said: Any) -> str:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        (("job", "upload"), "a.csv"),
-        (("job", "upload"), "a.ndjson"),
-        (("job", "upload"), "a.json"),
-        (("job", "upload"), "a.parquet"),
-        (("file", "upload"), "a.csv"),
-        (("record", "ingest"), "a.ndjson"),
+        (("import", "--exact"), "a.csv"),
+        (("import", "--exact"), "a.ndjson"),
+        (("import", "--exact"), "a.json"),
+        (("import", "--exact"), "a.parquet"),
         (("record", "create", "--file"), "a.ndjson"),
     ],
 )
@@ -105,7 +105,7 @@ def test_the_same_file_is_refused_and_its_job_is_named_unless_it_is_wanted_again
 def test_the_same_bytes_from_a_pipe_or_standard_input_are_refused_too(
     ers: Ers, client: Client, schema: str, tmp_path: Path
 ) -> None:
-    upload = ("job", "upload", "--schema", schema)
+    upload = ("import", "--exact", "--schema", schema)
     with fifo(tmp_path / "first", CSV) as path:
         job = ers.done(*upload, path).one["job_id"]
     with fifo(tmp_path / "second", CSV) as path:
@@ -121,7 +121,7 @@ def test_rows_that_replace_others_may_come_again(
     ers: Ers, dataset: Dataset, tmp_path: Path
 ) -> None:
     unique = dataset.create_schema("unique", DEFINITION | {"unique": [["name"]]})
-    upload = ("job", "upload", write(tmp_path / "a.csv"), "--schema", unique.id)
+    upload = ("import", "--exact", write(tmp_path / "a.csv"), "--schema", unique.id)
     for _ in range(2):
         ers.done(*upload, "--on-conflict", "replace")
     assert unique.upload(tmp_path / "a.csv", on_conflict="skip").wait().status == "completed"
@@ -129,7 +129,7 @@ def test_rows_that_replace_others_may_come_again(
 
 
 def by_command(ers: Ers, running: Service, account: Account, schema: str, path: Path) -> None:
-    said = ers("job", "upload", path, "--schema", schema)
+    said = ers("import", "--exact", path, "--schema", schema)
     if said.code:
         raise UploadedBefore.by(refused(said), said.err)
 
@@ -137,7 +137,7 @@ def by_command(ers: Ers, running: Service, account: Account, schema: str, path: 
 def by_resumable_command(
     ers: Ers, running: Service, account: Account, schema: str, path: Path
 ) -> None:
-    said = ers("file", "upload", path, "--schema", schema)
+    said = ers("import", "--exact", path, "--schema", schema, limits=RESUMABLE)
     if said.code:
         raise UploadedBefore.by(refused(said), said.err)
 
@@ -297,7 +297,7 @@ def test_a_command_goes_on_with_the_job_that_an_interrupted_command_began(
             **environment(there, store.account) | {"XDG_STATE_HOME": str(tmp_path / "state")}
         )
         path = write(tmp_path / "a.csv")
-        upload = [*COMMAND, "job", "upload", str(path), "--schema", store.schema_id]
+        upload = [*COMMAND, "import", "--exact", str(path), "--schema", store.schema_id]
         held = HeldBack(holds=lambda asked: "staged" in asked.path or "publish" in asked.path)
         with front.telling(held):
             run = subprocess.run(
@@ -315,12 +315,6 @@ def test_a_command_goes_on_with_the_job_that_an_interrupted_command_began(
         assert line == f"job {job} is already storing this file; this is its progress\n"
         assert (again.returncode, json.loads(out)["job_id"]) == (0, job), err
         assert len(store.everything()) == 150
-
-
-def test_a_file_of_pipes_is_not_resumed(ers: Ers, schema: str, tmp_path: Path) -> None:
-    with fifo(tmp_path / "a.csv", CSV) as path:
-        said = ers("file", "upload", path, "--schema", schema)
-    assert (said.code, "is a pipe" in said.err) == (2, True)
 
 
 def test_datasets_and_schemas_of_one_name_are_one_unless_a_slug_says_otherwise(

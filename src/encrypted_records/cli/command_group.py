@@ -13,12 +13,13 @@ from encrypted_records.cli.terminal import warn
 #: Words that other programs use -> the command that does the same here.
 _ELSEWHERE = {
     "version": "ers --version",
-    "ingest": "ers import",
+    "file": "ers import",
+    "ingest": "ers import or ers record create",
     "store": "ers import",
     "upload": "ers import",
     "find": "ers record search",
     "query": "ers record search",
-    "show": "ers record get, ers schema get, ers dataset get",
+    "show": "ers record get or ers schema get or ers dataset get",
     "serve": "ers up",
     "start": "ers up",
 }
@@ -30,8 +31,8 @@ class CommandGroup(click.Group):
     """A group whose renamed commands keep their old names, which no help lists.
 
     Args:
-        renamed: old name -> new name of a command of this group. ``show`` is an old name of every
-            ``get``.
+        renamed: old name -> new name of a command of this group, or the whole new command with its
+            options, such as ``ers import --exact``. ``show`` is an old name of every ``get``.
     """
 
     #: Groups below this one are of this class, too.
@@ -48,16 +49,29 @@ class CommandGroup(click.Group):
         if name.startswith("-") or self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)
         now = self.renamed.get(name, "")
-        if self.get_command(ctx, now) is None:
+        if not now.startswith("ers ") and self.get_command(ctx, now) is None:
             meant = suggestions(ctx, self, name)
-            asked = f"; did you mean {' or '.join(meant)}?" if meant else ""
+            asked = f"; did you mean {meant}?" if meant else ""
             raise click.UsageError(f"no such command: {ctx.command_path} {name}{asked}", ctx)
+        if not now.startswith("ers "):
+            now = f"{ctx.command_path} {now}"
         if not ctx.resilient_parsing:
-            warn(f"{ctx.command_path} {name} is now called {ctx.command_path} {now}")
-        return super().resolve_command(ctx, [now, *rest])
+            warn(f"{ctx.command_path} {name} is now called {now}")
+        return self._resolve_path(ctx, now.split()[1:], rest)
+
+    def _resolve_path(
+        self, ctx: click.Context, words: list[str], rest: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """A command by all its words, with the options that follow them."""
+        found: click.Command = ctx.find_root().command
+        while words and isinstance(found, click.Group):
+            below = found.get_command(ctx, words.pop(0))
+            assert below is not None
+            found = below
+        return found.name, found, [*words, *rest]
 
 
-def suggestions(ctx: click.Context, group: click.Group, name: str) -> list[str]:
+def suggestions(ctx: click.Context, group: click.Group, name: str) -> str:
     """The commands that somebody may have meant who wrote ``name``: those of the group with the
     nearest name, else those of all groups."""
     root = ctx.find_root()
@@ -68,11 +82,11 @@ def suggestions(ctx: click.Context, group: click.Group, name: str) -> list[str]:
         everywhere.setdefault(path.rpartition(" ")[2], []).append(path)
     near = difflib.get_close_matches(name.lower(), [*here, *everywhere], 1)
     if (known := _ELSEWHERE.get(name.lower())) and (not near or near[0] != name):
-        return known.split(", ")
+        return known
     if not near:
-        return []
+        return ""
     paths = here.get(near[0]) or sorted(everywhere[near[0]], key=_is_not_about_records)
-    return paths[:_SUGGESTED]
+    return " or ".join(paths[:_SUGGESTED])
 
 
 def _is_not_about_records(path: str) -> bool:

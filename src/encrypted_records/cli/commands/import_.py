@@ -1,30 +1,45 @@
-"""``ers import``: a table becomes an encrypted schema."""
+"""``ers import``: store a file or a table."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from encrypted_records.cli.commands.import_file import ReadingOptions, import_file, takes_reading
-from encrypted_records.cli.commands.upload_job import warn_of_rounding
+from encrypted_records.cli.commands.import_file import (
+    NO_READING_OPTIONS,
+    ReadingOptions,
+    import_file,
+    takes_reading,
+)
+from encrypted_records.cli.commands.upload_job import (
+    NO_JOB_OPTIONS,
+    JobOptions,
+    takes_job_options,
+    upload_exactly,
+    warn_of_rounding,
+)
+from encrypted_records.cli.input.files import open_input
 from encrypted_records.cli.input.proposed_rules import Asked, asked_for
+from encrypted_records.cli.input.upload_sources import COLUMNAR, is_exact, names_schema, source_of
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.profiles import ProfileOption
+from encrypted_records.cli.profiles import ProfileOption, choose_profile
 from encrypted_records.cli.terminal import DONE, REJECTED, format_count, warn
 from encrypted_records.errors import InvalidSetting, NotFound
 
 if TYPE_CHECKING:
     from encrypted_records.cli.input.importer import SourceTable
+    from encrypted_records.client.media import LocalFile
 
 _URL = "ERS_IMPORT_URL"
+_DATABASES = ("postgresql://", "postgres://")
 
 
 @click.command(
-    "import", short_help="Import a file or a PostgreSQL table: propose a schema, store the rows."
+    "import", short_help="Store a file or a PostgreSQL table, in a new schema or an existing one."
 )
 @click.argument("source", required=False)
 @click.option("--table", metavar="NAME", help="PostgreSQL table, such as people or sales.orders.")
@@ -44,7 +59,7 @@ _URL = "ERS_IMPORT_URL"
 @click.option(
     "--schema",
     metavar="NAME",
-    help="Existing schema, for a further file like the one before.",
+    help="Existing schema (default: a new one, except for --exact).",
 )
 @click.option(
     "--page-rows",
@@ -56,6 +71,7 @@ _URL = "ERS_IMPORT_URL"
 @click.option("--skip-invalid", is_flag=True, help="Store valid rows and count the others.")
 @click.option("--yes", is_flag=True, help="Do not ask; for files, accept only what is certain.")
 @asked_for
+@takes_job_options
 @takes_reading
 @connected(organization=True)
 @takes_output
@@ -71,57 +87,117 @@ async def import_(
     skip_invalid: bool,
     yes: bool,
     asked: Asked,
+    job: JobOptions,
     reading: ReadingOptions,
     output: Output,
 ) -> int:
-    """Make an encrypted schema of SOURCE: a file as people have it, of CSV in whatever form, JSON,
+    """Store all rows of SOURCE, encrypted: a file as people have it, of CSV in whatever form, JSON,
     or a workbook of Excel or LibreOffice; a file of Parquet, Arrow or Feather; or a table of
-    PostgreSQL by its URL.
+    PostgreSQL by its URL. - is standard input. Without --schema, a new schema is proposed.
 
     Delimiter, charset, header, decimal marks and dates of CSV are detected and shown before
     anything is stored. A column that the file leaves open stays text unless an option settles it.
     Objects within objects of JSON become fields such as addr.city, and lists become texts. In a
-    workbook, the largest visible sheet is read, or --sheet.
+    workbook, the largest visible sheet is read, or --sheet. The reading of a file is kept for its
+    schema: with --schema, the next file is read in the same way; where it differs in what may
+    change values, nothing is stored, and the options that accept the file are named.
 
-    Of the others, fields have the types that are declared there, and columns that must not be
-    null are required.
+    Parquet, Arrow and tables of PostgreSQL declare the types of their columns; those that must not
+    be null are required. Pipes, and files that ers record export or search wrote, are read exactly,
+    as with --exact, and need --schema unless they name their schema.
 
-    The reading of a file is kept for its schema. With --schema, the next file is read in
-    the same way; where it differs in what may change values, nothing is stored, and the options
-    that take it are named.
+    A file is stored whole or not at all, a table page by page. After an interruption, even a kill,
+    the same command on the same machine continues, and stores no row twice; Ctrl-C after the upload
+    leaves the job running. A file that was stored in the last thirty days is refused without
+    --again. The exit code is 6 if rows were rejected. SOURCE is only read.
 
-    Such a file is stored whole or not at all, the others page by page. After an interruption,
-    even a kill, the same command on the same machine goes on, and stores no row twice. SOURCE is
-    only read.
-
-    Arguments show in the list of processes: set ERS_IMPORT_URL instead of SOURCE, or the password
-    alone in PGPASSWORD or ~/.pgpass. It is neither stored nor shown.
+    Arguments are visible in the list of processes: set ERS_IMPORT_URL instead of SOURCE, or the
+    password alone in PGPASSWORD or ~/.pgpass. It is neither stored nor shown.
 
     \b
     Examples:
       ers import kunden.csv --dataset shop
       ers import februar.csv --schema shop/kunden
+      ers record search --schema patient --all -o csv | ers import - --schema medical/copy
       ers import people.parquet --dataset medical
       ers import "$SHOP" --table public.customers --dataset shop
     """
-    from encrypted_records.cli.input.import_schema import make_schema  # noqa: PLC0415 - slow
-    from encrypted_records.cli.input.importer import Import  # noqa: PLC0415 - slow
-
-    if source and is_text_file(source):
+    if source and not source.startswith(_DATABASES):
         if table is not None or key:
             raise InvalidSetting("--table and --key are for PostgreSQL")
-        return await import_file(
-            *(session, source, dataset, name, schema, reading, asked, output),
-            yes=yes,
-            skip_invalid=skip_invalid,
-        )
+        # Opening a pipe waits for the program that writes to it.
+        file = await asyncio.to_thread(open_input, source)
+        columns = schema is None and file.path.suffix.lower() in COLUMNAR and not job.exact
+        if not columns and (job.exact or is_exact(file, names_schema=schema is not None)):
+            if asked != Asked() or name is not None or reading != NO_READING_OPTIONS:
+                raise InvalidSetting(
+                    "this file is read exactly: options that describe another form, or a new"
+                    " schema, do not apply",
+                    hint="leave them out, or write a pipe into a file first",
+                )
+            return await _exactly(session, file, schema, dataset, job, output, skip_invalid)
+        if not columns:
+            return await import_file(
+                *(session, file, dataset, name, schema, reading, asked, job, output),
+                yes=yes,
+                skip_invalid=skip_invalid,
+            )
     if schema or reading.keep or not reading.uses_kept:
-        raise InvalidSetting("--schema, --reading and --keep are for CSV, JSON and workbooks")
+        raise InvalidSetting("--schema, --reading and --keep are for files, not for tables")
     if reading.as_json() or asked.tight or asked.enum:
         raise InvalidSetting(
             "columns of PostgreSQL, Parquet and Arrow have declared types",
             hint="--unique and --required can be added",
         )
+    if job != NO_JOB_OPTIONS:
+        raise InvalidSetting(
+            "--on-conflict, --by, --again, --detach and --batch-size do not apply to a new schema"
+            " of declared types",
+            hint="for further rows of Parquet or Arrow, name the schema with --schema",
+        )
+    return await _import_table(
+        session, source, table, key, dataset, name, asked, output, skip_invalid, page_rows
+    )
+
+
+async def _exactly(
+    session: CommandSession,
+    file: LocalFile,
+    schema: str | None,
+    dataset: str | None,
+    job: JobOptions,
+    output: Output,
+    skip_invalid: bool,
+) -> int:
+    name = schema or choose_profile(click.get_current_context()).get("schema")
+    if not name and not names_schema(file, job.kind):
+        raise InvalidSetting(
+            "missing: --schema",
+            hint="name the schema of these records: ers import FILE --schema people",
+        )
+    found = await session.names.schema(name, dataset) if name else None
+    return await upload_exactly(
+        *(session, source_of(file, job.kind), job, found["id"] if found else None, output),
+        skip_invalid=skip_invalid,
+    )
+
+
+async def _import_table(
+    session: CommandSession,
+    source: str | None,
+    table: str | None,
+    key: tuple[str, ...],
+    dataset: str | None,
+    name: str | None,
+    asked: Asked,
+    output: Output,
+    skip_invalid: bool,
+    page_rows: int,
+) -> int:
+    """Make a schema of a table, or of a file of columns, and store its rows page by page."""
+    from encrypted_records.cli.input.import_schema import make_schema  # noqa: PLC0415 - slow
+    from encrypted_records.cli.input.importer import Import  # noqa: PLC0415 - slow
+
     given = bool(source)
     origin = await _table(source or os.environ.get(_URL, ""), table, key, given=given)
     work = Import(session, origin, skip_invalid, page_rows)
@@ -147,12 +223,6 @@ async def import_(
     return DONE
 
 
-def is_text_file(source: str) -> bool:
-    """Whether a source is a file of rows, and not a table or a file of columns."""
-    is_table = source.startswith(("postgresql://", "postgres://"))
-    return not is_table and Path(source).suffix.lower() not in (".parquet", ".arrow", ".feather")
-
-
 async def _table(
     source: str, name: str | None, key: tuple[str, ...], *, given: bool
 ) -> SourceTable:
@@ -168,7 +238,7 @@ async def _table(
         raise InvalidSetting(
             "no file or table to import", hint=f"give a URL or a file, or set {_URL}"
         )
-    if not source.startswith(("postgresql://", "postgres://")):
+    if not source.startswith(_DATABASES):
         from encrypted_records.cli.input.columns import ColumnFile  # noqa: PLC0415 - slow to import
 
         if name is not None or key:

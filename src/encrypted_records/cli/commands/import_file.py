@@ -14,7 +14,13 @@ from typing import Any
 import click
 
 from encrypted_records import runtime
-from encrypted_records.cli.commands.upload_job import Order, finish, send
+from encrypted_records.cli.commands.upload_job import (
+    JobOptions,
+    detached,
+    finish,
+    going_on,
+    send,
+)
 from encrypted_records.cli.input.import_schema import create_schema
 from encrypted_records.cli.input.importer import Remembered, remembered_imports
 from encrypted_records.cli.input.proposed_rules import Asked
@@ -121,6 +127,27 @@ class ReadingOptions:
         return json.dumps(said, ensure_ascii=False).encode() if said else b""
 
 
+#: None of them was given.
+NO_READING_OPTIONS = ReadingOptions(
+    delimiter=None,
+    encoding=None,
+    header_row=None,
+    below=None,
+    sheet=None,
+    decimal=(),
+    date_format=(),
+    null=(),
+    type=(),
+    boolean=(),
+    rename=(),
+    leave_out=(),
+    time_zone=None,
+    round=False,
+    reading=None,
+    keep=False,
+)
+
+
 def _read_json(path: str) -> Any:
     """
     Raises:
@@ -216,12 +243,13 @@ def takes_reading(command: Callable[..., Any]) -> Callable[..., Any]:
 
 async def import_file(
     session: CommandSession,
-    path: str,
+    file: LocalFile,
     dataset: str | None,
     name: str | None,
     schema: str | None,
     reading: ReadingOptions,
     asked: Asked,
+    options: JobOptions,
     output: Output,
     *,
     yes: bool,
@@ -241,13 +269,18 @@ async def import_file(
     """
     if schema is not None and (name is not None or asked != Asked()):
         raise InvalidSetting("--name, --enum, --unique, --required and --tight make a new schema")
-    file = await runtime.in_thread(LocalFile, Path(path))
-    file.require_size("a file is read twice: to see how it is read, and to store it")
+    if options.kind is not None:
+        raise InvalidSetting("--format is for files that are read with --exact")
+    if schema is None and (options.again or options.detach):
+        raise InvalidSetting(
+            "--again and --detach are for files of an existing schema",
+            hint="name the schema with --schema",
+        )
     head = await runtime.in_thread(read_head, file)
     if schema is not None:
         found_schema = await session.names.schema(schema, dataset)
         return await _import_again(
-            *(session, file, head, found_schema, reading, output),
+            *(session, file, head, found_schema, reading, options, output),
             yes=yes,
             skip_invalid=skip_invalid,
         )
@@ -257,11 +290,12 @@ async def import_file(
     asked.apply(definition, {field["name"]: field for field in found["fields"]})
     _show(file.path.name, found, definition)
     _require_sure(found, reading, yes=yes)
-    called = name or Path(path).stem
+    called = name or file.path.stem
     group = dataset or "Imported files"
     recipe = json.dumps(found["reading"], ensure_ascii=False).encode()
     remembered = remembered_imports()
-    told = json_text.encode([called, group, definition, skip_invalid, found["reading"]])
+    handling = [skip_invalid, options.on_conflict, options.by]
+    told = json_text.encode([called, group, definition, handling, found["reading"]])
     mark = f"text {hashlib.sha256(told).hexdigest()} {file.mark}"
     key = f"{session.address} {session.who.email} {mark}"
     made = await _begun(session, remembered.read().get(key))
@@ -279,7 +313,7 @@ async def import_file(
             session, group, called, definition, hint="choose another name with --name"
         )
         remembered.put(key, Remembered(made["url"]))
-    order = Order(made["id"], skip_invalid=skip_invalid, reading=recipe)
+    order = options.order(made["id"], skip_invalid=skip_invalid, reading=recipe)
     try:
         job = await send(session, _source(file), order)
     except UploadedBefore as error:
@@ -307,6 +341,7 @@ async def _import_again(
     head: bytes,
     schema: Resource,
     reading: ReadingOptions,
+    options: JobOptions,
     output: Output,
     *,
     yes: bool,
@@ -325,16 +360,13 @@ async def _import_again(
             undone="nothing was stored",
         )
     recipe = json.dumps(found["reading"], ensure_ascii=False).encode()
-    order = Order(schema["id"], skip_invalid=skip_invalid, reading=recipe)
+    order = options.order(schema["id"], skip_invalid=skip_invalid, reading=recipe)
     try:
         job = await send(session, _source(file), order)
     except UploadedBefore as error:
-        if (await session.client.job(error.job_id)).has_ended:
-            raise UploadedBefore.by(
-                error.job_id, error.message, hint=f"see: ers job get {error.job_id}"
-            ) from None
-        warn(f"going on: {error.message}")
-        job = error.job_id
+        job = await going_on(session, error)
+    if options.detach:
+        return detached(job)
     code = await finish(session, job, output)
     keeps = reading.keep or (reading.uses_kept and not found["kept"])
     if await _ends_as_read(session, job, recipe) and keeps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.commands.upload_job import JobUpload, finish, takes_upload
+from encrypted_records.cli.commands.upload_job import finish
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import say
@@ -19,31 +19,12 @@ _JOB = click.argument("job", metavar="JOB")
 
 @click.group(
     cls=CommandGroup,
-    renamed={"status": "get"},
-    short_help="Upload files of any size, and follow the jobs that store them.",
+    renamed={"status": "get", "upload": "ers import --exact"},
+    short_help="Follow or cancel the jobs that store files.",
 )
 def job() -> None:
-    """Manage batch jobs, which check an upload as a whole and store all of it or nothing."""
-
-
-@job.command(short_help="Upload a file of records, and wait until they are stored.")
-@takes_upload
-@connected(organization=True)
-@takes_output
-async def upload(session: CommandSession, upload: JobUpload, output: Output) -> int:
-    """Upload a file of any size and wait until its records are stored: CSV, a JSON array, JSON
-    lines, Parquet or Arrow; - for standard input.
-
-    All rows are checked before any is stored. If a large upload is interrupted, the same command
-    resumes it. After the upload, Ctrl-C leaves the job running. The exit code is 0 if the job
-    completed, 6 if rows were rejected.
-
-    \b
-    Examples:
-      ers job upload people.csv --schema patient
-      ers record search --schema patient --all -o csv | ers job upload - --schema medical/copy
-    """
-    return await upload.run(session, output)
+    """Follow batch jobs, which check a file as a whole and store all of it or nothing. ers import
+    starts them."""
 
 
 @job.command("list", short_help="List your jobs, newest first.")
@@ -82,7 +63,7 @@ async def get(session: CommandSession, job: str, output: Output) -> None:
 @connected()
 @takes_output
 async def watch(session: CommandSession, job: str, output: Output) -> int:
-    """Show the progress of a job until it ends, with the exit codes of ers job upload. Ctrl-C stops
+    """Show the progress of a job until it ends, with the exit codes of ers import. Ctrl-C stops
     watching, not the job.
 
     \b
@@ -100,7 +81,7 @@ async def cancel(session: CommandSession, job: str) -> None:
 
     \b
     Example:
-      ers job cancel "$(ers job upload people.csv --schema patient --detach)"
+      ers job cancel "$(ers import people.csv --schema patient --yes --detach)"
     """
     await session.client.cancel_job(job)
     say("Cancelled.")

@@ -13,17 +13,16 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from encrypted_records.cli.input.upload_sources import KINDS, Source, source_of
+from encrypted_records.cli.input.upload_sources import KINDS, Source
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.output import Output
-from encrypted_records.cli.profiles import ProfileOption
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, say, warn
 from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.jobs import OnConflict
 from encrypted_records.client.proxy.records import tell_rounding
 from encrypted_records.client.sdk.progress_bars import Moved, bar, job_bar
-from encrypted_records.errors import ErsError, InvalidSetting, NotFound, Unavailable, UploadedBefore
+from encrypted_records.errors import ErsError, NotFound, Unavailable, UploadedBefore
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -63,67 +62,86 @@ class Order:
 
 
 @dataclass(frozen=True)
-class JobUpload:
-    """What the arguments of :func:`takes_upload` say."""
+class JobOptions:
+    """The options of :func:`takes_job_options`: how the records of a file are stored.
 
-    file: str
+    Attributes:
+        exact: read the file as the HTTP API does, instead of detecting how it is written.
+        kind: format of the file, one of KINDS; None is what its name and first bytes say.
+    """
+
+    exact: bool
     kind: str | None
-    schema: str | None
-    dataset: str | None
     batch_size: int | None
-    skip_invalid: bool
     on_conflict: OnConflict | None
     by: tuple[str, ...]
     detach: bool
     again: bool
 
-    async def run(self, session: CommandSession, output: Output, *, resumable: bool = False) -> int:
-        """Send the file, and unless told otherwise see its job through; the exit code.
-
-        Args:
-            resumable: as of :func:`send`.
-        """
-        # Opening a pipe waits for who writes to it.
-        source = await asyncio.to_thread(source_of, self.file, self.kind)
-        if resumable and source.file is None:
-            raise InvalidSetting(
-                f"{self.file} is converted while it is sent, or is a pipe, or empty, so it"
-                " cannot be"
-                " resumed",
-                hint=f"run: ers job upload {self.file}",
-            )
-        schema = None
-        if self.schema is not None:
-            schema = (await session.names.schema(self.schema, self.dataset))["id"]
-        order = Order(
-            schema, self.batch_size, self.skip_invalid, self.on_conflict, self.by, self.again
+    def order(
+        self, schema: str | None, *, skip_invalid: bool, reading: bytes | None = None
+    ) -> Order:
+        return Order(
+            schema,
+            self.batch_size,
+            skip_invalid,
+            self.on_conflict,
+            self.by,
+            self.again,
+            reading,
         )
-        try:
-            job = await send(session, source, order, resumable=resumable)
-        except UploadedBefore as error:
-            job = await going_on(session, error)
-        if self.detach:
-            say(job)
-            return DONE
-        return await finish(session, job, output)
 
 
-def takes_upload(command: Command) -> Command:
-    """Give a command the arguments of an upload; hand it the :class:`JobUpload` that they mean."""
+#: None of them was given.
+NO_JOB_OPTIONS = JobOptions(
+    exact=False,
+    kind=None,
+    batch_size=None,
+    on_conflict=None,
+    by=(),
+    detach=False,
+    again=False,
+)
+
+
+async def upload_exactly(
+    session: CommandSession,
+    source: Source,
+    options: JobOptions,
+    schema: str | None,
+    output: Output,
+    *,
+    skip_invalid: bool,
+) -> int:
+    """Send a file in the format of the HTTP API and unless told otherwise wait for its job; the
+    exit code.
+
+    Args:
+        schema: id of the schema of records that name none.
+    """
+    try:
+        job = await send(session, source, options.order(schema, skip_invalid=skip_invalid))
+    except UploadedBefore as error:
+        job = await going_on(session, error)
+    return detached(job) if options.detach else await finish(session, job, output)
+
+
+def detached(job: str) -> int:
+    """Print the id of a job that nobody waits for; the exit code."""
+    say(job)
+    return DONE
+
+
+def takes_job_options(command: Command) -> Command:
+    """Give a command the options of a job; hand it the :class:`JobOptions` that they mean."""
 
     @functools.wraps(command)
     def call(**values: Any) -> Any:
-        told = {field.name: values.pop(field.name) for field in fields(JobUpload)}
-        return command(upload=JobUpload(**told), **values)
+        told = {field.name: values.pop(field.name) for field in fields(JobOptions)}
+        return command(job=JobOptions(**told), **values)
 
     wrapped: Any = call
     for option in (
-        click.option(
-            "--format",
-            "kind",
-            type=click.Choice(list(KINDS)),
-            help="Format of the file (default: by its name).",
-        ),
         again_option,
         click.option("--detach", is_flag=True, help="Do not wait for the end of the job."),
         click.option(
@@ -138,35 +156,32 @@ def takes_upload(command: Command) -> Command:
             help="Handling of rows whose unique values already exist (default: treat them as"
             " invalid).",
         ),
-        click.option("--skip-invalid", is_flag=True, help="Store valid rows and list the others."),
         click.option(
             "--batch-size",
             type=click.IntRange(1, 1000),
             help="Rows per progress step (default: 10).",
         ),
-        click.option("--dataset", metavar="NAME", help="Dataset of the schema."),
         click.option(
-            "--schema",
-            cls=ProfileOption,
-            metavar="NAME",
-            help="Schema of a CSV file, or of records that do not name one.",
+            "--format",
+            "kind",
+            type=click.Choice(list(KINDS)),
+            help="Format of the file, with --exact (default: by its name).",
         ),
-        click.argument("file", type=click.Path(allow_dash=True, dir_okay=False)),
+        click.option(
+            "--exact",
+            is_flag=True,
+            help="Read the file as the HTTP API does: names in the first row, commas, UTF-8, ISO"
+            " dates (default: only for pipes, exports, Parquet and Arrow).",
+        ),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[no-any-return] # click's decorators return Any
 
 
-async def send(
-    session: CommandSession, source: Source, order: Order, *, resumable: bool = False
-) -> str:
-    """Send all of a source; the id of its job.
-
-    Args:
-        resumable: send a file so that it can go on after an interruption, however small it is.
-    """
+async def send(session: CommandSession, source: Source, order: Order) -> str:
+    """Send all of a source; the id of its job. A large file can go on after an interruption."""
     large = source.size is not None and source.size >= session.limits.resumable_bytes
-    if source.file is not None and (resumable or large):
+    if source.file is not None and large:
         return await _send_file(session, source.file, source.media_type, order)
     pieces = _in_thread(source)
     return await send_pieces(

@@ -25,7 +25,7 @@ class ColumnFile(SourceTable):
         if Path(path).suffix.lower() not in COLUMNAR:
             raise InvalidSetting(
                 f"{path} is no file of columns",
-                hint="of CSV and JSON: ers schema infer, ers schema create, ers job upload",
+                hint="import CSV and JSON under their own names: ers import FILE.csv",
             )
         #: read several times, and so opened once: all of them see the same rows
         self._file = LocalFile(Path(path))

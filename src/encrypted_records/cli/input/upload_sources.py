@@ -7,6 +7,7 @@ that memory stays flat.
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from encrypted_records.cli.input import column_reader
-from encrypted_records.cli.input.files import STDIN, open_input
+from encrypted_records.cli.input.files import STDIN
 from encrypted_records.cli.input.json_stream import values_of
 from encrypted_records.client.media import LocalFile, reading
 from encrypted_records.errors import InvalidSetting
@@ -27,6 +28,8 @@ from encrypted_records.model.media_types import Format
 KINDS = {kind.value: kind.media_type for kind in Format}
 _LINES = Format.NDJSON.media_type
 COLUMNAR = (".parquet", ".arrow", ".feather")
+#: Beginnings of column names that only exports and searches write.
+_OURS = ("schema_id:", "leave_out:")
 _CHUNK_BYTES = 1 << 20
 #: What reading a file of columns may take at once, whatever the file says.
 _MOST_BYTES = 2 << 30
@@ -51,21 +54,19 @@ class Source:
     file: LocalFile | None = None
 
 
-def source_of(path: str, kind: str | None = None) -> Source:
+def source_of(file: LocalFile, kind: str | None = None) -> Source:
     """
     Args:
-        path: of a file or a pipe; ``-`` is standard input.
         kind: one of KINDS; None is what name and first bytes say.
 
     Raises:
         InvalidSetting: it cannot be read, or needs a library that is not installed.
     """
-    file = open_input(path)
     if file.path.suffix.lower() in COLUMNAR:
         file.require_size(NOT_COLUMNAR)
         return Source(file.path.name, _LINES, lambda: gather(columnar_lines(file)))
     media_type = KINDS[kind] if kind else file.media_type
-    name = "" if path == STDIN else file.path.name
+    name = "" if file.path == Path(STDIN) else file.path.name
     if media_type == Format.CSV.media_type or not _is_plain(file.start):
         as_it_is = None if file.size is None else file
         return Source(name, media_type, file.pieces, file.size, as_it_is)
@@ -87,12 +88,54 @@ def _plain(name: str, media_type: str, pieces: Callable[[], Iterator[bytes]]) ->
 
 def _is_plain(start: bytes) -> bool:
     """Whether the first record of JSON is an object of field names and values."""
-    text = start.decode("utf-8-sig", errors="ignore").lstrip().removeprefix("[").lstrip()
-    try:
-        first, _end = json.JSONDecoder().raw_decode(text)
-    except ValueError:
-        return False  # broken, or long: let the service say so
+    first = _first_of(start.decode("utf-8-sig", errors="ignore"))
     return isinstance(first, dict) and not _has_data(first)
+
+
+def _first_of(text: str) -> Any:
+    """The first value of a JSON array or of JSON lines; None if it is broken or longer than
+    ``text``, so that the service says so."""
+    try:
+        return json.JSONDecoder().raw_decode(text.lstrip().removeprefix("[").lstrip())[0]
+    except ValueError:
+        return None
+
+
+def is_exact(file: LocalFile, *, names_schema: bool) -> bool:
+    """Whether a file is in the format of the HTTP API for sure: it is a pipe, has typed columns, or
+    begins as an export or a search writes it.
+
+    Args:
+        names_schema: whether the schema of its records is known, so that JSON need not name it.
+    """
+    if file.size is None or file.path.suffix.lower() in COLUMNAR:
+        return True
+    text = file.start.decode("utf-8-sig", errors="ignore")
+    if Format.of_file(str(file.path), file.start) is Format.CSV:
+        return any(name.startswith(_OURS) for name in _header(text))
+    first = _first_of(text)
+    if not isinstance(first, dict) or not isinstance(first.get("data"), Mapping):
+        return False
+    return names_schema or str(first.get("schema", "")).startswith("/api/schemas/")
+
+
+def names_schema(file: LocalFile, kind: str | None) -> bool:
+    """Whether a file names the schema of its first record, or is so broken that only the service
+    can tell."""
+    if file.path.suffix.lower() in COLUMNAR:
+        return False
+    text = file.start.decode("utf-8-sig", errors="ignore")
+    if (KINDS[kind] if kind else file.media_type) == Format.CSV.media_type:
+        return not text or any(name.startswith(_OURS[0]) for name in _header(text))
+    first = _first_of(text)
+    return not isinstance(first, dict) or "schema" in first
+
+
+def _header(text: str) -> list[str]:
+    try:
+        return next(csv.reader(text.split("\n", 1)[:1]), [])
+    except csv.Error:  # a workbook, for example
+        return []
 
 
 def _has_data(item: object) -> bool:

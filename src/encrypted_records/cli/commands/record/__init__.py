@@ -9,7 +9,7 @@ from encrypted_records.cli.commands.record.aggregate import aggregate
 from encrypted_records.cli.commands.record.change import delete, update
 from encrypted_records.cli.commands.record.export import export
 from encrypted_records.cli.commands.record.search import decrypt, get, list_, search
-from encrypted_records.cli.commands.record.store import create, ingest
+from encrypted_records.cli.commands.record.store import create
 
 
 @click.group(cls=CommandGroup, short_help="Store, search, read, change or delete records.")
@@ -17,5 +17,5 @@ def record() -> None:
     """Manage records. The proxy encrypts and decrypts them; the API never sees their values."""
 
 
-for one in (create, ingest, list_, search, get, decrypt, aggregate, export, update, delete):
-    record.add_command(one)
+for command in (create, list_, search, get, decrypt, aggregate, export, update, delete):
+    record.add_command(command)

@@ -1,4 +1,4 @@
-"""``ers record create`` and ``ingest``: store the records of a file."""
+"""``ers record create``: store the records of a file, and print their ids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from encrypted_records.client import MAX_DIRECT
 from encrypted_records.errors import InvalidRecords, UploadedBefore
 
 
-@click.command(short_help="Store the records of a file.")
+@click.command(short_help="Store the records of a JSON file, and print their ids.")
 @default_schema_option
 @dataset_option
 @again_option
@@ -50,47 +50,12 @@ async def create(
 
     A record is an object of field names and values, or an object with data and schema, as in the
     HTTP API. The ids of up to 100 records are printed, in the order of the file; larger files
-    become a batch job, and the command waits for its end.
+    become a batch job, and the command waits for its end. ers import stores files of other formats.
 
     \b
     Example:
       ers record create --organization acme --dataset medical --schema patient --file patients.json
     """
-    return await _store(session, file, schema, dataset, again, output)
-
-
-@click.command(short_help="Store the records of a file.")
-@click.argument("file", type=FILE)
-@default_schema_option
-@dataset_option
-@again_option
-@connected(organization=True)
-@takes_output
-async def ingest(
-    session: CommandSession,
-    file: str,
-    schema: str | None,
-    dataset: str | None,
-    again: bool,
-    output: Output,
-) -> int | None:
-    """Store the records of a file, as ers record create does.
-
-    \b
-    Example:
-      ers record ingest patients.json --schema patient
-    """
-    return await _store(session, file, schema, dataset, again, output)
-
-
-async def _store(
-    session: CommandSession,
-    file: str,
-    schema: str | None,
-    dataset: str | None,
-    again: bool,
-    output: Output,
-) -> int | None:
     default = None
     if schema is not None:
         default = (await session.names.schema(schema, dataset))["url"]
