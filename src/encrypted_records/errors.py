@@ -31,6 +31,7 @@
     │   ├── NotThisProxy            what answers does not know the device of its client
     │   ├── PreconditionFailed      a record has another version than the caller named
     │   ├── Unsupported             a format this side does not speak
+    │   ├── NotInstalled            an optional package is needed here
     │   ├── VersionRefused          a protocol version this side does not speak
     │   └── Closed                  what cannot be proven right is not answered
     │       ├── KeyMissing          no key here for these records
@@ -287,6 +288,12 @@ class PreconditionFailed(Refused):
 
 class Unsupported(Refused):
     code = "unsupported"
+
+
+class NotInstalled(Refused):
+    """An optional package is needed that is not installed here."""
+
+    code = "not_installed"
 
 
 class VersionRefused(Refused):

@@ -30,6 +30,7 @@ STATUS: dict[type[ErsError], int] = {
     errors.PreconditionFailed: 412,
     errors.Unsupported: 415,
     errors.Misdirected: 421,
+    errors.NotInstalled: 501,
     errors.VersionRefused: 412,
     errors.Refused: 403,
     errors.Closed: 422,

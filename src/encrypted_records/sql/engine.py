@@ -250,13 +250,31 @@ class Engine:
             return planner, only, planner.plan(only, parameters)
 
         planner, only, plan = await run.wait(self._planned(work))
-        sent: dict[int, pyarrow.Table] = {}
+        try:
+            await self._bring(run, planner, plan)
+        except source.Moved:
+            # A definition has changed since the catalogue was read.
+            await run.wait(self.refresh())
+            planner, only, plan = await run.wait(self._planned(work))
+            await self._bring(run, planner, plan)
+        columns, reader = await run.step(partial(run.start, planner, plan, only, parameters))
+        versions = {
+            planner.catalogue.tables[number].schema: stream.version
+            for number, stream in run.streams.items()
+        }
+        return Result(run, columns, reader, versions)
+
+    async def _bring(self, run: Run, planner: Planner, plan: Plan) -> None:
+        """Ask for all columns that a plan needs. One table that is read once is read as it comes;
+        several are here before the statement starts, so that none waits half read."""
+        await run.close_streams()
         for number, scan in plan.scans.items():
             table = planner.catalogue.tables[number]
-            sent[number] = await run.wait(source.fetch(self._client, table, scan.columns))
-        start = partial(run.start, planner, plan, sent, only, parameters)
-        columns, reader = await run.step(start)
-        return Result(run, columns, reader, {})
+            where = None
+            run.streams[number] = stream = source.Stream(table, scan.columns)
+            await run.wait(stream.open(self._client, where))
+            if len(plan.scans) > 1 or not scan.once:
+                await run.step(partial(run.keep, number))
 
     async def _planned(self, work: Callable[[Planner], T]) -> T:
         """Work with the catalogue; where it names something unknown, again with a new one."""

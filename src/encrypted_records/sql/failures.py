@@ -7,7 +7,7 @@ import re
 import duckdb
 
 from encrypted_records import errors
-from encrypted_records.errors import ErsError, SqlError
+from encrypted_records.errors import ApiFailed, ErsError, SqlError
 from encrypted_records.sql.catalogue import Catalogue
 
 SYNTAX, UNKNOWN_TABLE, UNKNOWN_COLUMN, UNKNOWN_FUNCTION = "42601", "42P01", "42703", "42883"
@@ -15,6 +15,7 @@ READ_ONLY, CANCELED, OUT_OF_MEMORY, TOO_MUCH = "25006", "57014", "53200", "54000
 UNKNOWN_DATABASE, AMBIGUOUS, INVALID, REFUSED = "3D000", "42702", "42000", "42501"
 NOT_SUPPORTED, BAD_VALUE, OUT_OF_RANGE, INTERNAL = "0A000", "22P02", "22003", "XX000"
 
+NARROWER = "narrow the statement with WHERE, or select fewer columns"
 #: Names that a hint lists.
 _LISTED = 20
 #: The nearest class decides; those of unknown names follow from the message.
@@ -79,7 +80,7 @@ def _hint(state: str, code: str, catalogue: Catalogue, dataset: str | None) -> s
     if state == UNKNOWN_FUNCTION:
         return "functions are those of DuckDB: https://duckdb.org/docs/sql/functions/overview"
     if code == "sql_memory":
-        return "narrow the statement with WHERE, or select fewer columns"
+        return NARROWER
     if code == "sql_refused":
         return "SQL here reads records, and no files, extensions or settings"
     return ""
@@ -97,6 +98,11 @@ def _tables_there(catalogue: Catalogue, dataset: str | None) -> str:
             f"; several datasets are called {', '.join(catalogue.left_out)}: name an organization"
         )
     return told
+
+
+def broken_stream() -> ApiFailed:
+    """What came from the proxy is no stream of Arrow."""
+    return ApiFailed("the columns that came are not of the expected form")
 
 
 #: The nearest class decides.

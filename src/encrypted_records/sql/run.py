@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from asyncio import CancelledError
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import duckdb
 import pyarrow
 
-from encrypted_records.errors import SqlError
+from encrypted_records.errors import ErsError, SqlError
 from encrypted_records.sql import failures
 from encrypted_records.sql.catalogue import Catalogue, Column
 from encrypted_records.sql.connections import lock, open_closed, views
 from encrypted_records.sql.limits import SqlLimits
 from encrypted_records.sql.planner import Parameters, Plan, Planner
+from encrypted_records.sql.source import Stream, read_all
 
 T = TypeVar("T")
 #: Between interrupts of work that has not ended: some of DuckDB's takes notice between rows only.
@@ -34,6 +36,9 @@ class Run:
         self._waits: asyncio.Timeout | None = None
         self._reason: SqlError | None = None
         self._closed = False
+        #: by the numbers of their tables: what is read, and what is here as a whole
+        self.streams: dict[int, Stream] = {}
+        self._kept: dict[int, Any] = {}
         self._timer = self._loop.call_later(limits.seconds, self._expire)
 
     # --- ending -----------------------------------------------------------------------------------
@@ -75,12 +80,19 @@ class Run:
         self._closed = True
         self._timer.cancel()
         self._interrupt()
+        await self.close_streams()
         if self._step is not None:
             with suppress(Exception):
                 await asyncio.shield(self._step)
         if self._connection is not None:
             connection, self._connection = self._connection, None
             connection.close()
+
+    async def close_streams(self) -> None:
+        for stream in self.streams.values():
+            await stream.close()
+        self.streams.clear()
+        self._kept.clear()
 
     # --- working ----------------------------------------------------------------------------------
 
@@ -118,40 +130,53 @@ class Run:
             result: T = await asyncio.shield(self._step)
         except (duckdb.Error, pyarrow.ArrowException, OSError) as error:
             raise self._told(error) from None
+        except CancelledError:
+            # A stream was closed under the thread; or the caller has gone.
+            if self._reason is None:
+                raise
+            raise self._reason from None
         if self._reason is not None:
             raise self._reason
         return result
 
-    def _told(self, error: Exception) -> SqlError:
+    def _told(self, error: Exception) -> ErsError:
         if self._reason is not None:
             return self._reason
+        broken = (stream.error for stream in self.streams.values())
+        if (first := next(filter(None, broken), None)) is not None:
+            return first
         if self._planner is None:
             return failures.translate(error, Catalogue((), ()), None)
         return failures.translate(error, self._planner.catalogue, self._planner.dataset)
 
     # --- DuckDB; in a thread ----------------------------------------------------------------------
 
-    def start(
-        self,
-        planner: Planner,
-        plan: Plan,
-        sent: Mapping[int, Any],
-        statement: str,
-        parameters: Parameters,
-    ) -> tuple[tuple[Column, ...], Any]:
-        """Begin to execute a statement.
+    def keep(self, number: int) -> None:
+        """Read all rows of a stream.
 
-        Args:
-            sent: of each table that ``plan`` scans, its rows: a table or a reader of Arrow.
+        Raises:
+            SqlError: 53200.
+            OSError: as :meth:`Stream.batches`.
+        """
+        left = self.limits.memory_bytes - sum(kept.nbytes for kept in self._kept.values())
+        self._kept[number] = read_all(self.streams[number], left)
+
+    def start(
+        self, planner: Planner, plan: Plan, statement: str, parameters: Parameters
+    ) -> tuple[tuple[Column, ...], Any]:
+        """Begin to execute a statement over the streams of all tables that ``plan`` scans.
 
         Returns:
             the result's columns and its reader.
         """
         self._planner = planner
         connection = self._connection = open_closed(self.limits)
-        for number, rows in sent.items():
+        for number, stream in self.streams.items():
+            rows = self._kept.get(number)
+            if rows is None:
+                rows = pyarrow.RecordBatchReader.from_batches(stream.schema, stream.batches())
             connection.register(f"s{number}", rows)
-        here = {number: plan.scans[number].columns for number in sent}
+        here = {number: scan.columns for number, scan in plan.scans.items()}
         # Without a table's rows, tables of their own names say more to those who list them.
         setup = views(planner.catalogue, planner.dataset, here) if here else planner.tables
         lock(connection, setup)

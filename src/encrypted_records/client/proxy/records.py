@@ -174,6 +174,22 @@ class Records(Connection):
             silent_seconds=silent_seconds,
         )
 
+    def columns(
+        self, schema: str, fields: Sequence[str], where: Mapping[str, Any] | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Columns of the records that a condition selects, as a stream of Arrow, in pieces as they
+        come. All are of one version of the log, which the schema's metadata has as ``log_version``.
+
+        A stream that breaks off raises; what came before is not to be used.
+        """
+        body = {"schema": schema, "fields": list(fields), **_said({"where": where})}
+        return self._transport.stream(
+            "POST",
+            "/api/records/columns/",
+            data=encode(body),
+            headers={"Content-Type": "application/json"},
+        )
+
     async def change_record(
         self, record_id: str, data: Mapping[str, Any], *, replace: bool = False
     ) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from encrypted_records.proxy.api.json_schema import (
 from encrypted_records.proxy.api.parameters import schema_of
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS, SHOWN
 from encrypted_records.proxy.http.bodies import read_object, while_wanted
-from encrypted_records.proxy.http.downloads import Download, Form, form_of, json_line
+from encrypted_records.proxy.http.downloads import Form, form_of, json_line
 from encrypted_records.proxy.http.responses import pieces, record_json, write_each
 from encrypted_records.proxy.search.export import Batches, Export, export, put_first
 from encrypted_records.proxy.services import services_of
@@ -58,7 +58,7 @@ async def export_records(request: Request) -> Response:
     batches = services.admission.until_revoked(caller, exported.batches)
     batches = services.turns.each(caller.user, batches)
     begun = await while_wanted(request, _begin(batches))
-    return Download(_write(replace(exported, batches=begun), schema, form), form)
+    return form.download(_write(replace(exported, batches=begun), schema, form))
 
 
 async def _begin(batches: Batches) -> Batches:

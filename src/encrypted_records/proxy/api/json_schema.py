@@ -16,6 +16,7 @@ Part = dict[str, Any]
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 CSV = "text/csv"
+ARROW = "application/vnd.apache.arrow.stream"
 
 TEXT: Part = {"type": "string"}
 SOME_TEXT: Part = {"type": "string", "minLength": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from encrypted_records.proxy.api import (
+    columns,
     datasets,
     devices,
     erasure,
@@ -39,6 +40,7 @@ ROUTES = routes_of(
     search.endpoint,
     why.endpoint,
     export.endpoint,
+    columns.endpoint,
     datasets.endpoint,
     schemas.endpoint,
     schema_logs.endpoint,

@@ -25,7 +25,7 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.http.bodies import read_struct
-from encrypted_records.proxy.http.downloads import Download, Form, json_line
+from encrypted_records.proxy.http.downloads import Form, json_line
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.search.verification import Verified
 from encrypted_records.proxy.services import services_of
@@ -61,7 +61,7 @@ async def verify_schema(request: Request) -> Response:
     steps = services.verifier.verify(lambda: services.holder(request), schema)
     # What refuses the whole is an answer of its own: the first step has read the log.
     first = await anext(steps)
-    return Download(_lines(first, steps), Form(Format.NDJSON, safe=False))
+    return Form(Format.NDJSON, safe=False).download(_lines(first, steps))
 
 
 async def _lines(first: Verified, steps: AsyncIterator[Verified]) -> AsyncGenerator[bytes, None]:

@@ -38,7 +38,7 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.api.parameters import id_in_path, number_of, only
 from encrypted_records.proxy.http.bodies import read_object, read_struct
-from encrypted_records.proxy.http.downloads import Download, Form, form_of, json_line
+from encrypted_records.proxy.http.downloads import Form, form_of, json_line
 from encrypted_records.proxy.http.responses import answer, record_json
 from encrypted_records.proxy.schemas.heads import Acceptance
 from encrypted_records.proxy.schemas.standings import Standing
@@ -201,7 +201,7 @@ async def salvage_records(request: Request) -> Response:
     salvaged = await services.salvager.salvage(
         lambda: services.holder(request), schema, ended=ended
     )
-    return Download(_write(salvaged, schema, form), form)
+    return form.download(_write(salvaged, schema, form))
 
 
 async def _write(salvaged: Salvage, schema: bytes, form: Form) -> AsyncGenerator[bytes, None]:

@@ -28,6 +28,7 @@ READING = frozenset(
         ("POST", "/api/records/explain/"),
         ("POST", "/api/records/why/"),
         ("POST", "/api/records/export/"),
+        ("POST", "/api/records/columns/"),
         ("POST", "/api/datasets/{id}/search/"),
         ("GET", "/api/records/status/"),
         ("POST", "/api/readings/detect/"),

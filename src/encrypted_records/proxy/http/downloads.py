@@ -1,4 +1,4 @@
-"""Records as a file: NDJSON or CSV, streamed, and never ended as a whole one when it is not.
+"""Records as a file: NDJSON, CSV or Arrow, streamed, and never ended as a whole one when it is not.
 
 An answer that fails after it began is cut: the connection is closed in the middle of the chunked
 body, which every HTTP client reports.
@@ -44,6 +44,10 @@ class Form:
     def csv(self) -> bool:
         return self.kind is Format.CSV
 
+    def download(self, content: AsyncGenerator[bytes, None]) -> Download:
+        """The answer of this form."""
+        return Download(content, _MEDIA_TYPES[self.kind], by_line=not self.csv)
+
 
 def form_of(request: Request, body: dict[str, Any]) -> Form:
     """The form that ``format``, ``safe_cells`` and ``with_schema_id`` ask for, which are taken out
@@ -74,18 +78,21 @@ def _of_csv(body: dict[str, Any], name: str, kind: Format) -> bool:
 class Download(StreamingResponse):
     """A body from which a client can tell whether it is complete.
 
-    A failure of NDJSON has a line of its own; CSV has no room for it.
+    A failure of NDJSON has a line of its own; CSV and Arrow have no room for it.
     """
 
-    def __init__(self, content: AsyncGenerator[bytes, None], form: Form) -> None:
+    def __init__(
+        self, content: AsyncGenerator[bytes, None], media_type: str, *, by_line: bool = False
+    ) -> None:
         """
         Args:
             content: is closed when the answer ends, also where its client has gone away.
+            by_line: whether it is NDJSON.
         """
-        super().__init__(content, media_type=_MEDIA_TYPES[form.kind])
+        super().__init__(content, media_type=media_type)
         self._content = content
         self.headers["Cache-Control"] = "no-store"
-        self._form = form
+        self._by_line = by_line
 
     async def stream_response(self, send: Send) -> None:
         head = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
@@ -96,7 +103,7 @@ class Download(StreamingResponse):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except ErsError as error:
             log.warning("a download broke off: %s", error.message)
-            last = b"" if self._form.csv else json_line({"error": problem.of_error(error)})
+            last = json_line({"error": problem.of_error(error)}) if self._by_line else b""
             await send({"type": "http.response.body", "body": last, "more_body": True})
             # Not ended: the server then closes the connection without the last chunk.
             return

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,7 @@ from encrypted_records.proxy.spool.spool import Spool
 IN_MEMORY_BYTES = 8 << 20
 
 Batches = AsyncGenerator[Sequence[PlainRecord], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +103,13 @@ async def export(
             await hold.begin()
             batches = holding(hold, batches)
         first = await anext(batches, None)
-        batches = _named(runner, context, put_first(first, batches))
+        batches = named_if_gone(runner, context, put_first(first, batches))
         return Export(context.definition, query.fields, batches)
 
     return await runner.ask(caller, schema, question)
 
 
-async def put_first(first: Sequence[PlainRecord] | None, batches: Batches) -> Batches:
+async def put_first(first: T | None, batches: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
     """``first``, if there is one, and ``batches``, which are closed with this."""
     if first is not None:
         yield first
@@ -117,7 +118,9 @@ async def put_first(first: Sequence[PlainRecord] | None, batches: Batches) -> Ba
             yield batch
 
 
-async def _named(runner: QueryRunner, context: QueryContext, batches: Batches) -> Batches:
+async def named_if_gone(
+    runner: QueryRunner, context: QueryContext, batches: AsyncGenerator[T, None]
+) -> AsyncGenerator[T, None]:
     """The batches; a row that is gone is not the log's fault where the log has moved on.
 
     Raises:

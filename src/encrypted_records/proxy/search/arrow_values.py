@@ -1,0 +1,169 @@
+"""Keys of columns as arrays of Arrow, exact: without a value of Python for each row.
+
+This needs pyarrow, which is part of the extra ``sql``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
+
+from encrypted_records.crypto import values
+from encrypted_records.crypto.format import INDEX_KEY_PREFIX, UUID_KEY_BYTES
+from encrypted_records.errors import DoesNotOpen
+from encrypted_records.index.columns.column import Keys
+from encrypted_records.index.columns.packing import matrix
+from encrypted_records.index.query.column_windows import FieldValues
+from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.field_types.base import text_of
+from encrypted_records.model.field_types.calendar import MICROSECONDS_PER_DAY
+
+#: Days from the first of January of the year 1, where grids begin, to that of 1970.
+_EPOCH = date(1970, 1, 1).toordinal() - 1
+_WORD = 1 << 64
+_BYTE_OF_ESCAPES = 0x01
+
+
+def field_of(spec: FieldSpec) -> pyarrow.Field:
+    """The field of Arrow for a field: texts are dictionaries."""
+    kind = _type_of(spec)
+    if pyarrow.types.is_string(kind):
+        kind = pyarrow.dictionary(pyarrow.int32(), kind)
+    return pyarrow.field(spec.name, kind)
+
+
+def _type_of(spec: FieldSpec) -> pyarrow.DataType:
+    name = spec.field_type.column_type(spec)
+    known = {
+        "date32[day]": pyarrow.date32(),
+        "time64[us]": pyarrow.time64("us"),
+        "timestamp[us]": pyarrow.timestamp("us"),
+        "timestamp[us, tz=UTC]": pyarrow.timestamp("us", "UTC"),
+        "duration[us]": pyarrow.duration("us"),
+        "uuid": pyarrow.uuid(),
+    }
+    if name.startswith("decimal128"):
+        digits, decimals = name.removeprefix("decimal128(").removesuffix(")").split(", ")
+        return pyarrow.decimal128(int(digits), int(decimals))
+    return known[name] if name in known else pyarrow.type_for_alias(name)
+
+
+def array_of(spec: FieldSpec, given: FieldValues, long: Mapping[int, str]) -> pyarrow.Array:
+    """A field of some rows.
+
+    Args:
+        long: the texts that keys do not hold, by the keys' indexes.
+
+    Raises:
+        DoesNotOpen: a key is of no value of the field.
+    """
+    kind = _type_of(spec)
+    if pyarrow.types.is_string(kind):
+        texts = _texts(given.keys, long) if spec.field_type.is_text else _written(spec, given.keys)
+        return _dictionary(texts, given.codes)
+    if spec.kind.of_bytes:
+        return _uuids(given)
+    return _points(spec, kind, given)
+
+
+# --- texts ----------------------------------------------------------------------------------------
+
+
+def _texts(keys: Keys, long: Mapping[int, str]) -> pyarrow.Array:
+    cells = matrix(keys)[:, :INDEX_KEY_PREFIX]
+    if long or (cells == _BYTE_OF_ESCAPES).any():
+        told = (long.get(at) for at in range(len(keys)))
+        return pyarrow.array(
+            [
+                values.text_of(bytes(key)) if text is None else text
+                for key, text in zip(keys.tolist(), told, strict=True)
+            ],
+            pyarrow.string(),
+        )
+    # Order bytes have no zero, so that what is not zero is the text.
+    there = cells != 0
+    offsets = np.zeros(len(keys) + 1, np.int32)
+    np.cumsum(np.count_nonzero(there, axis=1), out=offsets[1:])
+    data = np.ascontiguousarray(cells)[there]
+    buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)]
+    texts = pyarrow.Array.from_buffers(pyarrow.string(), len(keys), buffers)
+    try:
+        texts.validate(full=True)
+    except pyarrow.ArrowInvalid:
+        raise DoesNotOpen("an index key holds no text") from None
+    return texts
+
+
+def _written(spec: FieldSpec, keys: Keys) -> pyarrow.Array:
+    """Numbers of more digits than decimals of Arrow have, as they are written."""
+    shown = [text_of(values.from_key(spec, key)) for key in keys.tolist()]
+    return pyarrow.array(shown, pyarrow.string())
+
+
+def _dictionary(texts: pyarrow.Array, codes: NDArray[np.int64]) -> pyarrow.Array:
+    """Texts of rows; a text that is there twice, as in a column that came in windows, once."""
+    encoded = texts.dictionary_encode()
+    if len(encoded.dictionary) < len(texts):
+        table = np.concatenate(([0], encoded.indices.to_numpy() + 1))
+        texts, codes = encoded.dictionary, table[codes]
+    indices = pyarrow.array((codes - 1).astype(np.int32), mask=codes == 0)
+    return pyarrow.DictionaryArray.from_arrays(indices, texts)
+
+
+# --- points and uuids -----------------------------------------------------------------------------
+
+
+def _points(spec: FieldSpec, kind: pyarrow.DataType, given: FieldValues) -> pyarrow.Array:
+    offsets = np.concatenate((np.zeros(1, np.uint64), given.keys.astype(np.uint64)))
+    rules = spec.numbers
+    if len(given.keys) and int(given.keys.max()) > rules.highest - rules.lowest:
+        raise DoesNotOpen("a sealed number lies outside its field's bounds")
+    absent = given.codes == 0
+    if pyarrow.types.is_decimal(kind):
+        words = _wide(offsets, rules.lowest)[given.codes]
+        return _from_words(kind, words, absent)
+    # Modulo 2**64: what fits is right.
+    points = (offsets + np.uint64(_start(kind, rules.lowest) % _WORD)).view(np.int64)[given.codes]
+    if pyarrow.types.is_boolean(kind):
+        return pyarrow.array(points != 0, mask=absent)
+    if pyarrow.types.is_date32(kind):
+        return pyarrow.array(points.astype(np.int32), mask=absent).view(kind)
+    return pyarrow.array(points, mask=absent).view(kind)
+
+
+def _start(kind: pyarrow.DataType, lowest: int) -> int:
+    """What Arrow calls the point at which a grid begins."""
+    if pyarrow.types.is_date32(kind):
+        return lowest - _EPOCH
+    if pyarrow.types.is_timestamp(kind):
+        return lowest - _EPOCH * MICROSECONDS_PER_DAY
+    return lowest
+
+
+def _wide(offsets: NDArray[np.uint64], lowest: int) -> NDArray[np.uint64]:
+    """Points as numbers of 128 bits, the lower half first."""
+    low, high = np.uint64(lowest % _WORD), np.uint64((lowest >> 64) % _WORD)
+    words = np.empty((len(offsets), 2), np.uint64)
+    words[:, 0] = offsets + low
+    words[:, 1] = high + (words[:, 0] < low)
+    return words
+
+
+def _uuids(given: FieldValues) -> pyarrow.Array:
+    cells = np.zeros((len(given.keys) + 1, UUID_KEY_BYTES), np.uint8)
+    cells[1:] = matrix(given.keys)
+    storage = _from_words(
+        pyarrow.binary(UUID_KEY_BYTES), cells.view(np.uint64)[given.codes], given.codes == 0
+    )
+    return pyarrow.ExtensionArray.from_storage(pyarrow.uuid(), storage)
+
+
+def _from_words(kind: Any, words: NDArray[np.uint64], absent: NDArray[np.bool_]) -> pyarrow.Array:
+    present = pyarrow.py_buffer(np.packbits(~absent, bitorder="little"))
+    buffers = [present, pyarrow.py_buffer(np.ascontiguousarray(words))]
+    return pyarrow.Array.from_buffers(kind, len(words), buffers)

@@ -1,0 +1,187 @@
+"""Columns as Arrow: every live record of one version once, exact, without opening it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+
+from encrypted_records.index.query.sizes import Sizes
+from encrypted_records.index.segments.reading import ReadingLimits
+from encrypted_records.model.normalization import comparable
+from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.search import columns
+from encrypted_records.proxy.search.fetcher import Fetcher
+from tests.support.proxies import running_proxy
+from tests.support.second_proxy import second_proxy, with_keyrings
+from tests.support.service import Service
+from tests.support.store import Store, new_store
+
+# Nothing here is the database's affair.
+pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
+
+DEFINITION: dict[str, Any] = {
+    "type": "object",
+    "formats": "enforced",
+    "properties": {
+        "name": {"type": "string"},
+        "city": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 10_000},
+        "key": {"type": "string", "format": "uuid"},
+    },
+}
+#: More than a mini holds.
+MANY = 4200
+LONG = "a long string that goes on beyond what an index key holds of it: "
+FIELDS = list(DEFINITION["properties"])
+
+
+def person(number: int) -> dict[str, Any]:
+    name = f"n{number % 3000}" + ("\x00\x01 e\u0301" if number % 1000 == 3 else "")
+    if number % 900 == 7:
+        name = LONG + name
+    key = f"0190163d-8694-739b-aea5-96{number:08x}00"
+    found: dict[str, Any] = {"name": name, "age": number % 9000, "key": key}
+    return found | ({"city": f"c{number % 7}"} if number % 11 else {})
+
+
+@pytest.fixture
+def store(service: Service, tmp_path: Path) -> Store:
+    """Two large segments and a small one; some records of each have died."""
+    store = new_store(service, DEFINITION)
+    store.ingest([{"name": "first"}, {"name": "dies", "city": "only of the dead"}, {}])
+
+    async def fill() -> None:
+        async with second_proxy(store, with_keyrings(service, tmp_path / "filling")) as proxy:
+            await proxy.ingest([person(number) for number in range(MANY)])
+            await proxy.ingest([person(number) for number in range(MANY, 2 * MANY)])
+
+    asyncio.run(fill())
+    gone = (
+        store.search(limit=3, order_by=["-age"])["results"] + store.search(limit=3)["results"][1:]
+    )
+    for one in gone:
+        assert store.proxy("DELETE", one["url"]).status == 204
+    return store
+
+
+def read(store: Store, fields: Sequence[str], where: Any = None) -> pyarrow.Table:
+    body = {"schema": store.schema, "fields": list(fields)} | ({"where": where} if where else {})
+    answer = store.proxy("POST", "/api/records/columns/", body)
+    assert answer.status == 200, answer.body
+    assert answer.headers["Content-Type"] == "application/vnd.apache.arrow.stream"
+    reader = pyarrow.ipc.open_stream(answer.body)
+    assert answer.headers["X-Log-Version"] == reader.schema.metadata[b"log_version"].decode()
+    table = reader.read_all()
+    table.validate(full=True)
+    return table
+
+
+def rows(table: pyarrow.Table) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
+
+
+def stored(store: Store, where: Any = None) -> list[tuple[Any, ...]]:
+    found = (one["data"] for one in store.everything(where))
+    shown = (
+        {name: comparable(one) if isinstance(one, str) else one for name, one in data.items()}
+        for data in found
+    )
+    return sorted((tuple(_typed(one.get(name)) for name in FIELDS) for one in shown), key=repr)
+
+
+def _typed(value: Any) -> Any:
+    from uuid import UUID
+
+    is_key = isinstance(value, str) and value.startswith("0190163d-")
+    return UUID(value) if is_key else value
+
+
+@pytest.fixture
+def in_windows(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """The same store behind a proxy that reads columns a page or two at a time, keeps none, and
+    sends some rows of a segment at a time."""
+    own = with_keyrings(store.service, tmp_path / "own")
+    reading = ReadingLimits(window=2, by_row=0, few=1)
+    sizes = Sizes(few_rows=0, many_pages=0, few_values=0, reading=reading)
+    monkeypatch.setattr(columns, "BATCH_ROWS", 500)
+    monkeypatch.setattr(columns, "WINDOW_BYTES", 1500 * 300)
+    with running_proxy(
+        store.service.base_url, own, overrides=Overrides(question_sizes=sizes)
+    ) as proxy:
+        yield replace(store, service=replace(store.service, proxy_url=proxy.url))
+
+
+def test_every_live_record_is_there_once_with_its_exact_values(
+    store: Store, in_windows: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = stored(store)
+    assert len(expected) == 2 * MANY + 3 - 5
+    assert rows(read(store, FIELDS)) == expected
+    assert rows(read(in_windows, FIELDS)) == expected
+    monkeypatch.setattr(Fetcher, "keeps_columns", lambda *_: False)
+    assert rows(read(in_windows, FIELDS)) == expected
+    assert read(in_windows, []).num_rows == len(expected)
+
+
+def test_a_condition_selects_records(store: Store, in_windows: Store) -> None:
+    for where in (
+        {"field": "age", "op": "between", "value": [100, 3000]},
+        {"field": "name", "op": "prefix", "value": "a long"},
+        {
+            "or": [
+                {"field": "city", "op": "is_null"},
+                {"field": "name", "op": "contains", "value": "77"},
+            ]
+        },
+        {"field": "age", "op": "eq", "value": 9999},
+    ):
+        assert rows(read(store, FIELDS, where)) == stored(store, where)
+        assert rows(read(in_windows, FIELDS, where)) == stored(store, where)
+
+
+def test_a_value_that_only_dead_records_had_is_not_sent(store: Store, in_windows: Store) -> None:
+    for one in (store, in_windows):
+        body = {"schema": store.schema, "fields": ["city"]}
+        assert b"only of the dead" not in one.proxy("POST", "/api/records/columns/", body).body
+
+
+def test_texts_are_dictionaries_of_different_values(in_windows: Store) -> None:
+    table = read(in_windows, ["city", "name"])
+    assert pyarrow.types.is_dictionary(table.schema.field("city").type)
+    for chunk in (*table["city"].chunks, *table["name"].chunks):
+        assert len(chunk.dictionary) == len(chunk.dictionary.unique())
+
+
+def test_no_record_is_opened_for_texts_that_the_index_holds(
+    in_windows: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    own_rows = Fetcher.rows
+
+    async def noting(fetcher: Fetcher, upstream: Any, wanted: Any, **options: Any) -> Any:
+        opened.append(len(wanted))
+        return await own_rows(fetcher, upstream, wanted, **options)
+
+    monkeypatch.setattr(Fetcher, "rows", noting)
+    read(in_windows, ["city", "age", "key"])
+    assert opened == []
+    read(in_windows, ["name"])
+    # One for each part of each segment that has the text.
+    assert 0 < sum(opened) <= 2 * MANY // 900 + 2
+
+
+def test_what_cannot_be_asked_is_named(store: Store) -> None:
+    for body, place in (
+        ({"fields": ["nme"]}, "/fields/0"),
+        ({"fields": ["name"], "limit": 3}, "/limit"),
+        ({"where": {"field": "age", "op": "eq", "value": "x"}}, "/where/value"),
+    ):
+        answer = store.proxy("POST", "/api/records/columns/", {"schema": store.schema, **body})
+        assert answer.status == 400
+        assert answer.json()["errors"][0]["pointer"] == place
