@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from encrypted_records.crypto.format import WRAP_VAULT
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import (
     KdfCost,
     KeychainKey,
     MachineKey,
     Passphrase,
-    TransitKey,
+    ServiceKey,
 )
 from encrypted_records.errors import Closed, Conflict, NotFound, OutOfSpace, Throttled
 from encrypted_records.model.ids import new_id
@@ -288,6 +290,7 @@ def test_a_change_that_is_cut_short_loses_nothing_and_can_be_repeated(
 _WITH_A_FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
+from encrypted_records.crypto.format import WRAP_VAULT
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import KdfCost, Passphrase
 from encrypted_records.errors import OutOfSpace
@@ -330,14 +333,14 @@ def test_a_full_disk_is_named_and_every_keyring_stays_as_it_was(tmp_path: Path) 
     assert not [file for file in files(tmp_path) if file.name.startswith(".")]
 
 
-KEYCHAIN, TRANSIT = KeychainKey(os.urandom(32)), TransitKey(os.urandom(32))
+KEYCHAIN, TRANSIT = KeychainKey(os.urandom(32)), ServiceKey(WRAP_VAULT, os.urandom(32))
 
 
 def test_files_under_a_secret_that_comes_later_are_sealed_with_the_preferred_one(
     tmp_path: Path,
 ) -> None:
     made = keyrings_in(tmp_path).of(holder(USER))
-    steps: list[tuple[str, list[KeychainKey | TransitKey | Passphrase]]] = [
+    steps: list[tuple[str, list[KeychainKey | ServiceKey | Passphrase]]] = [
         ("vault", [TRANSIT]),
         ("keychain", [KEYCHAIN, TRANSIT]),
         ("passphrase", [OLD, KEYCHAIN, TRANSIT]),
@@ -357,7 +360,7 @@ def test_files_under_a_secret_that_comes_later_are_sealed_with_the_preferred_one
 
 @pytest.mark.parametrize(("secret", "name"), [(KEYCHAIN, "keychain"), (TRANSIT, "vault")])
 def test_without_the_secret_that_sealed_it_a_keyring_is_locked_and_nothing_takes_its_place(
-    tmp_path: Path, secret: KeychainKey | TransitKey, name: str
+    tmp_path: Path, secret: KeychainKey | ServiceKey, name: str
 ) -> None:
     keyrings_in(tmp_path, secret).of(holder(USER))
     before = files(tmp_path)[0].read_bytes()
@@ -369,7 +372,7 @@ def test_without_the_secret_that_sealed_it_a_keyring_is_locked_and_nothing_takes
 
 
 def test_a_wrapping_key_has_32_bytes_and_does_not_print() -> None:
-    for kind in (MachineKey, KeychainKey, TransitKey):
+    for kind in (MachineKey, KeychainKey, partial(ServiceKey, WRAP_VAULT)):
         with pytest.raises(ValueError, match="32 bytes"):
             kind(bytes(31))
         assert repr(bytes(range(32)))[2:-1] not in repr(kind(bytes(range(32))))

@@ -54,7 +54,7 @@ def wrap_of_two_keys(
 
 
 def wrap(roots: Roots, key: bytes, owner: bytes, nonce: bytes, wrapping: int = 1) -> bytes:
-    """Under 32 random bytes: a machine, keychain or transit key."""
+    """Under 32 random bytes: a machine key, or one of a keychain or key service."""
     return _seal(_MAGIC + bytes((1, wrapping)) + nonce, key, roots, owner)
 
 

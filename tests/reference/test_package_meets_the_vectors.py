@@ -260,12 +260,13 @@ def test_a_keyring_file_with_a_passphrase_is_written_and_read_as_specified(
         assert recovery.wrap(keyring, wrapper, owner).hex() == good["file"]
 
 
-@pytest.mark.parametrize("wrapper", [recovery.KeychainKey, recovery.TransitKey])
-def test_a_keyring_file_under_a_key_kept_elsewhere_is_read_as_specified(
-    wrapper: type[recovery.WrappingKey],
-) -> None:
-    entry = KEYRING["others"][str(wrapper.wrapping)]
-    assert unwrapped(entry, wrapper(bytes.fromhex(entry["key"]))) == KEYRING["roots"]
+@pytest.mark.parametrize("wrapping", [fmt.WRAP_KEYCHAIN, *fmt.WRAP_SERVICES])
+def test_a_keyring_file_under_a_key_kept_elsewhere_is_read_as_specified(wrapping: int) -> None:
+    entry = KEYRING["others"][str(wrapping)]
+    key = bytes.fromhex(entry["key"])
+    kept_elsewhere = wrapping in fmt.WRAP_SERVICES
+    wrapper = recovery.ServiceKey(wrapping, key) if kept_elsewhere else recovery.KeychainKey(key)
+    assert unwrapped(entry, wrapper) == KEYRING["roots"]
     with pytest.raises(DoesNotOpen):
         unwrapped(entry, recovery.MachineKey(bytes.fromhex(entry["key"])))
 

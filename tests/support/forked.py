@@ -31,8 +31,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support import children
-
 #: Where Python finds what lowers the cost of a hash.
 STARTUP = Path(__file__).with_name("startup")
 PROGRAM = "encrypted_records.cli.main"
@@ -196,7 +194,7 @@ def template_of_this_process() -> Template | None:
 def _started() -> Template:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     line = [sys.executable, "-m", __name__, str(its.fileno()), "-" * _SHOWN]
-    with its, children.lasting():
+    with its:
         process = subprocess.Popen(
             line,
             pass_fds=[its.fileno()],

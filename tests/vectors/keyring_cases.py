@@ -32,7 +32,7 @@ def keyring() -> dict[str, Any]:
                 "key": MACHINE_KEY.hex(),
                 "owner": OWNER.hex(),
             }
-            for wrapping in (3, 4)
+            for wrapping in range(3, 9)
         },
     }
 
@@ -60,7 +60,7 @@ def _machine_key() -> dict[str, Any]:
         ("of no version", {"file": none.hex()}, "does_not_open"),
         ("newer version", {"file": (file[:10] + b"\x02" + file[11:]).hex()}, "unsupported"),
         ("another wrapping", {"file": (file[:11] + b"\x03" + file[12:]).hex()}, "does_not_open"),
-        ("newer wrapping", {"file": (file[:11] + b"\x05" + file[12:]).hex()}, "unsupported"),
+        ("newer wrapping", {"file": (file[:11] + b"\x09" + file[12:]).hex()}, "unsupported"),
         ("another file", {"file": (b"X" + file[1:]).hex()}, "unsupported"),
         ("cut within the head", {"file": file[:23].hex()}, "unsupported"),
         ("empty", {"file": ""}, "unsupported"),

@@ -110,7 +110,13 @@ KEYRING_VERSION = 1
 WRAP_MACHINE_KEY = 1
 WRAP_PASSPHRASE = 2
 WRAP_KEYCHAIN = 3
-WRAP_TRANSIT = 4
+WRAP_VAULT = 4
+WRAP_AWS_KMS = 5
+WRAP_GOOGLE_KMS = 6
+WRAP_AZURE_KEY_VAULT = 7
+WRAP_PKCS11 = 8
+#: Wrappings under a key that a service decrypts, by the service.
+WRAP_SERVICES = (WRAP_VAULT, WRAP_AWS_KMS, WRAP_GOOGLE_KMS, WRAP_AZURE_KEY_VAULT, WRAP_PKCS11)
 #: Stands for the owner of a keyring file that leaves the proxy as a backup.
 NO_OWNER = bytes(16)
 COMMITMENT_BYTES = 32

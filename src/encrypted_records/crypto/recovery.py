@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import constant_time, hashes
@@ -42,7 +42,7 @@ _PARAMETER_BYTES = {
     fmt.WRAP_MACHINE_KEY: 0,
     fmt.WRAP_PASSPHRASE: _COST.size + fmt.SALT_BYTES,
     fmt.WRAP_KEYCHAIN: 0,
-    fmt.WRAP_TRANSIT: 0,
+    **dict.fromkeys(fmt.WRAP_SERVICES, 0),
 }
 
 
@@ -61,7 +61,7 @@ COST = KdfCost(65_536, 3, 4)
 class WrappingKey:
     """32 random bytes that are kept elsewhere than in the keyring files which they seal."""
 
-    wrapping: ClassVar[int]
+    wrapping: int
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != fmt.KEY_BYTES:
@@ -88,10 +88,16 @@ class KeychainKey(WrappingKey):
     wrapping = fmt.WRAP_KEYCHAIN
 
 
-class TransitKey(WrappingKey):
-    """Lies beside the keyrings, itself sealed by a transit engine that runs elsewhere."""
+class ServiceKey(WrappingKey):
+    """Lies beside the keyrings as the ciphertext that a service made of it.
 
-    wrapping = fmt.WRAP_TRANSIT
+    Args:
+        wrapping: which service; one of ``WRAP_SERVICES``.
+    """
+
+    def __init__(self, wrapping: int, secret: bytes) -> None:
+        super().__init__(secret)
+        self.wrapping = wrapping
 
 
 class Passphrase:
@@ -245,8 +251,7 @@ def _does_not_open(wrapper: Wrapper) -> DoesNotOpen:
         what = {
             fmt.WRAP_MACHINE_KEY: "this machine's key",
             fmt.WRAP_KEYCHAIN: "the key in this keychain",
-            fmt.WRAP_TRANSIT: "the key that the transit engine opened",
-        }[wrapper.wrapping]
+        }.get(wrapper.wrapping, "the key that the key service opened")
         return DoesNotOpen(
             f"the keyring file does not open under {what}",
             hint="restore the keyring file and what it is sealed with from the same backup",

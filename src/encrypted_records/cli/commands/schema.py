@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -32,7 +31,6 @@ from encrypted_records.cli.terminal import (
     say,
     warn,
 )
-from encrypted_records.cli.times import TIMES
 from encrypted_records.errors import Conflict, ErsError
 
 _COLUMNS = ("slug", "name", "id", "dataset", "created")
@@ -68,12 +66,7 @@ async def list_(session: CommandSession, dataset: str | None, output: Output) ->
     else:
         filters = {"dataset": (await session.names.dataset(dataset))["id"]}
     schemas = session.client.listing("schemas", **filters)
-    named = await session.slugs("datasets") if output.form == "table" else {}
-
-    def cells(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**schema, "dataset": named.get(schema["dataset"], schema["dataset"])}
-
-    if not await output.many(schemas, _COLUMNS, cells, called="schemas", times=TIMES):
+    if not await output.many(schemas, _COLUMNS, called="schemas"):
         await session.tell_of_invitations()
 
 
@@ -98,8 +91,7 @@ async def get(
     elif definition:
         Output("json").write_one(resource["schema"])
     else:
-        shown = await session.with_slugs(resource) if output.form == "table" else resource
-        output.write_one(shown, times=TIMES)
+        output.write_one(resource)
 
 
 @schema.command(short_help="Make one.")

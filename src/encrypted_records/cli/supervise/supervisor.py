@@ -52,7 +52,9 @@ HEAD_START_SECONDS = 2.5
 READY_SECONDS = 120.0
 _POLL_SECONDS = 0.1
 #: Variables of these beginnings unlock keys: the API must not have them, not even unread.
-_OF_THE_PROXY_ALONE = ("ERS_KEYRING_", "ERS_VAULT_")
+_OF_THE_PROXY_ALONE = (
+    *("ERS_KEYRING_", "ERS_VAULT_", "ERS_AWS_KMS_", "ERS_GOOGLE_KMS_", "ERS_AZURE_", "ERS_PKCS11_"),
+)
 #: What clients use; a side has no use for it.
 _OF_CLIENTS = ("ERS_DEVICE", "ERS_EMAIL", "ERS_PASSWORD")
 #: What a proxy is told by the process that starts it: that the API beside it is the same user's,

@@ -33,7 +33,11 @@ NAMES = {
     fmt.WRAP_MACHINE_KEY: "machine_key",
     fmt.WRAP_PASSPHRASE: "passphrase",
     fmt.WRAP_KEYCHAIN: "keychain",
-    fmt.WRAP_TRANSIT: "vault",
+    fmt.WRAP_VAULT: "vault",
+    fmt.WRAP_AWS_KMS: "aws_kms",
+    fmt.WRAP_GOOGLE_KMS: "google_kms",
+    fmt.WRAP_AZURE_KEY_VAULT: "azure_key_vault",
+    fmt.WRAP_PKCS11: "pkcs11",
 }
 _UNLOCK = (
     "unlock it with ers keyring unlock or on the proxy's page /keyring/; or set"
@@ -43,7 +47,11 @@ _UNLOCK = (
 #: What to do where the secret of a wrapping is not here.
 _NOT_HERE = {
     fmt.WRAP_KEYCHAIN: "unlock the keychain that it was sealed with and start the proxy again",
-    fmt.WRAP_TRANSIT: "set ERS_VAULT_ADDR and the variables beside it and start the proxy again",
+    fmt.WRAP_VAULT: "set ERS_VAULT_ADDR and the variables beside it and start the proxy again",
+    fmt.WRAP_AWS_KMS: "set ERS_AWS_KMS_KEY and start the proxy again",
+    fmt.WRAP_GOOGLE_KMS: "set ERS_GOOGLE_KMS_KEY and start the proxy again",
+    fmt.WRAP_AZURE_KEY_VAULT: "set ERS_AZURE_KEY and start the proxy again",
+    fmt.WRAP_PKCS11: "set ERS_PKCS11_MODULE and the variables beside it and start the proxy again",
 }
 
 

@@ -1,4 +1,4 @@
-"""A wrapping key in the operating system's keychain.
+"""Keys in the operating system's keychain.
 
 Many machines have none: servers, containers, sessions without a desktop. There, and where the one
 there is fails or asks its user something that nobody answers, the answer is "none", and the next
@@ -11,13 +11,19 @@ import binascii
 import logging
 import os
 import sys
-import threading
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from encrypted_records import runtime
 from encrypted_records.crypto.recovery import KeychainKey
 from encrypted_records.proxy.disk.atomic_files import write_once
+from encrypted_records.proxy.keyrings.waiting import within
+
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
 
 log = logging.getLogger(__name__)
 
@@ -38,20 +44,80 @@ def keychain_key(
         name_file: holds the name under which the keychain keeps it; made with the key.
         seconds: for which it is waited for.
     """
-    if not (name_file.exists() or may_make) or not _may_exist():
+    if not (name_file.exists() or may_make):
         return None
-    kept: list[bytes] = []
+    kept = Kept(name_file, seconds)
+    secret = kept.recall()
+    if secret is None and not name_file.exists():
+        made = runtime.random_bytes(_KEY_BYTES)
+        if kept.keep(made):
+            log.info("keyrings are sealed with a key in the keychain")
+            secret = made
+    return None if secret is None else KeychainKey(secret)
 
-    def ask() -> None:
-        secret = _ask(name_file, may_make=may_make)
-        if secret is not None:
-            kept.append(secret)
 
-    # A keychain can wait for a person without end, and its library knows no time limit.
-    asking = threading.Thread(target=ask, name="keychain", daemon=True)  # noqa: TID251
-    asking.start()
-    asking.join(seconds)
-    return KeychainKey(kept[0]) if kept else None
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A secret of 32 bytes that the keychain keeps.
+
+    Args:
+        name_file: holds the name under which it is kept.
+        seconds: for which the keychain is waited for.
+    """
+
+    name_file: Path
+    seconds: float = WAIT_SECONDS
+
+    def recall(self) -> bytes | None:
+        """The secret; None where none is kept, or no keychain answers."""
+        if not self.name_file.exists():
+            return None
+        return self._ask(self._read)
+
+    def keep(self, secret: bytes) -> bool:
+        """Keep a secret, in place of the one before; whether a keychain has it now."""
+        return self._ask(lambda backend: self._write(backend, secret)) is not None
+
+    def forget(self) -> None:
+        """Keep the secret no longer."""
+        if self.name_file.exists():
+            self._ask(self._delete)
+            self.name_file.unlink(missing_ok=True)
+
+    def _ask(self, work: Callable[[KeyringBackend], bytes | None]) -> bytes | None:
+        """The result of ``work``; None where no keychain answers, or it fails."""
+        if not _may_exist():
+            return None
+
+        def asked() -> bytes | None:
+            import keyring  # noqa: PLC0415 - slow to import, and often not needed
+
+            backend = keyring.get_keyring()
+            return work(backend) if backend.priority >= _RECOMMENDED else None
+
+        try:
+            # A keychain can wait for a person without end, and its library knows no time limit.
+            return within(self.seconds, asked)
+        except Exception as error:
+            # Backends raise whatever their platform does.
+            log.debug("no keychain: %s", type(error).__name__)
+            return None
+
+    def _read(self, backend: KeyringBackend) -> bytes | None:
+        return _key(backend.get_password(_APP, self.name_file.read_text("ascii")))
+
+    def _write(self, backend: KeyringBackend, secret: bytes) -> bytes | None:
+        is_new = not self.name_file.exists()
+        name = runtime.random_hex(16) if is_new else self.name_file.read_text("ascii")
+        backend.set_password(_APP, name, secret.hex())
+        # A keychain that forgets would take every keyring with it.
+        if _key(backend.get_password(_APP, name)) != secret:
+            return None
+        return None if is_new and not write_once(self.name_file, name.encode()) else secret
+
+    def _delete(self, backend: KeyringBackend) -> None:
+        with suppress(FileNotFoundError):
+            backend.delete_password(_APP, self.name_file.read_text("ascii"))
 
 
 def _may_exist() -> bool:
@@ -59,36 +125,6 @@ def _may_exist() -> bool:
     if sys.platform != "linux":
         return True
     return any(os.environ.get(n) for n in ("DBUS_SESSION_BUS_ADDRESS", "PYTHON_KEYRING_BACKEND"))
-
-
-def _ask(name_file: Path, *, may_make: bool) -> bytes | None:
-    import keyring  # noqa: PLC0415 - slow to import, and often not needed
-
-    try:
-        backend = keyring.get_keyring()
-        if backend.priority < _RECOMMENDED:
-            return None
-        if not name_file.exists():
-            return _make(name_file, backend.set_password, backend.get_password)
-        return _key(backend.get_password(_APP, name_file.read_text("ascii")))
-    except Exception as error:
-        # Backends raise whatever their platform does.
-        log.debug("no keychain: %s", type(error).__name__)
-        return None
-
-
-def _make(
-    name_file: Path,
-    keep: Callable[[str, str, str], None],
-    kept: Callable[[str, str], str | None],
-) -> bytes | None:
-    name, secret = runtime.random_hex(16), runtime.random_bytes(_KEY_BYTES)
-    keep(_APP, name, secret.hex())
-    # A keychain that forgets would take every keyring with it.
-    if _key(kept(_APP, name)) != secret or not write_once(name_file, name.encode()):
-        return None
-    log.info("keyrings are sealed with a key in the keychain")
-    return secret
 
 
 def _key(text: str | None) -> bytes | None:

@@ -1,5 +1,6 @@
 """The secrets that wrap keyrings, in the order in which they are preferred: a passphrase from the
-environment, a key in the keychain, a key that Vault opens, else a key that lies beside them.
+environment, a key in the keychain, a key that a key service opens, else a key that lies beside
+them.
 
 None is a flag: arguments show in the process list.
 """
@@ -14,8 +15,12 @@ from encrypted_records import runtime
 from encrypted_records.crypto.recovery import MachineKey, Passphrase, Wrapper
 from encrypted_records.errors import BadInput, Startup
 from encrypted_records.proxy.disk.atomic_files import write_once
-from encrypted_records.proxy.keyrings.keychain import WAIT_SECONDS, keychain_key
-from encrypted_records.proxy.keyrings.vault import transit_key, vault_settings
+from encrypted_records.proxy.keyrings.key_services.configured import (
+    may_start_offline,
+    services_from,
+)
+from encrypted_records.proxy.keyrings.key_services.service import service_key
+from encrypted_records.proxy.keyrings.keychain import WAIT_SECONDS, Kept, keychain_key
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +29,9 @@ _MAX_PASSPHRASE_BYTES = 4096
 
 
 #: What the variables begin with that hold a secret, or the way to one.
-_PREFIXES = ("ERS_KEYRING_", "ERS_VAULT_")
+_PREFIXES = (
+    *("ERS_KEYRING_", "ERS_VAULT_", "ERS_AWS_KMS_", "ERS_GOOGLE_KMS_", "ERS_AZURE_", "ERS_PKCS11_"),
+)
 
 
 def secrets_from(
@@ -43,7 +50,7 @@ def secrets_from(
     """
     wrappers: list[Wrapper] = []
     passphrase = passphrase_from(environment)
-    vault = vault_settings(environment)
+    services, offline = services_from(environment), may_start_offline(environment)
     if passphrase is not None:
         wrappers.append(passphrase)
     if environment.get("ERS_KEYRING_KEYCHAIN") != "off":
@@ -51,9 +58,10 @@ def secrets_from(
             folder / "keychain.name", may_make=not wrappers, seconds=keychain_seconds
         )
         wrappers += [] if key is None else [key]
-    if vault is not None:
-        transit = transit_key(folder / "transit.key", vault, may_make=not wrappers)
-        wrappers += [] if transit is None else [transit]
+    for service in services:
+        kept = Kept(folder / f"{service.file}.kept", keychain_seconds) if offline else None
+        opened = service_key(service, folder, may_make=not wrappers, kept=kept)
+        wrappers += [] if opened is None else [opened]
     for name in [name for name in environment if name.startswith(_PREFIXES)]:
         del environment[name]
     return wrappers

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import click
 
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import printable, say, table
-from encrypted_records.cli.times import day
 from encrypted_records.client.proxy.keyring import SealedSchema
 
 _SEALED_WITH = {
     "passphrase": "a passphrase",
     "keychain": "a key in the proxy's keychain",
     "vault": "a key that Vault opens",
+    "aws_kms": "a key that AWS KMS opens",
+    "google_kms": "a key that Google Cloud KMS opens",
+    "azure_key_vault": "a key that Azure Key Vault opens",
+    "pkcs11": "a key that a PKCS#11 token opens",
     "machine_key": "a key beside it: anyone who can read the proxy's folder can read the records",
 }
 
@@ -53,7 +57,7 @@ async def get(session: CommandSession, output: Output) -> None:
     rows = [
         {
             "version": version.version,
-            "created": day(version.created),
+            "created": _date(version.created),
             "fingerprint": version.fingerprint,
             "backup": "confirmed" if version.backup_confirmed else "not confirmed",
             "protects": _protects(version.version, schemas),
@@ -74,6 +78,10 @@ async def get(session: CommandSession, output: Output) -> None:
             ("key", "version", "schema"),
         ):
             say(line)
+
+
+def _date(created: int) -> str:
+    return f"{datetime.fromtimestamp(created, UTC):%Y-%m-%d}" if created else ""
 
 
 def _protects(version: int, schemas: Sequence[SealedSchema]) -> str:

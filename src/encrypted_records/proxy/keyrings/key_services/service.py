@@ -1,0 +1,165 @@
+"""The interface of a key service, and the file with what it encrypted."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from encrypted_records import runtime
+from encrypted_records.crypto.recovery import ServiceKey
+from encrypted_records.errors import Startup
+from encrypted_records.proxy.disk.atomic_files import write_once
+from encrypted_records.proxy.keyrings.keychain import Kept
+from encrypted_records.proxy.keyrings.waiting import within
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Bound to each ciphertext, as far as a service can; it also shows in the service's own log.
+CONTEXT = {"application": "encrypted-records", "purpose": "keyrings"}
+#: The same for services that take bytes.
+CONTEXT_BYTES = b"encrypted-records keyrings"
+#: A service answers within some hundred milliseconds; its library may try more than once.
+SECONDS = 15.0
+_KEY_BYTES = 32
+
+
+class Refused(Exception):
+    """The service answers and does not do it: it denies access, or does not have the key."""
+
+
+class Unreachable(Exception):
+    """The service cannot be reached, is too slow, or says that it is not well."""
+
+
+class KeyService(ABC):
+    """A service that encrypts and decrypts 32 bytes. Errors never quote what it was sent."""
+
+    #: of the keyring files that its key seals (docs/SPEC.md, section 8)
+    wrapping: ClassVar[int]
+    #: as people call it
+    name: ClassVar[str]
+    #: the name of the file with the ciphertext, in the proxy's folder
+    file: ClassVar[str]
+    #: what to look at where it refuses
+    advice: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The key or the address, for messages."""
+
+    @abstractmethod
+    def encrypt(self, secret: bytes) -> str:
+        """The ciphertext of 32 bytes, as ASCII.
+
+        Raises:
+            Refused, Unreachable
+        """
+
+    @abstractmethod
+    def decrypt(self, sealed: str) -> bytes:
+        """The plaintext of a ciphertext that :meth:`encrypt` returned.
+
+        Raises:
+            Refused, Unreachable
+            ValueError: it has another form.
+        """
+
+
+def service_key(
+    service: KeyService, folder: Path, *, may_make: bool, kept: Kept | None = None
+) -> ServiceKey | None:
+    """The key whose ciphertext is in ``folder``, made now where there is none and ``may_make``.
+
+    Args:
+        kept: where a key that the service has decrypted is kept for starts at which it cannot be
+            reached. A service that refuses ends what was kept.
+
+    Raises:
+        Startup: the service cannot be reached, or refuses, or what it decrypts is no key.
+    """
+    path = folder / service.file
+    if not (path.exists() or may_make):
+        return None
+    if not path.exists():
+        _make(service, path)
+    sealed = path.read_text("ascii", errors="replace")
+    try:
+        secret = _ask(lambda: service.decrypt(sealed))
+        if len(secret) != _KEY_BYTES:
+            raise ValueError("it has another length")
+    except Unreachable as error:
+        secret = _recall(service, error, kept)
+    except Refused as error:
+        if kept is not None:
+            kept.forget()
+        raise _does_not_open(service, f"it refuses ({error})") from None
+    except ValueError:
+        raise Startup(
+            f"{path} does not hold a key", hint="restore it from the same backup as the keyrings"
+        ) from None
+    else:
+        if kept is not None and not kept.keep(secret):
+            log.warning("the key that %s opened cannot be kept: there is no keychain", service.name)
+    return ServiceKey(service.wrapping, secret)
+
+
+def _make(service: KeyService, path: Path) -> None:
+    try:
+        made = _ask(lambda: service.encrypt(runtime.random_bytes(_KEY_BYTES)))
+    except Unreachable as error:
+        raise _does_not_open(service, f"it cannot be reached ({error})") from None
+    except Refused as error:
+        raise _does_not_open(service, f"it refuses ({error})") from None
+    # Should another process have been first, its key counts.
+    if write_once(path, made.encode("ascii")):
+        log.info("keyrings are sealed with a key that %s opens: %s", service.name, service.where)
+
+
+def _ask(call: Callable[[], T]) -> T:
+    try:
+        return within(SECONDS, call)
+    except TimeoutError:
+        raise Unreachable(f"no answer within {SECONDS:.0f} seconds") from None
+
+
+def _recall(service: KeyService, error: Unreachable, kept: Kept | None) -> bytes:
+    """The key that the service has decrypted at an earlier start.
+
+    Raises:
+        Startup: none is kept.
+    """
+    secret = None
+    if kept is not None:
+        with suppress(TimeoutError):
+            secret = kept.recall()
+    if secret is None:
+        raise _does_not_open(service, f"it cannot be reached ({error})")
+    log.warning(
+        "%s cannot be reached (%s): the proxy starts with the key that it opened before, which"
+        " the keychain has kept",
+        service.name,
+        error,
+    )
+    return secret
+
+
+def _does_not_open(service: KeyService, why: str) -> Startup:
+    return Startup(
+        f"{service.name} at {service.where} does not open the keyrings' key: {why}",
+        hint=service.advice,
+    )
+
+
+def needed(environment_variable: str, service: str, extra: str) -> Startup:
+    """The error where the library of a configured service is not installed."""
+    return Startup(
+        f"{environment_variable} is set, and the library for {service} is not installed",
+        hint=f"install encrypted-records[{extra}]",
+    )
