@@ -1,4 +1,5 @@
-"""Databases of before the migrations were one file per app: their tables are the same.
+"""Databases of before the migrations were one file per app: their tables are those of today, and
+what is left over goes.
 
 A database that went through all migrations of then is used as it is. An API refuses a database that
 went through only some of them, and changes nothing.
@@ -6,9 +7,11 @@ went through only some of them, and changes nothing.
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.server.api import Account, Api, running_api
@@ -67,6 +70,12 @@ THEN = {
         "0019_what_ended_groups_had",
     ),
 }
+#: Columns of then that nothing reads any more. The table of used keys went with them.
+GONE = {
+    "roster_standing": ("is_service", "name", "anchor", "expires"),
+    "roster_dataset": ("commitment", "since"),
+    "roster_seat": ("actor", "ended"),
+}
 NAMES = "SELECT app, name FROM django_migrations ORDER BY app, name"
 
 
@@ -99,8 +108,21 @@ def earlier(request: pytest.FixtureRequest, tmp_path: Path, postgresql: NewDatab
                 "INSERT INTO django_migrations (app, name, applied)"
                 f" VALUES ('{app}', '{name}', '2026-11-27')"
             )
+    for table, columns in GONE.items():
+        for column in columns:
+            api.execute(f"ALTER TABLE {table} ADD COLUMN {column} integer NOT NULL DEFAULT 0")
+    api.execute("CREATE TABLE roster_used_key (id integer PRIMARY KEY)")
     (tmp_path / "log").unlink()
     return Earlier(tmp_path, url, api, account, dataset)
+
+
+def is_there(api: Api, statement: str) -> bool:
+    """Whether the database has what is asked for."""
+    try:
+        rows(api, statement)
+    except (sqlite3.Error, psycopg.Error):
+        return False
+    return True
 
 
 def test_a_database_that_went_through_all_migrations_of_then_is_used_as_it_is(
@@ -112,6 +134,10 @@ def test_a_database_that_went_through_all_migrations_of_then_is_used_as_it_is(
             assert pair.status == 200, pair.body
             bearer = {"Authorization": f"Bearer {pair.json()['access']}"}
             assert api.call("GET", earlier.dataset, headers=bearer).status == 200
+            for table, columns in GONE.items():
+                for column in columns:
+                    assert not is_there(api, f"SELECT {column} FROM {table}")
+            assert not is_there(api, "SELECT id FROM roster_used_key")
 
 
 def test_a_database_that_lacks_one_of_them_is_refused_by_name_and_left_as_it_was(

@@ -21,11 +21,7 @@ from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset
 from encrypted_records.server.organizations.models import Organization
 from encrypted_records.server.organizations.roster_change import Change, invalid, require
-from encrypted_records.server.organizations.roster_tables import (
-    DatasetKey,
-    Entry,
-    StoredGrant,
-)
+from encrypted_records.server.organizations.roster_tables import Entry, StoredGrant
 
 _AT_ONCE = 500
 _FIELDS = ["epoch", "number", "body", "signature"]
@@ -96,27 +92,6 @@ def verify(
     return given
 
 
-@dataclass(frozen=True, slots=True)
-class Signers:
-    """Who may have sealed grants, as it was before the entries of the request: keys of owners."""
-
-    before: dict[str, bytes]
-
-    def allow(self, change: Change, given: Given) -> bool:
-        """Whether the actor is, or was until this request, an owner under these keys."""
-        actor = ids.to_text(given.body.actor)
-        if self.before.get(actor) == given.keys:
-            return True
-        now = change.present(actor)
-        return now is not None and now.is_owner and bytes(now.keys) == given.keys
-
-
-def signers(organization: Organization, given: Iterable[Given]) -> Signers:
-    actors = {ids.to_text(one.body.actor) for one in given}
-    owners = organization.standings.filter(member__in=actors, present=True, is_owner=True)
-    return Signers({owner.member: bytes(owner.keys) for owner in owners})
-
-
 def require_caller(user: User, given: Iterable[Given], *, is_owner: bool) -> None:
     """
     Raises:
@@ -126,7 +101,7 @@ def require_caller(user: User, given: Iterable[Given], *, is_owner: bool) -> Non
         raise NotAllowed("only owners of the organization may do this", code="owners_only")
 
 
-def store(change: Change, given: Sequence[Given], who: Signers) -> int:
+def store(change: Change, given: Sequence[Given]) -> int:
     """Keep grants, under the lock and after the entries; how many were not there before.
 
     Raises:
@@ -134,30 +109,40 @@ def store(change: Change, given: Sequence[Given], who: Signers) -> int:
         Conflict: ``roster_moved``; another epoch has begun.
     """
     _require_roster(change, given)
-    epochs = {
-        one.dataset: one for one in DatasetKey.objects.filter(organization=change.organization)
-    }
     allowed: dict[tuple[bytes, bytes], bool] = {}
     holders = cache(change.holders)
     kept: dict[tuple[str, str], Given] = {}
     for one in given:
         signer = (one.body.actor, one.keys)
         if signer not in allowed:
-            allowed[signer] = who.allow(change, one)
+            allowed[signer] = _may_seal(change, one)
         require(allowed[signer], "a grant was not sealed by an owner")
         dataset, member = one.place
-        key = epochs.get(dataset)
-        if key is None:
+        epochs = change.state.epochs.get(one.body.dataset)
+        if epochs is None:
             raise invalid("a grant is of a dataset without keys")
-        if one.body.epoch < key.epoch or one.body.number < key.since:
+        if one.body.epoch < len(epochs) or one.body.number < _since(change, one.body.dataset):
             raise _moved("another epoch of the dataset's keys has begun")
-        require(one.body.epoch == key.epoch, "a grant is of an epoch that has not begun")
+        require(one.body.epoch == len(epochs), "a grant is of an epoch that has not begun")
         require(member in holders(dataset), "a grant is for somebody without a right")
         before = kept.get(one.place)
         if before is None or before.body.number <= one.body.number:
             kept[one.place] = one
     _require_complete(change, kept, holders)
     return _write(change, kept)
+
+
+def _may_seal(change: Change, given: Given) -> bool:
+    """Whether the actor is, or was until this request, an owner under these keys."""
+    standings = (one.member(given.body.actor) for one in (change.before, change.state))
+    return any(one is not None and one.owns and one.keys == given.keys for one in standings)
+
+
+def _since(change: Change, dataset: bytes) -> int:
+    """The entry that began a dataset's present epoch, or by which older ones were forgotten."""
+    forgotten = change.state.forgotten.get(dataset, ())
+    begun = change.state.epochs[dataset][-1].number
+    return max(begun, forgotten[-1].number) if forgotten else begun
 
 
 def _require_roster(change: Change, given: Sequence[Given]) -> None:

@@ -22,16 +22,24 @@ from encrypted_records.errors import Conflict, Flaw, NotAllowed, TooLarge
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody, Grant, RosterEntry
+from encrypted_records.rules.roster import judging
+from encrypted_records.rules.roster.judging import Reason
 from encrypted_records.server import signatures
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.erasure import remains, unstaging
 from encrypted_records.server.organizations import grants as granting
-from encrypted_records.server.organizations import members, roster_data, roster_members
+from encrypted_records.server.organizations import (
+    members,
+    roster_data,
+    roster_members,
+    roster_states,
+)
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import Membership, Organization
-from encrypted_records.server.organizations.roster_change import Change, invalid, require
+from encrypted_records.server.organizations.roster_change import Change, refusal, require
+from encrypted_records.server.organizations.roster_states import STATES, Sum
 from encrypted_records.server.organizations.roster_tables import DatasetKey, Entry, StoredGrant
 from encrypted_records.server.records.models import CommitLog
 
@@ -40,9 +48,7 @@ MAX_ENTRIES = 1000
 #: In one request. Entries are applied one by one, and nobody else writes to SQLite meanwhile.
 MAX_NEW_ENTRIES = 100
 MAX_GRANTS = 10_000
-_AT_ONCE = 100
 _LOCKED_AT_ONCE = 500
-_openings = msgspec.msgpack.Decoder(list[bytes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +69,8 @@ def entries_after(
     concerned = (
         None if among is None else set(map(ids.from_text, among.values_list("pk", flat=True)))
     )
-    last = number + MAX_ENTRIES
-    while number < last:
-        # Entries may be long, so a few are read at a time.
-        rows = Entry.objects.filter(
-            organization=organization, number__gt=number, number__lte=number + _AT_ONCE
-        ).order_by("number")
-        some = list(rows.values_list("body", "signature", "openings"))
-        for body, signature, openings in some:
-            entry = RosterEntry(bytes(body), bytes(signature), _openings.decode(openings))
-            yield entry if concerned is None else form.cut_entry(entry, concerned)
-        if len(some) < _AT_ONCE:
-            return
-        number += _AT_ONCE
+    for entry in roster_states.stored_entries(organization, number, number + MAX_ENTRIES):
+        yield entry if concerned is None else form.cut_entry(entry, concerned)
 
 
 def append(
@@ -101,6 +96,8 @@ def append(
     for one in read:
         if isinstance(one.body.content, form.Invite):
             limits.throttle("invite")
+    if organization.has_roster:
+        STATES.prepare(organization)
     with transaction.atomic():
         locked = members.lock(organization)
         new = _following(locked, read)
@@ -108,11 +105,14 @@ def append(
             return False
         is_owner = locked.memberships.filter(user=user, role=Membership.Role.OWNER).exists()
         granting.require_caller(user, given, is_owner=is_owner)
-        change = Change(user, locked, _lock_schemas(locked, new), _found(locked, new))
-        signers = granting.signers(locked, given)
+        known = STATES.of(locked)
+        schemas = _lock_schemas(locked, new)
+        change = Change(user, locked, schemas, known.state, known.state.copy())
         for one in new:
             _apply(change, one, is_owner=is_owner)
-        stored = granting.store(change, given, signers)
+        stored = granting.store(change, given)
+        size = sum(len(one.entry.body) for one in new)
+        STATES.keep_when_stored(locked, Sum(change.state, known.size + size))
     members.write_to(change.invited)
     return bool(new) or stored > 0
 
@@ -168,13 +168,6 @@ def _moved() -> Conflict:
     )
 
 
-def _found(organization: Organization, new: Sequence[_Read]) -> bytes:
-    """The digest of entry 1, which may be among the new ones."""
-    if organization.has_roster:
-        return bytes(Entry.objects.get(organization=organization, number=1).digest)
-    return new[0].digest if new else b""
-
-
 def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str, Schema]:
     """Lock the organization's schemas of which entries state names or heads."""
     named: set[str] = set()
@@ -205,34 +198,41 @@ def _apply(change: Change, one: _Read, *, is_owner: bool) -> None:
     actor = ids.to_text(body.actor)
     if actor != change.caller.pk and not is_owner:
         raise NotAllowed("only owners hand in what others signed", code="owners_only")
-    require((body.number == 1) == isinstance(content, form.Found), "found is entry 1, and only it")
-    if isinstance(content, form.Found):
-        keys = content.keys
-    else:
-        standing = change.present(actor)
-        if standing is None:
-            raise invalid("the signer is not in the roster")
-        keys = bytes(standing.keys)
-    signed = form.entry_message(one.entry.body)
-    require(signatures.is_by(keys, one.entry.signature, signed), "a signature is not right")
+    verified = judging.verify(change.state, one.entry, body, signatures.is_by)
+    reason = judging.judge(change.state, body, verified)
+    if reason is Reason.ENDS and isinstance(content, form.Dataset):
+        # Where a log has moved on, that is why, and it is named.
+        roster_data.require_ends(change, content)
+    if reason is not None:
+        raise refusal(reason)
+    _project(change, one)
+    _keep(change.organization, one)
+
+
+def _project(change: Change, one: _Read) -> None:
+    """Check what the API alone knows of an entry that counts, and do what it says."""
+    body, content = one.body, one.body.content
+    before = change.state.member(content.member) if isinstance(content, form.Standing) else None
     match content:
         case form.Found():
             roster_members.found(change, body, content)
         case form.Invite():
             roster_members.invite(change, body, content, one.digest)
         case form.Standing():
-            roster_members.admit(change, body, content)
+            roster_members.admit(change, body, content, before)
         case form.Remove():
-            roster_members.remove(change, body, content)
+            roster_members.remove(change, content)
         case form.Dataset():
-            roster_data.begin(change, body, content)
+            roster_data.begin(change, content)
         case list():
-            roster_data.place(change, body, content)
+            roster_data.place(change, content)
         case form.Forget():
-            _forget(change, body, content)
+            _forget(change, content)
         case _:
             assert_never(content)
-    _keep(change.organization, one)
+    change.state.apply(body, one.digest)
+    if isinstance(content, form.Standing):
+        roster_members.concern(change, before, content.member)
 
 
 def _keep(organization: Organization, one: _Read) -> None:
@@ -254,24 +254,19 @@ def _keep(organization: Organization, one: _Read) -> None:
 # dataset, and not taken from who signs it. Obstacles are named.
 
 
-def _forget(change: Change, body: EntryBody, content: form.Forget) -> None:
+def _forget(change: Change, content: form.Forget) -> None:
     """Keep no grant of epochs before the one that the entry names.
 
     Raises:
         BadInput: ``invalid_entry``.
-        NotAllowed: ``owners_only``.
         Conflict: ``epoch_in_use``, with the schemas.
     """
-    change.require_owner(body)
     name = ids.to_text(content.dataset)
     dataset = change.require_dataset(name)
     # Staging waits for this, or the other way round.
-    key = DatasetKey.objects.select_for_update().filter(dataset=name).first()
-    if key is None:
-        raise invalid("an entry forgets keys of a dataset without any")
-    require(key.first < content.first <= key.epoch, "the epoch is forgotten, or has not begun")
+    DatasetKey.objects.select_for_update().get(dataset=name)
     _require_nothing(_schemas_of(change, name), content.first)
-    DatasetKey.objects.filter(dataset=name).update(first=content.first, since=body.number)
+    DatasetKey.objects.filter(dataset=name).update(first=content.first)
     # All that hold one get another with this request; of those who hold nothing any more, none is
     # left.
     StoredGrant.objects.filter(organization=change.organization, dataset=name).delete()

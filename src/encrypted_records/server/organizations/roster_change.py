@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from encrypted_records.errors import BadInput, Conflict, NotAllowed
-from encrypted_records.model import ids, public_keys
-from encrypted_records.model.roster import EntryBody
+from encrypted_records.errors import BadInput, Conflict, ErsError, NotAllowed
+from encrypted_records.model import ids
+from encrypted_records.rules.roster.judging import Reason
+from encrypted_records.rules.roster.state import State
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import Invitation, Membership, Organization
-from encrypted_records.server.organizations.roster_tables import (
-    DatasetKey,
-    Seat,
-    Shared,
-    Standing,
-    UsedKey,
-)
+from encrypted_records.server.organizations.roster_tables import Seat
 
 #: The last second that a date can have here.
 _LAST_SECOND = 253_402_300_799
+
+#: How entries are refused that no reader would let count: class, code and hint. All others, too,
+#: are ``invalid_entry``.
+_REFUSALS: dict[Reason, tuple[type[ErsError], str, str | None]] = {
+    Reason.OWNERS_ONLY: (NotAllowed, "owners_only", None),
+    Reason.NOT_WRITER: (NotAllowed, "not_writer", None),
+    Reason.LAST_OWNER: (Conflict, "last_owner", "make another member an owner first"),
+    Reason.INVITATION_OVER: (Conflict, "invitation_over", "invite again"),
+    Reason.MOVED: (
+        Conflict,
+        "schema_placed",
+        "make a schema in the other dataset, and store the records there",
+    ),
+}
+
+
+def refusal(reason: Reason) -> ErsError:
+    """The error for an entry that would not count."""
+    kind, code, hint = _REFUSALS.get(reason, (BadInput, "invalid_entry", None))
+    return kind(reason.sentence, code=code, hint=hint)
 
 
 def invalid(detail: str) -> BadInput:
@@ -68,8 +82,9 @@ class Change:
     organization: Organization
     #: locked, by id: those whose heads or names the request states
     schemas: dict[str, Schema]
-    #: of entry 1
-    found: bytes
+    #: the roster without the request, and with what was applied of it
+    before: State
+    state: State
     #: (dataset, member) that must come with a grant
     concerned: set[tuple[str, str]] = field(default_factory=set)
     #: datasets of which an epoch begins
@@ -79,58 +94,6 @@ class Change:
 
     def note(self, action: Action, subject: str) -> None:
         audit.note(self.caller, action, self.organization.pk, subject)
-
-    def standing(self, member: str) -> Standing | None:
-        """What the roster said last of somebody who is in, or was."""
-        return self.organization.standings.filter(member=member).first()
-
-    def present(self, member: str) -> Standing | None:
-        standing = self.standing(member)
-        return standing if standing is not None and standing.present else None
-
-    def is_owner(self, member: str) -> bool:
-        standing = self.present(member)
-        return standing is not None and standing.is_owner
-
-    def require_owner(self, body: EntryBody) -> None:
-        """
-        Raises:
-            NotAllowed: ``owners_only``.
-        """
-        if not self.is_owner(ids.to_text(body.actor)):
-            raise NotAllowed("only an owner may sign such an entry", code="owners_only")
-
-    def keep_an_owner(self, leaving: str) -> None:
-        """
-        Raises:
-            Conflict: ``last_owner``.
-        """
-        others = self.organization.standings.filter(present=True, is_owner=True)
-        if not others.exclude(member=leaving).exists():
-            raise Conflict(
-                "an organization keeps at least one owner",
-                code="last_owner",
-                hint="make another member an owner first",
-            )
-
-    def claim_keys(self, member: str, keys: bytes) -> None:
-        """Check that keys are nobody else's and never were, and keep them for this member.
-
-        Raises:
-            BadInput: ``invalid_entry``.
-        """
-        parts = public_keys.split(keys)
-        if parts is None or not public_keys.signs_alone(parts.sign):
-            raise invalid("these public keys cannot be used")
-        digests = [hashlib.sha256(part).digest() for part in parts]
-        used = UsedKey.objects.filter(organization=self.organization, digest__in=digests)
-        by = {bytes(digest): whose for digest, whose in used.values_list("digest", "member")}
-        require(set(by.values()) <= {member}, "these public keys are another member's")
-        UsedKey.objects.bulk_create(
-            UsedKey(organization=self.organization, digest=digest, member=member)
-            for digest in digests
-            if digest not in by
-        )
 
     def give_access(self, member: str, *, is_owner: bool) -> None:
         """Make the account of a member one that belongs to the organization."""
@@ -145,16 +108,10 @@ class Change:
     def take_access(self, member: str) -> None:
         Membership.objects.filter(organization=self.organization, user=member).delete()
 
-    def shares_of(self, member: str) -> set[tuple[str, str | None]]:
-        """(dataset, schema or None for all of them) that a member who is no owner reads."""
-        shared = Shared.objects.filter(organization=self.organization, member=member)
-        return set(shared.values_list("dataset", "schema"))
-
     def datasets_with_keys(self) -> set[str]:
         """Those that the roster has a key of and that are still there."""
-        own = Dataset.objects.filter(organization=self.organization).values("pk")
-        keys = DatasetKey.objects.filter(organization=self.organization, dataset__in=own)
-        return set(keys.values_list("dataset", flat=True))
+        own = Dataset.objects.filter(organization=self.organization).values_list("pk", flat=True)
+        return set(own) & set(map(ids.to_text, self.state.epochs))
 
     def require_dataset(self, dataset: str) -> Dataset:
         """
@@ -166,18 +123,14 @@ class Change:
             raise invalid("an entry names a dataset that the organization does not have")
         return found
 
-    def end_invitations(self, seats: Iterable[Seat], *, by_entry: bool) -> None:
+    def end_invitations(self, numbers: Iterable[str]) -> None:
         """Nobody is admitted by these any more."""
-        numbers = [seat.pk for seat in seats]
-        ended = {"over": True, "answer": None} | ({"ended": True} if by_entry else {})
-        Seat.objects.filter(pk__in=numbers).update(**ended)
-        Invitation.objects.filter(pk__in=numbers).delete()
+        ended = list(numbers)
+        Seat.objects.filter(pk__in=ended).update(over=True, answer=None)
+        Invitation.objects.filter(pk__in=ended).delete()
 
     def holders(self, dataset: str) -> set[str]:
         """Everybody who reads something of a dataset."""
-        owners = self.organization.standings.filter(present=True, is_owner=True)
-        shared = Shared.objects.filter(organization=self.organization, dataset=dataset)
-        return {
-            *owners.values_list("member", flat=True),
-            *shared.values_list("member", flat=True),
-        }
+        named = ids.from_text(dataset)
+        present = (self.state.member(member) for member in self.state.members_now)
+        return {ids.to_text(one.member) for one in present if one is not None and one.reads(named)}

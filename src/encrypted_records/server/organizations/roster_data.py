@@ -8,57 +8,41 @@ from __future__ import annotations
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from encrypted_records.errors import Conflict, Flaw, NotAllowed, StaleDefinition
+from encrypted_records.errors import Conflict, Flaw, StaleDefinition
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import EntryBody
 from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.roster_change import Change, plain, require
-from encrypted_records.server.organizations.roster_tables import DatasetKey, Place, Shared
+from encrypted_records.server.organizations.roster_tables import DatasetKey, Place
 from encrypted_records.server.records.models import CommitLog
 
 MAX_API_NAME = 200
 
 
-def begin(change: Change, body: EntryBody, content: form.Dataset) -> None:
+def begin(change: Change, content: form.Dataset) -> None:
     """Name a dataset, and begin the next epoch of its keys where it states that; or end logs with
     the present epoch.
 
     Raises:
         BadInput: ``invalid_entry``.
-        NotAllowed: ``owners_only``.
         Conflict: ``log_moved``, ``slug_taken``.
     """
-    change.require_owner(body)
     name = ids.to_text(content.dataset)
-    own = DatasetKey.objects.filter(organization=change.organization)
     named = _is_named(content.slug, content.name)
-    present = own.filter(dataset=name).first()
-    # One that was deleted has a name in the roster, which may still be freed.
-    frees = present is not None and not named and content.epoch == present.epoch
-    dataset = None if frees else change.require_dataset(name)
-    epoch = present.epoch if present is not None else 0
-    require(content.epoch in (epoch, epoch + 1), "an epoch follows the present one")
-    if present is not None and content.epoch == epoch:
-        same = bytes(present.commitment) == content.commitment
-        require(same, "the present epoch is stated with another key")
-    else:
-        require(
-            present is not None or own.count() < form.MAX_DATASETS,
-            f"an organization has at most {form.MAX_DATASETS} datasets with keys",
-        )
-        change.begun.add(name)
-    _require_ends(change, name, content)
+    epoch = len(change.state.epochs.get(content.dataset, ()))
     new = content.epoch != epoch
+    # One that was deleted has a name in the roster, which may still be freed.
+    dataset = change.require_dataset(name) if named or new else None
+    if new:
+        change.begun.add(name)
+    require_ends(change, content)
     DatasetKey.objects.update_or_create(
         dataset=name,
         defaults={
             "organization": change.organization,
             "epoch": content.epoch,
-            "commitment": content.commitment,
             "placed": named,
-            **({"since": body.number} if new else {}),
         },
     )
     if named and dataset is not None:
@@ -76,22 +60,17 @@ def _is_named(slug: str, name: str) -> bool:
     return bool(slug)
 
 
-def _require_ends(change: Change, dataset: str, content: form.Dataset) -> None:
+def require_ends(change: Change, content: form.Dataset) -> None:
     """Check where logs are said to have stood when an epoch began; their schemas are locked. Of an
     epoch that begins now, that is where they stand.
 
     Raises:
-        BadInput: ``invalid_entry``.
         Conflict: ``log_moved``, with the schemas.
     """
-    ends = content.ends
-    names = [ids.to_text(end.schema) for end in ends]
-    require(len(set(names)) == len(names), "an entry states two heads of one log")
-    placed = Place.objects.filter(organization=change.organization, dataset=dataset)
-    there = set(placed.filter(schema__in=names).values_list("schema", flat=True))
-    require(there == set(names), "an end is of a schema that is not placed in the dataset")
+    dataset = ids.to_text(content.dataset)
     moved = []
-    for name, end in zip(names, ends, strict=True):
+    for end in content.ends:
+        name = ids.to_text(end.schema)
         schema = change.schemas.get(name)
         if schema is None or schema.dataset_id != dataset:
             moved.append((name, "is not there any more"))
@@ -118,56 +97,28 @@ def _stood(schema: Schema, epoch: int) -> tuple[int, bytes]:
     return version, bytes(before.get()[0]) if version else form.NO_DIGEST
 
 
-def place(change: Change, body: EntryBody, content: list[form.Placement]) -> None:
+def place(change: Change, content: list[form.Placement]) -> None:
     """Put schemas into their datasets under their names, or free their names.
 
     Raises:
         BadInput: ``invalid_entry``.
-        NotAllowed: ``not_writer``.
         StaleDefinition: a schema without records has another definition by now.
-        Conflict: ``schema_placed``, ``slug_taken``.
+        Conflict: ``slug_taken``.
     """
-    names = [ids.to_text(one.schema) for one in content]
-    require(len(set(names)) == len(names), "an entry places one schema twice")
-    for dataset in {ids.to_text(one.dataset) for one in content}:
-        _require_writer(change, ids.to_text(body.actor), dataset)
-        known = change.organization.dataset_keys.filter(dataset=dataset).exists()
-        require(known, "an entry places schemas in a dataset that the roster does not have")
     for placement in content:
         _place(change, placement)
-    placed = Place.objects.filter(organization=change.organization)
-    require(
-        placed.count() <= form.MAX_SCHEMAS,
-        f"an organization places at most {form.MAX_SCHEMAS} schemas",
-    )
-
-
-def _require_writer(change: Change, actor: str, dataset: str) -> None:
-    if change.is_owner(actor):
-        return
-    whole = Shared.objects.filter(
-        organization=change.organization, member=actor, dataset=dataset, schema=None, writes=True
-    )
-    if not whole.exists():
-        raise NotAllowed("only writers of the whole dataset place schemas", code="not_writer")
 
 
 def _place(change: Change, placement: form.Placement) -> None:
     name, dataset = ids.to_text(placement.schema), ids.to_text(placement.dataset)
     named = _is_named(placement.slug, placement.name)
-    before = Place.objects.filter(schema=name).first()
     schema = change.schemas.get(name)
-    elsewhere = before is not None and (
-        before.organization_id != change.organization.pk or before.dataset != dataset
-    )
-    if elsewhere:
-        raise placed_elsewhere()
     if schema is None:
         # It was deleted; its name may still be freed.
-        require(before is not None and not named, "an entry places a schema that is not there")
+        known = placement.schema in change.state.schemas
+        require(known and not named, "an entry places a schema that is not there")
     else:
-        own = schema.dataset.organization_id == change.organization.pk
-        require(own and schema.dataset_id == dataset, "an entry places a schema of elsewhere")
+        require(schema.dataset_id == dataset, "an entry places a schema of elsewhere")
         if named:
             _take_name(schema, placement)
         change.note(Action.SCHEMA_CHANGED, schema.url)

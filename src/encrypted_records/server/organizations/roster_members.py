@@ -1,7 +1,7 @@
 """Entries about people and services: who founds, is invited, becomes a member, and goes.
 
-What is refused here is what readers of the roster would not let count, so that no member stops the
-others with an entry that changes nothing.
+They count for readers of the roster. Here is what the API asks besides: that accounts and services
+are there, and that an invitation was written to and answered.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 
 from encrypted_records.errors import BadInput, Conflict, NotAllowed
-from encrypted_records.model import ids, public_keys
+from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody
-from encrypted_records.server import signatures
+from encrypted_records.rules.roster.state import NOTHING, Member
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.organizations import answers
@@ -23,7 +23,6 @@ from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import Invitation, Membership
 from encrypted_records.server.organizations.roster_change import (
     Change,
-    invalid,
     moment,
     plain,
     require,
@@ -38,7 +37,6 @@ from encrypted_records.server.organizations.roster_tables import (
 
 #: An invitation ends within 7 days of a clock that may differ from ours by one.
 _LONGEST_INVITATION = 8 * 86_400
-_OVER = "the invitation is over: used, withdrawn, declined, expired, or of somebody who left"
 
 
 def found(change: Change, body: EntryBody, content: form.Found[str]) -> None:
@@ -60,16 +58,8 @@ def found(change: Change, body: EntryBody, content: form.Found[str]) -> None:
     memberships = Membership.objects.filter(organization=change.organization)
     if not memberships.filter(user=member, role=Membership.Role.OWNER).exists():
         raise NotAllowed("only owners of the organization may do this", code="owners_only")
-    change.claim_keys(member, content.keys)
-    Standing.objects.create(
-        organization=change.organization,
-        member=member,
-        is_service=False,
-        is_owner=True,
-        name=plain(content.name, form.MAX_NAME),
-        keys=content.keys,
-        anchor=b"",
-    )
+    plain(content.name, form.MAX_NAME)
+    _keep_standing(change, member, content.keys, is_owner=True)
     # Everybody else waits to be admitted, under keys of their own.
     memberships.update(all_data=False)
     change.organization.invitations.all().delete()
@@ -82,14 +72,11 @@ def invite(change: Change, body: EntryBody, content: form.Invite[str], digest: b
 
     Raises:
         BadInput: ``invalid_entry``.
-        NotAllowed: ``owners_only``.
         Conflict: ``already_member``.
     """
-    change.require_owner(body)
     now = int(time.time())
     require(content.expires > max(now, body.time), "the invitation has expired already")
     require(content.expires <= now + _LONGEST_INVITATION, "an invitation is for 7 days at most")
-    require(public_keys.signs_alone(content.answer_key), "the answer key cannot be used")
     try:
         validate_email(plain(content.name, form.MAX_NAME))
     except ValidationError:
@@ -100,25 +87,21 @@ def invite(change: Change, body: EntryBody, content: form.Invite[str], digest: b
         ) from None
     member = ids.to_text(content.member) if content.member else None
     identifier = ids.to_text(content.id)
-    _require_shares(change, content.shares)
-    taken = Seat.objects.filter(pk=identifier).exists() or change.standing(identifier) is not None
-    require(not taken, "an invitation's id is taken")
+    # By an invitation of another organization, too.
+    require(not Seat.objects.filter(pk=identifier).exists(), "an invitation's id is taken")
     if member is None:
         _refuse_members(change, content.name)
     else:
-        known = change.standing(member)
-        require(known is not None and not known.is_service, "nobody of that id was ever a member")
+        known = change.state.member(content.member)
+        require(
+            known is not None and known.type == form.PERSON, "nobody of that id was ever a member"
+        )
     earlier = of_address(change.organization.invitations.all(), content.name)
-    change.end_invitations(
-        Seat.objects.filter(pk__in=list(earlier.values_list("pk", flat=True)), over=False),
-        by_entry=False,
-    )
-    earlier.delete()
+    change.end_invitations(earlier.values_list("pk", flat=True))
     Seat.objects.create(
         pk=identifier,
         organization=change.organization,
         digest=digest,
-        actor=ids.to_text(body.actor),
         member=member,
         expires=content.expires,
         answer_key=content.answer_key,
@@ -146,58 +129,32 @@ def _refuse_members(change: Change, address: str) -> None:
         )
 
 
-def admit(change: Change, body: EntryBody, content: form.Standing[str]) -> None:
+def admit(
+    change: Change, body: EntryBody, content: form.Standing[str], before: Member | None
+) -> None:
     """Take in the whole standing of a member: one who comes in, or whose rights or keys change.
+
+    Args:
+        before: the standing until now; of somebody who is out, the last.
 
     Raises:
         BadInput: ``invalid_entry``.
-        NotAllowed: ``owners_only``.
-        Conflict: ``invitation_over``, ``last_owner``.
+        Conflict: ``invitation_over``.
     """
-    change.require_owner(body)
     member = ids.to_text(content.member)
-    before = change.standing(member)
-    is_in = before is not None and before.present
-    is_service, is_owner = content.type == form.SERVICE, content.role == form.OWNER
-    require(before is None or before.is_service == is_service, "a person is no service")
-    require(not (is_owner and content.shares), "owners have all rights, and no shares")
-    require(not (is_service and (is_owner or content.invitation)), "a service is made, no owner")
-    # The words make a member. That somebody becomes an owner is said by a later entry.
-    require(not (is_owner and content.invitation), "an invitation makes no owner")
-    no_seat = not Seat.objects.filter(pk=member).exists()
-    require(no_seat, "a member's id is that of an invitation")
-    _require_shares(change, content.shares)
-    keys = _keys_after(change, content, before if is_in else None)
-    known = before is not None and is_in and bytes(before.keys) == keys
+    stood = before if before is not None and before.present else None
     if content.invitation:
-        _take_seat(change, body, content)
-    elif not known:
-        _require_way_in(change, body, content, is_in=is_in)
-    if before is not None and is_in and before.is_owner and not is_owner:
-        change.keep_an_owner(member)
-        _end_invitations_of(change, member)
-    if not is_in:
-        present = change.organization.standings.filter(present=True).count()
-        require(present < form.MAX_MEMBERS, f"an organization has at most {form.MAX_MEMBERS}")
-    reached = _reached(change, before if is_in else None)
-    _keep(change, content, keys, before)
-    _concern(change, member, content, reached if known else set())
-    joins = Action.MEMBER_CHANGED if is_in else Action.MEMBER_JOINED
+        _require_answered(change, content)
+    elif stood is None or content.keys not in (b"", stood.keys):
+        _require_way_in(change, body, content, is_in=stood is not None)
+    is_owner = content.role == form.OWNER
+    if stood is not None and stood.owns and not is_owner:
+        _end_invitations_of(change, content.member)
+    keys = content.keys or (before.keys if before is not None else b"")
+    _keep_standing(change, member, keys, is_owner=is_owner)
+    _keep_rights(change, member, content)
+    joins = Action.MEMBER_JOINED if stood is None else Action.MEMBER_CHANGED
     change.note(joins, ids.reference("users", member))
-
-
-def _keys_after(change: Change, content: form.Standing[str], before: Standing | None) -> bytes:
-    """The keys of a member from this entry on."""
-    stated = (content.keys, content.anchor, content.proof)
-    if not any(stated):
-        require(before is not None, "keys are left out of somebody who is not in")
-        assert before is not None
-        return bytes(before.keys)
-    require(all(stated), "keys, anchor and proof come together")
-    proved = form.proof_message(change.found, content.member, content.keys, content.anchor)
-    require(signatures.is_by(content.keys, content.proof, proved), "keys come without a proof")
-    change.claim_keys(ids.to_text(content.member), content.keys)
-    return content.keys
 
 
 def _require_way_in(
@@ -224,85 +181,40 @@ def _is_owner_here(change: Change, member: str) -> bool:
     return owners.filter(organization=change.organization).exists()
 
 
-def _take_seat(change: Change, body: EntryBody, content: form.Standing[str]) -> None:
+def _require_answered(change: Change, content: form.Standing[str]) -> None:
     """
     Raises:
         Conflict: ``invitation_over``.
         BadInput: ``invalid_entry``; what was answered is something else.
     """
-    seat = Seat.objects.filter(
-        pk=ids.to_text(content.invitation), organization=change.organization
-    ).first()
-    if seat is None:
-        raise invalid("there is no such invitation")
-    if seat.over or seat.expires <= body.time or not change.is_owner(seat.actor):
-        raise Conflict(_OVER, code="invitation_over", hint="invite again")
-    member = ids.to_text(content.member)
-    fits = change.standing(member) is None if seat.member is None else seat.member == member
-    require(fits, "the invitation is for somebody else")
+    seat = Seat.objects.get(pk=ids.to_text(content.invitation))
+    if seat.over:
+        raise Conflict(
+            "the invitation is over: declined, or replaced by another",
+            code="invitation_over",
+            hint="invite again",
+        )
     given = answers.of(seat)
     require(given is not None, "the invitation was not answered")
     assert given is not None
     stated = (content.member, content.keys, content.anchor, content.proof)
     answered = (given.member, given.keys, given.anchor, given.proof)
     require(stated == answered, "the invitation was answered by somebody else, or other keys")
-    change.end_invitations([seat], by_entry=True)
+    change.end_invitations([seat.pk])
 
 
-def _require_shares(change: Change, shares: list[form.Share]) -> None:
-    """
-    Raises:
-        BadInput: ``invalid_entry``; they name what is not the organization's.
-    """
-    once = {(share.dataset, share.right) for share in shares}
-    once_each = all(len(set(share.schemas)) == len(share.schemas) for share in shares)
-    require(len(once) == len(shares) and once_each, "shares name something twice")
-    datasets = {ids.to_text(share.dataset) for share in shares}
-    keys = change.organization.dataset_keys.filter(dataset__in=datasets)
-    own = set(keys.values_list("dataset", flat=True))
-    require(datasets <= own, "a share names a dataset that the roster does not have")
-    single = {
-        (ids.to_text(share.dataset), ids.to_text(schema))
-        for share in shares
-        for schema in share.schemas
-    }
-    if single:
-        places = change.organization.places.filter(schema__in=[schema for _, schema in single])
-        there = set(places.values_list("dataset", "schema"))
-        require(single <= there, "a share names a schema that is not placed in its dataset")
-
-
-def _reached(change: Change, before: Standing | None) -> set[tuple[str, str | None]]:
-    """(dataset, schema or None for all) that somebody read until now."""
-    if before is None:
-        return set()
-    if before.is_owner:
-        return {(dataset, None) for dataset in change.datasets_with_keys()}
-    return change.shares_of(before.member)
-
-
-def _keep(
-    change: Change, content: form.Standing[str], keys: bytes, before: Standing | None
-) -> None:
-    member = ids.to_text(content.member)
-    expires = moment(content.expires) if content.expires else None
-    is_owner, is_service = content.role == form.OWNER, content.type == form.SERVICE
-    stated = {
-        "present": True,
-        "is_owner": is_owner,
-        "name": plain(content.name, form.MAX_NAME),
-        "keys": keys,
-        "expires": expires,
-    }
-    if content.anchor or before is None:
-        stated["anchor"] = content.anchor
+def _keep_standing(change: Change, member: str, keys: bytes, *, is_owner: bool) -> None:
     Standing.objects.update_or_create(
         organization=change.organization,
         member=member,
-        defaults=stated,
-        create_defaults=stated | {"is_service": is_service},
+        defaults={"present": True, "is_owner": is_owner, "keys": keys},
     )
-    if is_service:
+
+
+def _keep_rights(change: Change, member: str, content: form.Standing[str]) -> None:
+    plain(content.name, form.MAX_NAME)
+    expires = moment(content.expires) if content.expires else None
+    if content.type == form.SERVICE:
         Service.objects.filter(pk=member).update(expires=expires)
     Shared.objects.filter(organization=change.organization, member=member).delete()
     Shared.objects.bulk_create(
@@ -316,6 +228,7 @@ def _keep(
         for share in content.shares
         for schema in _single(share)
     )
+    is_owner = content.role == form.OWNER
     change.give_access(member, is_owner=is_owner)
     if not is_owner:
         kept = {ids.to_text(share.dataset) for share in content.shares}
@@ -328,62 +241,42 @@ def _single(share: form.Share) -> list[str | None]:
     return [ids.to_text(schema) for schema in share.schemas] or [None]
 
 
-def _concern(
-    change: Change,
-    member: str,
-    content: form.Standing[str],
-    reached: set[tuple[str, str | None]],
-) -> None:
-    """Remember of which datasets the member now needs a grant."""
-    with_keys = change.datasets_with_keys()
-    after: set[tuple[str, str | None]] = (
-        {(dataset, None) for dataset in with_keys}
-        if content.role == form.OWNER
-        else change.shares_of(member)
-    )
-    change.concerned |= {
-        (dataset, member)
-        for dataset, schema in after
-        if dataset in with_keys and not {(dataset, schema), (dataset, None)} & reached
-    }
+def concern(change: Change, before: Member | None, member: bytes) -> None:
+    """Remember of which datasets a member needs a grant, whose standing was another before."""
+    after = change.state.member(member)
+    assert after is not None, "an entry has just said it"
+    for name in change.datasets_with_keys():
+        dataset = ids.from_text(name)
+        known = before is not None and before.keys == after.keys
+        reached = before.reads(dataset) if before is not None and known else NOTHING
+        if not reached.contains(after.reads(dataset)):
+            change.concerned.add((name, ids.to_text(member)))
 
 
-def remove(change: Change, body: EntryBody, content: form.Remove) -> None:
-    """Put a member out, or withdraw an invitation.
-
-    Raises:
-        BadInput: ``invalid_entry``.
-        NotAllowed: ``owners_only``.
-        Conflict: ``last_owner``.
-    """
+def remove(change: Change, content: form.Remove) -> None:
+    """Put a member out, or withdraw an invitation."""
     named = ids.to_text(content.id)
-    seat = Seat.objects.filter(pk=named, organization=change.organization, ended=False).first()
-    if seat is not None:
-        change.require_owner(body)
-        change.end_invitations([seat], by_entry=True)
+    member = change.state.member(content.id)
+    if member is None:
+        change.end_invitations([named])
         change.note(Action.INVITATION_WITHDRAWN, change.organization.url)
         return
-    standing = change.present(named)
-    if standing is None:
-        raise invalid("an entry removes somebody who is not in, or an invitation that is over")
-    if content.id != body.actor:
-        change.require_owner(body)
-    if standing.is_owner:
-        change.keep_an_owner(named)
-        _end_invitations_of(change, named)
+    if member.owns:
+        _end_invitations_of(change, content.id)
     own = {"organization": change.organization, "member": named}
-    Standing.objects.filter(pk=standing.pk).update(present=False)
+    Standing.objects.filter(**own).update(present=False)
     Shared.objects.filter(**own).delete()
     StoredGrant.objects.filter(**own).delete()
     change.take_access(named)
-    if standing.is_service:
+    if member.type == form.SERVICE:
         Service.objects.filter(pk=named).delete()
         User.objects.filter(pk=named).update(is_active=False)
     change.note(Action.MEMBER_REMOVED, ids.reference("users", named))
 
 
-def _end_invitations_of(change: Change, member: str) -> None:
+def _end_invitations_of(change: Change, inviter: bytes) -> None:
     change.end_invitations(
-        Seat.objects.filter(organization=change.organization, actor=member, ended=False),
-        by_entry=True,
+        ids.to_text(one.content.id)
+        for one in change.state.invitations.values()
+        if one.inviter == inviter and one.open
     )

@@ -1,8 +1,9 @@
 """Tables of an organization's roster: its entries as they were signed, and what follows from them.
 
-The entries and the grants are kept byte for byte, for proxies, which believe nothing else. The
-plain tables say what the API itself goes by: who belongs, under which keys, and what is shared with
-whom. Only :mod:`.roster` and what it calls write them, in the transaction that adds the entry.
+The entries and the grants are kept byte for byte, for proxies, which believe nothing else, and
+entries are judged by what those before them add up to (:mod:`.roster_states`). The plain tables are
+for statements that ask who belongs, under which keys, and what is shared with whom. Only
+:mod:`.roster` and what it calls write them, in the transaction that adds the entry.
 
 Members, datasets and schemas are named by their ids here, without a foreign key: the roster goes on
 naming what was deleted. Django finds tables through :mod:`.models`, which therefore imports this
@@ -37,7 +38,7 @@ class Entry(models.Model):
 
 
 class Standing(models.Model):
-    """What the roster says of one member; of those who are out, what it said last."""
+    """The keys of a member, and whether the member owns; of those who are out, what was last."""
 
     organization = models.ForeignKey(
         "Organization", on_delete=models.CASCADE, related_name="standings", db_index=False
@@ -45,29 +46,12 @@ class Standing(models.Model):
     member = ShortIdField()
     #: whether the member is in
     present = models.BooleanField(default=True)
-    is_service = models.BooleanField()
     is_owner = models.BooleanField()
-    name = models.CharField(max_length=254)
     keys = models.BinaryField()
-    anchor = models.BinaryField(max_length=32)
-    expires = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "roster_standing"
         constraints = [models.UniqueConstraint("organization", "member", name="standing_once")]
-
-
-class UsedKey(models.Model):
-    """That a public key is or was a certain member's, so that it never is another's."""
-
-    organization = models.ForeignKey("Organization", on_delete=models.CASCADE, related_name="+")
-    #: SHA-256 of one of the keys of which a member's public keys consist
-    digest = models.BinaryField(max_length=32)
-    member = ShortIdField()
-
-    class Meta:
-        db_table = "roster_used_key"
-        constraints = [models.UniqueConstraint("organization", "digest", name="used_key_once")]
 
 
 class Shared(models.Model):
@@ -100,9 +84,6 @@ class DatasetKey(models.Model):
     epoch = models.IntegerField()
     #: the oldest epoch that is not forgotten
     first = models.IntegerField(default=1)
-    commitment = models.BinaryField(max_length=32)
-    #: of the entry that began the epoch, or by which older ones were forgotten
-    since = models.BigIntegerField()
     #: whether name and slug are the roster's to change
     placed = models.BooleanField()
 
@@ -133,16 +114,12 @@ class Seat(models.Model):
     organization = models.ForeignKey("Organization", on_delete=models.CASCADE, related_name="seats")
     #: of the entry
     digest = models.BinaryField(max_length=32)
-    #: the owner who invited
-    actor = ShortIdField()
     #: whom it is for, where that was a member before
     member = OptionalIdField()
     expires = models.BigIntegerField()
     answer_key = models.BinaryField(max_length=32)
     #: nobody answers it or is admitted by it any more
     over = models.BooleanField(default=False)
-    #: an entry has ended it; the API alone ends what is declined, or replaced by another
-    ended = models.BooleanField(default=False)
     #: the frame's payload, while it waits
     answer = models.BinaryField(null=True)
 

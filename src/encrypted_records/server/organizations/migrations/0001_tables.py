@@ -82,8 +82,6 @@ class Migration(migrations.Migration):
                 ("dataset", ShortIdField(primary_key=True, serialize=False)),
                 ("epoch", models.IntegerField()),
                 ("first", models.IntegerField(default=1)),
-                ("commitment", models.BinaryField(max_length=32)),
-                ("since", models.BigIntegerField()),
                 ("placed", models.BooleanField()),
                 (
                     "organization",
@@ -122,12 +120,10 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", ShortIdField(primary_key=True, serialize=False)),
                 ("digest", models.BinaryField(max_length=32)),
-                ("actor", ShortIdField()),
                 ("member", OptionalIdField(null=True)),
                 ("expires", models.BigIntegerField()),
                 ("answer_key", models.BinaryField(max_length=32)),
                 ("over", models.BooleanField(default=False)),
-                ("ended", models.BooleanField(default=False)),
                 ("answer", models.BinaryField(null=True)),
                 (
                     "organization",
@@ -338,12 +334,8 @@ class Migration(migrations.Migration):
                 ),
                 ("member", ShortIdField()),
                 ("present", models.BooleanField(default=True)),
-                ("is_service", models.BooleanField()),
                 ("is_owner", models.BooleanField()),
-                ("name", models.CharField(max_length=254)),
                 ("keys", models.BinaryField()),
-                ("anchor", models.BinaryField(max_length=32)),
-                ("expires", models.DateTimeField(null=True)),
                 (
                     "organization",
                     models.ForeignKey(
@@ -397,33 +389,6 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(
                         models.F("dataset"), models.F("member"), name="grant_once"
-                    )
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name="UsedKey",
-            fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("digest", models.BinaryField(max_length=32)),
-                ("member", ShortIdField()),
-                (
-                    "organization",
-                    models.ForeignKey(
-                        on_delete=models.CASCADE, related_name="+", to="organizations.organization"
-                    ),
-                ),
-            ],
-            options={
-                "db_table": "roster_used_key",
-                "constraints": [
-                    models.UniqueConstraint(
-                        models.F("organization"), models.F("digest"), name="used_key_once"
                     )
                 ],
             },

@@ -1,0 +1,149 @@
+"""The sums of organizations' rosters, replayed from the entries that are stored.
+
+An entry is judged by what the entries before it add up to, as its readers judge it
+(:mod:`encrypted_records.rules.roster`). Its signatures were verified before it was stored, and are
+taken as right here. What a process has added up it keeps, and goes on from there with the entries
+that others have stored since.
+
+A sum is named by number and digest of its newest entry, and this digest covers all entries before
+it. So one of a transaction that was rolled back, of a database that was restored, or of another
+organization is never taken for what is stored.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+from django.db import transaction
+
+from encrypted_records.errors import DatabaseDamaged
+from encrypted_records.model import ids
+from encrypted_records.model import roster as form
+from encrypted_records.model.roster import EntryBody, RosterEntry
+from encrypted_records.rules.roster import judging
+from encrypted_records.rules.roster.state import State
+from encrypted_records.server.organizations.models import Organization
+from encrypted_records.server.organizations.roster_tables import Entry
+
+#: Of the bodies of the entries whose sums are kept.
+_MOST_BYTES = 32 << 20
+_AT_ONCE = 100
+_openings = msgspec.msgpack.Decoder(list[bytes])
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The state that entries of so many bytes add up to. Nobody changes it: who goes on from it
+    takes a copy."""
+
+    state: State = field(default_factory=lambda: State(historic=False))
+    size: int = 0
+
+    def is_of(self, organization: Organization) -> bool:
+        head = (organization.roster_number, bytes(organization.roster_digest))
+        return (self.state.number, self.state.digest) == head
+
+
+class RosterStates:
+    """The sums that a process keeps, one for each organization, those used last."""
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        """
+        Args:
+            most_bytes: of all entries of the sums; the one that was used last is kept anyhow.
+        """
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[str, Sum] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def prepare(self, organization: Organization) -> None:
+        """Add up beforehand what :meth:`of` needs under the organization's lock."""
+        kept = self._find(organization.pk)
+        # Where more is known than the caller has read, others go on from that.
+        if kept is None or kept.state.number < organization.roster_number:
+            self._keep(organization.pk, self._add_up(organization))
+
+    def of(self, organization: Organization) -> Sum:
+        """The sum of all entries of an organization, which is locked.
+
+        Raises:
+            DatabaseDamaged: the stored entries do not lead to the stored head.
+        """
+        found = self._add_up(organization)
+        if not found.is_of(organization):
+            raise DatabaseDamaged("the stored entries of a roster do not lead to its head")
+        self._keep(organization.pk, found)
+        return found
+
+    def keep_when_stored(self, organization: Organization, newest: Sum) -> None:
+        """Go on from this sum once the transaction is committed in which its entries are stored."""
+        transaction.on_commit(lambda: self._keep(organization.pk, newest))
+
+    def _find(self, organization: str) -> Sum | None:
+        with self._lock:
+            return self._kept.get(organization)
+
+    def _keep(self, organization: str, newest: Sum) -> None:
+        with self._lock:
+            self._kept[organization] = newest
+            self._kept.move_to_end(organization)
+            size = sum(one.size for one in self._kept.values())
+            while size > self._most_bytes and len(self._kept) > 1:
+                size -= self._kept.popitem(last=False)[1].size
+
+    def _add_up(self, organization: Organization) -> Sum:
+        """The sum of what is stored up to the organization's head; less where that is not there."""
+        kept = self._find(organization.pk)
+        if kept is not None and kept.is_of(organization):
+            return kept
+        if kept is not None and 0 < kept.state.number < organization.roster_number:
+            further = _go_on(organization, kept)
+            if further is not None:
+                return further
+        return _go_on(organization, Sum()) or Sum()
+
+
+def _go_on(organization: Organization, since: Sum) -> Sum | None:
+    """The sum with the entries that follow; None where these do not follow it."""
+    state, size = since.state.copy(), since.size
+    own = ids.from_text(organization.pk)
+    for entry in stored_entries(organization, state.number, organization.roster_number):
+        body = form.read_entry(entry)
+        if not _follows(state, own, body):
+            return None
+        size += len(entry.body)
+        digest = form.entry_digest(entry)
+        if judging.judge(state, body, judging.RIGHT) is None:
+            state.apply(body, digest)
+        else:
+            state.pass_over(body, digest)
+    return Sum(state, size)
+
+
+def _follows(state: State, organization: bytes, body: EntryBody) -> bool:
+    stated = (body.organization, body.number, body.previous)
+    return stated == (organization, state.number + 1, state.digest)
+
+
+def stored_entries(organization: Organization, after: int, last: int) -> Iterator[RosterEntry]:
+    """The entries behind number ``after`` up to ``last``, as far as they are there."""
+    # They may be long, so a few are read at a time.
+    for number in range(after, last, _AT_ONCE):
+        rows = Entry.objects.filter(
+            organization=organization,
+            number__gt=number,
+            number__lte=min(number + _AT_ONCE, last),
+        ).order_by("number")
+        some = list(rows.values_list("body", "signature", "openings"))
+        for body, signature, openings in some:
+            yield RosterEntry(bytes(body), bytes(signature), _openings.decode(openings))
+        if len(some) < _AT_ONCE:
+            return
+
+
+#: Of this process.
+STATES = RosterStates()
