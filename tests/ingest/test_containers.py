@@ -116,6 +116,19 @@ def test_digits_behind_the_fifteenth_are_told_and_spans_are_no_times_of_day() ->
     assert records(found.recipe, body)[0]["n"] == "0.3"
 
 
+def test_decimals_of_a_second_that_are_not_read_are_told() -> None:
+    fine = ods_cell("time", "PT05H30M10.1234567S"), ods_cell("date", "2024-01-05T10:11:12.1234565")
+    plain = ods_cell("time", "PT05H30M10.123456S"), ods_cell("date", "2024-01-05T10:11:12.5")
+    found = look(ods([["time", "at"], [*fine], [*plain]]))
+    assert found.notes == ("2 times have finer parts; 6 decimals of a second are kept",)
+    assert look(ods([["time", "at"], [*plain]])).notes == ()
+
+    # 10:11:12.123456 as pandas writes it; and 10:11:12.123, and a price of the same digits.
+    moments = number("45296.4244458733333", MOMENT), number("45296.42444586806", MOMENT)
+    found = look(one_sheet(["at", "price"], [moments[0], 1.5], [moments[1], number("4.244458", 0)]))
+    assert found.notes == ("1 times have finer parts; 3 decimals of a second are kept",)
+
+
 def test_zeros_that_a_format_shows_in_front_of_a_number_are_kept() -> None:
     styles = (
         '<styleSheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><numFmts>'
@@ -153,6 +166,13 @@ def test_zeros_that_a_format_shows_in_front_of_a_number_are_kept() -> None:
             ods([["a", "b"], ['<table:table-cell table:number-columns-spanned="2"/>',
                               "<table:covered-table-cell/>"], ["x", "y"]]),
             "the cells A2:B2 of the table are merged",
+        ),
+        (ods([["a"], [ods_cell("boolean", "1")]]), "A2 of the sheet holds a value that programs"),
+        (one_sheet(["a"], [number("1e400")]), "A2 of the sheet is not a number"),
+        (one_sheet(["a"], [number("NaN")]), "A2 of the sheet is not a number"),
+        (
+            one_sheet(["a"], ['<c r="@" t="d"><v>2024-01-05T10:11:12.1234567</v></c>']),
+            "A2 of the sheet holds a value that programs",
         ),
         (one_sheet(["a"], [number("12345678901234567890")]), "A2 of the sheet holds a number"),
         (

@@ -12,11 +12,13 @@ import re
 import zipfile
 import zlib
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import product
+from math import isfinite
 from typing import Any
 from xml.parsers import expat
 
@@ -66,6 +68,13 @@ _PART = re.compile(
     rb"|<text:(tab|line-break)(?=[\s/>])"
 )
 _FLOAT = re.compile(rb'office:value="([^"]*)"')
+_TRUTH = re.compile(rb'office:boolean-value="([^"]*)"')
+_TIMED = re.compile(rb'office:(?:time|date)-value="([^"]*)"')
+#: More than six decimals of a second.
+_FINE = re.compile(rb"\.[0-9]{6}[0-9]*[1-9]")
+_DAY_MILLISECONDS = 86_400_000
+#: Milliseconds by which a number of days may miss the time that it means.
+_ABOUT = 0.01
 _SHOWN = re.compile(rb"\s*<text:p>(0[0-9]{1,17})</text:p>")
 _SPANNED = re.compile(rb'table:number-(columns|rows)-spanned="([0-9]{1,9})"')
 _REPEATED = re.compile(rb'table:number-(?:columns|rows)-repeated="([0-9]{1,9})"')
@@ -104,6 +113,12 @@ class _Seen:
     marked: list[str] = field(default_factory=list)
     #: where negative numbers are that a style may show as days or times: see :func:`_place`
     negative: array[int] = field(default_factory=lambda: array("Q"))
+    #: where times are, if they are times, that have finer parts of a second than are read
+    finer: array[int] = field(default_factory=lambda: array("Q"))
+    #: decimals of a second that are read
+    decimals: int = 3
+    #: places of values that no program writes
+    strange: list[str] = field(default_factory=list)
     #: first and last row and column of merged cells, from 0 on
     merged: list[tuple[int, int, int, int]] = field(default_factory=list)
     #: digits that a cell is shown with, by its row and column, where it is padded with zeros
@@ -307,6 +322,20 @@ def _look_at_cell(
             seen.padded[row - 1, column - 1] = zeros[int(style[1])]
         if style is not None and _NEGATIVE.match(value[1]):
             seen.negative.append(_place(row - 1, column - 1))
+        if style is not None and b"." in value[1] and _is_finer(value[1]):
+            seen.finer.append(_place(row - 1, column - 1))
+    elif kind is not None and kind[1] == b"d" and value is not None and _FINE.search(value[1]):
+        seen.strange.append(name)
+
+
+def _is_finer(value: bytes) -> bool:
+    """Whether a number of days has parts of a millisecond, which the library does not read. Numbers
+    of 15 digits are some microseconds beside the time that they mean."""
+    try:
+        milliseconds = float(value) % 1 * _DAY_MILLISECONDS
+    except ValueError:
+        return False
+    return abs(milliseconds - round(milliseconds)) > _ABOUT
 
 
 def _place(row: int, column: int) -> int:
@@ -326,7 +355,7 @@ def _look_at_tables(content: bytes, sheets: Sequence[Any]) -> dict[str, _Seen]:
         repeated = _REPEATED.search(tag)
         count = int(repeated[1]) if repeated else 1
         if what == b"table":
-            every.append(_Seen())
+            every.append(_Seen(decimals=6))
             pending = times = 0
         elif what == b"table-row":
             pending, times, column = pending + times, count, 0
@@ -359,6 +388,13 @@ def _look_at_value(
     name = f"{_letters(column + 1)}{row + 1}"
     if b'"error"' in tag:
         seen.errors.append(name)
+    truth = _TRUTH.search(tag)
+    if truth is not None and truth[1] not in (b"true", b"false"):
+        seen.strange.append(name)
+    clock = _TIMED.search(tag)
+    if clock is not None and _FINE.search(clock[1]):
+        inside = product(range(row, row + rows), range(column, column + columns))
+        seen.finer.extend(_place(*place) for place in inside)
     number = _FLOAT.search(tag)
     if number is None:
         return
@@ -422,6 +458,7 @@ def _require_values(seen: _Seen) -> None:
         (seen.errors, "an error", "mend the formula, or empty the cell"),
         (seen.uncomputed, "a formula without its value", "open and save it in the program"),
         (seen.long, f"a number of more than {_DIGITS} digits", "make it a text"),
+        (seen.strange, "a value that programs do not write", "open and save it in a program"),
         (seen.marked, "a tab or a line break", "take it out, or save the sheet as CSV"),
     ):
         if places:
@@ -434,13 +471,18 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
     numbers: set[int] = set()
     either: set[int] = set()
     negative = frozenset(seen.negative)
-    computed = 0
-    early = 0
+    finer = array("Q", sorted(seen.finer))
+    computed = early = fine = 0
     left = sheet.start[1] if sheet.start else 0
     for at, cells in enumerate(sheet.iter_rows()):
         texts = [""] * left
         for column, value in enumerate(cells, left):
             if isinstance(value, float):
+                if not isfinite(value):
+                    raise refused(
+                        f"cell {_letters(column + 1)}{at + 1} of the sheet is not a number",
+                        "mend the formula, or empty the cell",
+                    )
                 numbers.add(column)
                 text, is_computed = _text_of_number(value)
                 computed += is_computed
@@ -448,6 +490,7 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
             else:
                 text = _text_of(value)
                 early += isinstance(value, date) and _is_early(value)
+                fine += not isinstance(value, str) and _is_in(finer, _place(at, column))
                 if isinstance(value, str) and _EITHER.fullmatch(value):
                     either.add(column)
                 if isinstance(value, date | time) and _place(at, column) in negative:
@@ -463,6 +506,10 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
         notes.append(f"{computed:,} numbers have more than {_DIGITS} digits; {_DIGITS} are kept")
     if early:
         notes.append(f"{early:,} days before March 1900, which programs count in two ways")
+    if fine:
+        notes.append(
+            f"{fine:,} times have finer parts; {seen.decimals} decimals of a second are kept"
+        )
     merged = [
         *seen.merged,
         *((top[0], low[0], top[1], low[1]) for top, low in sheet.merged_cell_ranges or ()),
@@ -472,6 +519,11 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
         *(sheet.name, rows, frozenset(numbers), mixed),
         *(others, hidden, tuple(notes), tuple(merged)),
     )
+
+
+def _is_in(places: array[int], place: int) -> bool:
+    at = bisect_left(places, place)
+    return at < len(places) and places[at] == place
 
 
 def _is_early(value: date) -> bool:
