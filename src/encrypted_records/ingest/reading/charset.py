@@ -38,9 +38,10 @@ _GOOD = 0.8
 _UTF8_SEQUENCE = re.compile(
     rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}"
 )
-_HIGH = re.compile(rb"[\x80-\xff]")
+_ASCII = bytes(range(128))
 _TYPOGRAPHIC = re.compile(rb"\xe2\x80[\x80-\xbf]|\xc3[\x80-\xbf]")
-_WORD = re.compile(r"[^\W\d_]*[^\W\d_\x00-\x7f][^\W\d_]*")
+#: From the beginning of a word alone, so that a long run of letters is looked at once.
+_WORD = re.compile(r"(?<![^\W\d_])[A-Za-z]*+[^\W\d_\x00-\x7f][^\W\d_]*")
 #: What is looked at of a legacy charset.
 _SCORED_BYTES = 64 << 10
 _WORDS = 3
@@ -102,7 +103,7 @@ def _wide(sample: bytes) -> str | None:
 
 def _legacy(sample: bytes, line: int) -> Charset:
     good = sum(len(one) for one in _UTF8_SEQUENCE.findall(sample))
-    bad = len(_HIGH.findall(sample)) - good
+    bad = len(sample.translate(None, _ASCII)) - good
     scores = {name: _score(name, sample) for name in (*_LATIN, *_SCRIPTS, *_EAST)}
     best = max(scores, key=lambda name: scores[name])
     typographic = len(_TYPOGRAPHIC.findall(sample)) >= 3
@@ -110,9 +111,12 @@ def _legacy(sample: bytes, line: int) -> Charset:
         raise refused(f"UTF-8 and another charset are mixed, first in line {line}", "", "encoding")
     if scores[best] <= 0:
         best = "cp1252"
-    text = sample.decode(best, errors="replace")
-    words = tuple(dict.fromkeys(_WORD.findall(text)))[:_WORDS]
-    return Charset(best, guessed=True, words=words)
+    words: dict[str, None] = {}
+    for found in _WORD.finditer(sample.decode(best, errors="replace")):
+        words[found[0]] = None
+        if len(words) == _WORDS:
+            break
+    return Charset(best, guessed=True, words=tuple(words))
 
 
 def is_likely(name: str, sample: bytes, guess: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ MAX_HEAD_BYTES = 1 << 20
 #: Different cells of a column that are kept with what they mean.
 _KEPT = 20_000
 _UNREADABLE = "\ufffd"
+_ODD = re.compile("[\ud800-\udfff\ufffd]")
 #: Last rows that may turn out to be notes below the table, where nobody has seen its end. Each
 #: parser holds them back, so that they are in one block wherever parsing began.
 _WATCHED = 50
@@ -303,7 +305,7 @@ class ReadingParser:
             if column.name is None:
                 continue
             try:
-                converted = [self._value(at, cell) for cell in by_column[at]]
+                converted = self._values(at, by_column[at])
             except _Unreadable:
                 return None
             if keeps and column.type == "text":
@@ -318,6 +320,25 @@ class ReadingParser:
                     self.tally.add(column.name, by_column[at], columns[column.name])
             self.tally.short += sum(len(row.cells) < width for row in rows)
         return Table(self._start, None, columns, len(rows))
+
+    def _values(self, at: int, cells: Sequence[str]) -> Sequence[str | None]:
+        """A column of a block: each different cell is read once.
+
+        Raises:
+            _Unreadable: as :meth:`_value`.
+        """
+        known = self._known[at]
+        if len(known) >= _KEPT:
+            known.clear()
+        different = set(cells)
+        if self._readers[at] is None and all(map(str.isascii, different)):
+            nothing = self._nulls[at]
+            if "" not in different and nothing.isdisjoint(different):
+                return cells
+            return [None if not cell or cell in nothing else cell for cell in cells]
+        for cell in different.difference(known):
+            known[cell] = self._convert(at, cell)
+        return [known[cell] for cell in cells]
 
     def _value(self, at: int, cell: str) -> str | None:
         """
@@ -336,11 +357,9 @@ class ReadingParser:
     def _convert(self, at: int, cell: str) -> str | None:
         if not cell or cell in self._nulls[at]:
             return None
-        if not cell.isascii() and any(
-            "\ud800" <= one <= "\udfff" or one == _UNREADABLE for one in cell
+        if not cell.isascii() and (
+            _ODD.search(cell) or (self._is_legacy and _was_utf8(cell, self._recipe.encoding))
         ):
-            raise _Unreadable
-        if self._is_legacy and not cell.isascii() and _was_utf8(cell, self._recipe.encoding):
             raise _Unreadable
         read = self._readers[at]
         if read is None:

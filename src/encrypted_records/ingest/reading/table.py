@@ -37,11 +37,8 @@ class Layout:
 
 def is_rule(row: Row) -> bool:
     """Whether a row is only a line that is drawn."""
-    filled = [cell for cell in row.cells if cell]
-    return (
-        bool(filled)
-        and all(_RULE.fullmatch(cell) for cell in filled)
-        and any(len(cell) >= 3 for cell in filled)
+    return all(_RULE.fullmatch(cell) for cell in row.cells if cell) and any(
+        len(cell) >= 3 for cell in row.cells
     )
 
 
