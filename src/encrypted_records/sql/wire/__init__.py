@@ -1,0 +1,1 @@
+"""PostgreSQL's protocol in front of the engine: `ers sql --listen`."""

@@ -1,0 +1,612 @@
+"""PostgreSQL's catalogues: `pg_catalog` and `information_schema`, for tools that list tables.
+
+A connection of its own holds their relations, with PostgreSQL's columns, and the functions that
+tools call; it knows names and types, and no record. Its schema comes in the search path before
+DuckDB's own, so statements find these. What PostgreSQL writes and DuckDB does not read
+(`OPERATOR(pg_catalog.~)`, `'patient'::regclass`) is put in other words, token by token, in
+statements that read catalogues and in no others.
+"""
+
+# ruff: noqa: S608 - names are those of this file, and texts are quoted
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import duckdb
+import pyarrow
+
+from encrypted_records.sql.catalogue import Catalogue, quoted
+from encrypted_records.sql.connections import lock, open_closed, real_tables
+from encrypted_records.sql.limits import SqlLimits
+from encrypted_records.sql.wire.failures import Failure
+from encrypted_records.sql.wire.settings import VERSION
+from encrypted_records.sql.wire.statements import Statement, Token
+from encrypted_records.sql.wire.types import TYPES, ColumnType, column_type
+
+SCHEMA = "_catalogues"
+#: PostgreSQL's, in `pg_namespace.dat`; the others are of any number from 16384 on.
+_PG_CATALOG, _PUBLIC, _INFORMATION, _FIRST = 11, 2200, 13_000, 16_384
+_SHORT = {
+    "": "VARCHAR",
+    "o": "UINTEGER",
+    "8": "BIGINT",
+    "4": "INTEGER",
+    "2": "SMALLINT",
+    "b": "BOOLEAN",
+}
+_FORMATTED = {
+    "bool": "boolean", "int8": "bigint", "int2": "smallint", "int4": "integer",
+    "float4": "real", "float8": "double precision", "char": '"char"', "bpchar": "character",
+    "varchar": "character varying", "time": "time without time zone",
+    "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone",
+}  # fmt: skip
+_CATEGORY = {
+    "bool": "B", "int8": "N", "int2": "N", "int4": "N", "float4": "N", "float8": "N",
+    "numeric": "N", "oid": "N", "date": "D", "time": "D", "timestamp": "D", "timestamptz": "D",
+    "interval": "T", "bytea": "U", "uuid": "U", "json": "U",
+}  # fmt: skip
+_UNDERSCORED = frozenset(
+    {"date", "interval", "json", "numeric", "time", "timestamp", "timestamptz", "uuid"}
+)
+#: Names that PostgreSQL has in statements about catalogues, besides those that begin with ``pg_``.
+_WORDS = frozenset(
+    {"information_schema", "version", "current_database", "current_schema", "current_schemas",
+     "current_catalog", "current_user", "session_user", "current_setting", "set_config",
+     "regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole", "format_type",
+     "obj_description", "col_description", "shobj_description", "has_table_privilege",
+     "has_schema_privilege", "has_database_privilege", "has_column_privilege",
+     "has_any_column_privilege", "has_function_privilege", "quote_ident", "quote_literal",
+     "to_regclass", "to_regtype", "txid_current", "inet_server_addr", "inet_server_port",
+     "array_lower", "array_upper", "getdatabaseencoding"}
+)  # fmt: skip
+#: OIDs of the catalogues themselves, in their `.dat` files.
+_OWN = {
+    "pg_type": 1247, "pg_proc": 1255, "pg_class": 1259, "pg_database": 1262,
+    "pg_constraint": 2606, "pg_namespace": 2615, "pg_trigger": 2620,
+}  # fmt: skip
+#: Functions of DuckDB under another name, and columns of `pg_type` that name functions.
+_RENAMED = {"json_build_object": "json_object", "jsonb_build_object": "json_object"}
+_FUNCTIONS = frozenset(
+    {"typinput", "typoutput", "typreceive", "typsend", "typmodin", "typmodout", "typanalyze"}
+)
+_REG = frozenset({"regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole"})
+
+
+def mentions(statement: Statement) -> bool:
+    """Whether a statement names anything that is in catalogues alone."""
+    return any(
+        token.word.startswith("pg_") or token.word in _WORDS
+        for token in statement.words
+        if token.kind in ("word", "quoted")
+    )
+
+
+class PgCatalog:
+    """The catalogues of one session. Belongs to no thread; one at a time uses it.
+
+    Args:
+        catalogue: all tables that the login reaches.
+        dataset: the database; its tables are listed, and no others.
+        user: the login's e-mail.
+        settings: what ``current_setting`` answers.
+        process: what ``pg_backend_pid`` answers.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        dataset: str,
+        limits: SqlLimits,
+        *,
+        user: str,
+        settings: Mapping[str, str],
+        process: int,
+    ) -> None:
+        self.catalogue, self.dataset = catalogue, dataset
+        self.guard = threading.Lock()
+        self.connection = open_closed(limits, plans=True)
+        try:
+            self.connection.execute(real_tables(catalogue, dataset))
+            self.connection.execute(_relations())
+            rows = _Rows(catalogue, dataset, user)
+            for name, columns in rows.tables():
+                self._fill(name, columns)
+            self._fill("pg_settings", {"name": list(settings), "setting": list(settings.values())})
+            texts = {"user": user, "dataset": dataset, "process": str(process)}
+            path = f"{quoted(dataset)},{SCHEMA}".replace("'", "''")
+            lock(self.connection, f"{_functions(texts)}; SET search_path = '{path}'")
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def _fill(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
+        table = pyarrow.table({key: pyarrow.array(values) for key, values in columns.items()})
+        self.connection.register("filling", table)
+        self.connection.execute(
+            f"INSERT INTO {SCHEMA}.{quoted(name)} BY NAME SELECT * FROM filling"
+        )
+        self.connection.unregister("filling")
+
+    def answers(self, statement: Statement) -> Statement | None:
+        """The statement in DuckDB's words, if it reads catalogues; None if it reads records.
+
+        Raises:
+            Failure: it reads both.
+        """
+        if not mentions(statement):
+            return None
+        words = list(_rewritten(statement))
+        sql = " ".join(token.text for token in words)
+        try:
+            found = {name.lower() for name in self.connection.get_table_names(sql)}
+        except duckdb.Error:
+            return _placed(words)
+        here = {table.name.lower() for table in self.catalogue.in_dataset(self.dataset)}
+        catalogues = {name for name in found if name in _names()}
+        records = (found & here) - catalogues
+        if records and catalogues:
+            raise Failure(
+                "0A000",
+                "a statement reads records and catalogues: read them by two statements",
+            )
+        return None if records else _placed(words)
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def with_oids(kind: str) -> str:
+    """A type of a catalogue's column: numbers of that kind are OIDs there and nowhere else."""
+    return kind.replace("UINTEGER", "OID")
+
+
+@cache
+def _columns() -> Mapping[str, Sequence[tuple[str, str]]]:
+    """Relations with their columns, as `catalog_columns.txt` has them."""
+    text = resources.files(__package__).joinpath("catalog_columns.txt").read_text("utf-8")
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("  "):
+            lines[-1] += line[1:]
+        elif not line.startswith("#"):
+            lines.append(line)
+    relations = {}
+    for line in lines:
+        name, _, columns = line.partition(" = ")
+        pairs = [column.partition(":")[::2] for column in columns.split()]
+        relations[name] = [(column, _SHORT.get(kind, kind)) for column, kind in pairs]
+    return relations
+
+
+def _names() -> frozenset[str]:
+    return frozenset(_columns())
+
+
+@cache
+def _relations() -> str:
+    """Statements that make every relation, empty."""
+    parts = [f"CREATE SCHEMA {SCHEMA};"]
+    for name, columns in _columns().items():
+        listed = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns)
+        parts.append(f"CREATE TABLE {SCHEMA}.{quoted(name)} ({listed});")
+    types = ("name", *sorted(_REG), "xid", "cid", "int2vector", "oidvector", "pg_node_tree")
+    parts += [f"CREATE TYPE {SCHEMA}.{name} AS VARCHAR;" for name in types]
+    parts.append(f"CREATE TYPE {SCHEMA}.oid AS UINTEGER;")
+    return "\n".join(parts)
+
+
+class _Rows:
+    """The rows of the relations that have any."""
+
+    def __init__(self, catalogue: Catalogue, dataset: str, user: str) -> None:
+        self._catalogue, self._dataset, self._user = catalogue, dataset, user
+        self._tables = catalogue.in_dataset(dataset)
+        self._namespace = _FIRST
+
+    def tables(self) -> Iterator[tuple[str, Mapping[str, Sequence[Any]]]]:
+        yield (
+            "pg_namespace",
+            {
+                "oid": [_PG_CATALOG, _INFORMATION, self._namespace],
+                "nspname": ["pg_catalog", "information_schema", self._dataset],
+                "nspowner": [10, 10, 10],
+            },
+        )
+        yield "pg_database", self._databases()
+        yield "pg_roles", {
+            "oid": [10], "rolname": [self._user], "rolsuper": [False], "rolinherit": [True],
+            "rolcreaterole": [False], "rolcreatedb": [False], "rolcanlogin": [True],
+            "rolreplication": [False], "rolconnlimit": [-1], "rolbypassrls": [False],
+        }  # fmt: skip
+        yield "pg_user", {"usename": [self._user], "usesysid": [10], "usesuper": [False]}
+        yield "pg_am", {"oid": [2], "amname": ["heap"], "amtype": ["t"]}
+        yield "pg_tablespace", {"oid": [1663], "spcname": ["pg_default"], "spcowner": [10]}
+        yield "pg_type", self._types()
+        if self._tables:
+            yield "pg_class", self._classes()
+            yield (
+                "pg_tables",
+                {
+                    "schemaname": [self._dataset for _ in self._tables],
+                    "tablename": [table.name for table in self._tables],
+                    "tableowner": [self._user for _ in self._tables],
+                    "hasindexes": [False for _ in self._tables],
+                    "hasrules": [False for _ in self._tables],
+                    "hastriggers": [False for _ in self._tables],
+                },
+            )
+            yield "pg_attribute", self._attributes()
+            yield "pg_description", self._descriptions()
+        yield from self._information()
+
+    def _databases(self) -> Mapping[str, Sequence[Any]]:
+        names = list(self._catalogue.datasets)
+        return {
+            "oid": [_FIRST - 1 - at for at in range(len(names))],
+            "datname": names,
+            **{
+                key: [value] * len(names)
+                for key, value in {
+                    "datdba": 10, "encoding": 6, "datlocprovider": "c", "datistemplate": False,
+                    "datallowconn": True, "datconnlimit": -1, "dattablespace": 1663,
+                    "datcollate": "C", "datctype": "C",
+                }.items()
+            },
+        }  # fmt: skip
+
+    def _types(self) -> Mapping[str, Sequence[Any]]:
+        rows = [
+            (kind.oid, kind.name, kind.size, _CATEGORY.get(kind.name, "S"), 0, kind.array, "b")
+            for kind in TYPES
+        ]
+        rows += [
+            (kind.array, f"_{kind.name}", -1, "A", kind.oid, 0, "b") for kind in TYPES if kind.array
+        ]
+        names = ("oid", "typname", "typlen", "typcategory", "typelem", "typarray", "typtype")
+        columns: dict[str, Sequence[Any]] = dict(
+            zip(names, map(list, zip(*rows, strict=True)), strict=True)
+        )
+        count = len(rows)
+        fixed = {
+            "typnamespace": _PG_CATALOG, "typowner": 10, "typbyval": False, "typispreferred": False,
+            "typisdefined": True, "typdelim": ",", "typrelid": 0, "typnotnull": False,
+            "typbasetype": 0, "typtypmod": -1, "typndims": 0, "typcollation": 0,
+            "typsubscript": "-", "typalign": "i", "typstorage": "p", "typmodin": "-",
+        }  # fmt: skip
+        columns |= {key: [value] * count for key, value in fixed.items()}
+        columns["typinput"] = [_function(row, "in") for row in rows]
+        columns["typoutput"] = [_function(row, "out") for row in rows]
+        columns["typreceive"] = [_function(row, "recv") for row in rows]
+        columns["typsend"] = [_function(row, "send") for row in rows]
+        return columns
+
+    def _oid(self, at: int) -> int:
+        return _FIRST + 1 + at
+
+    def _classes(self) -> Mapping[str, Sequence[Any]]:
+        fixed = {
+            "relnamespace": self._namespace, "reltype": 0, "reloftype": 0, "relowner": 10,
+            "relam": 2, "relfilenode": 0, "reltablespace": 0, "relpages": 0, "reltuples": -1.0,
+            "relallvisible": 0, "reltoastrelid": 0, "relhasindex": False, "relisshared": False,
+            "relpersistence": "p", "relkind": "r", "relchecks": 0, "relhasrules": False,
+            "relhastriggers": False, "relhassubclass": False, "relrowsecurity": False,
+            "relforcerowsecurity": False, "relispopulated": True, "relreplident": "d",
+            "relispartition": False, "relrewrite": 0, "relfrozenxid": 0, "relminmxid": 0,
+        }  # fmt: skip
+        return {
+            "oid": [self._oid(at) for at in range(len(self._tables))],
+            "relname": [table.name for table in self._tables],
+            "relnatts": [len(table.columns) for table in self._tables],
+            "relacl": [[f"{self._user}=r/{self._user}"] for _ in self._tables],
+            **{key: [value] * len(self._tables) for key, value in fixed.items()},
+        }
+
+    def _placed_columns(self) -> Iterator[tuple[int, str, int, str, ColumnType]]:
+        for at, table in enumerate(self._tables):
+            for number, column in enumerate(table.columns, 1):
+                kind = column_type(column.type)
+                assert kind is not None
+                yield self._oid(at), table.name, number, column.name, kind
+
+    def _attributes(self) -> Mapping[str, Sequence[Any]]:
+        rows = list(self._placed_columns())
+        fixed = {
+            "attstattarget": -1, "attndims": 0, "attcacheoff": -1, "attbyval": False,
+            "attalign": "i", "attstorage": "p", "attcompression": "", "attnotnull": False,
+            "atthasdef": False, "atthasmissing": False, "attidentity": "", "attgenerated": "",
+            "attisdropped": False, "attislocal": True, "attinhcount": 0, "attcollation": 0,
+        }  # fmt: skip
+        return {
+            "attrelid": [row[0] for row in rows],
+            "attname": [row[3] for row in rows],
+            "attnum": [row[2] for row in rows],
+            "atttypid": [row[4].oid for row in rows],
+            "attlen": [row[4].size for row in rows],
+            "atttypmod": [row[4].modifier for row in rows],
+            **{key: [value] * len(rows) for key, value in fixed.items()},
+        }
+
+    def _descriptions(self) -> Mapping[str, Sequence[Any]]:
+        told = [(at, table) for at, table in enumerate(self._tables) if table.description]
+        return {
+            "objoid": pyarrow.array([self._oid(at) for at, _ in told], pyarrow.int64()),
+            "classoid": pyarrow.array([_OWN["pg_class"] for _ in told], pyarrow.int64()),
+            "objsubid": pyarrow.array([0 for _ in told], pyarrow.int32()),
+            "description": pyarrow.array(
+                [table.description for _, table in told], pyarrow.string()
+            ),
+        }
+
+    def _information(self) -> Iterator[tuple[str, Mapping[str, Sequence[Any]]]]:
+        dataset = self._dataset
+        yield "information_schema_information_schema_catalog_name", {"catalog_name": [dataset]}
+        schemas = ["pg_catalog", "information_schema", dataset]
+        yield (
+            "information_schema_schemata",
+            {
+                "catalog_name": [dataset] * 3,
+                "schema_name": schemas,
+                "schema_owner": [self._user] * 3,
+            },
+        )
+        if not self._tables:
+            return
+        count = len(self._tables)
+        yield (
+            "information_schema_tables",
+            {
+                "table_catalog": [dataset] * count,
+                "table_schema": [dataset] * count,
+                "table_name": [table.name for table in self._tables],
+                "table_type": ["BASE TABLE"] * count,
+                "is_insertable_into": ["NO"] * count,
+                "is_typed": ["NO"] * count,
+            },
+        )
+        yield (
+            "information_schema_table_privileges",
+            {
+                "grantor": [self._user] * count,
+                "grantee": [self._user] * count,
+                "table_catalog": [dataset] * count,
+                "table_schema": [dataset] * count,
+                "table_name": [table.name for table in self._tables],
+                "privilege_type": ["SELECT"] * count,
+                "is_grantable": ["NO"] * count,
+                "with_hierarchy": ["YES"] * count,
+            },
+        )
+        yield "information_schema_columns", self._information_columns()
+
+    def _information_columns(self) -> Mapping[str, Sequence[Any]]:
+        rows = list(self._placed_columns())
+        dataset = self._dataset
+        numbers = [_precision(row[4]) for row in rows]
+        fixed = {
+            "table_catalog": dataset, "table_schema": dataset, "udt_catalog": dataset,
+            "udt_schema": "pg_catalog", "is_nullable": "YES", "is_self_referencing": "NO",
+            "is_identity": "NO", "is_generated": "NEVER", "is_updatable": "NO",
+        }  # fmt: skip
+        return {
+            "table_name": [row[1] for row in rows],
+            "column_name": [row[3] for row in rows],
+            "ordinal_position": [row[2] for row in rows],
+            "dtd_identifier": [str(row[2]) for row in rows],
+            "data_type": [_FORMATTED.get(row[4].element.name, row[4].element.name) for row in rows],
+            "udt_name": [row[4].element.name for row in rows],
+            "numeric_precision": pyarrow.array([one[0] for one in numbers], pyarrow.int32()),
+            "numeric_precision_radix": pyarrow.array([one[1] for one in numbers], pyarrow.int32()),
+            "numeric_scale": pyarrow.array([one[2] for one in numbers], pyarrow.int32()),
+            "datetime_precision": pyarrow.array(
+                [_clock_precision(row[4]) for row in rows], pyarrow.int32()
+            ),
+            **{key: [value] * len(rows) for key, value in fixed.items()},
+        }
+
+
+def _function(row: tuple[Any, ...], end: str) -> str:
+    """The name of a type's function, by which ADBC knows types."""
+    name = str(row[1])
+    if row[4]:
+        return f"array_{end}"
+    return f"{name}_{end}" if name in _UNDERSCORED else f"{name}{end}"
+
+
+def _precision(kind: ColumnType) -> tuple[int | None, int | None, int | None]:
+    """Digits, their base and the decimals, as `information_schema.columns` has them."""
+    match kind.element.name:
+        case "int2" | "int4" | "int8":
+            return kind.element.size * 8, 2, 0
+        case "numeric" if kind.modifier >= 0:
+            return (kind.modifier - 4) >> 16, 10, (kind.modifier - 4) & 0xFFFF
+        case "float4" | "float8":
+            return {4: 24, 8: 53}[kind.element.size], 2, None
+        case _:
+            return None, None, None
+
+
+def _clock_precision(kind: ColumnType) -> int | None:
+    if kind.element.name == "date":
+        return 0
+    return 6 if kind.element.name in ("time", "timestamp", "timestamptz", "interval") else None
+
+
+def _functions(texts: Mapping[str, str]) -> str:
+    """Functions of PostgreSQL that tools call on catalogues. Arguments that a function does not
+    look at are named ``_1`` and so on."""
+    user, dataset, process = (
+        "'" + texts[name].replace("'", "''") + "'" for name in ("user", "dataset", "process")
+    )
+    formatted = " ".join(f"WHEN '{name}' THEN '{text}'" for name, text in _FORMATTED.items())
+    own = " ".join(f"WHEN '{name}' THEN {oid}" for name, oid in _OWN.items())
+    plain = f"CASE ltrim(typname, '_') {formatted} ELSE ltrim(typname, '_') END"
+    decimals = "'(' || ((m - 4) >> 16) || ',' || ((m - 4) & 65535) || ')'"
+    defined = {
+        "version()": f"'PostgreSQL {VERSION} (encrypted-records over DuckDB)'",
+        "current_database()": dataset,
+        "current_catalog()": dataset,
+        "current_schema()": dataset,
+        "current_schemas(a)": f"CASE WHEN a THEN ['pg_catalog', {dataset}] ELSE [{dataset}] END",
+        "current_user()": user,
+        "session_user()": user,
+        "pg_backend_pid()": f"{process}::INTEGER",
+        "pg_get_userbyid(a)": user,
+        "pg_is_in_recovery()": "false",
+        "pg_client_encoding()": "'UTF8'",
+        "getdatabaseencoding()": "'UTF8'",
+        "pg_encoding_to_char(a)": "'UTF8'",
+        "pg_table_is_visible(a)": f"a >= {_FIRST}",
+        "pg_type_is_visible(a)": "true",
+        "format_type(o, m)": (
+            f"(SELECT {plain} || CASE WHEN typname = 'numeric' AND m > 0 THEN {decimals} ELSE ''"
+            f" END || CASE WHEN typelem > 0 THEN '[]' ELSE '' END FROM {SCHEMA}.pg_type"
+            " WHERE oid = o)"
+        ),
+        "obj_description(o)": f"(SELECT description FROM {SCHEMA}.pg_description"
+        " WHERE objoid = o AND objsubid = 0)",
+        "obj_description(o, c)": f"(SELECT description FROM {SCHEMA}.pg_description"
+        " WHERE objoid = o AND objsubid = 0 AND c = 'pg_class')",
+        "col_description(a, b)": "NULL::VARCHAR",
+        "shobj_description(a, b)": "NULL::VARCHAR",
+        "current_setting(a)": f"(SELECT setting FROM {SCHEMA}.pg_settings WHERE name = lower(a))",
+        "current_setting(a, b)": (
+            f"(SELECT setting FROM {SCHEMA}.pg_settings WHERE name = lower(a))"
+        ),
+        "set_config(a, b, c)": "b",
+        "to_regclass(a)": (
+            f"CASE replace(split_part(a, '.', -1), '\"', '') {own} ELSE"
+            f" (SELECT oid FROM {SCHEMA}.pg_class WHERE relname ="
+            " replace(split_part(a, '.', -1), '\"', '')) END"
+        ),
+        "to_regtype(a)": f"(SELECT typname FROM {SCHEMA}.pg_type WHERE typname = a)",
+        "_type_of(a)": f"(SELECT oid FROM {SCHEMA}.pg_type WHERE typname ="
+        " replace(split_part(a, '.', -1), '\"', ''))",
+        "_namespace_of(a)": f"(SELECT oid FROM {SCHEMA}.pg_namespace WHERE nspname = a)",
+        "quote_ident(a)": "'\"' || replace(a, '\"', '\"\"') || '\"'",
+        "quote_literal(a)": "'''' || replace(a, '''', '''''') || ''''",
+        "txid_current()": "1::BIGINT",
+        "array_lower(a, b)": "CASE WHEN len(a) > 0 AND b = 1 THEN 1 END",
+        "array_upper(a, b)": "CASE WHEN len(a) > 0 AND b = 1 THEN len(a)::INTEGER END",
+        "information_schema__pg_expandarray(a)": "{'x': unnest(a), 'n': generate_subscripts(a, 1)}",
+        "has_schema_privilege(a, b)": "upper(b) = 'USAGE'",
+        "has_schema_privilege(a, b, c)": "upper(c) = 'USAGE'",
+        "has_database_privilege(a, b)": "upper(b) = 'CONNECT'",
+        "has_database_privilege(a, b, c)": "upper(c) = 'CONNECT'",
+        "has_function_privilege(a, b)": "true",
+        "pg_try_advisory_lock(a)": "true",
+        "pg_advisory_lock(a)": "NULL::VARCHAR",
+        "pg_advisory_unlock(a)": "true",
+        "pg_advisory_unlock_all()": "NULL::VARCHAR",
+        "pg_relation_is_publishable(a)": "false",
+        "pg_export_snapshot()": "NULL::VARCHAR",
+    }
+    for name in ("has_table_privilege", "has_any_column_privilege"):
+        defined[f"{name}(a, b)"] = "upper(b) LIKE '%SELECT%'"
+        defined[f"{name}(a, b, c)"] = "upper(c) LIKE '%SELECT%'"
+    sizes = ("pg_relation_size", "pg_total_relation_size", "pg_table_size", "pg_database_size")
+    defined |= {f"{name}(a)": "NULL::BIGINT" for name in sizes}
+    absent = {
+        "pg_get_expr": 3, "pg_get_indexdef": 3, "pg_get_constraintdef": 2, "pg_get_viewdef": 2,
+        "pg_get_serial_sequence": 2, "pg_get_functiondef": 1, "pg_get_function_arguments": 1,
+        "pg_get_function_identity_arguments": 1, "pg_get_function_result": 1,
+        "pg_get_triggerdef": 2, "pg_get_ruledef": 2, "pg_get_partkeydef": 1,
+        "pg_get_statisticsobjdef_columns": 1, "pg_describe_object": 3, "pg_tablespace_location": 1,
+        "pg_get_partition_constraintdef": 1, "pg_stat_get_numscans": 1, "pg_indexes_size": 1,
+    }  # fmt: skip
+    for name, most in absent.items():
+        for count in range(1, most + 1):
+            names = ", ".join(f"_{at}" for at in range(count))
+            defined[f"{name}({names})"] = "NULL::VARCHAR"
+    grouped: dict[str, list[str]] = {}
+    for head, body in defined.items():
+        name, _, arguments = head.partition("(")
+        grouped.setdefault(name, []).append(f"({arguments} AS {body}")
+    return ";\n".join(
+        f"CREATE MACRO {SCHEMA}.{quoted(name)}{', '.join(bodies)}"
+        for name, bodies in grouped.items()
+    )
+
+
+# --- PostgreSQL's words in DuckDB's -----------------------------------------------------------
+
+
+def _placed(words: Sequence[Token]) -> Statement:
+    """A statement of these words, with their places in it."""
+    placed, at = [], 0
+    for token in words:
+        placed.append(Token(token.kind, token.text, at, at + len(token.text)))
+        at += len(token.text) + 1
+    return Statement(" ".join(token.text for token in words), placed)
+
+
+def _rewritten(statement: Statement) -> Iterator[Token]:
+    words = list(_without_schemas(statement.words))
+    at = 0
+    while at < len(words):
+        step, made = _replaced(words, at)
+        yield from made
+        at += step
+
+
+def _without_schemas(words: Sequence[Token]) -> Iterator[Token]:
+    """``pg_catalog.`` is left out, and ``information_schema.`` becomes part of the name."""
+    at = 0
+    while at < len(words):
+        token = words[at]
+        qualifies = at + 2 < len(words) and words[at + 1].text == "."
+        if qualifies and token.word == "pg_catalog":
+            at += 2
+        elif qualifies and token.word == "information_schema":
+            yield Token("word", f"information_schema_{words[at + 2].word}", 0, 0)
+            at += 3
+        else:
+            yield token
+            at += 1
+
+
+def _replaced(words: Sequence[Token], at: int) -> tuple[int, Sequence[Token]]:
+    """How many words are taken at a place, and what stands for them."""
+    token = words[at]
+    following = [one.word for one in words[at + 1 : at + 5]]
+    if token.word == "operator" and following[:1] == ["("] and ")" in following:
+        end = at + 1 + following.index(")")
+        sign = "".join(one.text for one in words[at + 2 : end])
+        return end + 1 - at, [Token("other", sign, 0, 0)]
+    if token.word == "collate" and following:
+        return 2, ()
+    if token.word in _RENAMED:
+        return 1, [Token("word", _RENAMED[token.word], 0, 0)]
+    if token.word in _FUNCTIONS and following[1:2] == ["0"] and following[0] in ("=", "<>", "!="):
+        # Functions have names here, and no numbers.
+        return 3, [token, words[at + 1], Token("string", "'-'", 0, 0)]
+    if following[:1] == ["::"] and (made := _looked_up(token, "".join(following[1:2]))):
+        return 3, made
+    as_cast = token.word == "cast" and following[:1] == ["("] and following[2:3] == ["as"]
+    if as_cast and (made := _looked_up(words[at + 2], "".join(following[3:4]))):
+        return 6, made
+    if token.kind == "string" and token.value[:1] == "{" and token.value[-1:] == "}":
+        listed = token.value[1:-1].replace("'", "''")
+        return 1, [Token("string", f"'[{listed}]'", 0, 0)]
+    return 1, [token]
+
+
+def _looked_up(token: Token, kind: str) -> Sequence[Token]:
+    """The OID of what a text names, where it is cast to such a type."""
+    if token.kind not in ("string", "parameter") or kind not in _REG:
+        return ()
+    if kind in ("regproc", "regprocedure", "regrole"):
+        return [token]
+    function = {"regtype": "_type_of", "regnamespace": "_namespace_of"}.get(kind, "to_regclass")
+    return [
+        Token("word", function, 0, 0),
+        Token("other", "(", 0, 0),
+        token,
+        Token("cast", "::", 0, 0),
+        Token("word", "VARCHAR", 0, 0),
+        Token("other", ")", 0, 0),
+    ]

@@ -1,0 +1,104 @@
+"""A login by the protocol's user, password and database, judged by the proxy.
+
+The listener has no right and no secret of its own: each session uses the proxy with what its client
+sent. So wrong passwords are counted and limited where all are, and a person who loses a right, or a
+token that is revoked, has no answer from the next statement on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from encrypted_records.client.proxy.client import ProxyClient
+from encrypted_records.errors import ErsError, NotAuthenticated, Throttled
+from encrypted_records.model import api_token, device_secret, service_key
+from encrypted_records.sql.engine import Engine
+from encrypted_records.sql.limits import SqlLimits
+from encrypted_records.sql.wire.failures import Failure, failure_of
+
+T = TypeVar("T")
+#: Makes a client of a proxy: e-mail and password, or a token instead; and a device's secret.
+Connect = Callable[[str, str, str | None, str | None], ProxyClient]
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """``engine`` is open, and ``client`` is what it asks; both are to be closed."""
+
+    email: str
+    client: ProxyClient
+    engine: Engine
+
+    async def close(self) -> None:
+        await self.engine.close()
+        await self.client.close()
+
+
+async def log_in(
+    connect: Connect, user: str, password: str, database: str, limits: SqlLimits
+) -> Login:
+    """
+    Args:
+        user: an e-mail address.
+        password: of the account, or an API token; a device's secret may follow after a colon, as
+            in Basic credentials.
+        database: a dataset's slug.
+
+    Raises:
+        Failure: 28P01 where the login is wrong, 3D000 where it sees no such dataset.
+    """
+    password, device = device_secret.split_password(password)
+    if service_key.looks_like_one(password) or service_key.looks_like_one(user):
+        raise Failure(
+            "28P01",
+            "a service's string stands where a password does",
+            hint="use an API token: ers token create NAME",
+            fatal=True,
+        )
+    token = api_token.parse(password)
+    client = connect(user, password, token.text if token else None, device.text if device else None)
+    try:
+        return await _opened(client, user, database, limits, is_token=token is not None)
+    except BaseException:
+        await client.close()
+        raise
+
+
+async def _opened(
+    client: ProxyClient, user: str, database: str, limits: SqlLimits, *, is_token: bool
+) -> Login:
+    account = await _told(client.user())
+    email = str(account.email)
+    if is_token and email.casefold() != user.casefold():
+        raise Failure("28P01", "the token belongs to another user", fatal=True)
+    engine = Engine(client, dataset=database, limits=limits)
+    try:
+        await _told(engine.refresh())
+    except BaseException:
+        await engine.close()
+        raise
+    return Login(email, client, engine)
+
+
+async def _told(asked: Awaitable[T]) -> T:
+    """
+    Raises:
+        Failure: as PostgreSQL tells a refused login.
+    """
+    try:
+        return await asked
+    except NotAuthenticated as error:
+        raise Failure(
+            "28P01",
+            "password authentication failed: e-mail address, password or token is wrong",
+            hint=error.hint,
+            fatal=True,
+        ) from None
+    except Throttled as error:
+        wait = f"; try again in {error.retry_after} s" if error.retry_after else ""
+        raise Failure("28000", f"too many failed logins{wait}", fatal=True) from None
+    except ErsError as error:
+        failure = failure_of(error)
+        raise Failure(failure.state, failure.message, hint=failure.hint, fatal=True) from None

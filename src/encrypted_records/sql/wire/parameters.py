@@ -1,0 +1,212 @@
+"""The types of a statement's parameters and results, found out before it runs.
+
+Drivers ask for them in the extended protocol, and asyncpg encodes by nothing else. DuckDB tells no
+types of parameters, so a literal that no statement has is put in place of each, and the plan over
+empty tables says what DuckDB would cast it to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from encrypted_records import runtime
+from encrypted_records.sql.wire.failures import Failure
+from encrypted_records.sql.wire.statements import Statement
+from encrypted_records.sql.wire.types import (
+    BY_ARRAY,
+    BY_OID,
+    INT8,
+    OID,
+    TEXT,
+    UNKNOWN,
+    ColumnType,
+    column_type,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import duckdb
+
+#: Types to try where a text does not fit, the commonest first.
+_TRIED = ("BIGINT", "INTERVAL", "BIGINT[]", "VARCHAR[]", "DATE[]", "UUID[]", "DOUBLE[]")
+#: Parameters whose types the client leaves to the server.
+_MOST_UNKNOWN = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """``parameters`` are types by number; ``columns`` are names with DuckDB's types."""
+
+    parameters: Sequence[ColumnType]
+    columns: Sequence[tuple[str, str]]
+
+
+def describe(
+    planner: duckdb.DuckDBPyConnection,
+    statement: Statement,
+    oids: Sequence[int],
+    named: Callable[[str], str] = str,
+) -> Description:
+    """Parameters and columns of a query.
+
+    Args:
+        planner: a connection with empty tables of the right types.
+        oids: of the parameters whose types the client gives, 0 where it does not.
+        named: what a type of DuckDB's is called here.
+
+    Raises:
+        Failure: there are too many, or they are not numbered from 1.
+        duckdb.Error: the statement cannot be bound.
+    """
+    count = max((int(token.text[1:]) for token in _parameters(statement)), default=0)
+    if count > 65_535:
+        raise Failure("54023", "a statement has 65535 parameters at most")
+    given: dict[int, ColumnType] = {}
+    for number, oid in enumerate(oids, 1):
+        if (kind := parameter_type(oid)) is not None:
+            given[number] = kind
+    unknown = sorted({int(token.text[1:]) for token in _parameters(statement)} - set(given))
+    if len(unknown) > _MOST_UNKNOWN:
+        raise Failure(
+            "54023", f"more than {_MOST_UNKNOWN} parameters without a type; give them types"
+        )
+    for number, kind in _found(planner, statement, given, unknown, named).items():
+        given[number] = kind
+    total = max(count, len(oids))
+    types = [given.get(number, ColumnType(TEXT)) for number in range(1, total + 1)]
+    columns = _columns(planner, statement, types)
+    return Description(types, [(name, named(kind)) for name, kind in columns])
+
+
+def parameter_type(oid: int) -> ColumnType | None:
+    """The type with this OID; None where the server has to say.
+
+    Raises:
+        Failure: nothing here reads that type.
+    """
+    if oid in (0, UNKNOWN.oid):
+        return None
+    if oid in BY_OID:
+        return ColumnType(BY_OID[oid])
+    if oid in BY_ARRAY:
+        return ColumnType(BY_ARRAY[oid], True)
+    raise Failure("0A000", f"parameters of the type with OID {oid} are not supported")
+
+
+def _parameters(statement: Statement) -> Iterator[Any]:
+    return (token for token in statement.words if token.kind == "parameter")
+
+
+def _with(statement: Statement, replaced: Mapping[int, str]) -> str:
+    """The statement with texts in place of parameters."""
+    parts, at, base = [], 0, statement.words[0].start
+    for token in _parameters(statement):
+        text = replaced.get(int(token.text[1:]))
+        if text is not None:
+            parts += [statement.sql[at : token.start - base], text]
+            at = token.end - base
+    return "".join(parts) + statement.sql[at:]
+
+
+def _null(kind: str) -> str:
+    return f"CAST(NULL AS {kind})"
+
+
+def _found(
+    planner: duckdb.DuckDBPyConnection,
+    statement: Statement,
+    given: Mapping[int, ColumnType],
+    unknown: Sequence[int],
+    named: Callable[[str], str],
+) -> dict[int, ColumnType]:
+    found: dict[int, ColumnType] = {}
+    for before, token in zip(statement.words, statement.words[1:], strict=False):
+        if token.kind == "parameter" and before.word in ("limit", "offset"):
+            found[int(token.text[1:])] = ColumnType(INT8)
+    for at, token in enumerate(statement.words):
+        # No text fits an array: asyncpg would ask for the type by the query that asks for types.
+        after = [word.text.lower() for word in statement.words[at + 1 : at + 5]]
+        if token.kind == "parameter" and after[:2] == ["::", "oid"]:
+            found[int(token.text[1:])] = ColumnType(OID, after[2:] == ["[", "]"])
+    left = [number for number in unknown if number not in found]
+    if not left:
+        return found
+    marks = {number: f"{runtime.random_hex(8)}-{number}" for number in left}
+    known = {number: _null(kind.duckdb) for number, kind in (*given.items(), *found.items())}
+    quoted = {number: f"'{mark}'" for number, mark in marks.items()}
+    casts = _casts(planner, _with(statement, known | quoted))
+    if casts is None:
+        # At least one text fits nowhere: each parameter by itself, the others NULL.
+        empty = dict.fromkeys(left, "NULL")
+        casts = {}
+        for number in left:
+            casts |= _alone(planner, statement, known | empty, number, marks[number])
+    for number, mark in marks.items():
+        kind = column_type(named(casts.get(mark, "VARCHAR")))
+        found[number] = kind if kind is not None else ColumnType(TEXT)
+    return found
+
+
+def _alone(
+    planner: duckdb.DuckDBPyConnection,
+    statement: Statement,
+    others: Mapping[int, str],
+    number: int,
+    mark: str,
+) -> dict[str, str]:
+    casts = _casts(planner, _with(statement, {**others, number: f"'{mark}'"}))
+    if casts is not None:
+        return casts
+    for kind in _TRIED:
+        if _casts(planner, _with(statement, {**others, number: _null(kind)})) is not None:
+            return {mark: kind}
+    return {}
+
+
+def _casts(planner: duckdb.DuckDBPyConnection, sql: str) -> dict[str, str] | None:
+    """Texts of a query and what each is cast to; None where the query cannot be bound."""
+    answer = planner.execute("SELECT json_serialize_plan(?::VARCHAR)", [sql]).fetchone()
+    plan = json.loads(answer[0]) if answer else {"error": True}
+    if plan["error"]:
+        return None
+    found: dict[str, str] = {}
+    rest: list[tuple[Any, str | None]] = [(plan["plans"], None)]
+    while rest:
+        node, cast = rest.pop()
+        if isinstance(node, list):
+            rest += ((child, cast) for child in node)
+        elif isinstance(node, dict):
+            if node.get("expression_class") == "BOUND_CONSTANT":
+                text = node.get("value", {}).get("value")
+                if isinstance(text, str):
+                    found.setdefault(text, cast or "VARCHAR")
+                continue
+            inner = _name(node["return_type"]) if node.get("type") == "OPERATOR_CAST" else None
+            rest += ((child, inner) for child in node.values())
+    return found
+
+
+def _name(kind: Mapping[str, Any]) -> str:
+    info = kind.get("type_info") or {}
+    match kind["id"]:
+        case "DECIMAL":
+            return f"DECIMAL({info['width']},{info['scale']})"
+        case "LIST":
+            return f"{_name(info['child_type'])}[]"
+        case name:
+            return str(name)
+
+
+def _columns(
+    planner: duckdb.DuckDBPyConnection, statement: Statement, types: Sequence[ColumnType]
+) -> list[tuple[str, str]]:
+    nulls = {number: _null(kind.duckdb) for number, kind in enumerate(types, 1)}
+    if statement.first in ("describe", "explain", "summarize"):
+        result = planner.execute(_with(statement, nulls))
+        return [(name, str(kind)) for name, kind, *_ in result.description or ()]
+    rows = planner.execute(f"DESCRIBE {_with(statement, nulls)}").fetchall()
+    return [(row[0], row[1]) for row in rows]

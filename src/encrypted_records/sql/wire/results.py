@@ -1,0 +1,120 @@
+"""Batches of Arrow as rows of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow
+from pyarrow import compute
+
+from encrypted_records.sql.wire.failures import Unrepresentable
+from encrypted_records.sql.wire.messages import ResultColumn, data_rows
+from encrypted_records.sql.wire.types import (
+    DATE,
+    JSON,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    ColumnType,
+    column_type,
+)
+
+#: Types whose values are encoded from whole numbers, and their bits: days, and microseconds.
+_COUNTED = {DATE.oid: 32, TIME.oid: 64, TIMESTAMP.oid: 64, TIMESTAMPTZ.oid: 64}
+
+
+class RowEncoder:
+    """
+    Args:
+        columns: names with DuckDB's types.
+        forms: of each column; none is text for all.
+
+    Attributes:
+        described: the columns as RowDescription has them.
+        oids: their types.
+    """
+
+    def __init__(self, columns: Sequence[tuple[str, str]], forms: Sequence[int]) -> None:
+        self.types = [column_type(kind) or _shown_as(kind) for _, kind in columns]
+        self._forms = list(forms) or [0] * len(columns)
+        self.oids = [kind.oid for kind in self.types]
+        self.described = [
+            ResultColumn(name, kind.oid, kind.size, kind.modifier, form)
+            for (name, _), kind, form in zip(columns, self.types, self._forms, strict=True)
+        ]
+
+    def rows(self, batch: pyarrow.RecordBatch) -> list[bytes]:
+        """DataRow messages.
+
+        Raises:
+            Unrepresentable: a value cannot be carried.
+        """
+        return data_rows(self.values(batch), batch.num_rows)
+
+    def values(self, batch: pyarrow.RecordBatch) -> list[list[bytes | None]]:
+        """The bytes of a batch's values, column by column; None is NULL."""
+        return [
+            _encoded(column, kind, form)
+            for column, kind, form in zip(batch.columns, self.types, self._forms, strict=True)
+        ]
+
+
+def _shown_as(duckdb: str) -> ColumnType:
+    """What a type without a counterpart is shown as: nested ones as JSON, others as text."""
+    nested = duckdb.startswith(("STRUCT", "MAP", "UNION")) or duckdb.endswith("]")
+    return ColumnType(JSON if nested else TEXT)
+
+
+def _encoded(column: pyarrow.Array, kind: ColumnType, form: int) -> list[bytes | None]:
+    encode = kind.encoder(form)
+    if pyarrow.types.is_dictionary(column.type):
+        # Each distinct text is encoded once.
+        words = [None if word is None else encode(word) for word in column.dictionary.to_pylist()]
+        return [None if at is None else words[at] for at in column.indices.to_pylist()]
+    return [None if value is None else encode(value) for value in _values(column, kind)]
+
+
+def _values(column: pyarrow.Array, kind: ColumnType) -> list[object]:
+    if isinstance(column, pyarrow.ExtensionArray):
+        column = column.storage if kind.element is not TEXT else column
+    bits = _COUNTED.get(kind.element.oid)
+    if pyarrow.types.is_null(column.type):
+        return [None] * len(column)
+    if kind.is_array and bits is not None:
+        element = ColumnType(kind.element)
+        return [_values(item.values, element) if item.is_valid else None for item in column]
+    if kind.element is TEXT and not kind.is_array and not _is_text(column.type):
+        column = _as_text(column)
+    elif bits is not None and pyarrow.types.is_temporal(column.type):
+        # A view, so that infinite times and those before Christ are numbers as well.
+        column = _in_microseconds(column).view(pyarrow.int32() if bits == 32 else pyarrow.int64())
+    values: list[object] = column.to_pylist()
+    return values
+
+
+def _is_text(kind: pyarrow.DataType) -> bool:
+    return bool(
+        pyarrow.types.is_string(kind)
+        or pyarrow.types.is_large_string(kind)
+        or pyarrow.types.is_string_view(kind)
+    )
+
+
+def _as_text(column: pyarrow.Array) -> pyarrow.Array:
+    try:
+        return compute.cast(column, pyarrow.string())
+    except pyarrow.ArrowException:
+        raise Unrepresentable("a column's type has no counterpart: cast it to VARCHAR") from None
+
+
+def _in_microseconds(column: pyarrow.Array) -> pyarrow.Array:
+    kind = column.type
+    if not pyarrow.types.is_date(kind) and kind.unit != "us":
+        wanted = (
+            pyarrow.time64("us")
+            if pyarrow.types.is_time(kind)
+            else pyarrow.timestamp("us", kind.tz)
+        )
+        return column.cast(wanted)
+    return column

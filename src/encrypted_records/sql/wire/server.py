@@ -1,0 +1,304 @@
+"""The listener: connections of PostgreSQL's protocol, from their first byte to their last.
+
+Rules: a password is asked for over TLS or on loopback alone; nothing of a client's bytes is logged;
+bytes that are not the protocol end their connection with a FATAL error and no other one; what a
+client does not take or does not send costs a bounded number of bytes and seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import logging
+import socket
+import ssl
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from encrypted_records import runtime
+from encrypted_records.errors import ErsError, InvalidSetting
+from encrypted_records.sql.limits import SqlLimits
+from encrypted_records.sql.wire import messages as m
+from encrypted_records.sql.wire.answers import Answers
+from encrypted_records.sql.wire.channel import Channel, ClientGone
+from encrypted_records.sql.wire.failures import Failure, failure_of
+from encrypted_records.sql.wire.limits import WireLimits
+from encrypted_records.sql.wire.login import Connect, log_in
+from encrypted_records.sql.wire.session import Session
+from encrypted_records.sql.wire.settings import REPORTED, Settings, start
+
+log = logging.getLogger(__name__)
+
+#: The newest minor version, and bytes of its keys to cancel; those of 3.0 have four.
+_MINOR, _LONG_KEY, _SHORT_KEY = 2, 32, 4
+
+
+@dataclass(eq=False, slots=True)
+class _Connection:
+    """A connection; ``session`` is there from its login on."""
+
+    channel: Channel
+    task: asyncio.Task[None] | None
+    session: Session | None = None
+    secret: bytes = field(default=b"", repr=False)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]").split("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def check_host(host: str, tls: ssl.SSLContext | None) -> None:
+    """
+    Raises:
+        InvalidSetting: other machines would send passwords and read records in the open.
+    """
+    if tls is None and not is_loopback(host):
+        raise InvalidSetting(
+            f"--listen {host} is no loopback address, and passwords would cross the network in"
+            " the open",
+            hint="listen on 127.0.0.1, or give a certificate: --tls-cert FILE --tls-key FILE",
+        )
+
+
+class Listener:
+    """
+    Args:
+        connect: makes clients of the proxy that answers.
+        tls: for clients that ask for it; without, they are told that there is none.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        tls: ssl.SSLContext | None,
+        limits: WireLimits,
+        sql_limits: SqlLimits,
+    ) -> None:
+        self._connect, self._tls = connect, tls
+        self._limits, self._sql_limits = limits, sql_limits
+        self._waiting: OrderedDict[_Connection, None] = OrderedDict()
+        self._sessions: dict[int, _Connection] = {}
+        self._misses: list[float] = []
+
+    @asynccontextmanager
+    async def listening(self, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
+        """Serve these sockets until the block ends; sessions end with it."""
+        servers = [await asyncio.start_server(self._serve, sock=one) for one in sockets]
+        try:
+            yield
+        finally:
+            for server in servers:
+                server.close()
+            tasks = [
+                connection.task
+                for connection in (*self._waiting, *self._sessions.values())
+                if connection.task is not None
+            ]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel = Channel(reader, writer, self._limits)
+        connection = _Connection(channel, asyncio.current_task())
+        self._keep_alive(writer)
+        self._waiting[connection] = None
+        while len(self._waiting) > self._limits.waiting:
+            oldest, _ = self._waiting.popitem(last=False)
+            oldest.channel.abort()
+        try:
+            await self._guarded(connection)
+        except ClientGone:
+            pass
+        except asyncio.CancelledError:
+            _end(channel, Failure("57P01", "the listener is stopping"))
+        finally:
+            self._waiting.pop(connection, None)
+            await channel.close()
+
+    async def _guarded(self, connection: _Connection) -> None:
+        """Serve a connection, and tell its client why it ends."""
+        channel = connection.channel
+        try:
+            await self._connection(connection)
+        except m.ProtocolViolation as error:
+            _end(channel, Failure("08P01", str(error)))
+        except Failure as failure:
+            _end(channel, failure)
+        except ErsError as error:
+            _end(channel, failure_of(error))
+        except TimeoutError:
+            _end(channel, Failure("08006", "the login took too long"))
+        except ClientGone:
+            raise
+        except Exception as error:
+            # Its text may hold a value.
+            log.error("a session failed by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
+            _end(channel, Failure("XX000", "internal error: the log of ers sql names its kind"))
+
+    @staticmethod
+    def _keep_alive(writer: asyncio.StreamWriter) -> None:
+        """Have the system notice clients that are gone without a word."""
+        sock: socket.socket = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    async def _connection(self, connection: _Connection) -> None:
+        channel = connection.channel
+        async with asyncio.timeout(self._limits.login_seconds):
+            startup = await self._start(channel)
+            if startup is None:
+                return
+            user, database = self._named(startup)
+            settings = start(user, startup.parameters)
+            password = await self._password(channel, startup)
+            login = await log_in(self._connect, user, password, database, self._sql_limits)
+        del password
+        try:
+            self._waiting.pop(connection, None)
+            if len(self._sessions) >= self._limits.connections:
+                raise Failure("53300", "too many connections already")
+            process = self._number()
+            connection.secret = runtime.random_bytes(
+                _LONG_KEY if startup.minor >= _MINOR else _SHORT_KEY
+            )
+            answers = Answers(
+                login.engine,
+                self._sql_limits,
+                user=login.email,
+                settings=lambda: dict(settings.all()),
+                process=process,
+            )
+            session = connection.session = Session(channel, answers, settings, self._limits)
+            self._sessions[process] = connection
+            try:
+                channel.log_in()
+                await self._greet(channel, settings, process, connection.secret)
+                await session.run()
+            finally:
+                del self._sessions[process]
+                await answers.close()
+        finally:
+            await login.close()
+
+    async def _start(self, channel: Channel) -> m.Startup | None:
+        """The start of a session; None for a request to cancel.
+
+        Raises:
+            Failure: the password would be readable on its way.
+        """
+        asked: set[bool] = set()
+        while isinstance(first := await channel.first(), m.EncryptionRequest):
+            if first.tls in asked or channel.has_more:
+                # Bytes behind the request came in the open, and must not count as encrypted.
+                raise m.ProtocolViolation("unexpected data after a request for encryption")
+            asked.add(first.tls)
+            if first.tls and self._tls is not None and not channel.encrypted:
+                channel.write(m.ACCEPT_TLS)
+                await channel.flush()
+                await channel.start_tls(self._tls)
+            else:
+                channel.write(m.REFUSE_ENCRYPTION)
+                await channel.flush()
+        if isinstance(first, m.Cancel):
+            self._cancel(first)
+            return None
+        if not channel.encrypted and not is_loopback(channel.peer):
+            raise Failure("28000", "passwords are taken over TLS only: use sslmode=require")
+        unknown = [name for name in first.parameters if name.startswith("_pq_.")]
+        if first.minor not in (0, _MINOR) or unknown:
+            minor = _MINOR if first.minor > _MINOR else first.minor if first.minor != 1 else 0
+            channel.write(m.negotiate_version(minor, unknown))
+            return m.Startup(minor, first.parameters)
+        return first
+
+    @staticmethod
+    def _named(startup: m.Startup) -> tuple[str, str]:
+        user = startup.parameters.get("user", "")
+        database = startup.parameters.get("database", "") or user
+        if not user:
+            raise Failure("28000", "no PostgreSQL user name specified in startup packet")
+        if startup.parameters.get("replication", "off").lower() not in ("", "off", "false", "no"):
+            raise Failure("0A000", "there is no replication here")
+        return user, database
+
+    @staticmethod
+    async def _password(channel: Channel, startup: m.Startup) -> str:
+        del startup
+        channel.start_reading()
+        channel.write(m.ASK_PASSWORD)
+        await channel.flush()
+        message = await channel.receive()
+        if not isinstance(message, m.Password):
+            if isinstance(message, m.Terminate):
+                raise ClientGone
+            raise m.ProtocolViolation("expected password response")
+        if not message.text:
+            raise Failure("28P01", "empty password returned by client")
+        return message.text
+
+    @staticmethod
+    async def _greet(channel: Channel, settings: Settings, process: int, secret: bytes) -> None:
+        channel.write(m.AUTHENTICATION_OK)
+        for name, told in REPORTED.items():
+            channel.write(m.parameter_status(told, settings.show(name)))
+        channel.write(m.backend_key(process, secret))
+        channel.write(m.ready("I"))
+        await channel.flush()
+
+    def _number(self) -> int:
+        while True:
+            number = 1 + runtime.chance.randrange(2**31 - 1)
+            if number not in self._sessions:
+                return number
+
+    def _cancel(self, asked: m.Cancel) -> None:
+        """Cancel a session's statement. Like PostgreSQL, it never says whether there was one; and
+        it believes a limited number of wrong keys in a minute, so that none is found by trying."""
+        now = runtime.monotonic()
+        self._misses = [at for at in self._misses if at > now - 60]
+        if len(self._misses) >= self._limits.cancel_misses:
+            return
+        connection = self._sessions.get(asked.process)
+        if connection is None or not hmac.compare_digest(connection.secret, asked.secret):
+            self._misses.append(now)
+        elif connection.session is not None:
+            connection.session.cancel()
+
+
+def _end(channel: Channel, failure: Failure) -> None:
+    channel.write(m.error_response("FATAL", failure.state, failure.message, hint=failure.hint))
+
+
+def tls_context(certificate: str, key: str) -> ssl.SSLContext:
+    """
+    Args:
+        certificate, key: files in PEM form.
+
+    Raises:
+        InvalidSetting: they cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["postgresql"])
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidSetting(
+            "the certificate or its key cannot be used",
+            hint="--tls-cert and --tls-key name PEM files that belong together and can be read"
+            f" ({type(error).__name__})",
+        ) from None
+    return context

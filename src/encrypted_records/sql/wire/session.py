@@ -1,0 +1,571 @@
+"""A session after its login: statements in, answers out.
+
+The simple protocol runs a text of statements at once. The extended one keeps prepared statements
+and portals; after an error it drops what comes until `Sync`. Transactions have a state and nothing
+else: each statement reads its tables at their newest version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from encrypted_records.errors import ErsError
+from encrypted_records.sql.wire import messages as m
+from encrypted_records.sql.wire import statements as st
+from encrypted_records.sql.wire.answers import Answer, Answers
+from encrypted_records.sql.wire.channel import Channel
+from encrypted_records.sql.wire.copying import CopyWriter
+from encrypted_records.sql.wire.failures import Failure, failure_of
+from encrypted_records.sql.wire.limits import WireLimits
+from encrypted_records.sql.wire.parameters import Description
+from encrypted_records.sql.wire.results import RowEncoder
+from encrypted_records.sql.wire.settings import REPORTED, Settings, assignment
+from encrypted_records.sql.wire.statements import Statement
+from encrypted_records.sql.wire.types import decode_parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement that was parsed; without columns, it answers with no rows."""
+
+    statement: Statement
+    types: Sequence[int]
+    described: Description
+
+
+@dataclass(slots=True)
+class Portal:
+    """A statement that runs, or will: its rows so far, and what is left of them.
+
+    Attributes:
+        forms: of each column, 0 for text or 1 for binary.
+        answer: None before the first Execute.
+    """
+
+    prepared: Prepared
+    parameters: Sequence[Any] = field(repr=False)
+    forms: Sequence[int]
+    answer: Answer | None = None
+    done: bool = False
+
+
+class Session:
+    """
+    Args:
+        answers: the dataset, as this login sees it.
+        settings: as the client has started with.
+    """
+
+    def __init__(
+        self, channel: Channel, answers: Answers, settings: Settings, limits: WireLimits
+    ) -> None:
+        self._channel, self._answers, self._limits = channel, answers, limits
+        self._settings = settings
+        self._prepared: dict[str, Prepared] = {}
+        self._portals: dict[str, Portal] = {}
+        self._transaction = "I"
+        self._failed = False
+        self._reason: Failure | None = None
+        self._running = False
+        channel.on_end = self._on_end
+        self._handlers: dict[type, Callable[[Any], Awaitable[None]]] = {
+            m.Parse: self._parse,
+            m.Bind: self._bind,
+            m.Describe: self._describe,
+            m.Execute: self._execute,
+            m.Close: self._close,
+            m.Flush: self._flush,
+        }
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Answer until the client ends.
+
+        Raises:
+            ProtocolViolation: bytes are not the protocol.
+            Failure: one that ends the session.
+            ClientGone: the connection has ended.
+        """
+        try:
+            while not isinstance(message := await self._channel.receive(), m.Terminate):
+                await self._take(message)
+        finally:
+            await self._end_portals()
+
+    async def _take(self, message: m.Message) -> None:
+        match message:
+            case m.Query(sql):
+                self._failed = False
+                await self._query(sql)
+            case m.Sync():
+                self._failed = False
+                if self._transaction == "I":
+                    await self._end_portals()
+                await self._ready()
+            case m.CopyInput():
+                pass
+            case m.Password():
+                raise m.ProtocolViolation("invalid message: password after the login")
+            case m.FunctionCall():
+                self._tell(Failure("0A000", "function calls by OID are not supported"))
+                await self._ready()
+            case _ if not self._failed:
+                await self._guarded(self._handlers[type(message)](message))
+
+    async def _guarded(self, work: Awaitable[None]) -> bool:
+        """Whether the work went well; otherwise its error is told."""
+        try:
+            await work
+        except (Failure, ErsError) as error:
+            failure = self._reason if self._reason is not None else failure_of(error)
+            self._reason = None
+            if failure.fatal:
+                raise failure from None
+            self._tell(failure)
+            return False
+        return True
+
+    def _tell(self, failure: Failure) -> None:
+        self._failed = True
+        if self._transaction == "T":
+            self._transaction = "E"
+        self._channel.write(
+            m.error_response("ERROR", failure.state, failure.message, hint=failure.hint)
+        )
+
+    async def _ready(self) -> None:
+        self._channel.write(m.ready(self._transaction))
+        await self._channel.flush()
+
+    async def _flush(self, _: m.Flush) -> None:
+        await self._channel.flush()
+
+    # --- ending a statement -----------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """End the statement that runs, by the wish of the client on another connection."""
+        self._stop(Failure("57014", "canceling statement due to user request"))
+
+    def _on_end(self) -> None:
+        if self._running:
+            self._stop(Failure("57014", "the client has ended the connection", fatal=True))
+
+    def _stop(self, reason: Failure) -> None:
+        if self._running:
+            self._reason = self._reason or reason
+            self._answers.interrupt()
+
+    def _expire(self) -> None:
+        self._stop(Failure("57014", "canceling statement due to statement timeout"))
+        # A client that does not take its rows is not reached by an interrupt.
+        asyncio.get_running_loop().call_later(2.0, self._drop_stuck)
+
+    def _drop_stuck(self) -> None:
+        if self._running and self._reason is not None:
+            self._channel.abort()
+
+    async def _bounded(self, work: Awaitable[None]) -> None:
+        """Work that may be cancelled, and that ends in time."""
+        own = self._settings.statement_milliseconds / 1_000
+        seconds = min(own or self._limits.statement_seconds, self._limits.statement_seconds)
+        timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+        self._running, self._reason = True, None
+        try:
+            await work
+        finally:
+            self._running = False
+            timer.cancel()
+        self._reason = None
+
+    # --- the simple protocol ----------------------------------------------------------------------
+
+    async def _query(self, sql: str) -> None:
+        await self._drop("")
+        if await self._guarded(self._check_length(sql)):
+            found = st.split(sql)
+            if not found:
+                self._channel.write(m.EMPTY_QUERY)
+            for statement in found:
+                if not await self._guarded(self._bounded(self._answer_simple(statement))):
+                    break
+        self._failed = False
+        await self._ready()
+
+    async def _check_length(self, sql: str) -> None:
+        if len(sql) > self._limits.statement_characters:
+            raise Failure(
+                "54000",
+                f"a statement has more than {self._limits.statement_characters} characters",
+                hint="send long lists as one array parameter",
+            )
+
+    async def _answer_simple(self, statement: Statement) -> None:
+        if statement.first == "copy":
+            self._check_transaction(statement)
+            await self._copy(statement, ())
+        elif (tag := await self._command(statement)) is not None:
+            self._channel.write(m.command_complete(tag))
+        else:
+            answer = await self._answers.run(statement, None, ())
+            try:
+                encoder = RowEncoder(answer.columns, ())
+                self._channel.write(m.row_description(encoder.described))
+                await self._send_rows(answer, encoder, 0)
+                self._channel.write(m.command_complete(f"SELECT {answer.sent}"))
+            finally:
+                await answer.close()
+
+    async def _send_rows(self, answer: Answer, encoder: RowEncoder, most: int) -> bool:
+        """Rows up to a limit, 0 for none; whether there may be more."""
+        left = most
+        while (
+            batch := await answer.next(
+                min(left or self._limits.batch_rows, self._limits.batch_rows)
+            )
+        ) is not None:
+            for row in encoder.rows(batch):
+                self._channel.write(row)
+            await self._channel.flush()
+            if self._reason is not None:
+                raise self._reason
+            if most:
+                left -= batch.num_rows
+                if left == 0:
+                    return True
+        return False
+
+    # --- the extended protocol --------------------------------------------------------------------
+
+    async def _parse(self, message: m.Parse) -> None:
+        await self._check_length(message.sql)
+        found = st.split(message.sql)
+        if len(found) > 1:
+            raise Failure("42601", "cannot insert multiple commands into a prepared statement")
+        if message.name and message.name in self._prepared:
+            raise Failure("42P05", f"prepared statement {message.name!r} already exists")
+        if len(self._prepared) >= self._limits.prepared:
+            raise Failure("53000", f"a session has at most {self._limits.prepared} statements")
+        statement = found[0] if found else Statement("", ())
+        described = Description((), ())
+        if statement.first in st.READS:
+            self._check_transaction(statement)
+            described = await self._answers.describe(statement, message.types)
+        elif statement.first == "show":
+            described = Description((), [(name, "VARCHAR") for name in self._shown(statement)[0]])
+        elif statement.first == "fetch":
+            described = Description((), self._cursor(st.fetched(statement)).columns)
+        self._prepared[message.name] = Prepared(statement, message.types, described)
+        self._channel.write(m.PARSE_COMPLETE)
+
+    def _named(self, name: str) -> Prepared:
+        try:
+            return self._prepared[name]
+        except KeyError:
+            raise Failure("26000", f"prepared statement {name!r} does not exist") from None
+
+    async def _bind(self, message: m.Bind) -> None:
+        prepared = self._named(message.statement)
+        types = prepared.described.parameters
+        if len(message.values) != len(types):
+            raise Failure(
+                "08P01",
+                f"bind message supplies {len(message.values)} parameters, but prepared statement"
+                f" {message.statement!r} requires {len(types)}",
+            )
+        if message.portal and message.portal in self._portals:
+            raise Failure("42P03", f"portal {message.portal!r} already exists")
+        await self._drop(message.portal)
+        if len(self._portals) >= self._limits.portals:
+            raise Failure("53000", f"a session has at most {self._limits.portals} portals")
+        forms = _each(message.formats, len(types))
+        values = [
+            decode_parameter(value, form, kind)
+            for value, form, kind in zip(message.values, forms, types, strict=True)
+        ]
+        columns = len(prepared.described.columns)
+        self._portals[message.portal] = Portal(
+            prepared, values, _each(message.result_formats, columns)
+        )
+        self._channel.write(m.BIND_COMPLETE)
+
+    def _portal(self, name: str) -> Portal:
+        try:
+            return self._portals[name]
+        except KeyError:
+            raise Failure("34000", f"portal {name!r} does not exist") from None
+
+    async def _describe(self, message: m.Describe) -> None:
+        forms: Sequence[int] = ()
+        if message.kind == "S":
+            prepared = self._named(message.name)
+            oids = [kind.oid for kind in prepared.described.parameters]
+            self._channel.write(m.parameter_description(oids))
+        else:
+            portal = self._portal(message.name)
+            prepared, forms = portal.prepared, portal.forms
+        if prepared.described.columns:
+            encoder = RowEncoder(prepared.described.columns, forms)
+            self._channel.write(m.row_description(encoder.described))
+        else:
+            self._channel.write(m.NO_DATA)
+
+    async def _close(self, message: m.Close) -> None:
+        if message.kind == "S":
+            self._prepared.pop(message.name, None)
+        else:
+            await self._drop(message.name)
+        self._channel.write(m.CLOSE_COMPLETE)
+
+    async def _execute(self, message: m.Execute) -> None:
+        portal = self._portal(message.portal)
+        await self._bounded(self._execute_portal(portal, message.rows))
+
+    async def _execute_portal(self, portal: Portal, most: int) -> None:
+        statement = portal.prepared.statement
+        if not statement.words:
+            self._channel.write(m.EMPTY_QUERY)
+        elif statement.first == "copy":
+            self._check_transaction(statement)
+            await self._copy(statement, portal.parameters)
+        elif statement.first in st.READS:
+            await self._execute_query(portal, most)
+        elif (tag := await self._command(statement, extended=True)) is not None:
+            self._channel.write(m.command_complete(tag))
+
+    async def _execute_query(self, portal: Portal, most: int) -> None:
+        self._check_transaction(portal.prepared.statement)
+        described = portal.prepared.described
+        if portal.done:
+            self._channel.write(m.command_complete("SELECT 0"))
+            return
+        if portal.answer is None:
+            portal.answer = await self._answers.run(
+                portal.prepared.statement, described, portal.parameters
+            )
+        encoder = RowEncoder(portal.answer.columns, portal.forms)
+        if encoder.oids != RowEncoder(described.columns, portal.forms).oids:
+            raise Failure("0A000", "cached plan must not change result type")
+        before = portal.answer.sent
+        if await self._send_rows(portal.answer, encoder, most):
+            self._channel.write(m.PORTAL_SUSPENDED)
+            return
+        portal.done = True
+        self._channel.write(m.command_complete(f"SELECT {portal.answer.sent - before}"))
+        await portal.answer.close()
+
+    async def _drop(self, name: str) -> None:
+        portal = self._portals.pop(name, None)
+        if portal is not None and portal.answer is not None:
+            await portal.answer.close()
+
+    async def _end_portals(self) -> None:
+        for name in list(self._portals):
+            await self._drop(name)
+
+    # --- commands that are answered here ----------------------------------------------------------
+
+    def _check_transaction(self, statement: Statement) -> None:
+        if self._transaction == "E" and statement.first not in _ENDS:
+            raise Failure(
+                "25P02",
+                "current transaction is aborted, commands ignored until end of transaction block",
+            )
+
+    async def _command(self, statement: Statement, *, extended: bool = False) -> str | None:
+        """The tag of a command that was carried out; None for a query.
+
+        Raises:
+            Failure: it is refused; 25006 where it would write.
+        """
+        self._check_transaction(statement)
+        first = statement.first
+        if first in st.READS:
+            return None
+        if first in _TRANSACTIONS:
+            return await self._change_transaction(statement)
+        match first:
+            case "set":
+                self._set(statement)
+            case "reset":
+                name = statement.words[1].word if len(statement.words) > 1 else ""
+                self._settings.reset(None if name in ("", "all") else name)
+            case "show":
+                names, rows = self._shown(statement)
+                await self._send_texts(names, rows, extended=extended)
+            case "declare":
+                await self._declare(st.declared(statement))
+                return "DECLARE CURSOR"
+            case "fetch":
+                return await self._fetch(st.fetched(statement), extended=extended)
+            case "close":
+                await self._close_cursor(statement)
+                return "CLOSE CURSOR"
+            case "deallocate":
+                self._deallocate(statement)
+            case "discard":
+                await self._discard(statement)
+                return f"DISCARD {statement.words[-1].word.upper()}"
+            case "listen" | "unlisten" | "notify" if first == "unlisten":
+                pass
+            case _:
+                raise Failure(
+                    "25006",
+                    f"cannot execute {first.upper()[:40]} in a read-only transaction",
+                    hint="SQL reads records and changes nothing",
+                )
+        return first.upper()
+
+    async def _change_transaction(self, statement: Statement) -> str:
+        first, words = statement.first, [token.word for token in statement.words]
+        if first in ("begin", "start"):
+            if "write" in words:
+                raise Failure("25006", "a transaction here is read only")
+            self._transaction = "T"
+            return "BEGIN" if first == "begin" else "START TRANSACTION"
+        if first in ("savepoint", "release"):
+            return first.upper()
+        if first == "rollback" and "to" in words:
+            self._transaction = "T"
+            return "ROLLBACK"
+        failed, self._transaction = self._transaction == "E", "I"
+        await self._end_portals()
+        return "ROLLBACK" if failed or first in ("rollback", "abort") else "COMMIT"
+
+    def _set(self, statement: Statement) -> None:
+        assigned = assignment(statement)
+        if assigned is None:
+            return
+        name, value = assigned
+        if value.lower() == "default":
+            self._settings.reset(name)
+        else:
+            name = self._settings.put(name, value)
+        if name in REPORTED:
+            self._channel.write(m.parameter_status(REPORTED[name], self._settings.show(name)))
+
+    def _shown(self, statement: Statement) -> tuple[list[str], list[list[str]]]:
+        words = [token.word for token in statement.words[1:]]
+        if words == ["all"]:
+            rows = [[name, value, ""] for name, value in self._settings.all()]
+            return ["name", "setting", "description"], rows
+        if words[:2] == ["transaction", "isolation"]:
+            words = ["transaction_isolation"]
+        name = (
+            "_".join(words[:2])
+            if words[:1] == ["time"]
+            else ".".join(word for word in words if word != ".")
+        )
+        return [name], [[self._settings.show(name)]]
+
+    async def _send_texts(
+        self, names: Sequence[str], rows: Sequence[Sequence[str]], *, extended: bool
+    ) -> None:
+        encoder = RowEncoder([(name, "VARCHAR") for name in names], ())
+        if not extended:
+            self._channel.write(m.row_description(encoder.described))
+        columns = [[row[at].encode() for row in rows] for at in range(len(names))]
+        for row in m.data_rows(columns, len(rows)):
+            self._channel.write(row)
+
+    def _deallocate(self, statement: Statement) -> None:
+        name = statement.words[-1].word
+        if name == "all":
+            self._prepared.clear()
+        else:
+            self._named(name)
+            del self._prepared[name]
+
+    async def _discard(self, statement: Statement) -> None:
+        if statement.words[-1].word == "all":
+            self._prepared.clear()
+            self._settings.reset()
+            await self._end_portals()
+
+    # --- cursors ----------------------------------------------------------------------------------
+
+    async def _declare(self, declared: st.Declared) -> None:
+        if declared.name in self._portals:
+            raise Failure("42P03", f"cursor {declared.name!r} already exists")
+        (query,) = st.split(declared.query)
+        described = await self._answers.describe(query, ())
+        if described.parameters:
+            raise Failure("0A000", "a cursor takes no parameters here")
+        forms = [0] * len(described.columns)
+        self._portals[declared.name] = Portal(Prepared(query, (), described), (), forms)
+
+    def _cursor(self, fetched: st.Fetched) -> Description:
+        return self._portal(fetched.name).prepared.described
+
+    async def _fetch(self, fetched: st.Fetched, *, extended: bool) -> str:
+        portal = self._portal(fetched.name)
+        encoder = RowEncoder(portal.prepared.described.columns, portal.forms)
+        if not extended:
+            self._channel.write(m.row_description(encoder.described))
+        if portal.done:
+            return "FETCH 0"
+        if portal.answer is None:
+            portal.answer = await self._answers.run(
+                portal.prepared.statement, portal.prepared.described, ()
+            )
+        before = portal.answer.sent
+        if not await self._send_rows(portal.answer, encoder, fetched.rows):
+            portal.done = True
+            await portal.answer.close()
+        return f"FETCH {portal.answer.sent - before}"
+
+    async def _close_cursor(self, statement: Statement) -> None:
+        name = statement.words[-1].word
+        if name == "all":
+            await self._end_portals()
+        else:
+            self._portal(name)
+            await self._drop(name)
+
+    # --- COPY -------------------------------------------------------------------------------------
+
+    async def _copy(self, statement: Statement, parameters: Sequence[Any]) -> None:
+        copied = st.copied(statement)
+        (query,) = st.split(copied.query)
+        answer = await self._answers.run(query, None, parameters)
+        try:
+            writer = CopyWriter(copied, answer.columns)
+            self._channel.write(m.copy_out(writer.form, len(answer.columns)))
+            head = writer.head
+            while (batch := await answer.next(self._limits.batch_rows)) is not None:
+                for row in writer.rows(batch):
+                    # The head comes with the first row, as PostgreSQL sends it.
+                    self._channel.write(m.copy_data(head + row))
+                    head = b""
+                await self._channel.flush()
+                if self._reason is not None:
+                    raise self._reason
+            if head or writer.tail:
+                self._channel.write(m.copy_data(head + writer.tail))
+            self._channel.write(m.COPY_DONE)
+            self._channel.write(m.command_complete(f"COPY {answer.sent}"))
+        finally:
+            await answer.close()
+
+
+_TRANSACTIONS = frozenset(
+    {"begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"}
+)
+#: Statements that end a failed transaction.
+_ENDS = frozenset({"rollback", "abort", "commit", "end"})
+
+
+def _each(forms: Sequence[int], count: int) -> list[int]:
+    """A format for each: none is text, one is for all.
+
+    Raises:
+        Failure: there are others.
+    """
+    if len(forms) <= 1:
+        return [*(forms or (0,))] * count
+    if len(forms) != count:
+        raise Failure("08P01", f"bind message has {len(forms)} formats for {count} columns")
+    return list(forms)

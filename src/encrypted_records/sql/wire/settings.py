@@ -1,0 +1,237 @@
+"""Settings of a session, as `SET` and `SHOW` have them.
+
+Results are in UTF-8, UTC and ISO dates always. A client that asks for something else is refused by
+name, so that it never takes a value for another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from encrypted_records.sql.wire.failures import Failure
+from encrypted_records.sql.wire.statements import Statement, Token
+
+#: PostgreSQL's version as clients compare it.
+VERSION = "15.0"
+VERSION_NUMBER = "150000"
+
+_DEFAULTS: Mapping[str, str] = {
+    "application_name": "",
+    "bytea_output": "hex",
+    "client_encoding": "UTF8",
+    "client_min_messages": "notice",
+    "datestyle": "ISO, MDY",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "on",
+    "extra_float_digits": "1",
+    "idle_in_transaction_session_timeout": "0",
+    "in_hot_standby": "off",
+    "integer_datetimes": "on",
+    "intervalstyle": "postgres",
+    "is_superuser": "off",
+    "jit": "off",
+    "lc_collate": "C",
+    "lc_ctype": "C",
+    "lc_monetary": "C",
+    "lc_numeric": "C",
+    "lock_timeout": "0",
+    "max_identifier_length": "63",
+    "max_index_keys": "32",
+    "row_security": "on",
+    "search_path": "public",
+    "server_encoding": "UTF8",
+    "server_version": VERSION,
+    "server_version_num": VERSION_NUMBER,
+    "session_authorization": "",
+    "standard_conforming_strings": "on",
+    "statement_timeout": "0",
+    "synchronize_seqscans": "on",
+    "timezone": "UTC",
+    "transaction_isolation": "read committed",
+    "transaction_read_only": "on",
+}
+#: Settings whose every value means the same here.
+_FREE = frozenset(
+    {"application_name", "client_min_messages", "default_transaction_isolation",
+     "default_transaction_read_only", "extra_float_digits", "idle_in_transaction_session_timeout",
+     "jit", "lock_timeout", "row_security", "search_path", "synchronize_seqscans",
+     "transaction_isolation"}
+)  # fmt: skip
+#: Settings that have one value, and how clients write it.
+_FIXED: Mapping[str, str] = {
+    "bytea_output": r"hex",
+    "client_encoding": r"'?(utf-?8|unicode|sql_ascii)'?",
+    "datestyle": r"iso([, ]+(mdy|dmy|ymd|us|european|noneuropean))?",
+    "intervalstyle": r"postgres",
+    "standard_conforming_strings": r"on|true|1|yes",
+    "timezone": r"(etc/)?(utc|gmt|z|zulu|universal|uct)|[+-]?0+(:00)?|default|local",
+    "transaction_read_only": r"on|true|1|yes",
+}
+_ALIASES = {"names": "client_encoding", "time_zone": "timezone"}
+#: Settings that PostgreSQL reports when they change (GUC_REPORT).
+REPORTED: Mapping[str, str] = {
+    "application_name": "application_name",
+    "client_encoding": "client_encoding",
+    "datestyle": "DateStyle",
+    "default_transaction_read_only": "default_transaction_read_only",
+    "in_hot_standby": "in_hot_standby",
+    "integer_datetimes": "integer_datetimes",
+    "intervalstyle": "IntervalStyle",
+    "is_superuser": "is_superuser",
+    "server_encoding": "server_encoding",
+    "server_version": "server_version",
+    "session_authorization": "session_authorization",
+    "standard_conforming_strings": "standard_conforming_strings",
+    "timezone": "TimeZone",
+}
+
+
+class Settings:
+    """The settings of one session."""
+
+    def __init__(self, user: str) -> None:
+        self._first = {**_DEFAULTS, "session_authorization": user}
+        self._values = dict(self._first)
+
+    def show(self, name: str) -> str:
+        """
+        Raises:
+            Failure: there is no such setting.
+        """
+        name = _ALIASES.get(name.lower(), name.lower())
+        try:
+            return self._values[name]
+        except KeyError:
+            raise Failure("42704", f"unrecognized configuration parameter {name!r}") from None
+
+    def all(self) -> Sequence[tuple[str, str]]:
+        return sorted(self._values.items())
+
+    def put(self, name: str, value: str) -> str:
+        """Change a setting; its name.
+
+        Raises:
+            Failure: there is none, or it has another value only.
+        """
+        name = _ALIASES.get(name.lower(), name.lower())
+        before = self.show(name)
+        if name == "statement_timeout":
+            self._values[name] = str(_milliseconds(value))
+        elif name in _FREE:
+            self._values[name] = value[:1_000]
+        elif name not in _FIXED:
+            raise Failure("55P02", f"parameter {name!r} cannot be changed")
+        elif not re.fullmatch(_FIXED[name], value.strip(), re.IGNORECASE):
+            raise Failure(
+                "22023",
+                f"parameter {name!r} is {before!r} here and has no other value",
+                hint="times are shown in UTC: convert them in SQL with AT TIME ZONE"
+                if name == "timezone"
+                else "",
+            )
+        return name
+
+    def reset(self, name: str | None = None) -> None:
+        """Give one setting, or all, the value of the session's start."""
+        if name is None:
+            self._values = dict(self._first)
+        else:
+            name = _ALIASES.get(name.lower(), name.lower())
+            self.show(name)
+            self._values[name] = self._first[name]
+
+    @property
+    def statement_milliseconds(self) -> int:
+        """The client's own limit, 0 for none."""
+        return int(self._values["statement_timeout"])
+
+
+def start(user: str, parameters: Mapping[str, str]) -> Settings:
+    """The settings of a session whose client sent these parameters at its start.
+
+    A time zone is not taken over: drivers send the machine's without being told to, and what the
+    session reports says UTC.
+
+    Raises:
+        Failure: an encoding, or a style of dates, that there is not.
+    """
+    settings = Settings(user)
+    for name, value in parameters.items():
+        lowered = name.lower()
+        if lowered in ("user", "database", "options", "replication", "timezone"):
+            continue
+        if lowered in _DEFAULTS:
+            settings.put(lowered, value)
+    for name, value in _options(parameters.get("options", "")):
+        if name.lower() in _DEFAULTS and name.lower() != "timezone":
+            settings.put(name, value)
+    settings._first = dict(settings._values)
+    return settings
+
+
+def _options(text: str) -> list[tuple[str, str]]:
+    """Settings of ``-c name=value`` and ``--name=value``."""
+    found = re.findall(r"(?:-c\s*|--)([\w-]+)=((?:\\.|[^\s\\])*)", text)
+    return [(name.replace("-", "_"), re.sub(r"\\(.)", r"\1", value)) for name, value in found]
+
+
+def _milliseconds(value: str) -> int:
+    found = re.fullmatch(r"\s*(\d{1,10})\s*(us|ms|s|min|h|d)?\s*", value)
+    if found is None:
+        raise Failure("22023", "invalid value for parameter 'statement_timeout'")
+    factor = {"us": 0.001, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+    return int(int(found[1]) * factor[found[2] or "ms"])
+
+
+def assignment(statement: Statement) -> tuple[str, str] | None:
+    """The name and the value of a SET; None where it says nothing that matters here, as the
+    isolation of transactions that only read.
+
+    Raises:
+        Failure: it cannot be read.
+    """
+    words = list(statement.words[1:])
+    if words and words[0].word in ("session", "local") and len(words) > 1:
+        if words[1].word in ("characteristics", "authorization"):
+            _check_characteristics(words)
+            return None
+        words = words[1:]
+    if not words:
+        raise Failure("42601", "syntax error in SET")
+    if words[0].word in ("transaction", "role", "constraints"):
+        _check_characteristics(words)
+        return None
+    if words[0].word == "names":
+        return "client_encoding", words[1].value if len(words) > 1 else "UTF8"
+    if words[0].word == "time" and len(words) > 2:
+        return "timezone", words[2].value
+    name, at = _dotted(words)
+    if len(words) <= at + 1 or words[at].word not in ("=", "to"):
+        raise Failure("42601", "syntax error in SET")
+    return name, _value(words[at + 1 :])
+
+
+def _dotted(words: Sequence[Token]) -> tuple[str, int]:
+    name, at = words[0].word, 1
+    while len(words) > at + 1 and words[at].text == ".":
+        name, at = f"{name}.{words[at + 1].word}", at + 2
+    return name, at
+
+
+def _value(words: Sequence[Token]) -> str:
+    return " ".join(token.value for token in words).replace(" ,", ",").replace("- ", "-")
+
+
+def _check_characteristics(words: Sequence[Token]) -> None:
+    """
+    Raises:
+        Failure: the transaction is to write, or the session to be another user's.
+    """
+    texts = [token.value.lower() for token in words]
+    if "write" in texts:
+        raise Failure("25006", "a transaction here is read only")
+    if "authorization" in texts and texts[-1] != "default":
+        raise Failure("42501", "a session keeps the user of its login")
+    if texts[0] == "role" and texts[-1] not in ("none", "default"):
+        raise Failure("42501", "a session keeps the user of its login")

@@ -1,0 +1,269 @@
+"""Statements of a client: a text cut into statements, and each told by its first words.
+
+This is a lexer, not a parser. It decides only what the listener answers by itself (settings,
+transactions, cursors, `COPY ... TO STDOUT`) and what is refused because it would write; everything
+that may be a query goes to the engine, which judges it with DuckDB's own parser once more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from encrypted_records.sql.wire.failures import Failure
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>\s+ | --[^\n]*)
+    | (?P<comment>/\*)
+    | (?P<string>(?:[eE]'(?:[^'\\]|\\.|'')*' | (?:[uU]&|[bBxX])?'(?:[^']|'')*'))
+    | (?P<quoted>"(?:[^"]|"")*")
+    | (?P<dollar>\$(?P<tag>[A-Za-z_\x80-\U0010ffff][\w]*)?\$)
+    | (?P<parameter>\$\d+)
+    | (?P<number>\d[\w.]*)
+    | (?P<word>[A-Za-z_\x80-\U0010ffff][\w$]*)
+    | (?P<cast>::)
+    | (?P<sign>(?:(?!--|/\*)[<>=!~*/%^&|@#?+-])+)
+    | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """``kind`` is a group of the lexer's expression; ``start`` and ``end`` are places in the
+    text."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        """The name that an identifier stands for; other tokens as they are."""
+        if self.kind == "word":
+            return self.text.lower()
+        if self.kind == "quoted":
+            return self.text[1:-1].replace('""', '"')
+        return self.text
+
+    @property
+    def value(self) -> str:
+        """A word or a string without its quotes."""
+        if self.kind == "string":
+            return self.text[self.text.index("'") + 1 : -1].replace("''", "'")
+        return self.word
+
+
+def tokens(sql: str) -> Iterator[Token]:
+    """The tokens of a text, without blanks and comments. A string or comment that is left open is
+    not told as such: DuckDB says what is wrong with it."""
+    at = 0
+    while at < len(sql):
+        found = _TOKEN.match(sql, at)
+        assert found is not None
+        kind, end = str(found.lastgroup), found.end()
+        if kind == "comment":
+            at = _after_comment(sql, at)
+            continue
+        if found["dollar"] is not None:
+            kind = "string"
+            close = sql.find(found["dollar"], end)
+            end = len(sql) if close < 0 else close + len(found["dollar"])
+        if kind != "space":
+            yield Token(kind, sql[at:end], at, end)
+        at = end
+
+
+def _after_comment(sql: str, at: int) -> int:
+    depth = 0
+    for found in re.finditer(r"/\*|\*/", sql[at:]):
+        depth += 1 if found[0] == "/*" else -1
+        if depth == 0:
+            return at + found.end()
+    return len(sql)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement. ``words`` are its tokens; a text without any is an empty query."""
+
+    sql: str
+    words: Sequence[Token] = field(repr=False)
+
+    @property
+    def first(self) -> str:
+        return self.words[0].word if self.words else ""
+
+
+def split(sql: str) -> list[Statement]:
+    """The statements of a text; those that are empty are left out."""
+    statements: list[Statement] = []
+    current: list[Token] = []
+    for token in tokens(sql):
+        if token.text == ";":
+            if current:
+                statements.append(_statement(sql, current))
+            current = []
+        else:
+            current.append(token)
+    if current:
+        statements.append(_statement(sql, current))
+    return statements
+
+
+def _statement(sql: str, words: Sequence[Token]) -> Statement:
+    return Statement(sql[words[0].start : words[-1].end], words)
+
+
+#: First words of statements that only read, and that the engine judges.
+READS = frozenset(
+    {"select", "with", "values", "table", "from", "explain", "describe", "summarize", "pivot",
+     "unpivot", "("}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """``DECLARE name CURSOR FOR query``."""
+
+    name: str
+    query: str
+
+
+def declared(statement: Statement) -> Declared:
+    """
+    Raises:
+        Failure: this declares no cursor, or one for something else than a query.
+    """
+    words = [token.word for token in statement.words]
+    if "cursor" not in words[:8] or "for" not in words[:10] or len(words) < 5:
+        raise Failure("42601", "syntax error in DECLARE")
+    at = words.index("for", words.index("cursor"))
+    query = statement.words[at + 1 :]
+    if not query or query[0].word not in READS:
+        raise Failure("42601", "a cursor is declared for a query only")
+    start = query[0].start - statement.words[0].start
+    return Declared(words[1], statement.sql[start:])
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """``FETCH count FROM name``; ``rows`` is 0 for ALL."""
+
+    name: str
+    rows: int
+
+
+def fetched(statement: Statement) -> Fetched:
+    """
+    Raises:
+        Failure: it goes in another direction than forward, or is no FETCH.
+    """
+    words = [token.word for token in statement.words[1:]]
+    rows = 1
+    if words and words[0] in ("forward", "next"):
+        words = words[1:]
+    if words and words[0] == "all":
+        rows, words = 0, words[1:]
+    elif words and words[0].isdigit():
+        # FETCH 0 asks for the current row, which a cursor that only goes forward has no more.
+        rows, words = int(words[0]), words[1:]
+        if rows == 0:
+            raise Failure("0A000", "FETCH 0 is not supported")
+    if words and words[0] in ("from", "in"):
+        words = words[1:]
+    if len(words) != 1:
+        raise Failure("0A000", "cursors go forward only: FETCH FORWARD count FROM name")
+    return Fetched(words[0], rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """``COPY (query) TO STDOUT``; ``form`` is ``text``, ``csv`` or ``binary``."""
+
+    query: str
+    form: str
+    header: bool
+    delimiter: str
+    null: str
+
+
+def copied(statement: Statement) -> Copy:
+    """
+    Raises:
+        Failure: it writes, or uses a file or an option that there is not.
+    """
+    source, rest = _copy_source(statement)
+    if len(rest) < 2 or rest[0].word != "to":
+        raise Failure("25006", "cannot execute COPY FROM in a read-only transaction")
+    if rest[1].word != "stdout":
+        raise Failure("42501", "COPY writes to STDOUT only, never to a file or program")
+    options = _copy_options(rest[2:])
+    form = options.pop("format", "text").lower()
+    if form not in ("text", "csv", "binary"):
+        raise Failure("22023", "COPY format is not text, csv or binary")
+    header = options.pop("header", "false").lower() in ("true", "on", "1", "")
+    delimiter = options.pop("delimiter", "," if form == "csv" else "\t")
+    null = options.pop("null", "" if form == "csv" else "\\N")
+    options.pop("encoding", None)
+    if options:
+        raise Failure("0A000", f"COPY has no option {min(options)} here")
+    if len(delimiter) != 1 or delimiter in '\r\n"\\' or any(end in null for end in "\r\n"):
+        raise Failure("22023", "COPY delimiter must be one character, and no quote or line end")
+    return Copy(source, form, header, delimiter, null)
+
+
+def _copy_source(statement: Statement) -> tuple[str, Sequence[Token]]:
+    """The query, and the words after it."""
+    words, base = statement.words, statement.words[0].start
+    depth = 0
+    for at, token in enumerate(words[1:], 1):
+        depth += {"(": 1, ")": -1}.get(token.text, 0)
+        if depth == 0 and at == 1:
+            break
+        if depth == 0:
+            return statement.sql[words[1].end - base : token.start - base], words[at + 1 :]
+    # A table, and the columns that may follow it in parentheses.
+    ends = [at for at, token in enumerate(words) if token.word in ("to", "from")]
+    if not ends:
+        raise Failure("42601", "syntax error in COPY")
+    named = list(words[1 : ends[0]])
+    opening = next((at for at, token in enumerate(named) if token.text == "("), len(named))
+    if not named[:opening]:
+        raise Failure("42601", "syntax error in COPY")
+    table = statement.sql[named[0].start - base : named[opening - 1].end - base]
+    columns = "*"
+    if opening < len(named):
+        columns = statement.sql[named[opening].end - base : named[-1].start - base]
+    return f"SELECT {columns} FROM {table}", words[ends[0] :]  # noqa: S608 - the client's own
+
+
+def _copy_options(words: Sequence[Token]) -> dict[str, str]:
+    """Options of ``WITH (FORMAT csv, HEADER)`` and of the older ``CSV HEADER``."""
+    words = [token for token in words if token.word != "with"]
+    if not words:
+        return {}
+    if words[0].text != "(":
+        options = {}
+        for token in words:
+            if token.word in ("csv", "binary"):
+                options["format"] = token.word
+            elif token.word == "header":
+                options["header"] = "true"
+            else:
+                raise Failure("0A000", "COPY options are named in parentheses: (FORMAT csv)")
+        return options
+    options = {}
+    pair: list[str] = []
+    for token in (*words[1:-1], Token("other", ",", 0, 0)):
+        if token.text == ",":
+            if pair:
+                options[pair[0].lower()] = pair[1] if len(pair) > 1 else ""
+            pair = []
+        else:
+            pair.append(token.value)
+    return options
