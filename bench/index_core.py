@@ -37,9 +37,10 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.segments.builder import Builder, Shell
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import Built
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
@@ -94,7 +95,7 @@ class Opened:
     """A segment and its sealed pages."""
 
     def __init__(self, made: Built) -> None:
-        self.segment = PagedSegment(KEY, DEFINITION, made.segment, made.header)
+        self.segment = LoadedSegment(OpenedHeader(KEY, DEFINITION, made.segment, made.header))
         self.pages = {page.number: page.data for page in made.pages}
 
     def put(self, wanted: Callable[[], set[int]]) -> int:
@@ -158,7 +159,7 @@ def asking(opened: Opened, total: int) -> list[Row]:
     found = []
     for name, where in questions.items():
         asked = parse_query({"where": where}, DEFINITION).where
-        opened.segment = opened.segment.share()
+        opened.segment = LoadedSegment(opened.segment.opened)
         condition = Condition.of(asked, KEY, DEFINITION)
         pages = 0
 

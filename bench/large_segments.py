@@ -30,9 +30,10 @@ from bench.support.table import Row, show
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index.columns.column import Column, key_type
 from encrypted_records.index.columns.dictionary import ByRow
+from encrypted_records.index.columns.sums import ColumnSums
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.query.aggregate import aggregate
-from encrypted_records.index.query.asking import Asking, Need
+from encrypted_records.index.query.asking import Asking, Keep, KeptColumn, Need, Work
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.choices import COMPARISON, Way, choose, comparison_figures
 from encrypted_records.index.query.condition import Condition
@@ -45,8 +46,9 @@ from encrypted_records.index.query.sizes import STANDARD
 from encrypted_records.index.query.sort import first
 from encrypted_records.index.query.sorted_scan import ScanRequest, SortedScan
 from encrypted_records.index.segments.builder import Builder, Shell
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.mini import Built
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.index.segments.reading import Reading, fits_by_row, turn_round
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.definition_parser import parse_definition
@@ -115,14 +117,16 @@ class Asked:
 
     def __post_init__(self) -> None:
         self.pages = {page.number: page.data for page in self.made.pages}
-        self.segment = PagedSegment(KEY, DEFINITION, self.made.segment, self.made.header)
+        self.segment = LoadedSegment(
+            OpenedHeader(KEY, DEFINITION, self.made.segment, self.made.header)
+        )
         self.opened = 0
         count = self.made.segment.count
         self.places = Places(np.array([0]), np.array([count]), np.array([0]))
 
     def again(self) -> None:
         """As another question finds it."""
-        self.segment = self.segment.share()
+        self.segment = LoadedSegment(self.segment.opened)
         self.opened = 0
 
     def put(self, numbers: set[int] | frozenset[int]) -> None:
@@ -140,24 +144,32 @@ class Asked:
 
     def by_row(self, name: str) -> None:
         if name not in self.kept:
-            self.kept[name] = self.read(turn_round(self.segment, name))
-            while sum(one.size for one in self.kept.values()) > KEPT:
-                del self.kept[next(iter(self.kept))]
+            self.keep(name, self.read(turn_round(self.segment, name)))
         self.segment.columns[name] = self.kept[name]
 
+    def keep(self, name: str, column: ByRow) -> None:
+        self.kept[name] = column
+        while sum(one.size for one in self.kept.values()) > KEPT:
+            del self.kept[next(iter(self.kept))]
+
     def answer(self, asking: Asking[T]) -> T:
+        found: object = None
+        work = Work(None)
         try:
             while True:
-                need = next(asking)
-                if not isinstance(need, Need):
-                    continue  # there is one segment
-                names = [*need.directories, *need.by_row]
-                self.put(need.pages | self.segment.missing_directories(names))
-                for name in need.by_row:
-                    self.by_row(name)
+                step = asking.send(found)
+                found = None
+                if isinstance(step, Need):  # there is one segment
+                    self.put(step.pages | self.segment.missing_directories(step.directories))
+                elif isinstance(step, Work):
+                    found, work = work, step
+                elif isinstance(step, KeptColumn):
+                    found = self.kept.get(step.field)
+                elif isinstance(step, Keep) and not isinstance(step.made, ColumnSums):
+                    self.keep(step.field, step.made)
         except StopIteration as end:
-            found: T = end.value
-            return found
+            value: T = end.value
+            return value
 
     def match(self, where: Any) -> Matches:
         asked = parse_query({"where": where}, DEFINITION).where

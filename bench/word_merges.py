@@ -26,9 +26,10 @@ from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns.column import Column
 from encrypted_records.index.segments.builder import Builder, Shell
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import Built
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.word_columns import words_column
@@ -75,7 +76,10 @@ class _Peak:
 
 
 def measured(inputs: list[Built], folder: Path) -> Iterator[Row]:
-    opened = [PagedSegment(KEY, DEFINITION, source.segment, source.header) for source in inputs]
+    opened = [
+        LoadedSegment(OpenedHeader(KEY, DEFINITION, source.segment, source.header))
+        for source in inputs
+    ]
     sealed = {
         source.segment.uid: {page.number: page.data for page in source.pages} for source in inputs
     }

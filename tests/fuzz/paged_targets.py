@@ -14,7 +14,8 @@ from encrypted_records.index.columns.column import stored_key_type
 from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.model.records import Segment, SegmentHeader
 from tests.fuzz.mutations import msgpack, raw
 from tests.fuzz.sealed_targets import QUESTIONS
@@ -114,7 +115,11 @@ def a_page_behind_its_seal(data: bytes) -> None:
         segment=uid,
         field=DEFINITION.fields[page["field"]].id_bytes,
     )
-    _read(PagedSegment(KEY, DEFINITION, segment(form), header(form)), changed, [page["field"]])
+    _read(
+        LoadedSegment(OpenedHeader(KEY, DEFINITION, segment(form), header(form))),
+        changed,
+        [page["field"]],
+    )
 
 
 def a_paged_header_behind_its_seal(data: bytes) -> None:
@@ -127,7 +132,7 @@ def a_paged_header_behind_its_seal(data: bytes) -> None:
 
 def _use(found: Segment, sealed_header: SegmentHeader, stored: list[bytes]) -> None:
     """What a proxy does with a segment that opens: it asks, and it reads whole columns."""
-    opened = PagedSegment(KEY, DEFINITION, found, sealed_header)
+    opened = LoadedSegment(OpenedHeader(KEY, DEFINITION, found, sealed_header))
     for where in QUESTIONS[::5]:
         condition = Condition.of(where, KEY, DEFINITION)
         for _ in range(2):
@@ -139,7 +144,7 @@ def _use(found: Segment, sealed_header: SegmentHeader, stored: list[bytes]) -> N
     _read(opened, stored, NAMES)
 
 
-def _read(opened: PagedSegment, stored: list[bytes], names: list[str]) -> None:
+def _read(opened: LoadedSegment, stored: list[bytes], names: list[str]) -> None:
     for _ in range(2):
         for number in opened.missing_columns(names):
             opened.put(number, stored[number])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from encrypted_records.index.query.asking import Asking, Columns, Open, Rows, Step
+from encrypted_records.index.query.asking import Asking, Open, Rows, Step
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.cursor import Cursor
 from encrypted_records.index.query.pages import FIRST_ROWS, PageRequest, find_page
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.query.workspace import Workspace
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model.predicates import Predicate
 from encrypted_records.model.queries import parse_query
 from tests.index.reading import Kept, answer
@@ -29,8 +29,6 @@ class Executor:
     kept: Kept = field(default_factory=Kept)
     by_row: bool = True
     steps: list[Step] = field(default_factory=list)
-    #: segments that were opened, in order
-    opened: list[OpenedSegment] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.space = Workspace(
@@ -61,33 +59,24 @@ class Executor:
             return answer(
                 asking,
                 self.world.sealed,
-                self.sizes.reading,
                 self.kept,
                 self.steps,
                 self._fetch,
             )
         finally:
             asking.close()
-            for one in self.opened:
-                if isinstance(one, PagedSegment):
+            for one in self.space.opened.values():
+                if isinstance(one, LoadedSegment):
                     assert not one.blocks
                     assert not one.columns
                     assert not one.sums
 
-    def _fetch(self, step: Open | Rows | Columns) -> object:
+    def _fetch(self, step: Open | Rows) -> object:
         if isinstance(step, Open):
-            found = [self.world.open_segment(segment) for segment in step.segments]
-            self.opened += found
-            return found
-        if isinstance(step, Rows):
-            assert step.refs
-            self.space.counted.rows += len(step.refs)
-            return [self.world.read(ref) for ref in step.refs]
-        for segment in step.segments:
-            for name in step.fields:
-                self.world.fetch(segment, lambda: segment.missing_columns([name]))  # noqa: B023
-                segment.dictionary(name)
-        return None
+            return [self.world.open_kept(segment) for segment in step.segments]
+        assert step.refs
+        self.space.counted.rows += len(step.refs)
+        return [self.world.read(ref) for ref in step.refs]
 
     def pages(
         self,

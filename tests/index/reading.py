@@ -11,8 +11,9 @@ from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.sums import ColumnSums
 from encrypted_records.index.query.asking import (
     Asking,
-    Columns,
-    Grown,
+    Keep,
+    KeptColumn,
+    KeptSums,
     Need,
     Open,
     Rows,
@@ -21,13 +22,10 @@ from encrypted_records.index.query.asking import (
     Work,
 )
 from encrypted_records.index.query.sizes import Sizes
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import (
-    STANDARD,
     Reading,
     ReadingLimits,
-    sum_column,
-    turn_round,
 )
 
 T = TypeVar("T")
@@ -36,10 +34,12 @@ NARROW = ReadingLimits(window=2, by_row=0, few=0)
 #: A page or two at a time, and all columns with their keys.
 IN_WINDOWS = ReadingLimits(window=2, few=0)
 #: The sealed page of a segment.
-Sealed = Callable[[PagedSegment, int], bytes]
+Sealed = Callable[[LoadedSegment, int], bytes]
 
 
-def read(segment: PagedSegment, reading: Reading[T], sealed: Sealed, kept: Kept | None = None) -> T:
+def read(
+    segment: LoadedSegment, reading: Reading[T], sealed: Sealed, kept: Kept | None = None
+) -> T:
     """Run what reads one segment; nothing of what it lacked may stay."""
     kept = kept or Kept(with_pages=False)
     before = set(segment.blocks)
@@ -71,7 +71,7 @@ class Kept:
     #: opened pages, by view and number
     blocks: dict[tuple[bytes, int], EntryBlock] = field(default_factory=dict)
 
-    def put(self, segment: PagedSegment, number: int, sealed: Sealed) -> None:
+    def put(self, segment: LoadedSegment, number: int, sealed: Sealed) -> None:
         at = segment.view, number
         self.brought += 1
         if at in self.blocks:
@@ -81,6 +81,19 @@ class Kept:
         if self.with_pages and number in segment.blocks:
             self.blocks[at] = segment.blocks[number]
 
+    def kept(self, step: Keep | KeptColumn | KeptSums) -> ByRow | ColumnSums | None:
+        """What is kept of a column, of which something may have been made just now."""
+        at = step.segment.segment.uid, step.field
+        if isinstance(step, KeptColumn):
+            return self.columns.get(at)
+        if isinstance(step, KeptSums):
+            return self.sums.get(at)
+        if isinstance(step.made, ColumnSums):
+            self.sums[at] = step.made
+        elif self.stay:
+            self.columns[at] = step.made
+        return None
+
 
 def needs_of(step: Need | Together) -> tuple[Need, ...]:
     return step.needs if isinstance(step, Together) else (step,)
@@ -89,10 +102,9 @@ def needs_of(step: Need | Together) -> tuple[Need, ...]:
 def answer(
     asking: Asking[T],
     sealed: Sealed,
-    limits: ReadingLimits = STANDARD,
     kept: Kept | None = None,
     steps: list[Step] | None = None,
-    fetch: Callable[[Open | Rows | Columns], object] | None = None,
+    fetch: Callable[[Open | Rows], object] | None = None,
 ) -> T:
     """Run what asks several segments.
 
@@ -102,45 +114,32 @@ def answer(
     """
     kept = kept or Kept(with_pages=False)
     found: object = None
+    work = Work(None)
     try:
         while True:
             step = asking.send(found)
             found = None
             if steps is not None:
                 steps.append(step)
-            if isinstance(step, Open | Rows | Columns):
+            if isinstance(step, Open | Rows):
                 assert fetch is not None
                 found = fetch(step)
-            elif isinstance(step, Grown):
-                if kept.stay:
-                    at = step.segment.segment.uid, step.field
-                    kept.columns[at] = step.segment.columns[step.field]
-            elif not isinstance(step, Work):
+            elif isinstance(step, Work):
+                found, work = work, step
+            elif isinstance(step, Keep | KeptColumn | KeptSums):
+                found = kept.kept(step)
+            else:
                 for need in needs_of(step):
-                    _bring(need, sealed, limits, kept)
+                    _bring(need, sealed, kept)
     except StopIteration as end:
         value: T = end.value
         return value
 
 
-def _bring(need: Need, sealed: Sealed, limits: ReadingLimits, kept: Kept) -> None:
+def _bring(need: Need, sealed: Sealed, kept: Kept) -> None:
     segment = need.segment
-    uid = segment.segment.uid
-    directories = segment.missing_directories([*need.directories, *need.by_row])
+    directories = segment.missing_directories(need.directories)
     # Directories first, as they say what pages hold.
     pages = segment.directories.without_own(need.pages - segment.blocks.keys())
     for number in [*directories, *(pages - directories)]:
         kept.put(segment, number, sealed)
-    for name in need.kept:
-        if (uid, name) in kept.columns:
-            segment.columns[name] = kept.columns[uid, name]
-    for name in need.by_row:
-        segment.columns[name] = read(segment, turn_round(segment, name, limits), sealed, kept)
-        if kept.stay:
-            kept.columns[uid, name] = segment.columns[name]
-    if need.sums is not None:
-        at = uid, need.sums
-        if at not in kept.sums or not kept.sums[at].has(need.rows):
-            summing = sum_column(segment, need.sums, need.rows, limits)
-            kept.sums[at] = read(segment, summing, sealed, kept)
-        segment.sums[need.sums] = kept.sums[at]

@@ -24,7 +24,7 @@ from encrypted_records.index.query.tallies import (
     Tally,
 )
 from encrypted_records.index.segments.builder import Limits
-from encrypted_records.index.segments.paged import PagedSegment, scope
+from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.aggregations import Variance, parse_aggregation
 from encrypted_records.model.predicates import matches
@@ -61,7 +61,7 @@ class Aggregation(Question):
         return np.array([matches(where, record.data, world.definition) for record in records], bool)
 
     def answer(self) -> Aggregated:
-        large = [part.segment for part in self.parts if isinstance(part.segment, PagedSegment)]
+        large = [part.segment for part in self.parts if isinstance(part.segment, LoadedSegment)]
         for segment in large:
             segment.blocks.clear()
             segment.columns.clear()
@@ -76,7 +76,7 @@ class Aggregation(Question):
                     self.reading,
                     by_row=self.by_row,
                 )
-                found = answer(asking, self.world.sealed, self.reading, self.kept)
+                found = answer(asking, self.world.sealed, self.kept)
                 assert not any(one.blocks or one.columns for one in large)
                 if found is not None:
                     return found

@@ -17,9 +17,10 @@ from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.ordinals import ordinals
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.segments.builder import Builder, Limits, Shell
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.merge import SegmentMerger, merge
 from encrypted_records.index.segments.mini import Built, MiniSegment
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.queries import parse_query
@@ -67,7 +68,7 @@ def built(data: Data) -> Built:
 
 class Reader:
     def __init__(self, built: Built) -> None:
-        self.segment = PagedSegment(KEY, DEFINITION, built.segment, built.header)
+        self.segment = LoadedSegment(OpenedHeader(KEY, DEFINITION, built.segment, built.header))
         self.stored = {page.number: page.data for page in built.pages}
 
     def put(self, numbers: set[int]) -> int:
@@ -78,7 +79,7 @@ class Reader:
     def ask(self, where: Any) -> tuple[set[int], int]:
         """The rows, and how many data pages it took."""
         asked = parse_query({"where": where}, DEFINITION).where
-        self.segment = self.segment.share()
+        self.segment = LoadedSegment(self.segment.opened)
         condition = Condition.of(asked, KEY, DEFINITION)
         self.put(condition.missing(self.segment))
         fetched = self.put(condition.missing(self.segment))

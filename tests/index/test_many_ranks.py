@@ -13,7 +13,7 @@ import pytest
 from encrypted_records.index.query.asking import Asking, Need, Together
 from encrypted_records.index.query.ranks import Ranks, SortedRows
 from encrypted_records.index.segments.builder import Limits
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
 from tests.index.reading import answer, needs_of
 from tests.index.world import World
@@ -45,7 +45,7 @@ def ranks_of(world: World, limits: ReadingLimits) -> Ranks:
     parts = []
     for one in world.ledger.snapshot().segments:
         segment = world.open_segment(one)
-        assert isinstance(segment, PagedSegment)
+        assert isinstance(segment, LoadedSegment)
         for number in segment.missing_directories(["n"]):
             segment.put(number, world.sealed(segment, number))
         firsts, lasts, counts = segment.directories["n"].stretches()
@@ -66,7 +66,7 @@ def watched(asking: Asking[T], needs: list[tuple[Need, ...]]) -> Asking[T]:
         return found
 
 
-def places_of(segment: PagedSegment, pages: frozenset[int]) -> list[int]:
+def places_of(segment: LoadedSegment, pages: frozenset[int]) -> list[int]:
     """Where pages are in the order of keys."""
     directory = segment.directories["n"]
     places = [directory.index_of(number) for number in pages]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from encrypted_records.errors import NotFound
-from encrypted_records.index.query.asking import Asking, Grown, Need, Step, Stopped
+from encrypted_records.index.query.asking import Asking, Keep, Need, Step, Stopped
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.condition_tree import Every
 from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
@@ -24,7 +24,7 @@ from encrypted_records.index.query.matching import Matching
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.builder import STANDARD as MINIS
 from encrypted_records.index.segments.builder import Limits
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
 from encrypted_records.model.predicates import Everything
 from encrypted_records.model.queries import parse_query
@@ -61,13 +61,13 @@ class Asked:
         return Matching(space, self.condition)
 
     def run(self, asking: Asking[Any]) -> Any:
-        found = answer(asking, self.world.sealed, self.limits, self.kept, self.steps)
+        found = answer(asking, self.world.sealed, self.kept, self.steps)
         self.hold_nothing()
         return found
 
     def hold_nothing(self) -> None:
         for segment in self.segments:
-            if isinstance(segment, PagedSegment):
+            if isinstance(segment, LoadedSegment):
                 assert not segment.blocks and not segment.columns and not segment.sums
 
     def find(self) -> list[Matches]:
@@ -194,18 +194,19 @@ PART = {"field": "s", "op": "contains", "value": "7"}
 def test_a_wide_comparison_turns_its_column_round_once_and_reads_no_page_again() -> None:
     asked = ask(large_world(), RANGE)
     first = [len(one.certain) for one in asked.find()]
-    assert sum(bool(step.by_row) for step in asked.steps if isinstance(step, Need)) == 2
+    assert sum(isinstance(step, Keep) for step in asked.steps) == 2
+    assert any(step.pages for step in asked.steps if isinstance(step, Need))
     again = replace(asked, steps=[])
     assert [len(one.certain) for one in again.find()] == first
-    needs = [step for step in again.steps if isinstance(step, Need)]
-    assert not any(need.by_row or need.pages for need in needs)
+    assert not any(isinstance(step, Keep) for step in again.steps)
+    assert not any(step.pages for step in again.steps if isinstance(step, Need))
 
 
 def test_a_comparison_reads_windows_where_columns_do_not_stay() -> None:
     asked = replace(ask(large_world(), RANGE), by_row=False, kept=Kept(stay=False))
     asked.find()
+    assert not any(isinstance(step, Keep) for step in asked.steps)
     needs = [step for step in asked.steps if isinstance(step, Need)]
-    assert not any(need.by_row for need in needs)
     windows = [need for need in needs if need.pages]
     assert len(windows) > 5
     assert all(window.passing and len(window.pages) <= IN_WINDOWS.window for window in windows)
@@ -216,7 +217,7 @@ def test_a_tested_column_of_few_pages_comes_in_one_request_and_stays_with_its_te
     found = [len(one.certain) for one in asked.find()]
     pages = [len(step.pages) for step in asked.steps if isinstance(step, Need) and step.pages]
     assert pages == [12, 12]
-    assert sum(isinstance(step, Grown) for step in asked.steps) == 2
+    assert sum(isinstance(step, Keep) for step in asked.steps) == 2
     again = replace(asked, steps=[])
     for segment in again.segments:
         for test in again.condition.tests:
@@ -248,8 +249,7 @@ def test_wherever_a_fetch_fails_nothing_stays(where: Any) -> None:
                     if len(asked.steps) == at:
                         asked.steps.append(step)
                         step = asking.throw(NotFound("gone"))
-                    yield step
-                    step = next(asking)
+                    step = asking.send((yield step))
             except StopIteration as end:
                 return end.value
 
@@ -258,14 +258,12 @@ def test_wherever_a_fetch_fails_nothing_stays(where: Any) -> None:
                 answer(
                     failing(asked.work.test(asked.segments)),
                     world.sealed,
-                    asked.limits,
                     asked.kept,
                     asked.steps,
                 )
             answer(
                 failing(asked.work.match_each(asked.segments)),
                 world.sealed,
-                asked.limits,
                 asked.kept,
                 asked.steps,
             )
@@ -288,5 +286,5 @@ def test_who_is_not_awaited_any_more_stops_between_windows() -> None:
     work = asked.work
     work.space.stop()
     with pytest.raises(Stopped):
-        answer(work.test(asked.segments), asked.world.sealed, asked.limits, asked.kept)
+        answer(work.test(asked.segments), asked.world.sealed, asked.kept)
     asked.hold_nothing()

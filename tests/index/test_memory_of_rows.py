@@ -21,7 +21,8 @@ from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.segments.builder import Builder, Shell
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.index.segments.reading import (
     STANDARD,
     ReadingLimits,
@@ -64,7 +65,7 @@ class Numbers:
             builder.add(name, Column(every[order], own[order]))
         made = builder.finish()
         self.stored = {page.number: page.data for page in made.pages}
-        self.segment = PagedSegment(self.key, DEFINITION, made.segment, made.header)
+        self.segment = LoadedSegment(OpenedHeader(self.key, DEFINITION, made.segment, made.header))
         for number in self.segment.missing_directories(["number", "amount"]):
             self.segment.put(number, self.stored[number])
         self.places = Places(np.array([0]), np.array([rows]), np.array([0]))
@@ -90,7 +91,7 @@ class Numbers:
         part = Candidates(self.segment, Matches.exactly(self.segment.everything), self.places)
         asked = parse_aggregation(body, DEFINITION)
         asking = aggregate(asked, DEFINITION, [part], Texts(), reading=WITHOUT_KEYS)
-        found = answer(asking, self.sealed, WITHOUT_KEYS)
+        found = answer(asking, self.sealed)
         self.segment.columns.clear()
         return found
 

@@ -16,7 +16,7 @@ from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.sort import SortedRows, SortPosition, first, locate_record
 from encrypted_records.index.query.sorted_scan import ScanLimits, ScanRequest, SortedScan, Start
 from encrypted_records.index.segments.builder import Limits
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model.predicates import Everything, matches
 from encrypted_records.model.queries import parse_query
 from tests import oracle
@@ -85,7 +85,7 @@ class Scanning(Sorting):
             while missing := scan.missing_pages():
                 self.pages += len(missing)
                 for number in missing:
-                    assert isinstance(segment, PagedSegment)
+                    assert isinstance(segment, LoadedSegment)
                     segment.put(number, self.world.pages[segment.segment.uid, number].data)
             end = scan.result()
             assert end is not None

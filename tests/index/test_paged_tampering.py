@@ -17,7 +17,8 @@ from encrypted_records.index.columns.column import Column
 from encrypted_records.index.columns.directory import Directory
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.headers import PagedHeader
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.model.records import PAGE_BYTES, Page, Segment, SegmentHeader
 from tests.index.test_tampering import flipped
 from tests.index.world import World
@@ -62,9 +63,9 @@ def header_of(world: World, at: int = 0) -> SegmentHeader:
 
 def read_all(
     world: World, segment: Segment, sealed: list[bytes], header: SegmentHeader | None = None
-) -> PagedSegment:
+) -> LoadedSegment:
     header = header or world.headers[segment.uid]
-    opened = PagedSegment(world.key, world.definition, segment, header)
+    opened = LoadedSegment(OpenedHeader(world.key, world.definition, segment, header))
     while missing := opened.missing_columns(NAMES):
         for number in sorted(missing):
             opened.put(number, sealed[number])
@@ -166,11 +167,15 @@ def test_a_segment_that_states_other_groups_counts_or_pages_does_not_open(world:
 
 def test_a_segment_of_another_schema_does_not_open(world: World) -> None:
     with pytest.raises(DoesNotOpen):
-        PagedSegment(World(TEXT).key, world.definition, segment_of(world), header_of(world))
+        LoadedSegment(
+            OpenedHeader(World(TEXT).key, world.definition, segment_of(world), header_of(world))
+        )
 
 
 def test_a_page_that_no_directory_names_is_none(world: World) -> None:
-    opened = PagedSegment(world.key, world.definition, segment_of(world), header_of(world))
+    opened = LoadedSegment(
+        OpenedHeader(world.key, world.definition, segment_of(world), header_of(world))
+    )
     dummy = next(number for number in range(len(stored(world))) if number not in named(world))
     with pytest.raises(DoesNotOpen, match="names"):
         opened.put(dummy, stored(world)[dummy])

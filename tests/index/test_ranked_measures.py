@@ -23,7 +23,7 @@ from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
 from encrypted_records.index.query.ranks import Ranks, SortedRows
 from encrypted_records.index.segments.builder import Limits
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import ReadingLimits, sum_column
 from encrypted_records.model.aggregations import parse_aggregation
 from tests import aggregate_oracle
@@ -156,7 +156,7 @@ class Counted(Aggregation):
 
         def counting(segment: OpenedSegment, number: int) -> bytes:
             nonlocal opened
-            assert isinstance(segment, PagedSegment)
+            assert isinstance(segment, LoadedSegment)
             opened += segment.directories.field_of(number) is None
             return sealed(segment, number)
 
@@ -228,10 +228,10 @@ def test_no_row_may_be_left_out_where_none_is_looked_up() -> None:
     assert not any(part.segment.sums for part in question.parts)  # type: ignore[attr-defined]
 
 
-def one_segment() -> tuple[World, PagedSegment]:
+def one_segment() -> tuple[World, LoadedSegment]:
     world = large_world(10**9)
     segment = world.open_segment(world.ledger.snapshot().segments[0])
-    assert isinstance(segment, PagedSegment)
+    assert isinstance(segment, LoadedSegment)
     for number in segment.missing_directories(["n"]):
         segment.put(number, world.sealed(segment, number))
     return world, segment
@@ -277,7 +277,7 @@ def cold_answer(world: World, body: dict[str, Any]) -> None:
 def forge(world: World, **changes: Any) -> None:
     """The directory of the first segment's numbers, sealed again with something else in it."""
     segment = world.open_segment(world.ledger.snapshot().segments[0])
-    assert isinstance(segment, PagedSegment)
+    assert isinstance(segment, LoadedSegment)
     while missing := segment.missing_columns(["n"]):
         for number in missing:
             segment.put(number, world.sealed(segment, number))

@@ -28,7 +28,8 @@ from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
 from encrypted_records.index.segments.builder import Builder, Limits, Shell
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.index.segments.reading import (
     ReadingLimits,
     Window,
@@ -49,7 +50,7 @@ from tests.index.world import World, new_keys
 
 
 def brought(world: World, segment: OpenedSegment, names: Any) -> None:
-    if isinstance(segment, PagedSegment):
+    if isinstance(segment, LoadedSegment):
         for number in segment.missing_directories(names):
             segment.put(number, world.sealed(segment, number))
 
@@ -59,7 +60,7 @@ def settle(
 ) -> None:
     """Find all that can be read a window at a time, so that nothing else is missing."""
     brought(world, segment, condition.columns)
-    if not isinstance(segment, PagedSegment) or condition.excludes(segment):
+    if not isinstance(segment, LoadedSegment) or condition.excludes(segment):
         return
     memo = condition.memo(segment)
     unread: dict[str, list[TestLeaf]] = {}
@@ -108,7 +109,7 @@ class Narrowing(Sorting):
         parts = []
         for part in self.parts:
             segment = part.segment
-            if isinstance(segment, PagedSegment):
+            if isinstance(segment, LoadedSegment):
                 segment.blocks.clear()
                 segment.columns.clear()
                 request = NarrowRequest(
@@ -120,7 +121,7 @@ class Narrowing(Sorting):
                     {},
                 )
                 asking = narrow(segment, request, self.limits)
-                found = answer(asking, self.world.sealed, self.limits)
+                found = answer(asking, self.world.sealed)
                 left = Matches(part.matches.certain & found.rows, found.rows)
                 parts.append(Candidates.of(segment, left, snapshot, found.dictionaries))
             else:
@@ -165,7 +166,7 @@ def test_the_values_of_a_join_are_those_of_the_whole_column(
         for segment in map(world.open_segment, snapshot.segments):
             part = Candidates.of(segment, Matches.exactly(segment.everything), snapshot)
             texts = Texts()
-            some, longer = answer(list_values(part, name, texts, limits), world.sealed, limits)
+            some, longer = answer(list_values(part, name, texts, limits), world.sealed)
             assert {key for _, key in texts.wanted} == longer
             keys |= {key for own in some for key in own.tolist()}
             long |= longer
@@ -179,11 +180,11 @@ def test_the_values_of_a_join_are_those_of_the_whole_column(
 TEXT = '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}}'
 
 
-def numbers_world(values: list[int | None], entries: int = 3) -> tuple[World, PagedSegment]:
+def numbers_world(values: list[int | None], entries: int = 3) -> tuple[World, LoadedSegment]:
     world = World(TEXT, limits=Limits(mini=0, entries=entries))
     world.ingest([{"n": value} for value in values])
     (segment,) = map(world.open_segment, world.ledger.snapshot().segments)
-    assert isinstance(segment, PagedSegment)
+    assert isinstance(segment, LoadedSegment)
     brought(world, segment, ["n"])
     return world, segment
 
@@ -328,7 +329,7 @@ class Large:
         made = builder.finish()
         self.key = keys
         self.stored = {page.number: page.data for page in made.pages}
-        self.segment = PagedSegment(keys, LARGE, made.segment, made.header)
+        self.segment = LoadedSegment(OpenedHeader(keys, LARGE, made.segment, made.header))
         for number in self.segment.missing_directories(["text", "number"]):
             self.segment.put(number, self.stored[number])
         places = Places(np.array([0]), np.array([rows]), np.array([0]))
@@ -348,12 +349,12 @@ class Large:
         asking = aggregate(
             parse_aggregation(body, LARGE), LARGE, [self.part], Texts(), reading=SMALL
         )
-        assert answer(asking, self.sealed, SMALL, Kept(with_pages=False)) is not None
+        assert answer(asking, self.sealed, Kept(with_pages=False)) is not None
         order = parse_query({"order_by": ["text", "-number"]}, LARGE).order
         every = self.segment.everything
         request = NarrowRequest(order, every, 5, None, self.part.places, {})
         narrowing = narrow(self.segment, request, SMALL)
-        found = answer(narrowing, self.sealed, SMALL, Kept(with_pages=False))
+        found = answer(narrowing, self.sealed, Kept(with_pages=False))
         assert len(found.rows) == 5
         self.segment.columns.clear()
 

@@ -17,7 +17,7 @@ from encrypted_records.index.query.leaves import RangeLeaf
 from encrypted_records.index.query.row_filters import ColumnFilter
 from encrypted_records.index.query.segment_filters import ConditionFilter
 from encrypted_records.index.segments.builder import Limits
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import ReadingLimits, turn_round
 from encrypted_records.model.queries import parse_query
 from tests.index.reading import IN_WINDOWS, NARROW, read
@@ -51,7 +51,7 @@ def killed(world: World, case: Case, data: st.DataObject) -> None:
 
 
 def by_row(
-    world: World, segment: PagedSegment, leaf: RangeLeaf, limits: ReadingLimits
+    world: World, segment: LoadedSegment, leaf: RangeLeaf, limits: ReadingLimits
 ) -> ColumnFilter:
     blocks = dict(segment.blocks)
     segment.blocks.clear()
@@ -76,11 +76,11 @@ def test_a_filter_selects_of_any_rows_those_that_match(case: Case, data: st.Data
             sets: dict[int, BitMap] = {}
             for leaf in condition.leaves:
                 own = leaf.rows(segment, condition.memo(segment)).certain
-                can = isinstance(segment, PagedSegment) and segment.has_column(leaf.field)
+                can = isinstance(segment, LoadedSegment) and segment.has_column(leaf.field)
                 if not can or not isinstance(leaf, RangeLeaf) or data.draw(st.booleans()):
                     sets[leaf.number] = own
                     continue
-                assert isinstance(segment, PagedSegment)
+                assert isinstance(segment, LoadedSegment)
                 found = filters[leaf.number] = by_row(world, segment, leaf, limits)
                 assert found.all_rows() == found.of(BitMap(range(covered)))
                 assert found.count == len(found.all_rows())
@@ -120,7 +120,7 @@ def test_a_filter_without_keys_reads_the_pages_in_which_ranges_begin_and_end() -
     world.ingest([{"n": n} for n in range(300)])
     (opened,) = world.ledger.snapshot().segments
     segment = world.open_segment(opened)
-    assert isinstance(segment, PagedSegment)
+    assert isinstance(segment, LoadedSegment)
     where = {"field": "n", "op": "between", "value": [12, 288]}
     asked = parse_query({"where": where}, world.definition).where
     condition = Condition.of(asked, world.ledger.tails, world.definition)

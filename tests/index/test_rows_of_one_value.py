@@ -10,7 +10,8 @@ from encrypted_records.index.columns.column import Column
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
 from encrypted_records.index.segments.builder import Builder, Shell
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
@@ -35,7 +36,7 @@ def peak_of_sorting(rows: int) -> int:
     builder.add("text", Column(every, texts))
     made = builder.finish()
     stored = {page.number: page.data for page in made.pages}
-    segment = PagedSegment(key, DEFINITION, made.segment, made.header)
+    segment = LoadedSegment(OpenedHeader(key, DEFINITION, made.segment, made.header))
     places = Places(np.array([0]), np.array([rows]), np.array([0]))
     order = parse_query({"order_by": ["text"]}, DEFINITION).order
     want = rows // 4 + 5
@@ -45,7 +46,7 @@ def peak_of_sorting(rows: int) -> int:
         return stored[number]
 
     tracemalloc.start()
-    found = answer(narrow(segment, request, SMALL), sealed, SMALL)
+    found = answer(narrow(segment, request, SMALL), sealed)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert set(found.rows) == set(every[: 3 * rows // 4].tolist())

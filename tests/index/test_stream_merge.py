@@ -18,9 +18,9 @@ from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.index.segments import merge as in_memory
 from encrypted_records.index.segments.builder import Limits
 from encrypted_records.index.segments.contents import ContentsInMemory
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import Built
-from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.field_types.base import KeyKind
 from tests.index.world import World
 from tests.support.paged_segments import roles_of
@@ -65,11 +65,11 @@ def merged_as_stream(world: World, limits: Limits, most_words: int | None = None
     )
     for name in merger.fields:
         for source in inputs:
-            if isinstance(source, PagedSegment):
+            if isinstance(source, LoadedSegment):
                 for number in source.missing_directories([name]):
                     source.put(number, world.pages[source.segment.uid, number].data)
         merger.take(name, lambda uid, number: world.pages[uid, number].data)
-        assert not any(source.blocks for source in inputs if isinstance(source, PagedSegment))
+        assert not any(source.blocks for source in inputs if isinstance(source, LoadedSegment))
     sealed = merger.seal()
     return Built(sealed.segment, sealed.header, tuple(sealed.pages))
 
@@ -200,7 +200,7 @@ def paged_world() -> World:
 def test_a_page_that_was_altered_stops_a_stream(change: str) -> None:
     world = paged_world()
     segment = world.opened()[1]
-    assert isinstance(segment, PagedSegment)
+    assert isinstance(segment, LoadedSegment)
     uid, used = segment.segment.uid, list(roles_of(segment))
     assert len(used) == 2 * (1 + 3)
     for number in used:
@@ -219,12 +219,12 @@ def test_a_column_that_lists_other_rows_than_its_segment_stops_a_stream(
 ) -> None:
     """As a writer could seal it who has the key."""
     world = paged_world()
-    real = PagedSegment.open_block
+    real = LoadedSegment.open_block
 
-    def shifted(self: PagedSegment, number: int, sealed: bytes) -> EntryBlock:
+    def shifted(self: LoadedSegment, number: int, sealed: bytes) -> EntryBlock:
         block = real(self, number, sealed)
         return EntryBlock(np.sort(block.ordinals // 2), block.keys, block.starts)
 
-    monkeypatch.setattr(PagedSegment, "open_block", shifted)
+    monkeypatch.setattr(LoadedSegment, "open_block", shifted)
     with pytest.raises(DoesNotOpen):
         merged_as_stream(world, FORMS[2])

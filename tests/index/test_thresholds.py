@@ -12,7 +12,7 @@ from pyroaring import BitMap
 from encrypted_records.index.columns.dictionary import PartialDictionary, build_partial_dictionary
 from encrypted_records.index.query.thresholds import NONE, Best, Threshold, Value
 from encrypted_records.index.segments.builder import Limits
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model.queries import SortKey
 from tests.index.test_ordering import NUMBERS
 from tests.index.world import World
@@ -105,7 +105,7 @@ def test_the_best_value_of_a_segment_is_in_its_directory() -> None:
     for descending in (False, True):
         threshold = Threshold([SortKey("n", descending)], 1)
         for segment in map(world.open_segment, world.ledger.snapshot().segments):
-            assert isinstance(segment, PagedSegment)
+            assert isinstance(segment, LoadedSegment)
             own = [segment]
             world.fetch(segment, lambda: own[0].missing_directories(["n"]))  # noqa: B023
             (best,) = threshold.best([segment.directories["n"]])

@@ -9,7 +9,7 @@ import pytest
 from encrypted_records.errors import Unsupported
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.segments.builder import Limits
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model.queries import parse_query
 from tests.index.test_paged_tampering import Forger, new_world, read_all
 from tests.index.world import World
@@ -103,6 +103,6 @@ def test_headers_of_one_shape_are_of_one_length_whatever_their_keys(world: World
     one, other = (world.headers[segment.uid] for segment in world.ledger.snapshot().segments)
     assert len(one.data) == len(other.data)
     (first, second) = (world.open_segment(segment) for segment in world.ledger.snapshot().segments)
-    assert isinstance(first, PagedSegment)
-    assert isinstance(second, PagedSegment)
+    assert isinstance(first, LoadedSegment)
+    assert isinstance(second, LoadedSegment)
     assert first.directories.header.zones != second.directories.header.zones

@@ -11,9 +11,15 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.segments.builder import STANDARD, Limits
+from encrypted_records.index.segments.loaded import (
+    KeptSegment,
+    LoadedSegment,
+    OpenedSegment,
+    load,
+)
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import MiniSegment
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import packed_rows, wire
 from encrypted_records.model.definition import SchemaDefinition
@@ -202,11 +208,15 @@ class World:
 
     def open_segment(self, segment: Segment) -> OpenedSegment:
         """As much of it as is open before anything is asked."""
+        return load(self.open_kept(segment))
+
+    def open_kept(self, segment: Segment) -> KeptSegment:
+        """As memory keeps it, for all questions."""
         key = self.keys.of(segment.key_version)
         header = self.headers[segment.uid]
         made = self.ledger.snapshot().made_under(segment)
         if segment.form == "paged":
-            return PagedSegment(key, self.compared, segment, header, made=made)
+            return OpenedHeader(key, self.compared, segment, header, made)
         page = self.pages[segment.uid, 0]
         return MiniSegment(key, self.compared, segment, header, page, made)
 
@@ -214,7 +224,7 @@ class World:
         """Put in what is missing until nothing is: directories, then data pages, and no more."""
         for _ in range(2):
             for number in missing():
-                assert isinstance(segment, PagedSegment)
+                assert isinstance(segment, LoadedSegment)
                 segment.put(number, self.pages[segment.segment.uid, number].data)
         assert not missing()
 

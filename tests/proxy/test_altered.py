@@ -21,8 +21,9 @@ from encrypted_records.errors import Altered
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import pages
 from encrypted_records.index.columns.column import Column
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.merge_policy import Tier
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.model.ciphertext_lengths import least_class
 from encrypted_records.model.digests import DIGEST, page_digest
 from encrypted_records.model.ids import from_text
@@ -227,7 +228,9 @@ def swap_two_names(proxy: Proxy, database: Database, segment: Segment) -> int:
         "segment": segment.uid,
         "field": spec.id_bytes,
     }
-    opened = PagedSegment(key, definition, segment, ledger.snapshot().header(segment))
+    opened = LoadedSegment(
+        OpenedHeader(key, definition, segment, ledger.snapshot().header(segment))
+    )
     for number in opened.missing_directories(["name"]):
         opened.put(number, page_of(database, segment.uid, number)["data"])
     number = next(

@@ -18,7 +18,7 @@ from encrypted_records.index.query.asking import (
 )
 from encrypted_records.index.query.sizes import STANDARD, WORK
 from encrypted_records.index.segments.builder import Limits
-from encrypted_records.index.segments.paged import PagedSegment, scope
+from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.search.driver import drive
 from encrypted_records.proxy.search.stats import QueryStats
@@ -36,20 +36,20 @@ class Pages:
         for _ in range(segments):
             self.world.ingest([{"n": number} for number in range(20)])
         opened = map(self.world.open_segment, self.world.ledger.snapshot().segments)
-        self.segments = [one for one in opened if isinstance(one, PagedSegment)]
-        self.asked: list[list[tuple[PagedSegment, set[int]]]] = []
+        self.segments = [one for one in opened if isinstance(one, LoadedSegment)]
+        self.asked: list[list[tuple[LoadedSegment, set[int]]]] = []
         self.error: Exception | None = None
         self.waiting = asyncio.Event()
-        self.turns: list[PagedSegment] = []
+        self.turns: list[LoadedSegment] = []
         #: how many turns there were when rows were asked for
         self.turns_at_rows: list[int] = []
         self.stopped = False
         self.stats = QueryStats()
 
-    async def fill(self, _upstream: Any, segments: Any, missing: Any, *, passing: bool) -> None:
+    async def fill(self, _upstream: Any, wanted: Any, *, passing: bool) -> None:
         if self.error is not None:
             raise self.error
-        self.asked.append([(segment, missing(segment)) for segment in segments])
+        self.asked.append(list(wanted))
         for segment, numbers in self.asked[-1]:
             for number in numbers:
                 segment.put(number, self.world.sealed(segment, number))
@@ -61,7 +61,7 @@ class Pages:
     def stop(self) -> None:
         self.stopped = True
 
-    def turn(self, _upstream: Any, segment: PagedSegment) -> Any:
+    def turn(self, _upstream: Any, segment: LoadedSegment) -> Any:
         held = self
 
         class Turn:
@@ -76,7 +76,7 @@ class Pages:
     async def drive(self, asking: Asking[Any]) -> Any:
         return await drive(cast("Any", self), cast("Any", self), asking, self.stop)
 
-    def numbers(self, segment: PagedSegment) -> frozenset[int]:
+    def numbers(self, segment: LoadedSegment) -> frozenset[int]:
         """The data pages of the field, whose directory comes first."""
         return frozenset(segment.directories["n"].numbers.tolist())
 
@@ -105,7 +105,7 @@ def test_what_is_needed_together_is_asked_for_at_once() -> None:
 
 def test_there_is_a_turn_for_the_last_segment_alone_and_none_for_what_is_light() -> None:
     pages = Pages()
-    seen: list[list[PagedSegment]] = []
+    seen: list[list[LoadedSegment]] = []
 
     def asking() -> Asking[None]:
         for segment in pages.segments:

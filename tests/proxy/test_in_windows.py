@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from encrypted_records.index.query.sizes import Sizes
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.query.workspace import Workspace
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.search.fetcher import Fetcher
@@ -84,21 +85,21 @@ def asked() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[PagedSegment]:
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[LoadedSegment]:
     """The large segments that questions of proxies in this process open."""
-    found: list[PagedSegment] = []
-    own_open = Fetcher.open
+    found: list[LoadedSegment] = []
+    own_open = Workspace.open
 
-    async def noting(fetcher: Fetcher, *arguments: Any) -> Any:
-        segments = await own_open(fetcher, *arguments)
-        found.extend(segment for segment in segments if isinstance(segment, PagedSegment))
+    def noting(space: Workspace, *arguments: Any) -> Any:
+        segments = yield from own_open(space, *arguments)
+        found.extend(segment for segment in segments if isinstance(segment, LoadedSegment))
         return segments
 
-    monkeypatch.setattr(Fetcher, "open", noting)
+    monkeypatch.setattr(Workspace, "open", noting)
     return found
 
 
-def answers(store: Store, opened: list[PagedSegment]) -> list[Any]:
+def answers(store: Store, opened: list[LoadedSegment]) -> list[Any]:
     """What is found; of each question nothing may stay in the segments that it opened."""
     found: list[Any] = []
     for path, members in asked():
@@ -123,7 +124,7 @@ def shown(answer: dict[str, Any]) -> Any:
 
 
 def test_answers_are_the_same_however_little_is_read_at_once(
-    store: Store, tmp_path: Path, opened: list[PagedSegment]
+    store: Store, tmp_path: Path, opened: list[LoadedSegment]
 ) -> None:
     """All sizes and forms are asked without a service:
     ``tests/index/test_questions_equal_the_oracle.py``."""

@@ -16,7 +16,8 @@ from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import pages, words
 from encrypted_records.index.columns.column import Column
 from encrypted_records.index.segments.builder import Builder, Limits, Shell
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.model.ciphertext_lengths import class_step, least_class
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.digests import check_pages, page_digest
@@ -121,7 +122,7 @@ def test_the_package_reads_every_column_of_the_vector(form: str) -> None:
     ]
     every = b"".join(map(page_digest, stored))
     check_pages(segment(form), header(form), every)
-    opened = PagedSegment(KEY, DEFINITION, segment(form), header(form))
+    opened = LoadedSegment(OpenedHeader(KEY, DEFINITION, segment(form), header(form)))
     while missing := opened.missing_columns(DEFINITION.fields):
         for number in missing:
             opened.put(number, stored[number])

@@ -8,19 +8,19 @@ from encrypted_records.crypto import sealing
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.columns import directory, pages
 from encrypted_records.index.columns.directory import Directory
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.opened_header import PageRole
-from encrypted_records.index.segments.paged import PagedSegment
 from encrypted_records.model.definition import FieldSpec
 
 
-def roles_of(segment: PagedSegment) -> dict[int, PageRole]:
+def roles_of(segment: LoadedSegment) -> dict[int, PageRole]:
     """What each page stands for, as far as the segment's directories are here; no dummies."""
     every = {number: segment.directories.role(number) for number in range(segment.segment.pages)}
     return {number: role for number, role in every.items() if role is not None}
 
 
 def stored_directory(
-    key: SchemaKey, spec: FieldSpec, segment: PagedSegment, read: Callable[[int], bytes]
+    key: SchemaKey, spec: FieldSpec, segment: LoadedSegment, read: Callable[[int], bytes]
 ) -> Directory:
     """The directory of a field as it lies in its pages, which ``read`` gives sealed."""
     contents = [

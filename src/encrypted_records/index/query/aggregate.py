@@ -16,9 +16,8 @@ import numpy as np
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.columns.dictionary import Codes
-from encrypted_records.index.query.asking import (
-    Asking,
-    Work,
+from encrypted_records.index.query.asking import Asking, Work
+from encrypted_records.index.query.bringing import (
     bring_by_row,
     bring_directories,
     bring_kept,
@@ -44,7 +43,7 @@ from encrypted_records.index.query.tallies import (
     MostKept,
     Tally,
 )
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.index.segments.reading import STANDARD as ALL_AT_ONCE
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.aggregations import Aggregation, Measure, Needs
@@ -234,7 +233,7 @@ class _Work:
 
     def _add_part(self, part: Candidates, name: str, tally: Tally) -> Asking[None]:
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
-        if isinstance(segment, PagedSegment) and not segment.has_column(name):
+        if isinstance(segment, LoadedSegment) and not segment.has_column(name):
             return  # it is older than the field
         yield from bring_directories(segment, [name])
         known = known_counts(part, name, tally)
@@ -248,7 +247,7 @@ class _Work:
             return
         with scope(segment):
             if self.by_row:
-                yield from bring_by_row(segment, [name])
+                yield from bring_by_row(segment, name, self.reading)
             else:
                 # To turn it round for one question takes more memory, and no less time.
                 yield from bring_kept(segment, name)
@@ -272,7 +271,7 @@ class _Work:
             unread = {}
             for name, tally in tallies.items():
                 with scope(segment):
-                    yield from bring_by_row(segment, [name])
+                    yield from bring_by_row(segment, name, self.reading)
                     dictionary = dictionary_of(part, name)
                     if dictionary is None:
                         unread[name] = tally
@@ -286,7 +285,7 @@ class _Work:
                             )
                         )
             if unread:
-                assert isinstance(segment, PagedSegment)
+                assert isinstance(segment, LoadedSegment)
                 by_row = np.zeros(segment.covered, np.uint32)
                 for rows in part.in_pieces():
                     by_row[rows] = number[own.of_rows(rows)] + 1
@@ -297,7 +296,7 @@ class _Work:
 def _has_little(part: Candidates, name: str) -> bool:
     """Whether a segment is small, or older than a field."""
     segment = part.segment
-    return not isinstance(segment, PagedSegment) or not segment.has_column(name)
+    return not isinstance(segment, LoadedSegment) or not segment.has_column(name)
 
 
 def _refuse_long(measures: Sequence[Measure], groups: int, rows: int, most: int) -> None:

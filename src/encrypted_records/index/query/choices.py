@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from encrypted_records.index.query.leaves import AbsentLeaf, Cost, LeafOperator
 from encrypted_records.index.query.sizes import Sizes
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import ReadingLimits
 
 F = TypeVar("F")
@@ -191,7 +191,7 @@ SORT: Table[SortFigures] = (
 
 def comparison_figures(
     leaf: LeafOperator,
-    segment: PagedSegment,
+    segment: LoadedSegment,
     sizes: Sizes,
     *,
     is_kept: bool = False,

@@ -19,9 +19,8 @@ from encrypted_records.index.columns.dictionary import PageMap, has_long
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import Ordinals, bitmap
-from encrypted_records.index.query.asking import (
-    Asking,
-    Work,
+from encrypted_records.index.query.asking import Asking, Work
+from encrypted_records.index.query.bringing import (
     ask_for,
     bring_by_row,
     bring_directories,
@@ -31,7 +30,7 @@ from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.records import learn_texts
 from encrypted_records.index.query.row_keys import read_rows
 from encrypted_records.index.query.workspace import Workspace
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.index.segments.reading import Window, WindowEntries, read_column
 from encrypted_records.model.word_columns import column_spec
 
@@ -81,7 +80,7 @@ def read_window(
     for name in fields:
         yield Work("read_columns", segment.segment.count + len(rows))
         with scope(segment):
-            if isinstance(segment, PagedSegment):
+            if isinstance(segment, LoadedSegment):
                 values[name] = yield from _read_paged(space, segment, name, rows, len(fields))
             else:
                 held = segment.dictionary(name)
@@ -90,14 +89,14 @@ def read_window(
 
 
 def _read_paged(
-    space: Workspace, segment: PagedSegment, name: str, rows: Ordinals, fields: int
+    space: Workspace, segment: LoadedSegment, name: str, rows: Ordinals, fields: int
 ) -> Asking[FieldValues]:
     if not segment.has_column(name):  # it is older than the field
         kind = column_spec(segment.definition, name).kind
         return FieldValues(np.zeros(0, key_type(kind)), np.zeros(len(rows), np.int64))
     yield from bring_directories(segment, [name])
     if space.keeps_columns(space.snapshot.count, fields):
-        yield from bring_by_row(segment, [name])
+        yield from bring_by_row(segment, name, space.sizes.reading)
     else:
         # To turn it round for one question takes more memory, and no less time.
         yield from bring_kept(segment, name)
@@ -112,7 +111,7 @@ def _read_paged(
 
 
 def _read_pages(
-    space: Workspace, segment: PagedSegment, name: str, rows: Ordinals
+    space: Workspace, segment: LoadedSegment, name: str, rows: Ordinals
 ) -> Asking[FieldValues]:
     """A field of some rows, in one pass over all pages of its column."""
     kind = column_spec(segment.definition, name).kind

@@ -41,7 +41,7 @@ from encrypted_records.index.query.leaves import (
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.members import KeyMembers
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.predicates import (
     Absent,
@@ -164,7 +164,7 @@ class Condition:
 
     def excludes(self, segment: OpenedSegment) -> bool:
         """Whether the least and greatest keys in the segment's header say that no row matches."""
-        return isinstance(segment, PagedSegment) and is_excluded(
+        return isinstance(segment, LoadedSegment) and is_excluded(
             self.root, segment.directories.zones
         )
 
@@ -176,7 +176,7 @@ class Condition:
 
     def missing(self, segment: OpenedSegment) -> set[int]:
         """The pages to put into ``segment`` before :meth:`match` can answer; directories first."""
-        if not isinstance(segment, PagedSegment) or self.excludes(segment):
+        if not isinstance(segment, LoadedSegment) or self.excludes(segment):
             return set()
         memo = self.memo(segment)
         return segment.missing_directories(self.columns) or set().union(
@@ -224,7 +224,7 @@ class Condition:
 
     def missing_to_test(self, segment: OpenedSegment) -> set[int]:
         """The pages to put into ``segment`` before :meth:`settle` works."""
-        if not isinstance(segment, PagedSegment) or self.excludes(segment):
+        if not isinstance(segment, LoadedSegment) or self.excludes(segment):
             return set()
         memo = self.memo(segment)
         return set().union(*(test.missing(segment, memo) for test in self.tests))
@@ -246,7 +246,7 @@ class Condition:
     def missing_to_count(self, segment: OpenedSegment) -> set[int]:
         """The pages to put into ``segment`` before :meth:`count` can answer; directories first."""
         leaf, _ = only_leaf(self.root)
-        if not isinstance(segment, PagedSegment) or leaf is None or self.excludes(segment):
+        if not isinstance(segment, LoadedSegment) or leaf is None or self.excludes(segment):
             return set()
         return segment.missing_directories(leaf.columns) or leaf.missing_to_count(segment)
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pyroaring import BitMap
 
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.query.asking import Asking, Open, Work, bring_together
+from encrypted_records.index.query.asking import Asking, Work
+from encrypted_records.index.query.bringing import bring_together
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.choices import COUNT, CountFigures, Way, choose
 from encrypted_records.index.query.condition import Condition
@@ -22,7 +23,7 @@ from encrypted_records.index.query.matching import (
 from encrypted_records.index.query.records import BATCH, check_records, open_rows
 from encrypted_records.index.query.segment_filters import comes_by_row, open_column
 from encrypted_records.index.query.workspace import Workspace
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.model.predicates import Predicate
 from encrypted_records.model.records import RowRef, Segment
 
@@ -84,7 +85,7 @@ def _count_tested(space: Workspace, condition: Condition) -> Asking[int | None]:
         _dead_in(snapshot, segment) for segment in snapshot.segments
     ):
         return None
-    segments: list[OpenedSegment] = yield Open(snapshot.segments)
+    segments = yield from space.open(snapshot.segments)
     yield Work("fetch_pages", long=True)
     yield from bring_together(segments, condition.missing_to_scan)
     counts = yield from Matching(space, condition).count_tested(segments)
@@ -98,12 +99,12 @@ def _count_compared(
     """The records that match all of some comparisons, or not the only one. Most
     segments have all of their rows, or none, in a range of a field that grows with time."""
     snapshot, lookups = space.snapshot, space.sizes.work.lookups
-    segments: list[OpenedSegment] = yield Open(snapshot.segments)
+    segments = yield from space.open(snapshot.segments)
     yield Work("fetch_pages", long=condition.values * len(segments) > lookups)
     yield from bring_together(segments, condition.missing_to_find)
     count = 0
     by_ends: dict[bytes, LeafOperator] = {}
-    by_row: list[tuple[PagedSegment, RangeLeaf]] = []
+    by_row: list[tuple[LoadedSegment, RangeLeaf]] = []
     left: list[Segment] = []
     for segment in segments:
         unsure = leaves
@@ -119,7 +120,7 @@ def _count_compared(
                 by_ends[segment.segment.uid] = unsure[0]
             case Way.ENDS_LESS_DEAD:
                 by_ends[segment.segment.uid] = unsure[0]
-                assert isinstance(segment, PagedSegment)
+                assert isinstance(segment, LoadedSegment)
                 assert isinstance(unsure[0], RangeLeaf)
                 by_row.append((segment, unsure[0]))
             case _:
@@ -152,7 +153,7 @@ def _figures(
         left=len(unsure),
         dead=_dead_in(space.snapshot, segment.segment) > 0,
         by_row=lambda: (
-            isinstance(segment, PagedSegment) and comes_by_row(space, segment, unsure[0])
+            isinstance(segment, LoadedSegment) and comes_by_row(space, segment, unsure[0])
         ),
     )
 
@@ -163,7 +164,7 @@ def _holds_all(leaf: LeafOperator, segment: OpenedSegment) -> bool:
 
 def _missing_ends(by_ends: Mapping[bytes, LeafOperator], segment: OpenedSegment) -> set[int]:
     leaf = by_ends[segment.segment.uid]
-    return leaf.missing_to_count(segment) if isinstance(segment, PagedSegment) else set()
+    return leaf.missing_to_count(segment) if isinstance(segment, LoadedSegment) else set()
 
 
 def _dead_in(snapshot: Snapshot, segment: Segment) -> int:

@@ -17,13 +17,13 @@ from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.dictionary import ColumnDictionary
 from encrypted_records.index.columns.texts import ColumnTexts, Mask
 from encrypted_records.index.ordinals import Ordinals, bitmap, of_masks, ordinals, take_masks
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.paged_column import PagedColumn
 
 
 def is_whole(segment: OpenedSegment, field: str) -> bool:
     """Whether a column is in memory as a whole, or has nothing in it."""
-    return not isinstance(segment, PagedSegment) or segment.has_keys(field)
+    return not isinstance(segment, LoadedSegment) or segment.has_keys(field)
 
 
 def needs_whole(segment: OpenedSegment, field: str) -> bool:
@@ -31,7 +31,7 @@ def needs_whole(segment: OpenedSegment, field: str) -> bool:
     directory must be here."""
     if is_whole(segment, field):
         return False
-    assert isinstance(segment, PagedSegment)
+    assert isinstance(segment, LoadedSegment)
     return not segment.directories[field].listed
 
 

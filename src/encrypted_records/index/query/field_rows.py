@@ -13,11 +13,12 @@ from encrypted_records.index.columns.dictionary import (
     has_long,
 )
 from encrypted_records.index.ordinals import Ordinals, mask_of
-from encrypted_records.index.query.asking import Asking, ask_for
+from encrypted_records.index.query.asking import Asking
+from encrypted_records.index.query.bringing import ask_for
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.grouping import renumber
 from encrypted_records.index.query.tallies import DIRECTORY, Tally, Values
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import (
     ReadingLimits,
     Window,
@@ -29,7 +30,7 @@ from encrypted_records.index.segments.reading import (
 def dictionary_of(part: Candidates, field: str) -> Dictionary | None:
     """The column by row; None of a large segment where it is not here with its keys."""
     segment = part.segment
-    if isinstance(segment, PagedSegment) and not segment.has_keys(field):
+    if isinstance(segment, LoadedSegment) and not segment.has_keys(field):
         return None
     return part.dictionary(field)
 
@@ -38,7 +39,7 @@ def known_counts(part: Candidates, field: str, tally: Tally) -> Values | None:
     """What the directory, which is here, tells of the values of all rows of a segment; None where
     it does not tell enough."""
     segment = part.segment
-    if not isinstance(segment, PagedSegment) or not part.is_whole:
+    if not isinstance(segment, LoadedSegment) or not part.is_whole:
         return None
     if not segment.has_column(field):
         return None
@@ -123,7 +124,7 @@ def read_values(
             candidates are one group where it is None.
     """
     segment = part.segment
-    assert isinstance(segment, PagedSegment)
+    assert isinstance(segment, LoadedSegment)
     is_one = groups is None
     if groups is None:
         groups = mask_of(part.matches.possible, segment.covered).view(np.uint8)

@@ -18,7 +18,7 @@ from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.condition_tree import combine, find_first
 from encrypted_records.index.query.leaves import LeafOperator, RangeLeaf
 from encrypted_records.index.query.matches import Matches
-from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.index.segments.loaded import OpenedSegment
 
 #: Entries that are looked at together.
 _AT_ONCE = 1 << 16

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.dictionary import ColumnDictionary
 from encrypted_records.index.ordinals import Ordinals, mask_of
-from encrypted_records.index.query.asking import Asking, Work, ask_for, bring_by_row
+from encrypted_records.index.query.asking import Asking, Work
+from encrypted_records.index.query.bringing import ask_for, bring_by_row
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.field_rows import dictionary_of
@@ -19,7 +20,7 @@ from encrypted_records.index.query.matching import Matching
 from encrypted_records.index.query.members import are_long, join_keys
 from encrypted_records.index.query.records import keep_matching, learn_texts
 from encrypted_records.index.query.workspace import Workspace
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.index.segments.reading import (
     STANDARD,
     ReadingLimits,
@@ -91,7 +92,7 @@ def list_values(
     """
     segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
     yield Work("measure", segment.segment.count)
-    yield from bring_by_row(segment, [field])
+    yield from bring_by_row(segment, field, limits)
     dictionary = dictionary_of(part, field)
     found = _Found(part, field, texts)
     if isinstance(dictionary, ColumnDictionary):
@@ -103,7 +104,7 @@ def list_values(
                 row_of[codes[codes > 0] - 1] = rows[codes > 0]
         found.take(dictionary.keys, counts > 0, row_of)
         return found.keys, found.long
-    assert isinstance(segment, PagedSegment)
+    assert isinstance(segment, LoadedSegment)
     wanted = mask_of(part.matches.possible, segment.covered)
 
     def take(window: Window) -> None:

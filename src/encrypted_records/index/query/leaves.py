@@ -41,7 +41,7 @@ from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.members import held_in
 from encrypted_records.index.query.positions import find_positions, holds_all, span_of
 from encrypted_records.index.query.row_filters import ColumnFilter, entries_between, filter_column
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import (
     STANDARD,
     Reading,
@@ -136,12 +136,12 @@ class LeafOperator(ABC):
         """Whether the least and greatest keys of a segment's fields say that no row matches."""
         return False
 
-    def cost(self, segment: PagedSegment) -> Cost:
+    def cost(self, segment: LoadedSegment) -> Cost:
         """The cost of its rows, whether pages are here or not; the directory is here."""
         return Cost(0, 0)
 
     @abstractmethod
-    def missing(self, segment: PagedSegment, memo: SegmentMemo) -> set[int]:
+    def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
         """The pages that :meth:`rows` lacks; directories are here."""
 
     @abstractmethod
@@ -152,7 +152,7 @@ class LeafOperator(ABC):
             DoesNotOpen: a column that is needed does not open.
         """
 
-    def missing_to_count(self, segment: PagedSegment) -> set[int]:
+    def missing_to_count(self, segment: LoadedSegment) -> set[int]:
         """The pages that :meth:`count` lacks; directories are here."""
         return set()
 
@@ -160,7 +160,7 @@ class LeafOperator(ABC):
         """How many rows match, dead ones included, where that needs no set of rows; else None."""
         return None
 
-    def read(self, segment: PagedSegment, limits: ReadingLimits = STANDARD) -> Reading[Matches]:
+    def read(self, segment: LoadedSegment, limits: ReadingLimits = STANDARD) -> Reading[Matches]:
         """As :meth:`rows`, of a comparison that takes many pages.
 
         Raises:
@@ -188,7 +188,7 @@ class RangeLeaf(LeafOperator):
         """Whether every row of a segment possibly matches, where its directory tells that."""
         return holds_all(segment.lookup(self.field), self.ranges.possible)
 
-    def cost(self, segment: PagedSegment) -> Cost:
+    def cost(self, segment: LoadedSegment) -> Cost:
         if not segment.has_column(self.field) or (self.is_exact and self.holds_all(segment)):
             return Cost(0, 0)
         directory = segment.directories[self.field]
@@ -199,7 +199,7 @@ class RangeLeaf(LeafOperator):
         entries = (directory.start(one.stop) - directory.start(one.start) for one in every)
         return Cost(sum(map(len, every)), sum(entries))
 
-    def missing(self, segment: PagedSegment, memo: SegmentMemo) -> set[int]:
+    def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
         if self.number in memo.found:
             return set()
         column = segment.lookup(self.field)
@@ -245,7 +245,7 @@ class RangeLeaf(LeafOperator):
         pieces = self._pieces(segment, self._positions(segment, memo))
         return [some for some in pieces if len(some)]
 
-    def missing_to_count(self, segment: PagedSegment) -> set[int]:
+    def missing_to_count(self, segment: LoadedSegment) -> set[int]:
         column = segment.lookup(self.field)
         return set().union(*map(column.missing_to_count, self.ranges.certain))
 
@@ -254,14 +254,14 @@ class RangeLeaf(LeafOperator):
             return None
         return sum(last - first for first, last in self._positions(segment, memo))
 
-    def read(self, segment: PagedSegment, limits: ReadingLimits = STANDARD) -> Reading[Matches]:
+    def read(self, segment: LoadedSegment, limits: ReadingLimits = STANDARD) -> Reading[Matches]:
         ranges = self.ranges
         every = [ranges.possible] if self.is_exact else [ranges.certain, ranges.possible]
         found = yield from _read_between(segment, self.field, every, limits)
         return Matches(found[0], found[-1])
 
     def filter(
-        self, segment: PagedSegment, limits: ReadingLimits = STANDARD
+        self, segment: LoadedSegment, limits: ReadingLimits = STANDARD
     ) -> Reading[ColumnFilter]:
         """A function that tells of rows whether they match, by the column by row, which is here.
 
@@ -289,13 +289,13 @@ class AbsentLeaf(LeafOperator):
 
     in_windows: ClassVar[bool] = True
 
-    def cost(self, segment: PagedSegment) -> Cost:
+    def cost(self, segment: LoadedSegment) -> Cost:
         if not segment.has_column(self.field):
             return Cost(0, 0)
         directory = segment.directories[self.field]
         return Cost(directory.leading, directory.absent)
 
-    def missing(self, segment: PagedSegment, memo: SegmentMemo) -> set[int]:
+    def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
         known = self.number in memo.found
         return set() if known else segment.lookup(self.field).missing_absent()
 
@@ -306,7 +306,7 @@ class AbsentLeaf(LeafOperator):
     def count(self, segment: OpenedSegment, memo: SegmentMemo) -> int | None:
         return segment.count - segment.lookup(self.field).present
 
-    def read(self, segment: PagedSegment, limits: ReadingLimits = STANDARD) -> Reading[Matches]:
+    def read(self, segment: LoadedSegment, limits: ReadingLimits = STANDARD) -> Reading[Matches]:
         directory = segment.directories[self.field]
         rows = _no_rows(segment)
 
@@ -357,7 +357,7 @@ class TestLeaf(LeafOperator):
             memo.scans[self.number] = found
         return found
 
-    def missing(self, segment: PagedSegment, memo: SegmentMemo) -> set[int]:
+    def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
         if self.number in memo.found:
             return set()
         if self.number not in memo.scans and needs_whole(segment, self.field):
@@ -376,7 +376,7 @@ class TestLeaf(LeafOperator):
             found = memo.found[self.number] = Matches(certain, possible)
         return found
 
-    def missing_to_count(self, segment: PagedSegment) -> set[int]:
+    def missing_to_count(self, segment: LoadedSegment) -> set[int]:
         whole = needs_whole(segment, self.field)
         return segment.missing_columns([self.field]) if whole else set()
 
@@ -429,7 +429,7 @@ class TextLeaf(TestLeaf):
     def missing_to_want(self, segment: OpenedSegment, memo: SegmentMemo) -> set[int]:
         """The pages that :meth:`want` lacks. A test that was made before needs none, so that they
         may never have come, or have gone since."""
-        if not isinstance(segment, PagedSegment) or is_whole(segment, self.field):
+        if not isinstance(segment, LoadedSegment) or is_whole(segment, self.field):
             return set()
         return self._keys(segment).missing(self.scan(segment, memo).undecided)
 
@@ -493,7 +493,7 @@ class WordsLeaf(LeafOperator):
     def test(self) -> TestLeaf | None:
         return self.text
 
-    def cost(self, segment: PagedSegment) -> Cost:
+    def cost(self, segment: LoadedSegment) -> Cost:
         if not segment.has_column(self.column):
             return Cost(0, 0)
         directory = segment.directories[self.column]
@@ -501,7 +501,7 @@ class WordsLeaf(LeafOperator):
         # Entries are packed, and count for little.
         return Cost(len(every), 0)
 
-    def missing(self, segment: PagedSegment, memo: SegmentMemo) -> set[int]:
+    def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
         pages = set() if self.text is None else self.text.missing(segment, memo)
         if not segment.has_column(self.column):
             return pages
@@ -544,7 +544,7 @@ def missing_to_want(
 
 
 def read_tests(
-    segment: PagedSegment,
+    segment: LoadedSegment,
     tests: Sequence[TestLeaf],
     go_on: GoOn = go_on_always,
     limits: ReadingLimits = STANDARD,
@@ -571,7 +571,7 @@ def read_tests(
 
 
 def read_undecided(
-    segment: PagedSegment,
+    segment: LoadedSegment,
     tests: Sequence[TextLeaf],
     rows: BitMap,
     position: Callable[[int], int],
@@ -606,7 +606,7 @@ def read_undecided(
 
 
 def _read_between(
-    segment: PagedSegment, field: str, every: Sequence[Sequence[KeyRange]], limits: ReadingLimits
+    segment: LoadedSegment, field: str, every: Sequence[Sequence[KeyRange]], limits: ReadingLimits
 ) -> Reading[list[BitMap]]:
     """The rows of some key ranges, and of some others; pages are read once for all of these."""
     if field in segment.columns:
@@ -630,5 +630,5 @@ def _read_between(
     return [of_mask(mask) for mask in masks]
 
 
-def _no_rows(segment: PagedSegment) -> Mask:
+def _no_rows(segment: LoadedSegment) -> Mask:
     return np.zeros(segment.covered, np.bool_)

@@ -15,13 +15,11 @@ from pyroaring import BitMap
 
 from encrypted_records.index.log.snapshot import Places, Snapshot
 from encrypted_records.index.ordinals import ordinals
-from encrypted_records.index.query.asking import (
-    Asking,
-    Grown,
-    Need,
-    Open,
-    Work,
+from encrypted_records.index.query.asking import Asking, Keep, Need, Work
+from encrypted_records.index.query.bringing import (
     ask_for,
+    bring_by_row,
+    bring_kept,
     bring_pages,
     bring_together,
 )
@@ -49,7 +47,7 @@ from encrypted_records.index.query.leaves import (
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.records import keep_matching, learn_texts
 from encrypted_records.index.query.workspace import Workspace
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.index.segments.reading import ReadingLimits, fits_by_row
 from encrypted_records.model.records import Segment
 
@@ -138,7 +136,7 @@ class Matching:
             missing = condition.missing_to_scan
         elif sum(segment.count for segment in searched) > space.sizes.few_rows:
             missing = condition.missing_to_find
-        segments: list[OpenedSegment] = yield Open(searched)
+        segments = yield from self.space.open(searched)
         with scope(*segments):
             yield Work("fetch_pages", long=many)
             yield from bring_together(segments, missing)
@@ -183,7 +181,7 @@ class Matching:
         sizes, condition = self.space.sizes, self.condition
         pages = entries = 0
         for segment in segments:
-            if isinstance(segment, PagedSegment) and not condition.excludes(segment):
+            if isinstance(segment, LoadedSegment) and not condition.excludes(segment):
                 costs = [leaf.cost(segment) for leaf in condition.leaves]
                 pages += sum(cost.pages for cost in costs)
                 entries += sum(cost.entries for cost in costs)
@@ -328,7 +326,7 @@ class Matching:
             return condition.match(segment)
         memo = condition.memo(segment)
         read: list[LeafOperator] = []
-        if isinstance(segment, PagedSegment):
+        if isinstance(segment, LoadedSegment):
             yield Need(segment, directories=tuple(condition.columns))
             for leaf in condition.leaves:
                 if leaf.number not in memo.found and self._is_wide(segment, leaf):
@@ -340,17 +338,17 @@ class Matching:
             memo.forget(leaf)
         return found
 
-    def _is_wide(self, segment: PagedSegment, leaf: LeafOperator) -> bool:
+    def _is_wide(self, segment: LoadedSegment, leaf: LeafOperator) -> bool:
         if not leaf.in_windows:
             return False
         figures = comparison_figures(leaf, segment, self.space.sizes)
         return choose(COMPARISON, figures) is not Way.AT_ONCE
 
-    def _read(self, segment: PagedSegment, leaf: LeafOperator) -> Asking[Matches]:
+    def _read(self, segment: LoadedSegment, leaf: LeafOperator) -> Asking[Matches]:
         """The rows of a comparison that takes much."""
         field = leaf.field
         with scope(segment):
-            yield Need(segment, kept=(field,), light=True)
+            yield from bring_kept(segment, field)
             figures = comparison_figures(
                 leaf,
                 segment,
@@ -359,7 +357,7 @@ class Matching:
                 keeps=self.by_row,
             )
             if choose(COMPARISON, figures) is Way.BY_ROW:
-                yield Need(segment, by_row=(field,))
+                yield from bring_by_row(segment, field, self.limits)
             return (yield from ask_for(segment, leaf.read(segment, self.limits)))
 
     def _test(self, segment: OpenedSegment) -> Asking[None]:
@@ -371,7 +369,7 @@ class Matching:
             if needs_whole(segment, test.field):
                 by_field.setdefault(test.field, []).append(test)
         for tests in by_field.values():
-            assert isinstance(segment, PagedSegment)
+            assert isinstance(segment, LoadedSegment)
             reading = read_tests(segment, tests, go_on, self.limits)
             found = yield from ask_for(segment, reading)
             memo.found |= {test.number: rows for test, rows in zip(tests, found, strict=True)}
@@ -380,7 +378,7 @@ class Matching:
 
     def _bring_tested(self, segment: OpenedSegment) -> Asking[None]:
         """Have columns with their keys, as far as these can be expected to be kept."""
-        if not isinstance(segment, PagedSegment):
+        if not isinstance(segment, LoadedSegment):
             return
         names = sorted(self.condition.to_scan(segment))
         yield Need(segment, directories=tuple(names))
@@ -388,8 +386,8 @@ class Matching:
             if needs_whole(segment, name):
                 yield from self._bring_keys(segment, name)
 
-    def _bring_keys(self, segment: PagedSegment, field: str) -> Asking[None]:
-        yield Need(segment, kept=(field,), light=True)
+    def _bring_keys(self, segment: LoadedSegment, field: str) -> Asking[None]:
+        yield from bring_kept(segment, field)
         pages = len(segment.directories[field].ends)
         figures = TestFigures(field in segment.columns, pages, self.limits.few)
         way = choose(TEST, figures)
@@ -400,14 +398,14 @@ class Matching:
             yield Need(segment, pages=frozenset(segment.missing_columns([field])))
             segment.dictionary(field)
         elif way is Way.BY_ROW:
-            yield Need(segment, by_row=(field,))
+            yield from bring_by_row(segment, field, self.limits)
 
     def _count_larger(self, segment: OpenedSegment) -> Asking[None]:
         """Columns that are kept have grown as their texts were tested."""
-        if isinstance(segment, PagedSegment):
+        if isinstance(segment, LoadedSegment):
             for name in sorted(self.condition.to_scan(segment) & segment.columns.keys()):
                 if segment.has_keys(name):
-                    yield Grown(segment, name)
+                    yield Keep(segment, name, segment.columns[name])
 
     def _want(self, segment: OpenedSegment, rows: BitMap, places: Places) -> Asking[None]:
         condition = self.condition
@@ -419,7 +417,7 @@ class Matching:
         memo = condition.memo(segment)
         for name in sorted(condition.to_scan(segment)):
             tests = [text_test for text_test in condition.text_tests if text_test.field == name]
-            if isinstance(segment, PagedSegment) and needs_whole(segment, name):
+            if isinstance(segment, LoadedSegment) and needs_whole(segment, name):
                 if tests:  # else values of a semi-join alone are looked for
                     reading = read_undecided(segment, tests, rows, position, self.limits)
                     yield from ask_for(segment, reading)

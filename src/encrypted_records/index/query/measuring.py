@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from encrypted_records.index.query.aggregate import Aggregated, Bucket, aggregate
-from encrypted_records.index.query.asking import Asking, Work, bring_columns, bring_together
+from encrypted_records.index.query.asking import Asking, Work
+from encrypted_records.index.query.bringing import bring_columns, bring_together
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.counting import count_matches
 from encrypted_records.index.query.matching import match_rows
 from encrypted_records.index.query.records import learn_texts
 from encrypted_records.index.query.tallies import ALL_RANKS
 from encrypted_records.index.query.workspace import Workspace
-from encrypted_records.index.segments.paged import PagedSegment, scope
+from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.model.aggregations import Aggregation, Count
 from encrypted_records.model.predicates import Everything
 
@@ -32,11 +33,11 @@ def measure(space: Workspace, condition: Condition, aggregation: Aggregation) ->
     # A large schema's columns are brought one at a time, segment by segment.
     few = space.snapshot.count * len(aggregation.fields) <= space.sizes.few_values
     parts = yield from match_rows(space, condition)
-    segments = [part.segment for part in parts if isinstance(part.segment, PagedSegment)]
+    segments = [part.segment for part in parts if isinstance(part.segment, LoadedSegment)]
     with scope(*segments):
         yield Work("fetch_pages")
         if few and _needs_columns(space, aggregation):
-            yield from bring_columns(segments, aggregation.fields)
+            yield from bring_columns(segments, aggregation.fields, space.sizes)
         yield from bring_together(segments, lambda one: one.missing_directories(aggregation.fields))
         texts = space.texts()
         by_row = space.keeps_columns(space.snapshot.count, len(aggregation.fields))

@@ -24,12 +24,13 @@ from encrypted_records.index.columns.key_range import Edge, alike
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, ordinals
-from encrypted_records.index.query.asking import Asking, Work, bring_by_row
+from encrypted_records.index.query.asking import Asking, Work
+from encrypted_records.index.query.bringing import bring_by_row
 from encrypted_records.index.query.long_strings import classes
 from encrypted_records.index.query.row_keys import only_rows, read_rows
 from encrypted_records.index.query.sizes import WORK
 from encrypted_records.index.query.sort import SortPosition
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
 from encrypted_records.model.queries import SortKey
 
@@ -56,7 +57,7 @@ class NarrowRequest:
 
 
 def narrow(
-    segment: PagedSegment, request: NarrowRequest, limits: ReadingLimits = STANDARD
+    segment: LoadedSegment, request: NarrowRequest, limits: ReadingLimits = STANDARD
 ) -> Asking[Narrowed]:
     """All rows that can be among those that are wanted, and few others.
 
@@ -94,7 +95,7 @@ class _Split:
 
 @dataclass(frozen=True, slots=True)
 class _Narrowing:
-    segment: PagedSegment
+    segment: LoadedSegment
     request: NarrowRequest
     limits: ReadingLimits
 
@@ -132,7 +133,7 @@ class _Narrowing:
     def _held(self, name: str) -> Asking[Dictionary | PageMap]:
         if name in self.request.dictionaries:
             return self.request.dictionaries[name]
-        yield from bring_by_row(self.segment, [name])
+        yield from bring_by_row(self.segment, name, self.limits)
         column = self.segment.columns.get(name)
         return self.segment.dictionary(name) if column is None else column
 

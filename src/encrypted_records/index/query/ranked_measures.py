@@ -16,14 +16,15 @@ from pyroaring import BitMap
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.dictionary import ColumnDictionary
 from encrypted_records.index.columns.sums import Halves
-from encrypted_records.index.query.asking import Asking, bring_directories, bring_sums
+from encrypted_records.index.query.asking import Asking
+from encrypted_records.index.query.bringing import bring_directories, bring_sums
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.field_rows import count_values, of_one_group
 from encrypted_records.index.query.measures import Shown, list_ranks
 from encrypted_records.index.query.ranks import Ranks, SortedRows
 from encrypted_records.index.query.row_keys import look_up_keys
 from encrypted_records.index.query.tallies import RANKS_AND_SUMS, Tally, Values
-from encrypted_records.index.segments.paged import PagedSegment, scope
+from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.index.segments.reading import ReadingLimits
 
 #: Of a segment's rows, the share that may be left out: to look many up takes as long as all.
@@ -48,7 +49,7 @@ class RankedMeasures:
     def fits(self, part: Candidates) -> bool:
         """Whether a part is measured so sooner than by its column."""
         segment = part.segment
-        if not isinstance(segment, PagedSegment) or not segment.has_column(self.field):
+        if not isinstance(segment, LoadedSegment) or not segment.has_column(self.field):
             return False
         if isinstance(segment.columns.get(self.field), ColumnDictionary):
             return False
@@ -79,13 +80,13 @@ class RankedMeasures:
 
     def _sort(self, part: Candidates) -> Asking[SortedRows]:
         segment = part.segment
-        if isinstance(segment, PagedSegment) and not segment.has_column(self.field):
+        if isinstance(segment, LoadedSegment) and not segment.has_column(self.field):
             none: Keys = np.zeros(0, np.uint64)
             return SortedRows(none, none, np.zeros(0, np.int64), none)
         if not self.fits(part):
             values = count_values(part, self.field, part.dictionary(self.field))
             return SortedRows(values.keys, values.keys, values.counts, values.keys[:0])
-        assert isinstance(segment, PagedSegment)
+        assert isinstance(segment, LoadedSegment)
         yield from bring_directories(segment, [self.field])
         firsts, lasts, counts = segment.directories[self.field].stretches()
         left_out: Keys = firsts[:0]
@@ -93,10 +94,10 @@ class RankedMeasures:
             left_out = yield from self._look_up(segment, _others(part))
         return SortedRows(firsts, lasts, counts, left_out, segment)
 
-    def _look_up(self, segment: PagedSegment, rows: BitMap) -> Asking[Keys]:
+    def _look_up(self, segment: LoadedSegment, rows: BitMap) -> Asking[Keys]:
         """The keys of rows that are left out."""
         if not self.by_row:
-            sums = yield from bring_sums(segment, self.field, rows)
+            sums = yield from bring_sums(segment, self.field, rows, self.limits)
             return sums.keys_of(rows)
         with scope(segment):
             return (yield from look_up_keys(segment, self.field, rows, self.limits))
@@ -107,7 +108,7 @@ class RankedMeasures:
             return Halves.of(rows.firsts, rows.counts) - left_out
         # What was looked up need not be looked up again.
         looked_up = BitMap() if self.by_row or part.is_whole else _others(part)
-        sums = yield from bring_sums(rows.segment, self.field, looked_up)
+        sums = yield from bring_sums(rows.segment, self.field, looked_up, self.limits)
         return sums.halves - left_out
 
     def _condense(self, ranks: Ranks, tally: Tally) -> Asking[Values]:
@@ -135,5 +136,5 @@ def _others(part: Candidates) -> BitMap:
     """The rows of the segment's groups that are not among some candidates; dead ones that it does
     not index are."""
     segment = part.segment
-    assert isinstance(segment, PagedSegment)
+    assert isinstance(segment, LoadedSegment)
     return BitMap(range(segment.covered)) - part.matches.possible

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from encrypted_records import runtime
 from encrypted_records.index.columns.column import EntryBlock, Keys
 from encrypted_records.index.columns.dictionary import Codes
-from encrypted_records.index.query.asking import Asking, Need, Together, ask_for
-from encrypted_records.index.segments.paged import PagedSegment, scope
+from encrypted_records.index.query.asking import Asking, Need, Together
+from encrypted_records.index.query.bringing import ask_for
+from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_pages
 
 
@@ -35,7 +36,7 @@ class SortedRows:
     lasts: Keys
     counts: Codes
     left_out: Keys
-    segment: PagedSegment | None = None
+    segment: LoadedSegment | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -207,7 +208,7 @@ class Ranks:
         self, chosen: NDArray[np.intp], take: Callable[[int, EntryBlock], None]
     ) -> Asking[None]:
         """Hand over the pages of some stretches, with their numbers."""
-        every: list[tuple[PagedSegment, dict[int, int]]] = []
+        every: list[tuple[LoadedSegment, dict[int, int]]] = []
         for owner in np.unique(self._owners[chosen]).tolist():
             segment = self._segments[owner]
             assert segment is not None
@@ -227,7 +228,7 @@ class Ranks:
                 yield from ask_for(segment, reading)
 
     def _list_missing(
-        self, every: Sequence[tuple[PagedSegment, Collection[int]]]
+        self, every: Sequence[tuple[LoadedSegment, Collection[int]]]
     ) -> Iterator[Need]:
         for segment, places in every:
             numbers = segment.directories[self._field].numbers[list(places)]

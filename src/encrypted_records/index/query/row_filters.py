@@ -20,7 +20,7 @@ from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.columns.texts import Mask
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, of_masks, take_masks
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import (
     STANDARD,
     Reading,
@@ -52,7 +52,7 @@ class ColumnFilter:
 
 
 def filter_column(
-    segment: PagedSegment,
+    segment: LoadedSegment,
     field: str,
     every: Sequence[Sequence[KeyRange]],
     limits: ReadingLimits = STANDARD,

@@ -17,8 +17,8 @@ from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary, Dictionary, has_long
 from encrypted_records.index.log.snapshot import Positions
 from encrypted_records.index.ordinals import Ordinals, mask_of
-from encrypted_records.index.query.asking import (
-    Asking,
+from encrypted_records.index.query.asking import Asking
+from encrypted_records.index.query.bringing import (
     ask_for,
     bring_by_row,
     bring_directories,
@@ -28,7 +28,7 @@ from encrypted_records.index.query.field_rows import dictionary_of, known_counts
 from encrypted_records.index.query.grouping import Numbering, renumber
 from encrypted_records.index.query.periods import begin_periods
 from encrypted_records.index.query.tallies import Tally
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import (
     ReadingLimits,
     Window,
@@ -85,7 +85,7 @@ class RowGroups:
         """
         if len(self._fields) == 1:
             (name,) = self._fields
-            counted = yield from self._count_codes(part, name)
+            counted = yield from self._count_codes(part, name, limits)
             if counted is not None:
                 codes, counts = counted
                 self._add(self.combine([codes]), counts)
@@ -105,14 +105,14 @@ class RowGroups:
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
         codes: list[tuple[NDArray[Any], Codes | None]] = []
         for name in self._fields:
-            yield from bring_by_row(segment, [name])
+            yield from bring_by_row(segment, name, limits)
             dictionary = dictionary_of(part, name)
             if isinstance(dictionary, ColumnDictionary):
                 counts = part.counts(name)
                 table = self._table(part, name, dictionary, counts)
                 codes.append((dictionary.codes, table))
             else:
-                assert isinstance(segment, PagedSegment)
+                assert isinstance(segment, LoadedSegment)
                 codes.append(((yield from self._read_codes(part, segment, name, limits)), None))
         return PartGroups(self, codes)
 
@@ -151,18 +151,20 @@ class RowGroups:
             [np.zeros(0, np.int64), *self._positions[name]]
         )
 
-    def _count_codes(self, part: Candidates, name: str) -> Asking[tuple[Codes, Codes] | None]:
+    def _count_codes(
+        self, part: Candidates, name: str, limits: ReadingLimits
+    ) -> Asking[tuple[Codes, Codes] | None]:
         """Of one field the codes that there are and how many rows have each, where no row has to
         be looked at."""
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
-        if isinstance(segment, PagedSegment) and part.is_whole and segment.has_column(name):
+        if isinstance(segment, LoadedSegment) and part.is_whole and segment.has_column(name):
             yield from bring_directories(segment, [name])
             known = known_counts(part, name, Tally(1, []))
             if known is not None and segment.directories[name].listed:
                 codes = self._number(name, known.keys, None)
                 absent = segment.directories[name].absent
                 return _with_absent(codes, known.counts, absent)
-        yield from bring_by_row(segment, [name])
+        yield from bring_by_row(segment, name, limits)
         dictionary = dictionary_of(part, name)
         if not isinstance(dictionary, ColumnDictionary):
             return None
@@ -201,7 +203,7 @@ class RowGroups:
         return numbers[at] + 1
 
     def _read_codes(
-        self, part: Candidates, segment: PagedSegment, name: str, limits: ReadingLimits
+        self, part: Candidates, segment: LoadedSegment, name: str, limits: ReadingLimits
     ) -> Asking[NDArray[np.uint32]]:
         """The codes by row of a column that is here without keys."""
         codes = np.zeros(segment.covered, np.uint32)

@@ -21,8 +21,9 @@ from encrypted_records.index.ordinals import (
     in_pieces,
     ordinals,
 )
-from encrypted_records.index.query.asking import Asking, ask_for, bring_by_row, bring_kept
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.query.asking import Asking
+from encrypted_records.index.query.bringing import ask_for, bring_by_row, bring_kept
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Window, read_pages
 from encrypted_records.model.word_columns import column_spec
 
@@ -31,7 +32,7 @@ _FEW = 64
 
 
 def look_up_keys(
-    segment: PagedSegment, name: str, rows: BitMap, limits: ReadingLimits = STANDARD
+    segment: LoadedSegment, name: str, rows: BitMap, limits: ReadingLimits = STANDARD
 ) -> Asking[Keys]:
     """The keys of some rows, of those that have one, in any order; rows that the segment does not
     index have none. The column by row is left in the segment.
@@ -41,7 +42,7 @@ def look_up_keys(
     """
     # A kept one takes no memory more.
     yield from bring_kept(segment, name)
-    yield from bring_by_row(segment, [name])
+    yield from bring_by_row(segment, name, limits)
     column = segment.columns.get(name)
     if isinstance(column, PageMap):
         # A merge may have left out millions.
@@ -57,7 +58,7 @@ def look_up_keys(
 
 
 def read_rows(
-    segment: PagedSegment,
+    segment: LoadedSegment,
     name: str,
     held: PageMap,
     rows: BitMap,

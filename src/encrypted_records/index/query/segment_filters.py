@@ -15,12 +15,11 @@ from pyroaring import BitMap
 
 from encrypted_records.index.columns.dictionary import code_type
 from encrypted_records.index.columns.key_range import KeyRange
-from encrypted_records.index.query.asking import (
-    Asking,
-    Need,
-    Open,
-    Work,
+from encrypted_records.index.query.asking import Asking, Work
+from encrypted_records.index.query.bringing import (
     ask_for,
+    bring_by_row,
+    bring_kept,
     bring_together,
 )
 from encrypted_records.index.query.choices import (
@@ -46,7 +45,7 @@ from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.matching import Matching, SegmentMatches
 from encrypted_records.index.query.row_filters import ColumnFilter
 from encrypted_records.index.query.workspace import Workspace
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.model.queries import SortKey
 
 
@@ -84,7 +83,7 @@ class SegmentFilter:
     """A segment whose rows match if their keys are in a range, where the condition has one of the
     field that is sorted by, and if they fulfil ``rest``, of which columns by row tell ``wide``."""
 
-    segment: PagedSegment
+    segment: LoadedSegment
     rest: Node
     wide: tuple[RangeLeaf, ...]
     #: rows that do not count: those that were stored later than the first page of the answer
@@ -106,7 +105,7 @@ class SegmentFilter:
 
     def missing(self, segment: OpenedSegment) -> set[int]:
         """The pages of comparisons that no column by row tells."""
-        assert isinstance(segment, PagedSegment)
+        assert isinstance(segment, LoadedSegment)
         narrow = (leaf for leaf in leaves_of(self.rest) if leaf not in self.wide)
         return set().union(*(leaf.missing(segment, SegmentMemo()) for leaf in narrow))
 
@@ -116,7 +115,7 @@ class UnreadSegment:
     """A large segment of which nothing but directories was looked at: whether it can have any of
     the first rows is not known yet. ``later`` as for :class:`SegmentFilter`."""
 
-    segment: PagedSegment
+    segment: LoadedSegment
     later: BitMap
 
     @property
@@ -143,16 +142,16 @@ def find_sorted(
         names = ranked_fields(order)
 
         def missing(segment: OpenedSegment) -> set[int]:
-            if condition.excludes(segment) or not isinstance(segment, PagedSegment):
+            if condition.excludes(segment) or not isinstance(segment, LoadedSegment):
                 return set()
             return segment.missing_directories({*condition.columns, *names})
 
-        segments: list[OpenedSegment] = yield Open(snapshot.segments)
+        segments = yield from space.open(snapshot.segments)
         yield Work("fetch_pages")
         yield from bring_together(segments, missing)
-        left = [segment.segment for segment in segments if not isinstance(segment, PagedSegment)]
+        left = [segment.segment for segment in segments if not isinstance(segment, LoadedSegment)]
         for segment in segments:
-            if isinstance(segment, PagedSegment) and not condition.excludes(segment):
+            if isinstance(segment, LoadedSegment) and not condition.excludes(segment):
                 later = BitMap()
                 if stored < snapshot.stored:
                     later = snapshot.places(segment.segment).later(stored)
@@ -207,7 +206,7 @@ class FilterPlan:
             return None
         return SegmentFilter(one.segment, self.rest, tuple(found), one.later)
 
-    def _count_range(self, segment: PagedSegment) -> int:
+    def _count_range(self, segment: LoadedSegment) -> int:
         """The entries of the range of the field that is sorted by; 0 where all rows are in it."""
         if self.key_range is None or not segment.has_column(self.field):
             return 0
@@ -219,7 +218,7 @@ class FilterPlan:
 
 
 def comes_by_row(
-    space: Workspace, segment: PagedSegment, leaf: LeafOperator, *, stays: bool = False
+    space: Workspace, segment: LoadedSegment, leaf: LeafOperator, *, stays: bool = False
 ) -> bool:
     """Whether a column by row is the way to tell what a comparison of many entries selects: it is
     kept, or such a share of its pages is needed that it is worth to bring it; of one with many
@@ -243,7 +242,7 @@ def comes_by_row(
     return choose(LOOKUP, figures) is not Way.SET
 
 
-def open_column(space: Workspace, segment: PagedSegment, leaf: RangeLeaf) -> Asking[ColumnFilter]:
+def open_column(space: Workspace, segment: LoadedSegment, leaf: RangeLeaf) -> Asking[ColumnFilter]:
     """The filter that tells the rows of a comparison; the column is fetched by row.
 
     Raises:
@@ -251,9 +250,8 @@ def open_column(space: Workspace, segment: PagedSegment, leaf: RangeLeaf) -> Ask
     """
     field, limits = leaf.field, space.sizes.reading
     with scope(segment):
-        yield Need(segment, kept=(field,), light=True)
-        if field not in segment.columns:
-            yield Need(segment, by_row=(field,))
+        yield from bring_kept(segment, field)
+        yield from bring_by_row(segment, field, limits)
         reading = leaf.filter(segment, limits)
         return (yield from ask_for(segment, reading, passing=False, light=True))
 

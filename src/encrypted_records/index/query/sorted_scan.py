@@ -22,7 +22,7 @@ from encrypted_records.index.columns.dictionary import PartialDictionary, build_
 from encrypted_records.index.columns.key_range import KeyRange, alike
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import Ordinals, bitmap, finder, ordinals
-from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.index.segments.loaded import OpenedSegment
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.queries import SortKey
 from encrypted_records.model.word_columns import column_spec

@@ -10,9 +10,8 @@ from pyroaring import BitMap
 
 from encrypted_records.index.columns.dictionary import Dictionary
 from encrypted_records.index.ordinals import bitmap, ordinals
-from encrypted_records.index.query.asking import (
-    Asking,
-    Work,
+from encrypted_records.index.query.asking import Asking, Work
+from encrypted_records.index.query.bringing import (
     bring_columns,
     bring_together,
 )
@@ -35,7 +34,7 @@ from encrypted_records.index.query.sort import SortedRows, SortPosition, first
 from encrypted_records.index.query.sorted_scan import Result, ScanRequest, SortedScan, Start
 from encrypted_records.index.query.thresholds import Best, Threshold
 from encrypted_records.index.query.workspace import Workspace
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment, scope
+from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.model.queries import Query
 
 
@@ -133,9 +132,9 @@ class _First:
                 return parts
         yield from self._fill(segments, scans)
         outermost, *others = self.query.order
-        yield from bring_columns(segments, [other.field for other in others])
+        yield from bring_columns(segments, [other.field for other in others], self.space.sizes)
         whole = [answer.segment for answer in answers if scans[answer.uid].result() is None]
-        yield from bring_columns(whole, [outermost.field])
+        yield from bring_columns(whole, [outermost.field], self.space.sizes)
         return [
             _candidates(self.space, answer, outermost.field, scans[answer.uid])
             for answer in answers
@@ -210,14 +209,14 @@ class _First:
                     parts.append((yield from self._take(segment, rows, result)))
         return parts, left
 
-    def _best(self, segment: PagedSegment) -> Best:
+    def _best(self, segment: LoadedSegment) -> Best:
         names = ranked_fields(self.query.order)
         held = segment.directories
         return self.threshold.best(
             [held[name] if segment.has_column(name) else None for name in names]
         )
 
-    def _take(self, segment: PagedSegment, rows: BitMap, result: Result) -> Asking[Candidates]:
+    def _take(self, segment: LoadedSegment, rows: BitMap, result: Result) -> Asking[Candidates]:
         """Those of some rows that can be among the first."""
         names = [one.field for one in self.query.order]
         if len(names) > 1:
@@ -269,7 +268,7 @@ class _First:
     def _of_segment(self, answer: SegmentMatches, scan: SortedScan) -> Asking[Candidates]:
         segment, result = answer.segment, scan.result()
         outermost, *others = self.query.order
-        if not isinstance(segment, PagedSegment):
+        if not isinstance(segment, LoadedSegment):
             return _candidates(self.space, answer, outermost.field, scan)
         if result is not None and not others:
             part = _candidates(self.space, answer, outermost.field, scan)
@@ -279,7 +278,7 @@ class _First:
         return part
 
     def _narrow(
-        self, segment: PagedSegment, matches: Matches, result: Result | None
+        self, segment: LoadedSegment, matches: Matches, result: Result | None
     ) -> Asking[Candidates]:
         request = NarrowRequest(
             order=self.query.order,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.query.asking import Stopped
+from encrypted_records.index.query.asking import Asking, Open, Stopped
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.sizes import STANDARD, Sizes
-from encrypted_records.index.segments.paged import PagedSegment
+from encrypted_records.index.segments.loaded import (
+    KeptSegment,
+    LoadedSegment,
+    OpenedSegment,
+    load,
+)
 from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.records import Segment
 
 
 @dataclass
@@ -29,8 +35,9 @@ class Counted:
 class Workspace:
     """One question's snapshot, and the definition by which keys are compared.
 
-    Nothing in it changes while the question is asked but ``counted``, which EXPLAIN shows, and
-    whether anybody waits.
+    It owns the segments that the question has opened, each once, and with them all pages and
+    columns that come into these. Nothing else in it changes while the question is asked but
+    ``counted``, which EXPLAIN shows, and whether anybody waits.
     """
 
     snapshot: Snapshot
@@ -46,12 +53,26 @@ class Workspace:
     #: whether columns by row of so many rows and fields stay for questions that follow
     keeps_columns: Callable[[int, int], bool]
     #: whether a segment's column by row is kept
-    keeps_column: Callable[[PagedSegment, str], bool]
+    keeps_column: Callable[[LoadedSegment, str], bool]
     sizes: Sizes = STANDARD
     #: whether all rows that match are counted, and none is left out because others are enough
     is_explained: bool = False
     counted: Counted = field(default_factory=Counted)
+    #: by uid
+    opened: dict[bytes, OpenedSegment] = field(default_factory=dict)
     _is_awaited: bool = True
+
+    def open(self, segments: Sequence[Segment]) -> Asking[list[OpenedSegment]]:
+        """Segments of the snapshot, in this order.
+
+        Raises:
+            DoesNotOpen: a mini or a header does not open.
+        """
+        wanted = tuple(segment for segment in segments if segment.uid not in self.opened)
+        if wanted:
+            found: list[KeptSegment] = yield Open(wanted)
+            self.opened |= {kept.segment.uid: load(kept) for kept in found}
+        return [self.opened[segment.uid] for segment in segments]
 
     def texts(self) -> Texts:
         """For long strings that are to be opened."""

@@ -15,7 +15,7 @@ from encrypted_records.index.columns import words
 from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.log.layout import Laid
 from encrypted_records.index.segments.builder import Shell
-from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.index.segments.paged import MergeInput
 from encrypted_records.model.field_types.base import KeyKind
 
 
@@ -23,7 +23,7 @@ from encrypted_records.model.field_types.base import KeyKind
 class LivingRows:
     """An input, where its local ordinals begin in the new segment, and which of them live."""
 
-    segment: OpenedSegment
+    segment: MergeInput
     base: int
     living: NDArray[np.bool_]
 
@@ -46,7 +46,7 @@ class LivingRows:
 
 
 def lay_out(
-    inputs: Sequence[OpenedSegment], groups: Sequence[Laid], dead: Sequence[BitMap]
+    inputs: Sequence[MergeInput], groups: Sequence[Laid], dead: Sequence[BitMap]
 ) -> tuple[list[LivingRows], Shell]:
     """The inputs side by side, and all of the new segment but its columns.
 

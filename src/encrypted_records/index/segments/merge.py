@@ -32,8 +32,9 @@ from encrypted_records.index.segments.builder import STANDARD, Builder, Limits, 
 from encrypted_records.index.segments.contents import Contents
 from encrypted_records.index.segments.headers import mask_digest
 from encrypted_records.index.segments.living import LivingRows, lay_out, renumber
-from encrypted_records.index.segments.mini import Built
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
+from encrypted_records.index.segments.mini import Built, MiniSegment
+from encrypted_records.index.segments.paged import MergeInput, PagedSegment
 from encrypted_records.index.segments.paged_column import check_order
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.field_types.base import KeyKind
@@ -53,7 +54,7 @@ class SegmentMerger:
         self,
         key: SchemaKey,
         definition: SchemaDefinition,
-        inputs: Sequence[OpenedSegment],
+        inputs: Sequence[MergeInput],
         groups: Sequence[Laid],
         dead: Sequence[BitMap],
         contents: Contents | None = None,
@@ -109,7 +110,7 @@ class SegmentMerger:
 
     def _join(self, spec: FieldSpec) -> Column:
         """A column of the new segment, from whole ones."""
-        whole = [renumber(part, part.segment.column(spec.name), spec.kind) for part in self._parts]
+        whole = [renumber(part, _whole(part, spec.name), spec.kind) for part in self._parts]
         joined = columns.join(whole, spec.kind)
         if spec.kind is KeyKind.WORDS:
             return words.limit(joined)
@@ -169,7 +170,7 @@ class SegmentMerger:
 def merge(
     key: SchemaKey,
     definition: SchemaDefinition,
-    inputs: Sequence[OpenedSegment],
+    inputs: Sequence[MergeInput],
     snapshot: Snapshot,
     limits: Limits = STANDARD,
 ) -> Built:
@@ -192,6 +193,12 @@ def merge(
     return merging.finish()
 
 
+def _whole(part: LivingRows, name: str) -> Column:
+    segment = part.segment
+    assert isinstance(segment, MiniSegment | LoadedSegment), "it is here as a whole"
+    return segment.column(name)
+
+
 def _missing(covered: int, kind: KeyKind) -> Iterator[EntryBlock]:
     """The column of a field that is younger than its segment."""
     for first in range(0, covered, _PIECE):
@@ -205,7 +212,7 @@ def _missing(covered: int, kind: KeyKind) -> Iterator[EntryBlock]:
 def _read_column(
     part: LivingRows, segment: PagedSegment, spec: FieldSpec, read: ReadPage
 ) -> Iterator[EntryBlock]:
-    """The blocks of an input's column, checked as :meth:`PagedSegment.column` checks all of it.
+    """The blocks of an input's column, checked as :meth:`LoadedSegment.column` checks all of it.
 
     Raises:
         DoesNotOpen: it does not open; behind the last block also where it lists other rows than

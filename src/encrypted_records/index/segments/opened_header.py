@@ -63,8 +63,12 @@ class OpenedHeader:
             DoesNotOpen: header altered, or of another segment, schema or key.
             Unsupported: as :func:`open_header`.
         """
-        self._key = key
+        self.key = key
+        #: gives fields their names, and keys their grids
+        self.definition = definition
         self.segment = segment
+        #: of fields, about how many different keys they have (:mod:`.reading`)
+        self.key_counts: dict[str, int] = {}
         self._made = made or definition
         self.header = _open_paged_header(key, segment, sealed)
         named = [
@@ -106,6 +110,11 @@ class OpenedHeader:
         self._page_keys: dict[str, IndexKey] = {}
 
     @property
+    def view(self) -> bytes:
+        """Names the segment as it is open here: with the names and grids of one definition."""
+        return self.segment.uid + self.definition.digest
+
+    @property
     def size(self) -> int:
         """Bytes in memory."""
         encoded = sum(map(len, self.header.directories)) + sum(map(len, self.header.zones))
@@ -118,7 +127,7 @@ class OpenedHeader:
         if key is None:
             own = same_column(self._made, self.specs[name])
             assert own is not None
-            key = self._page_keys[name] = self._key.field(own).index(self.segment.uid)
+            key = self._page_keys[name] = self.key.field(own).index(self.segment.uid)
         return key
 
     def directory_page(self, number: int) -> PageRole | None:

@@ -28,7 +28,7 @@ from encrypted_records.index.columns.sums import ColumnSums, Halves
 from encrypted_records.index.columns.texts import Mask
 from encrypted_records.index.ordinals import Ordinals, finder
 from encrypted_records.index.segments.headers import mask_digest
-from encrypted_records.index.segments.paged import PagedSegment, scope
+from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.model.records import PAGE_BYTES
 from encrypted_records.model.word_columns import column_spec
 
@@ -62,7 +62,7 @@ _ROW_BYTES, _ENTRY_BYTES = 5, 384
 _SAMPLE = 16
 
 
-def working_bytes(segment: PagedSegment, limits: ReadingLimits = STANDARD) -> int:
+def working_bytes(segment: LoadedSegment, limits: ReadingLimits = STANDARD) -> int:
     """About what it takes at most to read a segment's columns in windows, one after the other, and
     to test, group or measure by them."""
     pages = limits.window * 2 * PAGE_BYTES
@@ -71,7 +71,7 @@ def working_bytes(segment: PagedSegment, limits: ReadingLimits = STANDARD) -> in
 
 
 def read_pages(
-    segment: PagedSegment,
+    segment: LoadedSegment,
     field: str,
     pages: Iterable[int],
     take: Callable[[Window], None],
@@ -103,7 +103,7 @@ class WindowEntries:
     """The present entries of some pages: ``keys`` in the order of the pages, in which one may come
     twice, and the rows of each."""
 
-    def __init__(self, segment: PagedSegment, field: str, window: Window) -> None:
+    def __init__(self, segment: LoadedSegment, field: str, window: Window) -> None:
         leading = segment.directories[field].leading
         blocks = [block for page, block in window if page >= leading]
         none: Keys = np.zeros(0, key_type(column_spec(segment.definition, field).kind))
@@ -132,7 +132,7 @@ class WindowEntries:
         return np.repeat(np.arange(len(self.keys)), self.lengths)
 
 
-def fill_up(segment: PagedSegment, field: str, pages: Collection[int]) -> list[int]:
+def fill_up(segment: LoadedSegment, field: str, pages: Collection[int]) -> list[int]:
     """These pages of a column and others, up to a power of two: windows are whole, so that nothing
     is added to each, and which pages a range has would show. The others are drawn alike by every
     proxy (docs/SPEC.md, section 17)."""
@@ -163,7 +163,7 @@ def _cut(
 
 
 def read_column(
-    segment: PagedSegment,
+    segment: LoadedSegment,
     field: str,
     take: Callable[[Window], None],
     limits: ReadingLimits = STANDARD,
@@ -196,7 +196,7 @@ def read_column(
 
 
 def turn_round(
-    segment: PagedSegment, field: str, limits: ReadingLimits = STANDARD
+    segment: LoadedSegment, field: str, limits: ReadingLimits = STANDARD
 ) -> Reading[ByRow]:
     """A whole column by row; the field's directory must be here.
 
@@ -216,7 +216,7 @@ def turn_round(
 
 
 def sum_column(
-    segment: PagedSegment, field: str, rows: BitMap, limits: ReadingLimits = STANDARD
+    segment: LoadedSegment, field: str, rows: BitMap, limits: ReadingLimits = STANDARD
 ) -> Reading[ColumnSums]:
     """Add a column of numbers up, and look some rows up in it; its directory must be here.
 
@@ -246,7 +246,7 @@ def sum_column(
 
 
 def fits_by_row(
-    segment: PagedSegment, field: str, limits: ReadingLimits = STANDARD
+    segment: LoadedSegment, field: str, limits: ReadingLimits = STANDARD
 ) -> Reading[bool]:
     """Whether a column can be expected to be kept with its keys: a few pages tell how many of these
     there are. The field's directory must be here.
@@ -261,7 +261,7 @@ def fits_by_row(
 
     if fits(directory.present) or directory.listed:
         return True
-    known = segment.key_counts
+    known = segment.opened.key_counts
     if field not in known:
         pages = range(directory.leading, len(directory.ends))
         chosen = runtime.chance.sample(pages, min(_SAMPLE, len(pages)))

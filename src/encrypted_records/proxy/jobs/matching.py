@@ -10,10 +10,10 @@ import numpy as np
 
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.ordinals import ordinals
-from encrypted_records.index.query.asking import open_columns
+from encrypted_records.index.query.bringing import open_columns
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.matches import Matches
-from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.index.segments.loaded import OpenedSegment
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.proxy.jobs.job_keys import JobKeys, Numbers, SetCodes
 from encrypted_records.proxy.process.offload import aside
@@ -56,7 +56,7 @@ class Matching:
         for segment in snapshot.segments:
             if snapshot.places(segment).highest < self._stored:
                 continue
-            opened = await context.run(open_columns(segment, names))
+            opened = await context.run(open_columns(segment, names, context.space.sizes))
             await aside(self._take, opened, snapshot, compared)
         self._stored = snapshot.stored
 

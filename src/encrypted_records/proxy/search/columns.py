@@ -22,7 +22,7 @@ from encrypted_records.index.query.column_windows import (
     read_window,
 )
 from encrypted_records.index.query.matching import match_rows
-from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.index.segments.loaded import OpenedSegment
 from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.joins import Joins

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
-from typing import Generic, TypeVar
-
-from pyroaring import BitMap
 
 from encrypted_records import runtime
 from encrypted_records.client.api import MAX_PAGES, MAX_ROWS
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import Altered, DoesNotOpen
+from encrypted_records.index.columns.dictionary import ByRow
+from encrypted_records.index.columns.sums import ColumnSums
+from encrypted_records.index.query.asking import KeptColumn, KeptSums
+from encrypted_records.index.segments.loaded import KeptSegment, LoadedSegment
 from encrypted_records.index.segments.mini import Built, KnownMini, MiniSegment
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
-from encrypted_records.index.segments.reading import (
-    Reading,
-    sum_column,
-    turn_round,
-    working_bytes,
-)
+from encrypted_records.index.segments.opened_header import OpenedHeader
+from encrypted_records.index.segments.reading import working_bytes
 from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import check_mini
@@ -35,14 +29,13 @@ from encrypted_records.model.records import (
     SegmentHeader,
 )
 from encrypted_records.proxy.process.fetches import Fetches, wait_for
-from encrypted_records.proxy.process.offload import aside, current_user
+from encrypted_records.proxy.process.offload import current_user
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import MemoryCache
-from encrypted_records.proxy.search.page_fetcher import Missing, PageFetcher
+from encrypted_records.proxy.search.page_fetcher import LackingPages, PageFetcher
 from encrypted_records.proxy.search.row_fetcher import RowFetcher
 from encrypted_records.proxy.search.upstream import Upstream
 
-T = TypeVar("T")
 #: What a row takes of a column by row, mostly.
 ROW_BYTES = 2
 
@@ -75,11 +68,11 @@ class Fetcher:
         fetcher.is_cold = True
         return fetcher
 
-    async def open(self, upstream: Upstream, wanted: Sequence[Segment]) -> list[OpenedSegment]:
+    async def open(self, upstream: Upstream, wanted: Sequence[Segment]) -> list[KeptSegment]:
         """The segments in the order asked for.
 
-        Minis are fetched whole, all that are not cached in one request. Larger segments have no
-        pages yet: :meth:`fill` fetches those.
+        Minis are fetched whole, all that are not cached in one request; of larger ones the header
+        is opened, and :meth:`fill` fetches pages.
 
         Raises:
             DoesNotOpen: a page was altered or belongs elsewhere.
@@ -107,17 +100,17 @@ class Fetcher:
         unopened = [segment for segment in unopened if opened[segment.uid] is None]
         if unopened:
             opened |= await self._open(upstream, unopened)
-        segments = [_own(one) for one in opened.values() if one is not None]
+        segments = [one for one in opened.values() if one is not None]
         await self._forget_ended(upstream, segments)
         return segments
 
     async def _open(
         self, upstream: Upstream, unopened: Sequence[Segment]
-    ) -> dict[bytes, OpenedSegment]:
+    ) -> dict[bytes, KeptSegment]:
         """Segments that memory does not have, by uid. What another question opens is opened once
         for both."""
         keys = upstream.state.ledger.keys
-        opened: dict[bytes, OpenedSegment] = {}
+        opened: dict[bytes, KeptSegment] = {}
         names = {(keys.of(one.key_version).id, upstream.view(one)): one for one in unopened}
         alone = False
         while names:
@@ -138,7 +131,9 @@ class Fetcher:
             names = {name: one for name, one in names.items() if found[name] is None}
         return opened
 
-    async def _forget_ended(self, upstream: Upstream, segments: Sequence[OpenedSegment]) -> None:
+    async def _forget_ended(
+        self, upstream: Upstream, segments: Sequence[KeptSegment | LoadedSegment]
+    ) -> None:
         """Keep nothing of segments that were replaced while a question of before used them: the
         log drops what is kept when it tells of that, and this comes after what was put since."""
         has = upstream.state.ledger.has_segment
@@ -146,95 +141,26 @@ class Fetcher:
             await runtime.in_thread(self._pager.drop, gone)
 
     async def fill(
-        self,
-        upstream: Upstream,
-        segments: Sequence[OpenedSegment],
-        missing: Missing,
-        *,
-        passing: bool = False,
+        self, upstream: Upstream, wanted: Sequence[LackingPages], *, passing: bool = False
     ) -> None:
-        """Bring into segments that :meth:`open` gave all that ``missing`` names of them:
-        directories in one request, data in a second.
+        """Put pages into segments that were loaded from what :meth:`open` gave.
 
         Args:
+            wanted: the numbers of the pages that each lacks.
             passing: as for :meth:`PageFetcher.fill`.
 
         Raises:
             DoesNotOpen, Moved, NotFound, TooLarge: as :meth:`open`.
         """
-        await self._pager.fill(upstream, segments, missing, passing=passing)
-        await self._forget_ended(upstream, segments)
-
-    async def columns(
-        self, upstream: Upstream, segments: Sequence[OpenedSegment], fields: Collection[str]
-    ) -> None:
-        """Bring whole columns, by row, into segments that :meth:`open` gave.
-
-        Raises:
-            DoesNotOpen, Moved, NotFound: as :meth:`fill`.
-        """
-        wanted = [
-            (segment, name)
-            for segment in segments
-            if isinstance(segment, PagedSegment)
-            for name in fields
-            if not self._use_cached_keys(segment, name)
-        ]
-        if not wanted:
-            return
-        await self.fill(upstream, segments, lambda segment: segment.missing_columns(fields))
-        await runtime.in_thread(self._decode, wanted)
-        await self._forget_ended(upstream, segments)
-
-    async def by_row(self, upstream: Upstream, segment: PagedSegment, field: str) -> None:
-        """Bring a whole column by row, with its keys if these are not too many, a window of its
-        pages at a time. Its directory must be here.
-
-        Raises:
-            DoesNotOpen, Moved, NotFound: as :meth:`fill`.
-        """
-        if self.use_cached(segment, field):
-            return
-        limits = upstream.sizes.reading
-        column = await self.read(upstream, segment, turn_round(segment, field, limits))
-        segment.columns[field] = column
-        self._cache.put_column(segment.view, field, column)
-        await self._forget_ended(upstream, [segment])
-
-    async def sums(
-        self, upstream: Upstream, segment: PagedSegment, field: str, rows: BitMap
-    ) -> None:
-        """Bring what a column of numbers adds up to, with the keys of some rows. Its directory must
-        be here.
-
-        Raises:
-            DoesNotOpen, Moved, NotFound: as :meth:`fill`.
-        """
-        # Another question may have brought it since the caller looked.
-        if self.use_sums(segment, field, rows, again=True):
-            return
-        limits = upstream.sizes.reading
-        sums = await self.read(upstream, segment, sum_column(segment, field, rows, limits))
-        segment.sums[field] = sums
-        self._cache.put_sums(segment.view, field, sums)
-        await self._forget_ended(upstream, [segment])
-
-    async def read(self, upstream: Upstream, segment: PagedSegment, reading: Reading[T]) -> T:
-        """Run what reads a segment, and bring the pages that it lacks.
-
-        Raises:
-            DoesNotOpen, Moved, NotFound: as :meth:`fill`.
-        """
-        while not isinstance(step := await aside(_go_on, reading), _Read):
-            await self._pager.fill(upstream, [segment], partial(_lacking, step), passing=True)
-        return step.value
+        await self._pager.fill(upstream, wanted, passing=passing)
+        await self._forget_ended(upstream, [segment for segment, _ in wanted])
 
     @asynccontextmanager
-    async def turn(self, upstream: Upstream, segment: OpenedSegment) -> AsyncIterator[None]:
+    async def turn(self, upstream: Upstream, segment: LoadedSegment) -> AsyncIterator[None]:
         """The memory that work on one segment takes, where that is much: a question has it for one
         segment after the other, and for no two at once."""
         sizes = upstream.sizes
-        if not isinstance(segment, PagedSegment) or segment.covered <= sizes.alone_rows:
+        if segment.covered <= sizes.alone_rows:
             yield
             return
         async with self._turns.take(working_bytes(segment, sizes.reading), current_user.get()):
@@ -249,48 +175,31 @@ class Fetcher:
             key_id = state.ledger.keys.of(segment.key_version).id
             self._cache.put(key_id, KnownMini(definition, built))
 
-    async def keep(self, upstream: Upstream, segment: PagedSegment, field: str) -> None:
-        """Keep a column of a segment, and count it as large as it has become."""
-        self._cache.put_column(segment.view, field, segment.columns[field])
+    async def keep(
+        self, upstream: Upstream, segment: LoadedSegment, field: str, made: ByRow | ColumnSums
+    ) -> None:
+        """Keep what was made of a column, and count it as large as it has become."""
+        if isinstance(made, ColumnSums):
+            self._cache.put_sums(segment.view, field, made)
+        else:
+            self._cache.put_column(segment.view, field, made)
         await self._forget_ended(upstream, [segment])
 
-    def use_cached(self, segment: PagedSegment, field: str) -> bool:
-        """Put a column that is kept by row into the segment, if there is one."""
-        column = self._cache.column(segment.view, field)
-        if column is not None:
-            segment.columns[field] = column
-        return column is not None
+    def kept(self, wanted: KeptColumn | KeptSums) -> ByRow | ColumnSums | None:
+        """What is kept of a column, if it is."""
+        view = wanted.segment.view
+        if isinstance(wanted, KeptSums):
+            return self._cache.sums(view, wanted.field, again=wanted.again)
+        return self._cache.column(view, wanted.field)
 
-    def keeps_column(self, segment: PagedSegment, field: str) -> bool:
-        """Whether :meth:`use_cached` would find a column."""
+    def keeps_column(self, segment: LoadedSegment, field: str) -> bool:
+        """Whether :meth:`kept` would find a column."""
         return self._cache.column(segment.view, field) is not None
-
-    def use_sums(
-        self, segment: PagedSegment, field: str, rows: BitMap, *, again: bool = False
-    ) -> bool:
-        """Put what a column adds up to into the segment, if it is kept with the keys of these rows.
-
-        Args:
-            again: whether it was looked for just before.
-        """
-        sums = self._cache.sums(segment.view, field, again=again)
-        if sums is None or not sums.has(rows):
-            return False
-        segment.sums[field] = sums
-        return True
 
     def keeps_columns(self, rows: int, fields: int) -> bool:
         """Whether columns by row of so many rows and fields leave half of the memory to others.
         What does not stay is made for one question alone."""
         return rows * fields * ROW_BYTES <= self._cache.pool.budget // 2
-
-    def _use_cached_keys(self, segment: PagedSegment, field: str) -> bool:
-        """The same, if it has its keys."""
-        return self.use_cached(segment, field) and segment.has_keys(field)
-
-    def _decode(self, wanted: Sequence[tuple[PagedSegment, str]]) -> None:
-        for segment, field in wanted:
-            self._cache.put_column(segment.view, field, segment.dictionary(field))
 
     def window(self, state: SchemaState) -> int:
         """As :meth:`RowFetcher.window`."""
@@ -325,50 +234,26 @@ class Fetcher:
         return await self._rows.fetch_sealed(upstream, wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read(Generic[T]):
-    """What was read."""
-
-    value: T
-
-
-def _go_on(reading: Reading[T]) -> set[int] | _Read[T]:
-    try:
-        return next(reading)
-    except StopIteration as end:
-        return _Read(end.value)
-
-
-def _lacking(numbers: set[int], segment: OpenedSegment) -> set[int]:
-    assert isinstance(segment, PagedSegment)
-    return numbers - segment.blocks.keys()
-
-
-def _own(segment: OpenedSegment) -> OpenedSegment:
-    """A segment whose pages stay while this query needs them, whatever the cache drops."""
-    return segment.share() if isinstance(segment, PagedSegment) else segment
-
-
 def _open_paged(
     key: SchemaKey,
     definition: SchemaDefinition,
     segment: Segment,
     header: SegmentHeader,
     made: SchemaDefinition,
-) -> PagedSegment:
+) -> OpenedHeader:
     """
     Raises:
         Altered: the header does not open, so that it is not the one that was stored.
     """
     try:
-        return PagedSegment(key, definition, segment, header, made=made)
+        return OpenedHeader(key, definition, segment, header, made)
     except DoesNotOpen:
         raise Altered(
             f"the index is not the one that was stored: header of segment {segment.uid.hex()}"
         ) from None
 
 
-async def _fetch_and_open(upstream: Upstream, unopened: Sequence[Segment]) -> list[OpenedSegment]:
+async def _fetch_and_open(upstream: Upstream, unopened: Sequence[Segment]) -> list[KeptSegment]:
     """The segments, of which minis are fetched in one request."""
     refs = [PageRef(segment.uid, 0) for segment in unopened if segment.form == "mini"]
     pages = await upstream.fetch_pages(refs) if refs else []
@@ -377,10 +262,10 @@ async def _fetch_and_open(upstream: Upstream, unopened: Sequence[Segment]) -> li
 
 def _open_all(
     upstream: Upstream, segments: Sequence[Segment], pages: Sequence[Page]
-) -> list[OpenedSegment]:
+) -> list[KeptSegment]:
     """``pages`` are those of the minis among the segments, in their order."""
     state, snapshot, definition = upstream.state, upstream.snapshot, upstream.definition
-    opened: list[OpenedSegment] = []
+    opened: list[KeptSegment] = []
     rest = iter(pages)
     for segment in segments:
         key = state.ledger.keys.of(segment.key_version)

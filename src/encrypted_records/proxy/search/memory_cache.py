@@ -16,7 +16,7 @@ from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.columns.sums import ColumnSums
-from encrypted_records.index.segments.paged import OpenedSegment
+from encrypted_records.index.segments.loaded import KeptSegment
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.search.memory_pool import CacheUsage, LruCache, MemoryPool
 
@@ -52,7 +52,7 @@ class MemoryCache:
     def __init__(self, pool: MemoryPool) -> None:
         """``pool`` is the memory that this may take, with others."""
         self.pool = pool
-        self._segments = LruCache[tuple[bytes, bytes], OpenedSegment](pool, SEGMENT_SHARE)
+        self._segments = LruCache[tuple[bytes, bytes], KeptSegment](pool, SEGMENT_SHARE)
         self._directories = LruCache[tuple[bytes, str], Outline](pool, DIRECTORY_SHARE)
         self._blocks = LruCache[tuple[bytes, int], EntryBlock](pool, BLOCK_SHARE)
         self._columns = LruCache[tuple[bytes, str], ByRow](pool, COLUMN_SHARE)
@@ -64,11 +64,11 @@ class MemoryCache:
         """Caches that take at most so many bytes together."""
         return cls(MemoryPool(budget))
 
-    def get(self, key_id: bytes, view: bytes) -> OpenedSegment | None:
+    def get(self, key_id: bytes, view: bytes) -> KeptSegment | None:
         """The segment of this view as opened with the schema key ``key_id``."""
         return self._segments.get((key_id, view))
 
-    def put(self, key_id: bytes, segment: OpenedSegment) -> None:
+    def put(self, key_id: bytes, segment: KeptSegment) -> None:
         """Keep a segment; of a paged one, what its header says."""
         self._segments.put((key_id, segment.view), segment)
 

@@ -11,12 +11,12 @@ A page that another question is fetching is not asked for again (:mod:`..process
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 
 from encrypted_records import runtime
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model.records import PageRef, Segment
 from encrypted_records.proxy.process.fetches import Fetch, Fetches, wait_for
 from encrypted_records.proxy.process.shuffling import shuffled
@@ -35,10 +35,9 @@ FEW, TIMES = 64, 4
 #: Pages that were requested in vain and are remembered.
 _MOST_UNANSWERED = 1 << 17
 
-#: The pages that a segment lacks for what it is needed for.
-Missing = Callable[[OpenedSegment], set[int]]
-
-_Wanted = list[tuple[PagedSegment, set[int]]]
+#: A segment, and the numbers of pages that it lacks.
+LackingPages = tuple[LoadedSegment, set[int]]
+_Wanted = list[LackingPages]
 #: By segment and number.
 _Sealed = dict[bytes, dict[int, bytes]]
 
@@ -58,16 +57,9 @@ class PageFetcher:
         return fetcher
 
     async def fill(
-        self,
-        upstream: Upstream,
-        segments: Sequence[OpenedSegment],
-        missing: Missing,
-        *,
-        passing: bool = False,
+        self, upstream: Upstream, wanted: Sequence[LackingPages], *, passing: bool = False
     ) -> None:
-        """Put pages into ``segments`` until nothing is missing.
-
-        Extra pages do not count in the statistics.
+        """Put pages into segments, each once. Extra pages do not count in the statistics.
 
         Args:
             passing: whether data pages are looked at once: memory keeps them for nobody else.
@@ -79,12 +71,12 @@ class PageFetcher:
             TooLarge: as :meth:`Upstream.need_pages`.
         """
         # It takes microseconds, less than a thread takes to start.
-        while unread := self._from_memory(segments, missing):
-            pages = sum(len(numbers) for _, numbers in unread)
-            upstream.need_pages(pages, passing=passing)
-            upstream.stats.requests += -(-pages // AT_ONCE)
-            # With directories among them, other pages may be missing after that.
-            await self._bring(upstream, unread, passing)
+        if not (unread := self._from_memory(wanted)):
+            return
+        pages = sum(len(numbers) for _, numbers in unread)
+        upstream.need_pages(pages, passing=passing)
+        upstream.stats.requests += -(-pages // AT_ONCE)
+        await self._bring(upstream, unread, passing)
 
     async def _bring(self, upstream: Upstream, unread: _Wanted, passing: bool) -> None:
         """Put these pages, which memory does not have, into their segments."""
@@ -98,11 +90,7 @@ class PageFetcher:
                 return
             # Waited for once, each fetches what it still lacks: that failed, or did not stay.
             alone = not await wait_for(theirs.values())
-            unread = [
-                (segment, left)
-                for segment, numbers in _only(wanted, theirs.keys())
-                if (left := self._not_in_memory(segment, numbers))
-            ]
+            unread = self._from_memory(_only(wanted, theirs.keys()))
 
     def _find_fetches(self, refs: Collection[PageRef]) -> dict[PageRef, Fetch]:
         """Of which of these pages another question's fetch is worth waiting for."""
@@ -181,20 +169,12 @@ class PageFetcher:
         self._cache.drop(uids)
         self._stored.drop(uids)
 
-    def _from_memory(self, segments: Sequence[OpenedSegment], missing: Missing) -> _Wanted:
-        """What memory does not have, of what is missing."""
-        unread: _Wanted = []
-        for segment in segments:
-            # With a directory among them, other pages may be missing now.
-            while numbers := missing(segment):
-                assert isinstance(segment, PagedSegment)
-                left = self._not_in_memory(segment, numbers)
-                if left:
-                    unread.append((segment, left))
-                    break
-        return unread
+    def _from_memory(self, wanted: Sequence[LackingPages]) -> _Wanted:
+        """What memory does not have."""
+        every = ((segment, self._not_in_memory(segment, numbers)) for segment, numbers in wanted)
+        return [(segment, left) for segment, left in every if left]
 
-    def _not_in_memory(self, segment: PagedSegment, numbers: set[int]) -> set[int]:
+    def _not_in_memory(self, segment: LoadedSegment, numbers: set[int]) -> set[int]:
         left = set()
         view, directories = segment.view, segment.directories
         for number in numbers:
@@ -232,7 +212,7 @@ class PageFetcher:
                 wanted.append((segment, left))
         return wanted
 
-    def _put(self, segment: PagedSegment, number: int, sealed: bytes, passing: bool) -> None:
+    def _put(self, segment: LoadedSegment, number: int, sealed: bytes, passing: bool) -> None:
         segment.put(number, sealed)
         field = segment.directories.field_of(number)
         if field is None and not passing:

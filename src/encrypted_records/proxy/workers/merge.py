@@ -9,7 +9,7 @@ in the order of keys, the requests would tell the API that order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from pyroaring import BitMap
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.segments.merge import SegmentMerger
 from encrypted_records.index.segments.mini import MiniSegment
-from encrypted_records.index.segments.paged import OpenedSegment, PagedSegment
+from encrypted_records.index.segments.opened_header import OpenedHeader
+from encrypted_records.index.segments.paged import MergeInput, PagedSegment
 from encrypted_records.model.definition_history import DefinitionHistory
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.digests import check_page
@@ -43,7 +44,7 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
     keys = {version: SchemaKey(key, version=version, **scope) for version, key in task.keys}
     digests = {one.uid: own for one, own in zip(task.inputs, task.digests, strict=True)}
     minis = _mini_pages(task, digests)
-    inputs: list[OpenedSegment] = [
+    inputs: list[MergeInput] = [
         _open(keys[segment.key_version], history, segment, header, minis)
         for segment, header in zip(task.inputs, task.headers, strict=True)
     ]
@@ -63,8 +64,8 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
     for name in merging.fields:
         directories = _refs(paged, lambda one: one.missing_directories([name]))  # noqa: B023
         for page in _fetch(directories, task.most, digests):
-            paged[page.segment].put(page.number, page.data)
-        data = _refs(paged, lambda one: one.missing_columns([name]))  # noqa: B023
+            paged[page.segment].open_page(page.number, page.data)
+        data = _refs(paged, lambda one: one.column_pages(name) if one.has_column(name) else ())  # noqa: B023
         fetched.replace(_fetch(data, task.most, digests))
         merging.take(name, fetched.read)
     sealed = merging.seal()
@@ -74,7 +75,7 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
 
 
 def _refs(
-    segments: Mapping[bytes, PagedSegment], missing: Callable[[PagedSegment], set[int]]
+    segments: Mapping[bytes, PagedSegment], missing: Callable[[PagedSegment], Collection[int]]
 ) -> list[PageRef]:
     return [PageRef(uid, at) for uid, one in segments.items() for at in sorted(missing(one))]
 
@@ -85,10 +86,10 @@ def _open(
     segment: Segment,
     header: SegmentHeader,
     minis: Iterator[Page],
-) -> OpenedSegment:
+) -> MergeInput:
     made = history.of(segment.definition)
     if segment.form == "paged":
-        return PagedSegment(key, history.compared, segment, header, made=made)
+        return PagedSegment(OpenedHeader(key, history.compared, segment, header, made))
     return MiniSegment(key, history.compared, segment, header, next(minis), made)
 
 

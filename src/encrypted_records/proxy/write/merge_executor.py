@@ -16,6 +16,8 @@ from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import Conflict, DoesNotOpen, ErsError
 from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.index.query.bringing import bring_together
+from encrypted_records.index.segments.loaded import load
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.model import wire
@@ -31,6 +33,7 @@ from encrypted_records.model.records import (
 )
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.search.driver import drive
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.search.upstream import Upstream
@@ -177,8 +180,9 @@ class MergeExecutor:
         definition = snapshot.definition
         every = set(definition.fields)
         upstream = self._upstream(caller, state, snapshot)
-        opened = await self._fetcher.open(upstream, inputs)
-        await self._fetcher.fill(upstream, opened, lambda one: one.missing_columns(every))
+        opened = [load(kept) for kept in await self._fetcher.open(upstream, inputs)]
+        lacking = bring_together(opened, lambda one: one.missing_columns(every))
+        await drive(self._fetcher, upstream, lacking)
         if sum(one.size for one in opened) > MOST_HERE:
             return None
         key = state.ledger.key

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.crypto import values
-from encrypted_records.index.query.asking import bring_columns
+from encrypted_records.index.query.bringing import bring_columns
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.global_dictionary import (
     GlobalDictionary,
@@ -83,7 +83,8 @@ async def find_obstacles(
     }
     wanted = {*names.values(), *(one.field for one in lost)}
     parts = await context.match_rows(Everything()) if demands or lost else []
-    await context.run(bring_columns([part.segment for part in parts], sorted(wanted)))
+    segments = [part.segment for part in parts]
+    await context.run(bring_columns(segments, sorted(wanted), context.space.sizes))
     stored = sum(map(len, parts))
     obstacles: list[Obstacle] = []
     if not stored:

@@ -1,0 +1,211 @@
+"""Bring what a question lacks of a segment: pages, directories, columns by row, sums.
+
+Each is work on one segment or on several, put together of the steps in :mod:`.asking`. Columns by
+row and sums are asked for where they are kept, and else made of their pages, a window at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from pyroaring import BitMap
+
+from encrypted_records.index.columns.dictionary import ByRow, ColumnDictionary
+from encrypted_records.index.columns.sums import ColumnSums
+from encrypted_records.index.query.asking import (
+    Asking,
+    Keep,
+    KeptColumn,
+    KeptSums,
+    Need,
+    Open,
+    Together,
+    Work,
+)
+from encrypted_records.index.query.sizes import Sizes
+from encrypted_records.index.segments.loaded import KeptSegment, LoadedSegment, OpenedSegment, load
+from encrypted_records.index.segments.reading import (
+    Reading,
+    ReadingLimits,
+    sum_column,
+    turn_round,
+)
+from encrypted_records.model.records import Segment
+
+T = TypeVar("T")
+#: A column that is needed with its keys takes what it takes.
+_ALL_KEYS = sys.maxsize
+
+
+def ask_for(
+    segment: LoadedSegment, reading: Reading[T], *, passing: bool = True, light: bool = False
+) -> Asking[T]:
+    """What reads one segment, as work on several.
+
+    Args:
+        passing, light: as for :class:`Need`.
+    """
+    try:
+        while True:
+            yield Need(segment, pages=frozenset(next(reading)), passing=passing, light=light)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+def bring_directories(segment: OpenedSegment, fields: Sequence[str]) -> Asking[None]:
+    """Have the directories of some fields."""
+    if isinstance(segment, LoadedSegment) and segment.missing_directories(fields):
+        yield Need(segment, directories=tuple(fields))
+
+
+def bring_pages(
+    segment: OpenedSegment, missing: Callable[[OpenedSegment], set[int]]
+) -> Asking[None]:
+    """Have all data pages that ``missing`` names, until there are none; the directories that tell
+    it are here."""
+    while numbers := missing(segment):
+        assert isinstance(segment, LoadedSegment)
+        yield Need(segment, pages=frozenset(numbers))
+
+
+def bring_together(
+    segments: Iterable[OpenedSegment], missing: Callable[[OpenedSegment], set[int]]
+) -> Asking[None]:
+    """Have all pages of several segments that ``missing`` names, until there are none: directories
+    first. They are in memory at once."""
+    left = list(segments)
+    while True:
+        lacking = [(one, numbers) for one in left if (numbers := missing(one))]
+        if not lacking:
+            return
+        left = [one for one, _ in lacking]
+        needs: list[Need] = []
+        for one, numbers in lacking:
+            assert isinstance(one, LoadedSegment)
+            needs.append(Need(one, pages=frozenset(numbers), light=True))
+        yield Together(tuple(needs))
+
+
+def bring_kept(segment: OpenedSegment, field: str) -> Asking[None]:
+    """Have a column by row if it is kept, and its directory."""
+    yield from bring_directories(segment, [field])
+    if not isinstance(segment, LoadedSegment) or not segment.has_column(field):
+        return
+    if field not in segment.columns:
+        column: ByRow | None = yield KeptColumn(segment, field)
+        if column is not None:
+            segment.columns[field] = column
+
+
+def bring_by_row(segment: OpenedSegment, field: str, limits: ReadingLimits) -> Asking[None]:
+    """Have a whole column by row, with its keys if these are not too many, and its directory.
+
+    Raises:
+        DoesNotOpen: the column does not open.
+    """
+    if not isinstance(segment, LoadedSegment) or not segment.has_column(field):
+        return
+    if field in segment.columns:
+        return
+    # After a turn at memory: another question may have made it meanwhile.
+    yield Need(segment, directories=(field,))
+    column: ByRow | None = yield KeptColumn(segment, field)
+    if column is None:
+        column = yield from _make(segment, turn_round(segment, field, limits))
+        yield Keep(segment, field, column)
+    segment.columns[field] = column
+
+
+def bring_sums(
+    segment: LoadedSegment, field: str, rows: BitMap, limits: ReadingLimits
+) -> Asking[ColumnSums]:
+    """What a column of numbers adds up to, with the keys of some rows; its directory is here.
+
+    Raises:
+        DoesNotOpen: the column does not open.
+    """
+    held = segment.sums.get(field)
+    if held is None or not held.has(rows):
+        held = yield KeptSums(segment, field)  # which takes no memory more
+    if held is None or not held.has(rows):
+        # Another question may make it while this one waits for its turn.
+        yield Need(segment)
+        held = yield KeptSums(segment, field, again=True)
+    if held is None or not held.has(rows):
+        held = yield from _make(segment, sum_column(segment, field, rows, limits))
+        yield Keep(segment, field, held)
+    segment.sums[field] = held
+    return held
+
+
+def bring_columns(
+    segments: Iterable[object], fields: Collection[str], sizes: Sizes
+) -> Asking[None]:
+    """Have whole columns with their keys, to sort or measure rows by them. Of few values, all that
+    lack come with one request; of more, one after the other, a window of pages at a time.
+
+    Args:
+        segments: of either form; minis have all of their columns.
+
+    Raises:
+        DoesNotOpen: a column does not open.
+    """
+    lacking: list[tuple[LoadedSegment, list[str]]] = []
+    for segment in segments:
+        if not isinstance(segment, LoadedSegment):
+            continue
+        own: list[str] = []
+        for field in fields:
+            if segment.has_keys(field):
+                continue
+            column: ByRow | None = yield KeptColumn(segment, field)
+            if isinstance(column, ColumnDictionary):
+                segment.columns[field] = column
+            else:
+                own.append(field)
+        if own:
+            lacking.append((segment, own))
+    if sum(segment.count * len(own) for segment, own in lacking) <= sizes.few_values:
+        yield from _bring_few(lacking)
+        return
+    limits = replace(sizes.reading, by_row=_ALL_KEYS)
+    for segment, own in lacking:
+        for field in own:
+            yield Need(segment, directories=(field,))
+            made = yield from _make(segment, turn_round(segment, field, limits))
+            segment.columns[field] = made
+            yield Keep(segment, field, made)
+
+
+def _bring_few(lacking: Sequence[tuple[LoadedSegment, Sequence[str]]]) -> Asking[None]:
+    fields = {segment.segment.uid: own for segment, own in lacking}
+    yield from bring_together(
+        [segment for segment, _ in lacking],
+        lambda one: one.missing_columns(fields[one.segment.uid]),
+    )
+    entries = sum(segment.count * len(own) for segment, own in lacking)
+    before: Work = yield Work("fetch_pages", entries)
+    for segment, own in lacking:
+        for field in own:
+            yield Keep(segment, field, segment.dictionary(field))
+    yield before
+
+
+def open_columns(segment: Segment, fields: Collection[str], sizes: Sizes) -> Asking[OpenedSegment]:
+    """A segment with whole columns, which ends with what the caller does with it."""
+    kept: list[KeptSegment] = yield Open((segment,))
+    opened = load(kept[0])
+    yield from bring_columns([opened], fields, sizes)
+    return opened
+
+
+def _make(segment: LoadedSegment, reading: Reading[T]) -> Asking[T]:
+    """What is made of a whole column, where work on so many entries belongs."""
+    before: Work = yield Work("fetch_pages", segment.covered)
+    found = yield from ask_for(segment, reading)
+    yield before
+    return found
