@@ -118,21 +118,22 @@ OLDEST: Table[OldestFigures] = (
 
 @dataclass(frozen=True, slots=True)
 class CountFigures:
-    """``left``: of how many comparisons the directory does not say that all rows match. ``dead``:
-    whether some rows are. ``by_row``: whether a column by row is the way to look these up."""
+    """``decided``: whether directories say that all rows match, or that none does; ``is_alone``:
+    they leave a single comparison open, or its negation. ``dead``: whether some rows are.
+    ``by_row``: whether a column by row is the way to look these up."""
 
-    excluded: bool
-    left: int
+    decided: bool | None
+    is_alone: bool
     dead: bool
     by_row: Callable[[], bool]
 
 
 #: How many rows of a segment match comparisons that keys decide.
 COUNT: Table[CountFigures] = (
-    (Way.NONE, lambda one: one.excluded),
-    (Way.ALL, lambda one: not one.left),
-    (Way.ENDS, lambda one: one.left == 1 and not one.dead),
-    (Way.ENDS_LESS_DEAD, lambda one: one.left == 1 and one.by_row()),
+    (Way.NONE, lambda one: one.decided is False),
+    (Way.ALL, lambda one: one.decided is True),
+    (Way.ENDS, lambda one: one.is_alone and not one.dead),
+    (Way.ENDS_LESS_DEAD, lambda one: one.is_alone and one.by_row()),
     (Way.SET, lambda one: True),
 )
 

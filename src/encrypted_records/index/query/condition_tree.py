@@ -13,6 +13,7 @@ from pyroaring import BitMap
 from encrypted_records.index.columns.key_range import KeyRange
 from encrypted_records.index.query.leaves import LeafOperator, RangeLeaf
 from encrypted_records.index.query.matches import Matches
+from encrypted_records.index.segments.loaded import OpenedSegment
 from encrypted_records.index.segments.zones import Zone
 
 
@@ -53,6 +54,31 @@ def only_leaf(node: Node) -> tuple[LeafOperator | None, bool]:
     while isinstance(node, Negation):
         node, negated = node.part, not negated
     return (node if isinstance(node, LeafOperator) else None), negated
+
+
+def fold(node: Node, segment: OpenedSegment) -> Node | bool:
+    """The part of a condition that a segment's directories, which are here, leave open; True where
+    they say that all of its rows match, and False where none does."""
+    match node:
+        case Every(parts) | Either(parts):
+            # One part decides "or" by holding, and "and" by not holding.
+            decides = isinstance(node, Either)
+            left: list[Node] = []
+            for part in parts:
+                folded = fold(part, segment)
+                if folded is decides:
+                    return decides
+                if not isinstance(folded, bool):
+                    left.append(folded)
+            if len(left) < 2:
+                return left[0] if left else not decides
+            return Either(tuple(left)) if decides else Every(tuple(left))
+        case Negation(part):
+            inner = fold(part, segment)
+            return not inner if isinstance(inner, bool) else Negation(inner)
+        case _:
+            decided = node.decided(segment)
+            return node if decided is None else decided
 
 
 def combine(node: Node, rows: BitMap, leaf: Callable[[LeafOperator], Matches]) -> Matches:

@@ -12,7 +12,7 @@ from encrypted_records.index.query.bringing import bring_together
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.choices import COUNT, CountFigures, Way, choose
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.query.condition_tree import Every, only_leaf
+from encrypted_records.index.query.condition_tree import Every, Node, fold, only_leaf
 from encrypted_records.index.query.leaves import AbsentLeaf, LeafOperator, RangeLeaf, TestLeaf
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.matching import (
@@ -42,8 +42,8 @@ def count_all(space: Workspace, condition: Condition) -> Asking[int]:
 
 def count_matches(space: Workspace, condition: Condition) -> Asking[int | None]:
     """How many records match, where directories give it: for one comparison or its negation, and of
-    many records for several comparisons of which each segment leaves one open at most, but for a
-    few segments. Of segments with dead rows, these are looked up. Else None.
+    many records for several comparisons, however they are joined, of which each segment leaves one
+    open at most, but for a few segments. Dead rows of segments are looked up. Else None.
 
     Raises:
         DoesNotOpen: a page or a column does not open, or a key holds no text.
@@ -52,29 +52,21 @@ def count_matches(space: Workspace, condition: Condition) -> Asking[int | None]:
         count: int | None = space.snapshot.count
     elif condition.tests:
         count = yield from _count_tested(space, condition)
+    elif _is_folded(space, condition):
+        count = yield from _count_compared(space, condition)
     else:
-        comparisons = _list_comparisons(space, condition)
-        if comparisons is None:
-            return None
-        count = yield from _count_compared(space, condition, *comparisons)
+        return None
     space.counted.certain = count or 0
     return count
 
 
-def _list_comparisons(
-    space: Workspace, condition: Condition
-) -> tuple[list[LeafOperator], bool] | None:
-    """The comparisons that keys decide, and whether the only one is negated; None where directories
-    do not tell their count, or sets of rows do it as soon."""
-    leaf, negated = only_leaf(condition.root)
-    if leaf is not None:
-        can = leaf.is_exact or isinstance(leaf, AbsentLeaf)
-        return ([leaf], negated) if can else None
+def _is_folded(space: Workspace, condition: Condition) -> bool:
+    """Whether directories tell the count, or leave little open: keys decide each comparison, and
+    there is one alone, or sets of rows would take longer."""
+    if not all(leaf.is_exact or isinstance(leaf, AbsentLeaf) for leaf in condition.leaves):
+        return False
     every = sum(segment.count for segment in space.snapshot.segments)
-    if not isinstance(condition.root, Every) or every <= space.sizes.few_rows:
-        return None
-    parts = [part for part in condition.root.parts if isinstance(part, RangeLeaf) and part.is_exact]
-    return (list(parts), False) if len(parts) == len(condition.root.parts) else None
+    return only_leaf(condition.root)[0] is not None or every > space.sizes.few_rows
 
 
 def _count_tested(space: Workspace, condition: Condition) -> Asking[int | None]:
@@ -93,36 +85,37 @@ def _count_tested(space: Workspace, condition: Condition) -> Asking[int | None]:
     return sum(known) if len(known) == len(counts) else None
 
 
-def _count_compared(
-    space: Workspace, condition: Condition, leaves: Sequence[LeafOperator], negated: bool
-) -> Asking[int]:
-    """The records that match all of some comparisons, or not the only one. Most
-    segments have all of their rows, or none, in a range of a field that grows with time."""
+def _count_compared(space: Workspace, condition: Condition) -> Asking[int]:
+    """The records that match comparisons that keys decide. Most segments have all of their rows,
+    or none, in a range of a field that grows with time."""
     snapshot, lookups = space.snapshot, space.sizes.work.lookups
     segments = yield from space.open(snapshot.segments)
     yield Work("fetch_pages", long=condition.values * len(segments) > lookups)
     yield from bring_together(segments, condition.missing_to_find)
     count = 0
     by_ends: dict[bytes, LeafOperator] = {}
+    negated: set[bytes] = set()
     by_row: list[tuple[LoadedSegment, RangeLeaf]] = []
     left: list[Segment] = []
     for segment in segments:
-        unsure = leaves
-        if len(leaves) > 1 and not condition.excludes(segment):
-            unsure = [leaf for leaf in leaves if not _holds_all(leaf, segment)]
-        every = segment.segment.count - _dead_in(snapshot, segment.segment)
-        match choose(COUNT, _figures(space, condition, segment, unsure)):
+        uid = segment.segment.uid
+        decided = False if condition.excludes(segment) else fold(condition.root, segment)
+        leaf, is_negated = (None, False) if isinstance(decided, bool) else only_leaf(decided)
+        if is_negated:
+            negated.add(uid)
+        match choose(COUNT, _figures(space, segment, decided, leaf)):
             case Way.NONE:
                 pass
             case Way.ALL:
-                count += 0 if negated else every
+                count += segment.segment.count - _dead_in(snapshot, segment.segment)
             case Way.ENDS:
-                by_ends[segment.segment.uid] = unsure[0]
+                assert leaf is not None
+                by_ends[uid] = leaf
             case Way.ENDS_LESS_DEAD:
-                by_ends[segment.segment.uid] = unsure[0]
                 assert isinstance(segment, LoadedSegment)
-                assert isinstance(unsure[0], RangeLeaf)
-                by_row.append((segment, unsure[0]))
+                assert isinstance(leaf, RangeLeaf)
+                by_ends[uid] = leaf
+                by_row.append((segment, leaf))
             case _:
                 left.append(segment.segment)
     own = [segment for segment in segments if segment.segment.uid in by_ends]
@@ -130,36 +123,37 @@ def _count_compared(
         yield Work("fetch_pages", long=condition.values * len(own) > lookups)
         yield from bring_together(own, lambda one: _missing_ends(by_ends, one))
         for segment in own:
-            found = by_ends[segment.segment.uid].count(segment, condition.memo(segment))
+            uid = segment.segment.uid
+            found = by_ends[uid].count(segment, condition.memo(segment))
             assert found is not None
-            count += segment.count - found if negated else found
-    for large, leaf in by_row:
+            count += segment.count - found if uid in negated else found
+    for large, compared in by_row:
         dead = snapshot.dead_rows(large.segment)
-        matching = len((yield from open_column(space, large, leaf)).of(dead))
+        matching = len((yield from open_column(space, large, compared)).of(dead))
         # Rows that a merge left out are dead and in no column.
-        count -= _dead_in(snapshot, large.segment) - matching if negated else matching
+        is_negated = large.segment.uid in negated
+        count -= _dead_in(snapshot, large.segment) - matching if is_negated else matching
     answers = (yield from Matching(space, condition).find(left)) if left else []
     return count + sum(len(answer.matches.certain) for answer in answers)
 
 
 def _figures(
-    space: Workspace,
-    condition: Condition,
-    segment: OpenedSegment,
-    unsure: Sequence[LeafOperator],
+    space: Workspace, segment: OpenedSegment, decided: Node | bool, leaf: LeafOperator | None
 ) -> CountFigures:
+    """
+    Args:
+        leaf: the only comparison that is left open, if there is one alone.
+    """
     return CountFigures(
-        excluded=condition.excludes(segment),
-        left=len(unsure),
+        decided=decided if isinstance(decided, bool) else None,
+        is_alone=leaf is not None,
         dead=_dead_in(space.snapshot, segment.segment) > 0,
         by_row=lambda: (
-            isinstance(segment, LoadedSegment) and comes_by_row(space, segment, unsure[0])
+            leaf is not None
+            and isinstance(segment, LoadedSegment)
+            and comes_by_row(space, segment, leaf)
         ),
     )
-
-
-def _holds_all(leaf: LeafOperator, segment: OpenedSegment) -> bool:
-    return isinstance(leaf, RangeLeaf) and leaf.holds_all(segment)
 
 
 def _missing_ends(by_ends: Mapping[bytes, LeafOperator], segment: OpenedSegment) -> set[int]:

@@ -136,6 +136,11 @@ class LeafOperator(ABC):
         """Whether the least and greatest keys of a segment's fields say that no row matches."""
         return False
 
+    def decided(self, segment: OpenedSegment) -> bool | None:
+        """Whether all rows of a segment match, or none does, where its directory, which is here,
+        tells that; else None."""
+        return None
+
     def cost(self, segment: LoadedSegment) -> Cost:
         """The cost of its rows, whether pages are here or not; the directory is here."""
         return Cost(0, 0)
@@ -187,6 +192,13 @@ class RangeLeaf(LeafOperator):
     def holds_all(self, segment: OpenedSegment) -> bool:
         """Whether every row of a segment possibly matches, where its directory tells that."""
         return holds_all(segment.lookup(self.field), self.ranges.possible)
+
+    def decided(self, segment: OpenedSegment) -> bool | None:
+        if self.is_exact and self.holds_all(segment):
+            return True
+        if isinstance(segment, LoadedSegment) and not self.cost(segment).pages:
+            return False
+        return None
 
     def cost(self, segment: LoadedSegment) -> Cost:
         if not segment.has_column(self.field) or (self.is_exact and self.holds_all(segment)):
@@ -288,6 +300,12 @@ class AbsentLeaf(LeafOperator):
     """The field has no value."""
 
     in_windows: ClassVar[bool] = True
+
+    def decided(self, segment: OpenedSegment) -> bool | None:
+        column = segment.lookup(self.field)
+        if not column.present:
+            return True
+        return None if column.absent else False
 
     def cost(self, segment: LoadedSegment) -> Cost:
         if not segment.has_column(self.field):
