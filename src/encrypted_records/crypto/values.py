@@ -28,7 +28,6 @@ from encrypted_records.model.ciphertext_lengths import (
 )
 from encrypted_records.model.definition import FieldSpec, Value
 from encrypted_records.model.field_types.base import POINT_BYTES, KeyKind
-from encrypted_records.model.field_types.plain import TEXT
 from encrypted_records.model.normalization import comparable
 from encrypted_records.model.rules import ValueRefused
 
@@ -222,7 +221,7 @@ def decoder(spec: FieldSpec, stated: LeastClass) -> Callable[[bytes], Value]:
     """:func:`decode` for the plaintexts of one field of a group."""
     fixed = fixed_class(spec)
     if fixed is None:
-        return _text_decoder(stated)
+        return _text_decoder(spec.field_type.type_byte, stated)
     size, absent = 1 + fixed.length, bytes(1 + fixed.length)
     kind, is_stated = spec.field_type.type_byte, stated == fixed
 
@@ -237,12 +236,12 @@ def decoder(spec: FieldSpec, stated: LeastClass) -> Callable[[bytes], Value]:
     return decode_fixed
 
 
-def _text_decoder(stated: LeastClass) -> Callable[[bytes], Value]:
+def _text_decoder(kind: int, stated: LeastClass) -> Callable[[bytes], Value]:
     is_of_texts, absent = not is_fixed_length(stated.length), bytes(1 + stated.length)
 
     def decode_text(plain: bytes) -> Value:
         if is_of_texts and stated.may_be(len(plain) - 1):
-            if plain[0] == TEXT.type_byte:
+            if plain[0] == kind:
                 return _remove_padding(plain[1:], stated)
             if plain == absent:
                 return None

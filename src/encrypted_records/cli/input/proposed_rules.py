@@ -12,7 +12,6 @@ import click
 from encrypted_records.cli.terminal import format_count, warn
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model.field_types import proposed_type
-from encrypted_records.model.field_types.plain import TEXT
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Asked:
                 raise InvalidSetting(f"the file has no field {name}")
         for name in self.enum:
             values = notes[name].get("values")
-            if proposed_type(fields[name]) is not TEXT or not values:
+            if not proposed_type(fields[name]).is_text or not values:
                 raise InvalidSetting(
                     f"{name} is no text of few values", hint=f"leave out --enum {name}"
                 )

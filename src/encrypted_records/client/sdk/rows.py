@@ -32,7 +32,6 @@ from encrypted_records.client.proxy.transport import explain
 from encrypted_records.client.sdk.frames import is_of, refuse, rows_of
 from encrypted_records.errors import BadInput, InvalidRecords, InvalidSetting, ValuesRounded
 from encrypted_records.model.field_types import type_in
-from encrypted_records.model.field_types.calendar import DATE
 
 #: Field name to value; absent fields are left out, or None.
 Row = Mapping[str, Any]
@@ -194,7 +193,7 @@ async def async_pieces(
 
 def _days(definition: Mapping[str, Any]) -> frozenset[str]:
     """The fields whose values are days."""
-    return frozenset(name for name in definition["properties"] if type_in(definition, name) is DATE)
+    return frozenset(name for name in definition["properties"] if type_in(definition, name).is_day)
 
 
 @dataclass(frozen=True, slots=True)

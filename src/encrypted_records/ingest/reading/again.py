@@ -26,7 +26,14 @@ from encrypted_records.ingest.reading.detect import (
     text_of,
 )
 from encrypted_records.ingest.reading.dialect import Row, rows_of
-from encrypted_records.ingest.reading.recipe import Column, Recipe, read_recipe, reader_of
+from encrypted_records.ingest.reading.recipe import (
+    DATED,
+    MOMENTS,
+    Column,
+    Recipe,
+    read_recipe,
+    reader_of,
+)
 from encrypted_records.ingest.reading.said import (
     NOTHING_OF_COLUMN,
     Said,
@@ -153,7 +160,7 @@ def _said_of(column: Column, name: str, said: Said) -> SaidOfColumn:
         return own
     if column.type == "number" and said.decimal not in (None, column.decimal):
         return msgspec.structs.replace(own, decimal=said.decimal)
-    if column.type in ("date", "date-time", "local") and said.format not in (None, column.format):
+    if column.type in DATED and said.format not in (None, column.format):
         return msgspec.structs.replace(own, format=said.format)
     return own
 
@@ -332,6 +339,11 @@ def _differs(
     return Difference("value", detail, column=name, say=same_type)
 
 
+def _is_dated_alike(kind: str, other: str) -> bool:
+    """Whether two types of columns are of days in a format, both with a time of day or without."""
+    return {kind, other} <= set(DATED) and (kind in MOMENTS) == (other in MOMENTS)
+
+
 def _other_form(column: Column, free: Column) -> tuple[str, str, dict[str, Any]] | None:
     """The form that the file by itself speaks for, where it is another one of the same type."""
     match column.type, free.type:
@@ -340,9 +352,7 @@ def _other_form(column: Column, free: Column) -> tuple[str, str, dict[str, Any]]
                 f"decimal {_NAMED[free.decimal]}, the kept reading has {_NAMED[column.decimal]}"
             )
             return "decimal", detail, {"decimal": free.decimal}
-        case ("date", "date") | ("local" | "date-time", "local" | "date-time") if (
-            free.format != column.format
-        ):
+        case kind, other if _is_dated_alike(kind, other) and free.format != column.format:
             detail = f"days as {free.format}, the kept reading has {column.format}"
             return "date_format", detail, {"format": free.format}
         case "boolean", "boolean" if {free.true, free.false} != {column.true, column.false}:

@@ -10,7 +10,7 @@ from itertools import product
 import msgspec
 
 from encrypted_records.ingest.reading import values
-from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, Column
+from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, Column, moment_type
 from encrypted_records.model import proposals
 
 #: How many different values are tried first. A form that one of them refutes is not tried on all.
@@ -116,7 +116,7 @@ def _compact(text: Column, filled: Sequence[str], known: Evidence) -> Decided | 
     if len(filled) < _LEAST_COMPACT:
         return None
     if _all_read(values.instant_reader(values.COMPACT_TIME, None, offset=False), filled):
-        return Decided(_with(text, type="local", format=values.COMPACT_TIME))
+        return Decided(_with(text, type=moment_type(offset=False), format=values.COMPACT_TIME))
     named = _DATE_NAME.search(text.name or "") is not None
     if named and _all_read(values.date_reader(values.COMPACT), filled):
         return Decided(_with(text, type="date", format=values.COMPACT))
@@ -240,13 +240,15 @@ def _with_format(
 def _moment(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
     if ":" not in filled[0]:
         return None
-    for offset, kind in ((True, "date-time"), (False, "local")):
+    for offset in (True, False):
         formats = [
             form
             for form in values.DATE_FORMATS
             if _all_read(values.instant_reader(form, None, offset=offset), filled)
         ]
-        found = _with_format(text, kind, formats, filled, known, offset=offset)
+        found = _with_format(
+            text, moment_type(offset=offset), formats, filled, known, offset=offset
+        )
         if found is not None:
             return found
     return None

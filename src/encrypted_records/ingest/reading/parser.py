@@ -24,7 +24,7 @@ from encrypted_records.ingest.blocks import (
 )
 from encrypted_records.ingest.reading.charset import BYTE_ORDER_MARKS, refused
 from encrypted_records.ingest.reading.dialect import Row, rows_of
-from encrypted_records.ingest.reading.recipe import Column, Recipe, reader_of
+from encrypted_records.ingest.reading.recipe import MOMENTS, TYPE_OF, Column, Recipe, reader_of
 from encrypted_records.ingest.reading.table import count_below, is_no_row
 from encrypted_records.ingest.reading.values import ABSENT
 
@@ -412,15 +412,14 @@ def _was_utf8(cell: str, encoding: str) -> bool:
 
 
 def _flaw(column: Column, row: int, recipe: Recipe) -> Flaw:
-    form = {
+    forms: dict[str, str | None] = {
         "number": f"a number with {'a comma' if column.decimal == ',' else 'a point'}",
         "date": f"a day as {column.format}",
-        "local": f"a time as {column.format} with hours and minutes",
-        "date-time": f"a time as {column.format} with hours and minutes",
-        "time": "a time of day",
-        "duration": "a duration such as PT1H30M",
         "boolean": f"{column.true} or {column.false}",
-    }.get(column.type, f"text in {recipe.encoding}")
+        **dict.fromkeys(MOMENTS, f"a time as {column.format} with hours and minutes"),
+        **{name: kind.cell_form for name, kind in TYPE_OF.items()},
+    }
+    form = forms.get(column.type, f"text in {recipe.encoding}")
     return Flaw("reading", f"is not {form}, as the reading has it", row=row, field=column.name)
 
 

@@ -15,18 +15,22 @@ from encrypted_records.ingest.reading.charset import CHARSETS, refused
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
 from encrypted_records.model.field_types import TYPES
 from encrypted_records.model.field_types.base import FieldType
+from encrypted_records.model.field_types.calendar import TIME
 
 _Text = Annotated[str, Meta(max_length=10_000)]
 _Mark = Annotated[str, Meta(max_length=1)]
 Type = Literal["text", "number", "date", "time", "date-time", "local", "boolean", "duration"]
-#: Types whose values have one form in all files, and how a cell of it is read.
-ONE_FORM: Mapping[str, values.Reader] = {
-    "time": values.read_time,
-    "duration": values.read_duration,
-}
-#: The type of field that a column of each of them becomes.
+#: Columns of days and times of day, whose times say their offset from UTC, or do not.
+MOMENTS: tuple[Type, Type] = ("date-time", "local")
+#: Columns whose days are in a format.
+DATED: tuple[Type, ...] = ("date", *MOMENTS)
+#: The type of field that a column becomes whose values have one form in all files.
 TYPE_OF: Mapping[str, FieldType] = {
-    kind.reading: kind for kind in TYPES if kind.reading is not None and kind.reading in ONE_FORM
+    kind.reading: kind for kind in TYPES if kind.reading is not None and kind.cell_form is not None
+}
+#: How a cell of such a column is read; files have times of a day in more forms than records.
+ONE_FORM: Mapping[str, values.Reader] = {
+    name: values.read_time if kind is TIME else kind.read_cell for name, kind in TYPE_OF.items()
 }
 #: A recipe has at most so many bytes.
 MAX_BYTES = 1 << 20
@@ -129,7 +133,7 @@ def _check_column(column: Column) -> None:
     if kind == "date" and column.format not in values.KNOWN_FORMATS:
         needed = f"a format: {', '.join(values.KNOWN_FORMATS)}"
     known = (*values.KNOWN_FORMATS, values.COMPACT_TIME)
-    if kind in ("date-time", "local") and column.format not in known:
+    if kind in MOMENTS and column.format not in known:
         needed = f"the format of its days: {', '.join(known)}"
     if kind == "boolean" and (
         not column.true or not column.false or column.true.lower() == column.false.lower()
@@ -137,6 +141,11 @@ def _check_column(column: Column) -> None:
         needed = "two different words, true and false"
     if needed:
         raise refused(f"column {column.source!r} of type {kind} needs {needed}")
+
+
+def moment_type(*, offset: bool) -> Type:
+    """The type of a column of moments that say their offset from UTC, or do not."""
+    return MOMENTS[0] if offset else MOMENTS[1]
 
 
 def reader_of(column: Column, recipe: Recipe) -> values.Reader | None:
@@ -150,7 +159,7 @@ def reader_of(column: Column, recipe: Recipe) -> values.Reader | None:
             return values.date_reader(column.format or "")
         case kind if kind in ONE_FORM:
             return ONE_FORM[kind]
-        case "date-time" | "local":
+        case kind if kind in MOMENTS:
             zone = None if column.offset else recipe.time_zone
             return values.instant_reader(column.format or "", zone, offset=column.offset)
         case "boolean":

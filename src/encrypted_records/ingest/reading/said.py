@@ -14,11 +14,14 @@ from encrypted_records.ingest.reading.charset import refused
 from encrypted_records.ingest.reading.columns import Decided, Evidence, decide
 from encrypted_records.ingest.reading.detect import Found, Wanted, detect
 from encrypted_records.ingest.reading.recipe import (
+    DATED,
     MAX_BYTES,
+    MOMENTS,
     ONE_FORM,
     Column,
     Recipe,
     Type,
+    moment_type,
     read_recipe,
     reader_of,
 )
@@ -176,7 +179,7 @@ def _typed(
         )
     if kind == "number" or own.decimal:
         return _number(column, decimal, filled)
-    if kind in ("date", "date-time", "local") or own.format:
+    if kind in DATED or own.format:
         return _dated(column, kind, format_, filled)
     if kind is not None and kind in ONE_FORM:
         return Column(column.source, column.name, kind, null=column.null)
@@ -215,7 +218,7 @@ def _number(column: Column, decimal: str | None, filled: Sequence[str]) -> Colum
 
 
 def _dated(column: Column, kind: str | None, format_: str | None, filled: Sequence[str]) -> Column:
-    timed = kind in ("date-time", "local") or (kind is None and any(":" in one for one in filled))
+    timed = kind in MOMENTS or (kind is None and any(":" in one for one in filled))
     wanted = (format_,) if format_ else values.DATE_FORMATS
     for offset in (True, False) if timed else (False,):
         for one in wanted:
@@ -225,7 +228,7 @@ def _dated(column: Column, kind: str | None, format_: str | None, filled: Sequen
                 else values.date_reader(one)
             )
             if all(read(cell) is not None for cell in filled):
-                name: Type = ("date-time" if offset else "local") if timed else "date"
+                name: Type = moment_type(offset=offset) if timed else "date"
                 return Column(
                     *(column.source, column.name, name),
                     format=one,
@@ -233,7 +236,7 @@ def _dated(column: Column, kind: str | None, format_: str | None, filled: Sequen
                     null=column.null,
                 )
     return Column(
-        *(column.source, column.name, "local" if timed else "date"),
+        *(column.source, column.name, moment_type(offset=False) if timed else "date"),
         format=wanted[0],
         null=column.null,
     )

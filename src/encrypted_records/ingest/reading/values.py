@@ -14,9 +14,7 @@ from decimal import Decimal
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from encrypted_records.model.field_types.durations import DURATION
 from encrypted_records.model.proposals import MAX_DIGITS
-from encrypted_records.model.rules import ValueRefused
 
 #: A cell -> its canonical text; None where it does not read so.
 Reader = Callable[[str], str | None]
@@ -219,15 +217,6 @@ def _clock(found: re.Match[str]) -> str | None:
         return None
     fraction = (found[4] or "").rstrip("0")
     return f"{shown}.{fraction}" if fraction else shown
-
-
-def read_duration(cell: str) -> str | None:
-    """A duration of ISO 8601 without years and months."""
-    text = cell.strip()
-    try:
-        return DURATION.show(DURATION.read(text))
-    except ValueRefused:
-        return None
 
 
 @lru_cache(maxsize=64)

@@ -124,6 +124,7 @@ class FieldType(ABC):
         is_boolean: whether records hold true or false.
         is_ordered: whether lt, le, gt, ge and between compare its values.
         day_points: points of a day, where values have years, months, weeks and days.
+        is_day: whether a value is a whole day.
         is_moment: whether a value is a day or an instant, by which records can expire.
         identifies: whether values that are all different name their records.
         bounds_in_definition: bounds that the definition of such a field always says.
@@ -133,6 +134,7 @@ class FieldType(ABC):
             ``length`` (of a time) or ``same`` (equal or not).
         reveals: what its sealed lengths tell: ``text``, ``number`` or ``format``.
         reading: what readings of files call a column of such values; None where none is.
+        cell_form: a cell of such a column in words, where it has one form in all files.
         example: values as an error shows them.
     """
 
@@ -149,6 +151,7 @@ class FieldType(ABC):
     is_boolean: ClassVar[bool] = False
     is_ordered: ClassVar[bool] = True
     day_points: ClassVar[int | None] = None
+    is_day: ClassVar[bool] = False
     is_moment: ClassVar[bool] = False
     identifies: ClassVar[bool] = False
     bounds_in_definition: ClassVar[tuple[int, int] | None] = None
@@ -157,6 +160,7 @@ class FieldType(ABC):
     phrases: ClassVar[Phrases]
     reveals: ClassVar[Literal["text", "number", "format"]] = "format"
     reading: ClassVar[str | None] = None
+    cell_form: ClassVar[str | None] = None
     frame: ClassVar[Frame]
     sql: ClassVar[Sql] = Sql()
     control: ClassVar[Control] = Control("text")
@@ -283,6 +287,11 @@ class FieldType(ABC):
     def of_cell(self, cell: str) -> object:
         """A cell of a table as a record has it; the cell itself where it has no such value."""
         return cell
+
+    def read_cell(self, cell: str) -> str | None:
+        """The canonical text of a cell of a file, of a type with a :attr:`cell_form`; None where it
+        is no value."""
+        raise TypeError(f"cells of {self.name} have no form of their own")
 
     def is_evident(self, cell: str) -> bool:
         """Whether a text of this type is hardly anything else; of a column that is proposed to be

@@ -80,6 +80,12 @@ class OnClock(FieldType):
     def from_point(self, spec: FieldSpec, point: int) -> str:
         return self.show(point)
 
+    def read_cell(self, cell: str) -> str | None:
+        try:
+            return self.show(self.read(cell.strip()))
+        except ValueRefused:
+            return None
+
     def read_filter(self, typed: str) -> tuple[str, Any]:
         found = _SIGNED.fullmatch(typed)
         return super().read_filter(typed) if found is None else (SIGNS[found[1]], found[2])
@@ -105,6 +111,7 @@ class Date(InCalendar):
     name = "date"
     type_byte = 4
     day_points = 1
+    is_day = True
     is_moment = True
     said = "date"
     about = "days, such as 2026-01-31"
@@ -136,6 +143,7 @@ class Time(OnClock):
     said = "time"
     about = "times of a day"
     reading = "time"
+    cell_form = "a time of day"
     frame = Frame("string", "string", taken=r"time(32|64)\[.*", declared="TimeType")
     sql = Sql(("time without time zone",))
     control = Control("native", "time", _SHOWN_CLOCK, example="08:30:00", steps=True)

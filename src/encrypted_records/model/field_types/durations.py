@@ -38,6 +38,7 @@ class Duration(OnClock):
     about = "lengths of time, such as PT1H30M"
     phrases = "length"
     reading = "duration"
+    cell_form = "a duration such as PT1H30M"
     frame = Frame(
         "duration[us]", "timedelta64[us]", taken=r"duration\[\w+\]", declared="TimeDeltaType"
     )

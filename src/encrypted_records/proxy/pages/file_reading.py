@@ -15,7 +15,6 @@ import msgspec
 
 from encrypted_records.errors import ErsError, ReadingRefused
 from encrypted_records.model.field_types import BY_NAME
-from encrypted_records.model.field_types.formatted import BOOLEAN
 from encrypted_records.model.field_types.plain import TEXT
 from encrypted_records.proxy.pages.schema_form import NUMERIC, Draft, Row
 
@@ -231,7 +230,7 @@ def _of_column(
     if is_new:
         reading.wanted[number] = kind
         said.append(("type", (kind in BY_NAME and BY_NAME[kind].reading) or TEXT.reading))
-        if kind == BOOLEAN.name:
+        if kind in BY_NAME and BY_NAME[kind].is_boolean:
             both = form.get(f"two-{number}", "").replace("\r\n", "\n")  # as browsers send it
             words = [word for word in both.split("\n") if word]
             if len(words) == 2:

@@ -18,7 +18,7 @@ import msgspec
 from encrypted_records.errors import ErsError, Flaw, InvalidDefinition
 from encrypted_records.model import json_text, proposals, strict_json
 from encrypted_records.model.field_types import BY_NAME, FORMATS, PLAIN
-from encrypted_records.model.field_types.plain import NUMBER, TEXT
+from encrypted_records.model.field_types.plain import TEXT
 from encrypted_records.model.strict_json import escape_pointer
 
 #: The number of records of an estimate until the user enters one.
@@ -63,6 +63,10 @@ class Row:
         return self.type in NUMERIC
 
     @property
+    def is_text(self) -> bool:
+        return self.type in BY_NAME and BY_NAME[self.type].is_text
+
+    @property
     def has_decimals(self) -> bool:
         return self.type in BY_NAME and BY_NAME[self.type].has_decimals
 
@@ -99,14 +103,14 @@ class Row:
         """Leave no value in the definition; texts are padded instead of listed."""
         longest = max((len(value.encode()) for value in self.published), default=0)
         self.more = {key: value for key, value in self.more.items() if key not in _VALUES}
-        if self.type == TEXT.name:
+        if self.is_text:
             self.more = {**proposals.text(longest), **self.more}
             del self.more["type"]
 
     def settle(self) -> None:
         """Give a field that has become a number the bounds and decimals of any number."""
         if self.is_numeric and not (self.minimum or self.maximum or self.precision):
-            whole = self.type != NUMBER.name
+            whole = not self.has_decimals
             given = proposals.whole_number() if whole else proposals.decimal_number(1, 0) or {}
             self.minimum, self.maximum = str(given["minimum"]), str(given["maximum"])
             self.precision = str(given.get("precision", ""))
@@ -114,7 +118,7 @@ class Row:
     @property
     def kept(self) -> dict[str, Any]:
         """Its other keywords, without those of the type that it had before."""
-        left = {*_OF_NUMBERS} if self.type == TEXT.name else {*_OF_TEXTS}
+        left = {*_OF_NUMBERS} if self.is_text else {*_OF_TEXTS}
         if self.type in FORMATS:
             left |= {*_OF_NUMBERS, "enum", "const"}
         elif any(isinstance(value, str) == self.is_numeric for value in self._listed):
@@ -293,7 +297,7 @@ def _bounds(row: Row, flaws: list[Flaw]) -> Iterator[tuple[str, int | Decimal]]:
     for key in _NUMBERS:
         typed = getattr(row, key).strip().replace("\N{MINUS SIGN}", "-")
         # A field that became a string keeps no bounds; an integer no decimals.
-        if not typed or not row.is_numeric or (row.type != NUMBER.name and key == "precision"):
+        if not typed or not row.is_numeric or (not row.has_decimals and key == "precision"):
             continue
         if not _NUMBER.fullmatch(typed):
             pointer = f"/properties/{escape_pointer(row.name)}/{key}"
@@ -307,7 +311,7 @@ def _bounds(row: Row, flaws: list[Flaw]) -> Iterator[tuple[str, int | Decimal]]:
 def _missing(rows: Iterable[Row]) -> Iterator[Flaw]:
     for row in rows:
         for key in _NUMBERS:
-            needed = row.type == NUMBER.name or (row.is_numeric and key != "precision")
+            needed = row.has_decimals or (row.is_numeric and key != "precision")
             if row.name and needed and not getattr(row, key).strip():
                 pointer = f"/properties/{escape_pointer(row.name)}/{key}"
                 yield Flaw("missing_keyword", f"{key} is required here", pointer, field=row.name)
