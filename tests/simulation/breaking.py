@@ -207,13 +207,13 @@ PLANTED = (
     Planted(
         "segments_of_before_a_reseal_are_taken",
         "server.commits.commits",
-        ("    if body.segments and body.seen < schema.resealed_at:\n", "    if False:\n"),
+        ("judge_order(body, log, ", "judge_order(body, log._replace(resealed_at=0), "),
         "reseals",
     ),
     Planted(
         "records_that_a_writer_has_not_seen_do_not_count",
         "server.commits.commits",
-        ("    if body.exact and body.seen < schema.added_at:\n", "    if False:\n"),
+        ("judge_order(body, log, ", "judge_order(body, log._replace(added_at=0), "),
         "unique",
     ),
     Planted(

@@ -35,8 +35,6 @@ def lay_anew(
     Raises:
         LogBroken: it does what no compaction may.
     """
-    if body.segments or body.exact or body.definition_text or len(body.groups) != 1:
-        raise LogBroken("a commit ends groups of a segment that stays, and does more")
     homes = {home[uid] for uid in body.ended}
     if len(homes) != 1:
         raise LogBroken("a commit ends groups of several segments that stay")

@@ -22,15 +22,15 @@ from pyroaring import BitMap
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.crypto.log_keys import LogKeys
 from encrypted_records.errors import ErsError, LogBroken, SchemaUnsigned
-from encrypted_records.index.log.changes import check_cover, check_key, check_killed
+from encrypted_records.index.log.changes import check_cover, check_killed
 from encrypted_records.index.log.definitions import brings_definition, check_groups, follow
 from encrypted_records.index.log.endings import Ended, Endings
 from encrypted_records.index.log.layout import Laid, lay_anew
 from encrypted_records.index.log.ledger_state import Deaths, LedgerState, RestoredState
 from encrypted_records.index.log.live_headers import keep_live
-from encrypted_records.index.log.order import Order
+from encrypted_records.index.log.order import Order, require
 from encrypted_records.index.log.past import Past
-from encrypted_records.index.log.resealed import KeyName, Resealed, seals_everything_again
+from encrypted_records.index.log.resealed import Resealed, seals_everything_again
 from encrypted_records.index.log.signing import Membership
 from encrypted_records.index.log.snapshot import Groups, GroupState, Snapshot
 from encrypted_records.index.log.standing import (
@@ -58,6 +58,8 @@ from encrypted_records.model.records import (
     Segment,
     SegmentHeader,
 )
+from encrypted_records.rules.commits import judging
+from encrypted_records.rules.commits.judging import KeyName, Log
 
 
 @dataclass
@@ -276,8 +278,17 @@ class Ledger(Order):
         key = self._held(name := (body.key_version, body.key_id))
         if key is not None and not key.log.verify(commit.mac, commit.body):
             raise LogBroken("a commit in the log is not authentic")
-        self.check_order(body)
-        check_key(body, self._first, self._present, self._since, self.resealed.version)
+        require(judging.judge_form(body))
+        before = Log(
+            self.version,
+            self.added_at,
+            self.resealed.version,
+            None if self._first is None else self._first[0],
+            None if self._present is None else self._present[0],
+            self._since,
+        )
+        self.check_order(body, before)
+        require(judging.judge_keys(body, before))
         history = follow(self.history, body, self._groups, self.defined_at)
         check_groups(body, history, self._groups)
         if history.present.unique and body.adds_records and not body.exact:

@@ -13,7 +13,9 @@ from encrypted_records.index.log.writers import EMPTY_DIGEST, Writer
 from encrypted_records.model import wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import milliseconds, new_id
-from encrypted_records.model.records import MAX_BEHIND, Commit, CommitBody
+from encrypted_records.model.records import Commit, CommitBody
+from encrypted_records.rules.commits import judging
+from encrypted_records.rules.commits.judging import Log, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,23 +211,26 @@ class Order:
         """As :meth:`Signing.ends_forgotten`."""
         return self._signing.ends_forgotten(number)
 
-    def check_order(self, body: CommitBody) -> None:
+    def check_order(self, body: CommitBody, log: Log) -> None:
         """Check that a commit follows its writer's last one, and a beginning of this log.
 
         Raises:
             LogBroken: it does not.
         """
         writer = self._writers.get(body.writer, Writer())
-        if body.counter != writer.counter + 1 or body.previous != writer.digest:
-            raise LogBroken("a writer's commit is missing from the log or out of order")
-        if self.version - body.seen > MAX_BEHIND:
-            raise LogBroken("a commit had seen a log that is too old")
-        if body.seen > self.version or self.digest_at(body.seen) != body.seen_digest:
-            raise LogBroken("a commit had seen a log other than this one")
-        if body.exact and body.seen < self.added_at:
-            raise LogBroken("records were added before a commit that had not seen them")
-        stored = self._requests.intersection(body.requests)
-        if stored or len(set(body.requests)) != len(body.requests):
+        require(judging.judge_order(body, log, (writer.counter, writer.digest)))
+        if self.digest_at(body.seen) != body.seen_digest:
+            raise LogBroken(Reason.OTHER_LOG.value)
+        if self._requests.intersection(body.requests):
             raise LogBroken("a commit stores a request that is stored")
         if any(map(self.forgets, body.requests)):
             raise LogBroken("a commit stores a request that may be stored")
+
+
+def require(reason: Reason | None) -> None:
+    """
+    Raises:
+        LogBroken: there is a reason why a commit may not follow.
+    """
+    if reason is not None:
+        raise LogBroken(reason.value)

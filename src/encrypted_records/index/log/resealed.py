@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.crypto.log_keys import LogKeys
 from encrypted_records.errors import KeyMissing
 from encrypted_records.model.ids import milliseconds
 from encrypted_records.model.records import CommitBody
-
-#: Version and id of a key.
-KeyName: TypeAlias = tuple[int, bytes]
+from encrypted_records.rules.commits.judging import KeyName
 
 
 @dataclass(frozen=True, slots=True)

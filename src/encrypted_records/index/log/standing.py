@@ -76,14 +76,10 @@ def check_standing(body: CommitBody, live: LiveGroups) -> Standing:
     """Check that the groups that a commit adds stand for those that it ends.
 
     Raises:
-        LogBroken: they do not; or it ends none and states holes.
+        LogBroken: they do not.
     """
     if not body.ended:
-        if body.holes:
-            raise LogBroken("a commit adds a group with holes, and ends none")
         return Standing()
-    if body.requests:
-        raise LogBroken("a commit that ends groups stores a request")
     pieces = list(_pieces(body, live))
     bases = [0, *accumulate(group.count for group in body.groups)]
     if pieces[-1].end != bases[-1]:
@@ -138,8 +134,6 @@ def _gathered(body: CommitBody, every: Sequence[KilledRows]) -> dict[bytes, BitM
     counts = {group.uid: group.count for group in body.groups}
     gathered: dict[bytes, BitMap] = {}
     for one in every:
-        if one.group in gathered or not one.in_order:
-            raise LogBroken("a commit names rows twice or out of order")
         if one.end > counts.get(one.group, 0):
             raise LogBroken("a commit that ends groups names rows of others")
         gathered[one.group] = bitmap_of(one)

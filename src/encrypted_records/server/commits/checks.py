@@ -41,6 +41,8 @@ from encrypted_records.model.records import (
     SealedRow,
     Segment,
 )
+from encrypted_records.rules.commits import judging
+from encrypted_records.rules.commits.judging import Reason
 from encrypted_records.server.records.bindings import (
     Beside,
     PackedBatch,
@@ -240,60 +242,17 @@ def _not_sealed() -> BadInput:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """The number of rows of a group, and how many of them are dead."""
-
-    count: int
-    dead: int = 0
-
-
-def check_cover(segments: Sequence[Segment], groups: Mapping[bytes, Size]) -> None:
-    """Check that the segments cover exactly these groups, each once and without gaps.
-
-    A segment may leave rows out, but no more than are dead (docs/SPEC.md, 6.4).
-
-    Raises:
-        BadInput: ``invalid_commit``.
-    """
-    covered: set[bytes] = set()
-    for segment in segments:
-        base = dead = 0
-        for uid, given in segment.groups:
-            size = groups.get(uid)
-            if size is None:
-                raise _invalid("a segment covers a group that is not its to cover")
-            require(uid not in covered, "two segments cover one group")
-            require(given == base, "the bases of a segment's groups are not contiguous")
-            covered.add(uid)
-            base += size.count
-            dead += size.dead
-        require(
-            segment.count + segment.purged == base and segment.purged <= dead,
-            "a segment's counts are not those of its groups",
-        )
-    require(len(covered) == len(groups), "a group is covered by no segment")
-
-
 def check_lists(body: CommitBody) -> None:
     """Check that the commit does something, and names nothing twice.
 
     Raises:
         BadInput: ``invalid_commit``.
     """
-    require(body.of_one_key, "a group or segment is of another key version than the commit")
+    require_none(judging.judge_form(body))
     text = body.definition_text
     require(
         not text or hashlib.sha256(text).digest() == body.definition,
         "the definition that a commit brings is not the one that it names",
-    )
-    every = [*body.killed, *body.holes]
-    require(all(one.in_order for one in every), "rows that end are not in order")
-    require(bool(body.ended) or not body.holes, "a group has holes, and stands for no others")
-    require(not (body.ended and body.requests), "a commit that ends groups stores a request")
-    require(
-        not body.compacts or not (body.segments or body.exact or text or len(body.groups) != 1),
-        "a commit ends groups of a segment that stays, and does more",
     )
     require(body.killed_count <= MAX_KILLED, f"a commit ends more than {MAX_KILLED} rows")
     require(
@@ -304,10 +263,7 @@ def check_lists(body: CommitBody) -> None:
         ([group.uid for group in body.groups], "a group"),
         ([segment.uid for segment in body.segments], "a segment"),
         (body.replaced, "a replaced segment"),
-        ([one.group for one in body.killed], "a group of ended rows"),
-        ([hole.group for hole in body.holes], "a group with holes"),
         (body.ended, "a group that ends"),
-        (body.requests, "a request"),
     ):
         require(len(set(references)) == len(references), f"{what} is named twice")
 
@@ -375,6 +331,15 @@ def require(holds: bool, rule: str) -> None:
     """
     if not holds:
         raise _invalid(rule)
+
+
+def require_none(reason: Reason | None) -> None:
+    """
+    Raises:
+        BadInput: ``invalid_commit``; a commit may not follow for this reason.
+    """
+    if reason is not None:
+        raise _invalid(reason.value)
 
 
 def _invalid(rule: str) -> BadInput:

@@ -24,7 +24,6 @@ from django.utils import timezone
 from encrypted_records.errors import BadInput, Conflict, ErsError, MergeFirst, NotFound, ObjectLost
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import (
-    MAX_BEHIND,
     MAX_SMALL_SEGMENTS,
     SMALL_SEGMENT_ROWS,
     Commit,
@@ -32,6 +31,8 @@ from encrypted_records.model.records import (
     CommitUpload,
     Receipt,
 )
+from encrypted_records.rules.commits import judging
+from encrypted_records.rules.commits.judging import Log, Reason
 from encrypted_records.server import permissions, sql
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.commits import (
@@ -404,57 +405,36 @@ def require_writer_knows(schema: Schema, commit: Checked, head: tuple[int, bytes
         Conflict: ``writer_conflict``, ``log_moved``, ``log_conflict`` or ``key_mismatch``.
     """
     body = commit.body
-    _require_key(schema, body)
-    counter, previous = head or (0, bytes(32))
-    if body.counter != counter + 1 or body.previous != previous:
-        raise Conflict(
-            "the commit does not follow the writer's last one",
-            code="writer_conflict",
-            hint="read the manifest, then make the commit again; after restoring an old state,"
-            " use a new writer",
-        )
-    if body.segments and body.seen < schema.resealed_at:
-        raise Conflict(
-            "everything was sealed again, which the writer has not seen",
-            code="log_moved",
-            hint="read the manifest, then make the commit again",
-        )
-    if body.exact and body.seen < schema.added_at:
-        raise Conflict(
-            "records were added that the writer has not seen",
-            code="log_moved",
-            hint="read the manifest, then make the commit again",
-        )
-    if schema.version - body.seen > MAX_BEHIND:
-        raise Conflict(
-            f"the writer has not read the log for more than {MAX_BEHIND} versions",
-            code="log_conflict",
-            hint="read the manifest, then make the commit again",
-        )
-    if body.seen > schema.version or body.seen_digest != _digest_at(schema, body.seen):
-        raise Conflict(
-            "the log that the writer has seen is not a beginning of this one",
-            code="log_conflict",
-            hint="if the API was restored from a backup, restore its newest one",
-        )
-
-
-def _require_key(schema: Schema, body: CommitBody) -> None:
-    """Check the commit's key against the log's (docs/SPEC.md, section 7.5)."""
     present, first = schema.key_version, schema.first_key_version
-    if present is None or first is None:
-        return
-    if body.key_version < present:
-        raise _key_mismatch(
-            f"the schema's records are sealed under keyring version {present} by now"
-        )
-    if body.key_version == present:
-        if body.key_id != bytes(schema.key_id or b""):
-            raise _key_mismatch("the schema's records are sealed under another key")
-        if body.key_version > first and body.seen < 1:
-            raise _key_mismatch("the writer has not seen under which key the log began")
-    elif body.seen < schema.key_since:
-        raise _key_mismatch("the writer has not seen the present key's first commit")
+    if body.key_version == present and body.key_id != bytes(schema.key_id or b""):
+        raise _key_mismatch("the schema's records are sealed under another key")
+    log = Log(schema.version, schema.added_at, schema.resealed_at, first, present, schema.key_since)
+    reason = judging.judge_keys(body, log)
+    if reason is not None:
+        raise _key_mismatch(reason.value)
+    reason = judging.judge_order(body, log, head or (0, bytes(32)))
+    if reason is None and body.seen_digest != _digest_at(schema, body.seen):
+        reason = Reason.OTHER_LOG
+    if reason is not None:
+        code, hint = _REFUSALS[reason]
+        raise Conflict(reason.value, code=code, hint=hint)
+
+
+_AGAIN = "read the manifest, then make the commit again"
+#: How commits are refused that may not follow here: code and hint.
+_REFUSALS = {
+    Reason.WRITER: (
+        "writer_conflict",
+        f"{_AGAIN}; after restoring an old state, use a new writer",
+    ),
+    Reason.UNSEEN_RESEAL: ("log_moved", _AGAIN),
+    Reason.UNSEEN_RECORDS: ("log_moved", _AGAIN),
+    Reason.BEHIND: ("log_conflict", _AGAIN),
+    Reason.OTHER_LOG: (
+        "log_conflict",
+        "if the API was restored from a backup, restore its newest one",
+    ),
+}
 
 
 def _key_mismatch(message: str) -> Conflict:

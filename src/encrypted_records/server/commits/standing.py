@@ -15,7 +15,8 @@ from django.utils import timezone
 
 from encrypted_records.errors import Conflict
 from encrypted_records.model.records import CommitBody, Group, KilledRows
-from encrypted_records.server.commits.checks import Size, require
+from encrypted_records.rules.commits.judging import Size
+from encrypted_records.server.commits.checks import require
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.objects import objects
 from encrypted_records.server.records import store

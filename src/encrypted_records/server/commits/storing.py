@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from encrypted_records.errors import Conflict
 from encrypted_records.model.records import Group
+from encrypted_records.rules.commits.judging import Size, judge_cover
 from encrypted_records.server.commits import checks, compacting
 from encrypted_records.server.commits.checks import Checked
 from encrypted_records.server.commits.facts import Facts, group_of_uid, segment_of_uid
@@ -22,7 +23,7 @@ def add_segments(
     commit: Checked,
     facts: Facts,
     freed: Sequence[RecordGroup],
-    added: Mapping[bytes, checks.Size],
+    added: Mapping[bytes, Size],
     version: int,
 ) -> dict[bytes, int]:
     """Store segments over the new and the freed groups; the number here of each new uid.
@@ -33,9 +34,9 @@ def add_segments(
     """
     segments = commit.body.segments
     sizes = dict(added)
-    sizes |= {bytes(g.uid): checks.Size(g.count, g.count - g.live) for g in freed}
+    sizes |= {bytes(g.uid): Size(g.count, g.count - g.live) for g in freed}
     compacting.require_live(schema, commit.body, sizes)
-    checks.check_cover(segments, sizes)
+    checks.require_none(judge_cover(segments, sizes))
     if commit.staged:
         numbers = commit.staged.segments
         for some in store.cut(list(numbers.values())):

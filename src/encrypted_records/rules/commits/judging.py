@@ -1,0 +1,149 @@
+"""Which commits may follow in a log, as far as it takes no key to tell.
+
+Readers of the log refuse it at any other commit, so the API takes none. Each side hands in what it
+knows of the log before the commit, and says in its own errors what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from encrypted_records.model.records import MAX_BEHIND, CommitBody, KilledRows, Segment
+
+#: Version and id of a key.
+KeyName: TypeAlias = tuple[int, bytes]
+
+
+class Reason(Enum):
+    """Why a commit may not follow, in a sentence."""
+
+    FOREIGN_KEY = "a commit adds a group or segment of another key version"
+    ROWS_ORDER = "a commit names rows out of order"
+    ROWS_TWICE = "a commit names rows of one group twice"
+    HOLES = "a commit adds a group with holes, and ends none"
+    ENDED_REQUEST = "a commit that ends groups stores a request"
+    NO_COMPACTION = "a commit ends groups of a segment that stays, and does more"
+    REQUEST_TWICE = "a commit names a request twice that is stored by it"
+
+    OLDER_KEY = "a commit goes back to an older key version"
+    UNSEEN_KEY = "a commit brings a new key without having seen the one before"
+    UNSEEN_START = "a commit was made without having seen how the log begins"
+    WRITER = "a commit does not follow its writer's last one"
+    UNSEEN_RESEAL = "a commit brings an index and has not seen that all was sealed again"
+    UNSEEN_RECORDS = "records were added before a commit that had not seen them"
+    BEHIND = f"a commit had seen a log that is older by more than {MAX_BEHIND} versions"
+    OTHER_LOG = "a commit had seen a log that is not a beginning of this one"
+
+    NOT_ITS_GROUPS = "a commit's segments cover a group that is not theirs to cover"
+    COVERED_TWICE = "a commit's segments cover a group twice"
+    UNCOVERED = "a commit's segments do not cover a group"
+    BASES = "a segment's groups do not follow one another"
+    COUNTS = "a segment's counts do not add up"
+
+
+def judge_form(body: CommitBody) -> Reason | None:
+    """Why a commit may follow in no log; None where its lists agree with each other."""
+    if not body.of_one_key:
+        return Reason.FOREIGN_KEY
+    reason = _judge_rows(body.killed) or _judge_rows(body.holes)
+    if reason is not None:
+        return reason
+    if len(body.requests) > 1 and len(set(body.requests)) < len(body.requests):
+        return Reason.REQUEST_TWICE
+    if not body.ended:
+        return Reason.HOLES if body.holes else None
+    if body.requests:
+        return Reason.ENDED_REQUEST
+    more = body.segments or body.exact or body.definition_text or len(body.groups) != 1
+    return Reason.NO_COMPACTION if body.compacts and more else None
+
+
+def _judge_rows(every: Sequence[KilledRows]) -> Reason | None:
+    if not every:
+        return None
+    if not all(one.in_order for one in every):
+        return Reason.ROWS_ORDER
+    return Reason.ROWS_TWICE if len({one.group for one in every}) < len(every) else None
+
+
+class Log(NamedTuple):
+    """A log before a commit.
+
+    Attributes:
+        version: the newest.
+        added_at: the newest that added records.
+        resealed_at: that at which everything was sealed again, the newest time; 0 if it never was.
+        first: the key version of the first commit, or of the newest that sealed everything again;
+            None where the log is empty.
+        present: the key version of the newest commit.
+        present_since: the version at which that came in.
+    """
+
+    version: int
+    added_at: int
+    resealed_at: int
+    first: int | None
+    present: int | None
+    present_since: int
+
+
+def judge_keys(body: CommitBody, log: Log) -> Reason | None:
+    """Why a commit may not be of its key version (docs/SPEC.md, section 7.5)."""
+    if log.present is None or log.first is None:
+        return None
+    if body.key_version < log.present:
+        return Reason.OLDER_KEY
+    if body.key_version > log.present and body.seen < log.present_since:
+        return Reason.UNSEEN_KEY
+    return Reason.UNSEEN_START if body.key_version > log.first and body.seen < 1 else None
+
+
+def judge_order(body: CommitBody, log: Log, writer: tuple[int, bytes]) -> Reason | None:
+    """Why a commit may not follow its writer's last one here, or what that had seen is too old.
+
+    Args:
+        writer: counter and digest of the writer's last commit; 0 and zero bytes before any.
+    """
+    counter, digest = writer
+    if body.counter != counter + 1 or body.previous != digest:
+        return Reason.WRITER
+    if body.segments and body.seen < log.resealed_at:
+        return Reason.UNSEEN_RESEAL
+    if body.exact and body.seen < log.added_at:
+        return Reason.UNSEEN_RECORDS
+    if log.version - body.seen > MAX_BEHIND:
+        return Reason.BEHIND
+    return Reason.OTHER_LOG if body.seen > log.version else None
+
+
+class Size(NamedTuple):
+    """How many rows a group has, and how many of them are dead."""
+
+    rows: int
+    dead: int = 0
+
+
+def judge_cover(segments: Sequence[Segment], groups: Mapping[bytes, Size]) -> Reason | None:
+    """Why segments do not cover exactly these groups, each once and without gaps.
+
+    A segment may leave rows out, but no more than are dead (docs/SPEC.md, section 6.4).
+    """
+    covered: set[bytes] = set()
+    for segment in segments:
+        base = dead = 0
+        for uid, stated in segment.groups:
+            size = groups.get(uid)
+            if size is None:
+                return Reason.NOT_ITS_GROUPS
+            if uid in covered:
+                return Reason.COVERED_TWICE
+            if stated != base:
+                return Reason.BASES
+            covered.add(uid)
+            base += size.rows
+            dead += size.dead
+        if segment.count + segment.purged != base or segment.purged > dead:
+            return Reason.COUNTS
+    return None if len(covered) == len(groups) else Reason.UNCOVERED
