@@ -20,8 +20,6 @@ from decimal import (
 from functools import cached_property
 from typing import Any
 
-import re2
-
 MAX_PRECISION = 18
 #: Longest string value, in bytes of UTF-8.
 MAX_STRING_BYTES = 1 << 20
@@ -153,6 +151,8 @@ def compile_pattern(pattern: str) -> Any:
     Raises:
         re2.error: not of that syntax, which has no look-around and no back-references.
     """
+    import re2  # noqa: PLC0415 - a client without a side does without it
+
     options = re2.Options()
     options.log_errors = False
     return re2.compile(pattern, options)

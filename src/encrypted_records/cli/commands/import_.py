@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -248,6 +249,11 @@ async def _table(
 
     if name is None:
         raise InvalidSetting("missing: --table", hint="add --table people")
+    if find_spec("psycopg") is None:
+        raise InvalidSetting(
+            "tables of PostgreSQL can only be read with psycopg, which is not installed",
+            hint="pip install 'encrypted-records[postgresql]', or import a CSV export of the table",
+        )
     table = PostgresqlTable(source, name, key)
     if given and table.has_password:
         warn(f"the password is visible in the list of processes; set {_URL} or PGPASSWORD instead")

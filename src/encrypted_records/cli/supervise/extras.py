@@ -13,12 +13,12 @@ from encrypted_records.errors import Startup
 
 Side = Literal["api", "proxy"]
 
-_BOTH = ("httptools", "prometheus_client", "starlette", "uvicorn")
+_BOTH = ("httptools", "numpy", "prometheus_client", "re2", "starlette", "uvicorn")
 _LOOP = () if sys.platform == "win32" else ("uvloop",)
 #: The modules of each extra of pyproject.toml.
 MODULES: dict[Side, tuple[str, ...]] = {
     "api": (
-        *("argon2", "django", "drf_spectacular", "environ"),
+        *("argon2", "django", "drf_spectacular", "environ", "psycopg"),
         *("rest_framework", "rest_framework_simplejwt", "rest_registration"),
         *_BOTH,
         *_LOOP,
