@@ -62,7 +62,8 @@ def test_they_answer_with_frames_and_with_the_headers_of_every_path(
     answer = filled.ask(what, since)
     assert (answer.status, len(answer.body) > 0) == (200, True)
     assert answer.headers["Content-Type"] == wire.MEDIA_TYPE
-    assert answer.headers["Allow"] == ("GET, HEAD" if what == "manifest" else "POST")
+    methods = "GET, HEAD, OPTIONS" if what == "manifest" else "POST, OPTIONS"
+    assert answer.headers["Allow"] == methods
     of_all = filled.account.call("GET", "/api/users/self/").headers
     for name in ("Cache-Control", "X-Frame-Options", "X-Content-Type-Options", "X-Request-ID"):
         assert (name in answer.headers, name in of_all) == (True, True)
@@ -98,14 +99,17 @@ def test_a_body_that_is_empty_or_of_another_type_is_refused_by_name(
 
 def test_another_method_is_refused_after_the_credentials(filled: Filled) -> None:
     for path, method, allowed in (
-        (f"{filled.url}manifest/", "POST", "GET, HEAD"),
-        (f"{filled.url}rows/", "GET", "POST"),
-        ("/api/commits/", "DELETE", "POST"),
+        (f"{filled.url}manifest/", "POST", "GET, HEAD, OPTIONS"),
+        (f"{filled.url}rows/", "GET", "POST, OPTIONS"),
+        ("/api/commits/", "DELETE", "POST, OPTIONS"),
     ):
         answer = filled.account.call(method, path)
         assert (answer.status, answer.code) == (405, "method_not_allowed")
         assert answer.headers["Allow"] == allowed
         assert filled.account.api.call(method, path).status == 401
+        options = filled.account.call("OPTIONS", path)
+        assert (options.status, options.body, options.headers["Allow"]) == (200, b"", allowed)
+        assert filled.account.api.call("OPTIONS", path).status == 401
 
 
 @READS

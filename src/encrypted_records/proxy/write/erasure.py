@@ -6,8 +6,9 @@ what it said. What this proxy keeps itself is gone when it says so.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from encrypted_records import runtime
@@ -16,6 +17,7 @@ from encrypted_records.client.erasure import ErasureApi, ErasureProgress, Erasur
 from encrypted_records.errors import (
     BadInput,
     Conflict,
+    ErsError,
     Flaw,
     InvalidQuery,
     NotFound,
@@ -64,6 +66,15 @@ class ErasureReceipt:
     merged: int
     gone: bool
     left: ErasureState
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """Records of the schema ``slug`` with a value: ``count`` that the condition ``where`` finds."""
+
+    slug: str
+    where: dict[str, Any]
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,16 +227,15 @@ class Eraser:
 
     async def find_subject(
         self, caller: Holder, dataset: bytes, field: str, value: object
-    ) -> dict[bytes, tuple[dict[str, Any], int]]:
-        """The condition and the number of matching records, for each schema of a dataset that has
-        the field.
+    ) -> dict[bytes, Matching]:
+        """The matching records of each schema of a dataset that has the field.
 
         Raises:
             BadInput: ``unknown_field``; no schema has the field.
             SchemaUnsigned: the API hides a schema that was signed.
             ErsError: as :meth:`Updater.count_where`.
         """
-        found: dict[bytes, tuple[dict[str, Any], int]] = {}
+        found: dict[bytes, Matching] = {}
         for schema, shown in (await self._datasets.of_dataset(caller, dataset)).items():
             try:
                 state = await self._schemas.refresh(caller, schema)
@@ -238,7 +248,8 @@ class Eraser:
                 continue
             where = {"field": field, "op": "eq", "value": _of_kind(spec, value)}
             body = {"where": where}
-            found[schema] = body, await self._changer.count_where(caller, schema, body)
+            count = await self._changer.count_where(caller, schema, body)
+            found[schema] = Matching(shown.slug, body, count)
         if not found:
             detail = "no schema of the dataset has this field"
             raise BadInput(
@@ -253,12 +264,16 @@ class Eraser:
     ) -> SubjectReceipt:
         """Delete and erase all records of a dataset with this value.
 
+        Schemas are deleted from one after the other. If one of them fails, the error names what was
+        deleted before; the same request, with the number that is left, deletes the rest and erases
+        all of it.
+
         Raises:
             Conflict: ``confirm_count``; they are as many as the message says.
             ErsError: as :meth:`find_subject`, :meth:`Updater.delete_where` and :meth:`delete`.
         """
         found = await self.find_subject(caller, dataset, field, value)
-        total = sum(count for _, count in found.values())
+        total = sum(matching.count for matching in found.values())
         if total != confirmed:
             raise Conflict(
                 f"the condition selects {total} {'record' if total == 1 else 'records'} in"
@@ -267,11 +282,26 @@ class Eraser:
                 hint=f"to delete and erase them, repeat the request with ?confirm={total}",
             )
         deleted: dict[bytes, int] = {}
-        for schema, (body, count) in sorted(found.items()):
-            if count:
-                await self._changer.delete_where(caller, schema, body, count)
-            deleted[schema] = count
+        for schema, matching in sorted(found.items(), key=itemgetter(0)):
+            if matching.count:
+                try:
+                    await self._changer.delete_where(caller, schema, matching.where, matching.count)
+                except ErsError as error:
+                    _tell_deleted(error, [found[before] for before in deleted])
+                    raise
+            deleted[schema] = matching.count
         return SubjectReceipt(deleted, await self._erase_deleted(caller, found.keys()))
+
+
+def _tell_deleted(error: ErsError, before: Iterable[Matching]) -> None:
+    """Have an error say what was deleted before it."""
+    done = [f"{matching.count} of {matching.slug}" for matching in before if matching.count]
+    if done:
+        error.message = f"{error.message}; records deleted before that: {', '.join(done)}"
+        error.hint = (
+            "repeat the request with the number of records that is left: it also erases those that"
+            " are deleted already"
+        )
 
 
 def _cost_of(state: SchemaState, rows: Sequence[RowRef]) -> ErasureCost:

@@ -277,6 +277,8 @@ class DataPlane:
             api_tokens.require_within(request.META, user, endpoint.use if is_known else None)
             if is_known:
                 answer = endpoint.answer(Asked(request, user, credentials, match[1]))
+            elif request.method == "OPTIONS":
+                answer = HttpResponse()
             else:
                 answer = problems.method_not_allowed(methods)
         except _MEANT as error:
@@ -286,7 +288,7 @@ class DataPlane:
             answer = said
         if getattr(getattr(request, "session", None), "accessed", False):
             patch_vary_headers(answer, ("Cookie",))
-        answer.headers["Allow"] = ", ".join(methods)
+        answer.headers["Allow"] = ", ".join((*methods, "OPTIONS"))
         return answer
 
 
