@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mkdocs.exceptions import Abort
 
-from encrypted_records.http.problem import TYPE_BASE
+from encrypted_records.http.problem import type_of
 from encrypted_records.proxy.pages import help_parts, manual
 from encrypted_records.proxy.pages.help_contents import IS_DECISION, TITLES
 from scripts.site import build_site, copy_documents
@@ -49,9 +49,9 @@ def test_every_document_has_a_title_and_every_title_a_document() -> None:
 
 def test_the_type_of_every_error_leads_to_a_page(site: Path) -> None:
     errors = page_of(site, "errors")
-    path = TYPE_BASE.partition(".example/")[2]
     for code in CODES:
-        leads = (site / path / code / "index.html").read_text()
+        path = type_of(code).removeprefix("/help/")
+        leads = (site / path / "index.html").read_text()
         assert f'url=../#{code}"' in leads
         assert f'id="{code}"' in errors
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from encrypted_records.http.problem import TYPE_BASE
+from encrypted_records.http.problem import type_of
 from encrypted_records.proxy.pages import help_parts, manual
 from tests.browser.test_every_page import MAX_BYTES
 from tests.browser.visitor import ROOT, Visitor
@@ -65,8 +65,7 @@ def test_every_code_of_an_error_has_its_place() -> None:
 
 @pytest.mark.parametrize("code", [CODES[0], CODES[-1]])
 def test_the_end_of_an_errors_type_leads_to_its_paragraph(visitor: Visitor, code: str) -> None:
-    ending = (TYPE_BASE + code).partition(".example/")[2]
-    visitor.go(f"/help/{ending}/")
+    visitor.go(type_of(code))
     expect(visitor.page.locator(f"#{code}")).to_be_in_viewport()
     answer = visitor.page.goto(visitor.below("/help/errors/no_such_code/"))
     assert answer is not None

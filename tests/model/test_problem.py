@@ -108,7 +108,7 @@ def test_the_nearest_class_decides_the_status(kind: type[ErsError], status: int)
 def test_a_document_has_the_members_of_rfc_9457_and_ours() -> None:
     error = errors.InvalidRecords("2 of the records do not fit", code="narrower", flaws=FLAWS)
     assert problem.of_error(error) == {
-        "type": problem.TYPE_BASE + "narrower",
+        "type": "/help/errors/narrower/",
         "title": "The request is not valid",
         "status": 400,
         "detail": "2 of the records do not fit",

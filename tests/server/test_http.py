@@ -21,7 +21,7 @@ def test_status_is_public_and_says_what_runs(api: Api) -> None:
 def test_everything_else_needs_credentials(api: Api) -> None:
     paths = [
         *("/api/users/self/", "/api/datasets/", "/api/schemas/", "/api/organizations/"),
-        *("/api/records/", "/api/records/x/", "/api/schemas/x/manifest/", "/api/openapi.json"),
+        *("/api/records/", "/api/records/x/", "/api/schemas/x/manifest/", "/api/docs/"),
     ]
     assert {path: api.call("GET", path).status for path in paths} == dict.fromkeys(paths, 401)
     posts = [
@@ -31,6 +31,14 @@ def test_everything_else_needs_credentials(api: Api) -> None:
     assert {path: api.call("POST", path, b"{}").status for path in posts} == dict.fromkeys(
         posts, 401
     )
+
+
+def test_the_description_of_the_interface_needs_none(api: Api) -> None:
+    answer = api.call("GET", "/api/openapi.json")
+    assert answer.status == 200
+    assert "/api/datasets/" in json.loads(answer.body)["paths"]
+    wrong = {"Authorization": "Bearer nonsense"}
+    assert api.call("GET", "/api/openapi.json", headers=wrong).status == 401
 
 
 def test_credentials_are_looked_at_before_the_body(api: Api) -> None:

@@ -21,7 +21,7 @@ PROBLEM: dict[str, Any] = {
     "description": "RFC 9457. docs/errors.md explains every code.",
     "required": ["type", "title", "status", "detail", "code"],
     "properties": {
-        "type": {"type": "string", "format": "uri"},
+        "type": {"type": "string", "format": "uri-reference"},
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string"},

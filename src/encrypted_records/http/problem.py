@@ -10,7 +10,6 @@ from encrypted_records import errors
 from encrypted_records.errors import ErsError, Flaw
 
 MEDIA_TYPE = "application/problem+json"
-TYPE_BASE = "https://encrypted-records.example/errors/"
 #: Flaws listed in one answer; the rest are counted in ``detail``.
 MAX_FLAWS = 1000
 
@@ -109,6 +108,11 @@ def _flaw(flaw: Flaw) -> dict[str, Any]:
     return members | {"code": flaw.code, "detail": flaw.detail}
 
 
+def type_of(code: str) -> str:
+    """The ``type`` of an error: a path of the proxy that leads to the paragraph about its code."""
+    return f"/help/errors/{code}/"
+
+
 def document(
     status: int,
     code: str,
@@ -119,7 +123,7 @@ def document(
 ) -> dict[str, Any]:
     """The members of a problem document; ``code`` is stable, ``errors`` is there for bad input."""
     body: dict[str, Any] = {
-        "type": TYPE_BASE + code,
+        "type": type_of(code),
         "title": _TITLES_OF_CODES.get(code) or title_of(status),
         "status": status,
         "detail": detail,

@@ -8,13 +8,12 @@ from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 from django.views.static import serve
-from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.routers import SimpleRouter
 
 from encrypted_records.server import admin as operators
 from encrypted_records.server.datasets.views import DatasetBySlug, Datasets, SchemaBySlug, Schemas
-from encrypted_records.server.http.api_docs import Docs
+from encrypted_records.server.http.api_docs import Docs, OpenApiDocument
 from encrypted_records.server.organizations.views import Organizations
 
 router = SimpleRouter()
@@ -29,7 +28,7 @@ urlpatterns = [
     path("api/organizations/<str:organization_id>/dataset/<str:slug>/", DatasetBySlug.as_view()),
     path("api/datasets/<str:dataset_id>/schema/<str:slug>/", SchemaBySlug.as_view()),
     path("api/", include(router.urls)),
-    path("api/openapi.json", SpectacularJSONAPIView.as_view()),
+    path("api/openapi.json", OpenApiDocument.as_view()),
     path("api/docs/", Docs.as_view(permission_classes=[IsAuthenticated])),
 ]
 

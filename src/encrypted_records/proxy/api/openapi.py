@@ -23,6 +23,8 @@ from encrypted_records.proxy.services import services_of
 
 _OPENAPI = "application/vnd.oai.openapi+json"
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}, {"session": []}]
+#: Of the proxy's own endpoints those that need no credentials.
+_PUBLIC = ("/api/openapi.json",)
 #: Statuses of problems that each operation of the proxy may answer with.
 _PROBLEMS = (400, 401, 403, 404, 408, 409, 412, 413, 415, 422, 429, 502, 503, 504, 507)
 #: Statuses that the proxy may answer a forwarded request with by itself.
@@ -39,8 +41,7 @@ endpoint = Endpoints("reference")
 )
 async def get_openapi_document(request: Request) -> Response:
     services = services_of(request)
-    caller = await services.caller(request)
-    response = await services.api.transport.request("GET", "/api/openapi.json", auth=caller.auth)
+    response = await services.api.transport.request("GET", "/api/openapi.json")
     return answer(join(read_object(response, _OPENAPI), operations_of(request.app.routes)))
 
 
@@ -139,7 +140,7 @@ def _describe(operation: Operation) -> dict[str, Any]:
         "operationId": operation.name,
         "tags": [operation.tag],
         "summary": operation.summary,
-        "security": _SECURITY,
+        "security": [] if operation.path in _PUBLIC else _SECURITY,
         "parameters": list(operation.parameters),
         "responses": answers | _problem_links(sorted((*_PROBLEMS, *operation.problems))),
     }
