@@ -65,7 +65,7 @@ class SchemaResource(msgspec.Struct):
 
 
 class SchemaKeyState(msgspec.Struct):
-    """What the API says of a schema's keys; null until it has records."""
+    """The keys of a schema as the API reports them; null until it has records."""
 
     id: str
     url: str
@@ -250,7 +250,7 @@ class Api:
     async def row_digests(
         self, schema: bytes, wanted: Sequence[RowRef], auth: str
     ) -> list[RowDigests]:
-        """What proves the rows, in the order asked for."""
+        """Proofs of the rows, in the order of the request."""
         path = f"{reference('schemas', schema)}digests/"
         return await self._read(path, wanted, MAX_DIGESTS, RowDigests, auth, None)
 

@@ -71,7 +71,7 @@ class CheckpointApi:
         return checkpoint, deltas
 
     async def listed(self, schema: bytes, auth: str) -> list[ListedCheckpoint]:
-        """Those that the API hands out, the newest first."""
+        """Checkpoints that the API returns, the newest first."""
         answer = await self._transport.request("GET", _path(schema), auth=auth)
         found: list[ListedCheckpoint] = answer.convert(_Listed)
         return found

@@ -1,4 +1,4 @@
-"""What the API says of a schema's bytes that are lost."""
+"""Lost bytes of a schema, as the API reports them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 class LostRows(msgspec.Struct):
-    """Of a group, ordinals as (first, count) runs."""
+    """Lost ordinals of a group, as runs of (first, count)."""
 
     group: _Uid
     runs: list[tuple[_Number, _Number]]

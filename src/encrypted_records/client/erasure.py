@@ -1,4 +1,4 @@
-"""What the API says of the bytes of what ended, and holds of versions of a log."""
+"""Bytes of ended rows as the API reports them, and holds of versions of a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What leaves this machine for somebody, for that somebody to see.
+"""Requests that leave this machine for a user, kept for that user to see.
 
 Who keeps a journal is told of the requests that are made in its context, tasks included. A note
 has no header, no parameter and no body: neither credentials nor what others might not see.

@@ -1,4 +1,4 @@
-"""What a caller knows of a schema, and answers that must begin by saying that it is so still."""
+"""The state of a schema that a caller knows, and answers that must confirm it first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from encrypted_records.model.records import ManifestDelta
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a caller takes for a schema's present state: version of the log, and definition."""
+    """The state of a schema as a caller knows it: version of the log, and definition."""
 
     version: int
     definition: bytes

@@ -108,7 +108,7 @@ class Request:
             raise
 
     def body(self) -> Body:
-        """What is sent: in pieces where it is large, so that it shows whether they are taken."""
+        """The body to send; a large one in pieces, which show whether they are taken."""
         if self.data is None:
             return None
         if len(self.data) <= CHUNK_BYTES:

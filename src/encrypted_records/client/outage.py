@@ -21,7 +21,7 @@ FRESH_SECONDS = 5.0
 
 
 class Outage:
-    """Of one server; an event loop's alone."""
+    """The outage of a server, as one event loop sees it."""
 
     def __init__(self) -> None:
         self._heard = 0.0

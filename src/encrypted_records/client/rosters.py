@@ -97,18 +97,18 @@ class RosterApi:
         return _all(await self._transport.request("GET", path, auth=auth), Grant)
 
     async def grants_of(self, organization: bytes, member: bytes, auth: str) -> list[Grant]:
-        """Those of another member, for owners."""
+        """Sealed grants of another member, for owners."""
         path = f"{reference('organizations', organization)}grants/"
         params = {"member": to_text(member)}
         return _all(await self._transport.request("GET", path, params=params, auth=auth), Grant)
 
     async def answers(self, organization: bytes, auth: str) -> list[Answer]:
-        """What the invited have answered, for owners."""
+        """Answers of invited people, for owners."""
         path = f"{reference('organizations', organization)}answers/"
         return _all(await self._transport.request("GET", path, auth=auth), Answer)
 
     async def answer(self, invitation: bytes, auth: str) -> Answer | None:
-        """What the caller has answered."""
+        """Answers of the caller."""
         path = f"{reference('invitations', invitation)}answer/"
         try:
             given = _all(await self._transport.request("GET", path, auth=auth), Answer)

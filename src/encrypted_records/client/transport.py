@@ -72,8 +72,8 @@ BARE = "bare"
 
 @dataclass(eq=False, slots=True)
 class Renewal:
-    """What gives another Authorization value for one that was refused, or None, while the request
-    of ours lasts for which others are made."""
+    """The source of another Authorization value for one that was refused, or None, while the
+    request of ours lasts for which others are made."""
 
     renew: Callable[[str], Awaitable[str | None]] | None = field(repr=False, default=None)
 
@@ -363,7 +363,8 @@ class Transport(Closing):
         more: Mapping[str, str] | None = None,
         auth: str | None = None,
     ) -> T:
-        """What ``send`` makes of the headers of a request to ``path``, which is prepared first."""
+        """The result of ``send``, given the headers of a request to ``path``, which is prepared
+        first."""
         sent = self._plain({**await self.prepare(path), **(more or {})})
         credentials = auth or (await self.auth() if callable(self.auth) else self.auth)
         if credentials is not None:

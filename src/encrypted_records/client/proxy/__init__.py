@@ -1,4 +1,4 @@
-"""What a local proxy offers, method by method: :class:`.client.ProxyClient`.
+"""The interface of a local proxy, method by method: :class:`.client.ProxyClient`.
 
 May import: ``client.transport``, ``model``.
 """

@@ -16,7 +16,7 @@ Scope = Literal["read", "write"]
 
 
 class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a token but its text.
+    """A token without its text.
 
     ``datasets`` are the paths of those that it is limited to, None where it is not; ``last_used``
     is a day of UTC.

@@ -41,7 +41,7 @@ _PATH = re.compile(r"/api/(?:[A-Za-z0-9_-]+/)*")
 
 
 class Created(msgspec.Struct, frozen=True):
-    """What the service says of something it has just made."""
+    """A resource that the service has just created."""
 
     id: str
     url: str
@@ -323,7 +323,7 @@ class ProxyClient(
         string_bytes: Mapping[str, int],
         sample: tuple[bytes, str] | None = None,
     ) -> Mapping[str, Any]:
-        """What ``records`` records of a definition will cost and reveal.
+        """Estimated cost of ``records`` records of a definition, and what they reveal.
 
         Args:
             sample: rows of their kind, and their media type.

@@ -1,4 +1,5 @@
-"""What all parts of the proxy's client share: one transport, and JSON with exact numbers."""
+"""The shared base of all parts of the proxy's client: one transport, and JSON with exact
+numbers."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ class Connection(Closing):
             raise ApiFailed("the answer was not the JSON that was expected") from None
 
     async def _list(self, path: str | None, **filters: str) -> AsyncIterator[Mapping[str, Any]]:
-        """What a list holds, page after page."""
+        """Items of a list, fetched page by page."""
         params: Mapping[str, str] | None = {"limit": str(self.limits.listed), **filters}
         while path is not None:
             page = await self._ask("GET", path, params=params)

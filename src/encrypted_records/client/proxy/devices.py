@@ -16,7 +16,7 @@ from encrypted_records.model.device_secret import DEVICE_HEADER
 
 
 class Proof(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What shows again that it is the user who asks: one of the three.
+    """A fresh proof that the user is asking: one of the three.
 
     Attributes:
         password: of the account.
@@ -33,7 +33,7 @@ class Proof(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class KnownKeyring(msgspec.Struct, frozen=True):
-    """What is known of a keyring before it opens.
+    """The public part of a keyring, before it is unlocked.
 
     Attributes:
         made: when, in seconds since 1970.
@@ -73,7 +73,7 @@ class OwnDevice(DeviceInfo, frozen=True, kw_only=True):
 
 
 class DeviceEvent(msgspec.Struct, frozen=True):
-    """What happened, ``count`` times on the day of ``at``, in seconds since 1970."""
+    """An event that happened ``count`` times on the day of ``at``, in seconds since 1970."""
 
     at: int
     kind: str
@@ -83,7 +83,7 @@ class DeviceEvent(msgspec.Struct, frozen=True):
 
 
 class Devices(msgspec.Struct, frozen=True):
-    """Who may use the user's keyring at a proxy.
+    """Devices that may use the user's keyring at a proxy.
 
     Attributes:
         user: the id of the account.
@@ -106,7 +106,7 @@ class Devices(msgspec.Struct, frozen=True):
 
 
 class Code(msgspec.Struct, frozen=True):
-    """What takes one device in, once, in the next ``seconds``."""
+    """A code that registers one device, once, within the next ``seconds``."""
 
     code: str
     seconds: int

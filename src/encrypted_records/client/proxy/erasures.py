@@ -20,7 +20,7 @@ _JSON = {"Content-Type": "application/json"}
 
 class Erasures(Connection):
     async def erasure_cost(self, record_id: str) -> list[dict[str, Any]]:
-        """What it takes to erase a record: of its schema, how many segments with how many rows of
+        """The cost of erasing a record: of its schema, how many segments with how many rows of
         the index are written again. Nothing is changed."""
         path = reference("records", record_id)
         found = await self._ask("DELETE", path, params={"erase": "true", "dry_run": "true"})
@@ -36,7 +36,7 @@ class Erasures(Connection):
         return await self._erase("POST", f"{schema}erasure/", {})
 
     async def look_at_erasure(self, schema: str, *, counts: bool = True) -> dict[str, Any]:
-        """What is still there of records that were deleted or changed.
+        """Remains of records that were deleted or changed.
 
         Args:
             counts: whether to count it; without, the answer is only how far the API is.

@@ -121,7 +121,7 @@ class Jobs(Connection):
         return convert(answer, _About).replaced
 
     async def job_errors(self, job_id: str) -> AsyncIterator[Mapping[str, Any]]:
-        """What is wrong with which rows: ``row``, ``field``, ``code``, ``detail``."""
+        """Errors of rows: ``row``, ``field``, ``code``, ``detail``."""
         async for one in self._list(f"/api/jobs/{job_id}/errors/"):
             yield one
 
@@ -180,8 +180,8 @@ def job_headers(
 
 
 def on_repeat(on_conflict: OnConflict | None, *, again: bool) -> dict[str, str]:
-    """What the proxy is told of bytes that it has stored before. Rows that replace others, or give
-    way to them, are stored once however often they come."""
+    """The member that tells the proxy what to do with bytes that it has stored before. Rows that
+    replace others, or give way to them, are stored once however often they come."""
     return {} if again or on_conflict in ("skip", "replace") else {"on_repeat": "refuse"}
 
 

@@ -24,7 +24,7 @@ class KeyVersion(msgspec.Struct, frozen=True):
 
 
 class KeyringInfo(msgspec.Struct, frozen=True):
-    """What may be shown of a keyring."""
+    """The public part of a keyring."""
 
     fingerprint: str
     versions: list[KeyVersion]
@@ -69,7 +69,7 @@ class Unlocked(KeyringInfo, frozen=True, kw_only=True):
 
 
 class KeyringCalls(DeviceCalls):
-    """What gives keys out or changes them takes a proof, unless the client has the proxy's door."""
+    """Requests that return or change keys take a proof, unless the client has the proxy's door."""
 
     async def keyring(self) -> KeyringInfo:
         return convert(await self._ask("GET", "/api/keyring/"), KeyringInfo)

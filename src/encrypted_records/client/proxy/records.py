@@ -47,8 +47,9 @@ class Upserted(msgspec.Struct, frozen=True):
 
 
 class FoundIn(msgspec.Struct, frozen=True):
-    """What one schema of a dataset says to a condition: how many records, and the first of them;
-    or which of its fields it is ``missing``; or the problem document of why it was not asked."""
+    """The answer of one schema of a dataset to a condition: the number of records, and the first of
+    them; or which of its fields it is ``missing``; or the problem document of why it was not
+    asked."""
 
     schema: str
     name: str

@@ -22,7 +22,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 class RepairCalls(Connection):
     async def lost_of(self, schema_url: str) -> Loss:
-        """What the API has lost of a schema; ``schema_url`` is its path."""
+        """The parts of a schema that the API has lost; ``schema_url`` is its path."""
         return convert(await self._ask("GET", f"{schema_url}repair/"), Loss)
 
     async def repair(self, schema_url: str, *, confirm: int = 0) -> Loss:

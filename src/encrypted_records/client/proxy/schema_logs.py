@@ -20,7 +20,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What is wrong with a log; ``code`` is explained in docs/errors.md."""
+    """The fault of a log; ``code`` is explained in docs/errors.md."""
 
     code: str
     detail: str
@@ -61,7 +61,7 @@ class LogStanding(msgspec.Struct, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """What a schema is called; ``definition`` is the digest of its definition, in hex."""
+    """The names of a schema; ``definition`` is the digest of its definition, in hex."""
 
     slug: str
     name: str
@@ -69,7 +69,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class SchemaSigned(msgspec.Struct, frozen=True):
-    """What signing a schema changes. ``signed`` is what was signed before, None where nothing
+    """Changes that signing a schema makes. ``signed`` is what was signed before, None where nothing
     was; ``changes`` names what of it differs from ``shown``."""
 
     changes: list[str]

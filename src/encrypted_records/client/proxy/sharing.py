@@ -1,4 +1,4 @@
-"""Who reads and writes what in an organization, and changing it.
+"""Reads and changes which people read and write what in an organization.
 
 No value that holds words or a service's string prints them.
 """
@@ -22,7 +22,7 @@ class SharedSchema(msgspec.Struct, frozen=True):
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """What somebody may do in a dataset: in all of its schemas where ``schemas`` is None.
+    """The rights of a person in a dataset: in all of its schemas if ``schemas`` is None.
 
     Of somebody who is in, ``entry`` is the number of the roster's entry since which they have had
     at least this without a break, and ``since`` when that was, as its signer's machine had it.
@@ -106,7 +106,7 @@ class SignedDataset(msgspec.Struct, frozen=True):
 
 
 class FirstShown(msgspec.Struct, frozen=True):
-    """What a proxy was shown of an organization on first use: how many people and services, its
+    """An organization as the proxy saw it on first use: how many people and services, its
     newest entry, when that was signed (seconds since 1970), and eight words of it."""
 
     members: int
@@ -150,7 +150,7 @@ class NewInvitation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """What an invitation leads into, once an owner's proxy has let its user in."""
+    """The organization of an accepted invitation, once an owner's proxy has admitted the user."""
 
     organization: str
     invited_by: str
@@ -186,7 +186,7 @@ class NewService(msgspec.Struct, frozen=True):
 
 class SharingCalls(Connection):
     async def people(self, organization: str) -> People:
-        """Who reads and writes what; ``organization`` is its path."""
+        """People and services with their rights; ``organization`` is its path."""
         return convert(await self._ask("GET", f"{organization}people/"), People)
 
     async def invite(

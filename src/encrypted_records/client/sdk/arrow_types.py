@@ -1,4 +1,4 @@
-"""What columns of Parquet and Arrow become: fields of the types that are declared there."""
+"""Columns of Parquet and Arrow as fields of their declared types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PADDED = 31
 
 @dataclass(slots=True)
 class Seen:
-    """What a type does not tell of a column's values.
+    """Facts about a column's values that its type does not tell.
 
     Attributes:
         digits: before the point, the most of all numbers.

@@ -1,4 +1,4 @@
-"""What becomes of all records of a schema: sealed again, erased, deleted when they are old."""
+"""Maintenance of all records of a schema: reseal, erasure, retention."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from encrypted_records.client.sdk.async_named import AsyncNamed
 
 
 class AsyncCare(AsyncNamed):
-    """Of a schema."""
+    """The maintenance methods of a schema."""
 
     async def reseal(self) -> AsyncJob:
         """Seal all records again, under the dataset's newest key; the job that does it.

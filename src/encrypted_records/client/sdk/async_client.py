@@ -100,7 +100,7 @@ class AsyncClient:
         return await self._link.proxy.user()
 
     async def devices(self) -> Devices:
-        """Who may use your keyring at this proxy, and what happened to it."""
+        """Devices that may use your keyring at this proxy, and events of the keyring."""
         return await self._link.proxy.devices()
 
     async def add_device(self, name: str = "", **shown: str) -> OwnDevice:

@@ -71,7 +71,7 @@ class AsyncJob:
         raise ErsError(one.error or "the job failed", code="job_failed")
 
     async def flaws(self) -> tuple[Flaw, ...]:
-        """What is wrong with which rows, up to the first thousand flaws."""
+        """Errors of rows, up to the first thousand."""
         flaws = []
         async for row in self._link.proxy.job_errors(self.id):
             flaws.append(Flaw(row["code"], row["detail"], row=row["row"], field=row.get("field")))

@@ -1,4 +1,4 @@
-"""What datasets and schemas have in common: :class:`AsyncNamed`."""
+"""The common base of datasets and schemas: :class:`AsyncNamed`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from encrypted_records.client.sdk.event_loop import AsyncLink
 
 
 class AsyncNamed:
-    """What datasets and schemas have in common. ``members`` is all that the service says of it."""
+    """The common base of datasets and schemas. ``members`` is the service's whole answer."""
 
     def __init__(self, link: AsyncLink, members: Resource) -> None:
         self._link = link

@@ -190,7 +190,7 @@ def parse_measure(text: str) -> dict[str, Any]:
 
 
 def parse_group(text: str, known: Collection[str] = ()) -> str | dict[str, str]:
-    """What to group by: a field, or ``month(seen)``, which is a field by a period.
+    """A field to group by, or ``month(seen)``, which is a field by a period.
 
     Args:
         known: names of fields, which no period is read from.
@@ -348,7 +348,7 @@ class _Parser:
         return {"not": condition} if negated else condition
 
     def parse_word(self, operator: Token, *, negated: bool) -> dict[str, Any]:
-        """What follows a field, from the word that compares on."""
+        """The rest of a comparison after its field, from the operator on."""
         if operator.is_word("in"):
             return self.parse_in()
         if operator.is_word("between"):

@@ -47,7 +47,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def unreadable(text: str, at: int) -> tuple[str, str]:
-    """What is wrong where no token begins, and what to do about it."""
+    """The mistake at a place where no token begins, and what to do about it."""
     if text[at] in "\"'`/":
         return "a quote is not closed", rf"end it with {text[at]}"
     if text[at].isdigit() or text[at] in "+-.":

@@ -1,4 +1,5 @@
-"""What the objects of a client share: the connection, and the event loop of a synchronous client.
+"""The shared part of a client's objects: the connection, and the event loop of a synchronous
+client.
 
 A synchronous client runs the same coroutines as an asynchronous one, in a thread with an event loop
 of its own. So it works wherever it is called, in a notebook too, whose thread has a loop already.
@@ -138,7 +139,7 @@ class Link(AsyncLink):
         return Calls(self)
 
     def wait_for(self, asked: Any) -> Any:
-        """What a method of the proxy's client gives, whatever it has to be waited for with."""
+        """The result of a method of the proxy's client, awaited if necessary."""
         if inspect.iscoroutine(asked):
             return self.run(asked)
         if isinstance(asked, AsyncIterator):
@@ -159,7 +160,7 @@ class Link(AsyncLink):
             self.run(asked.__aexit__(None, None, None))
 
     def each(self, things: AsyncIterator[T]) -> Iterator[T]:
-        """What an asynchronous iterator gives."""
+        """Items of an asynchronous iterator."""
 
         async def following() -> tuple[T] | None:
             async for thing in things:

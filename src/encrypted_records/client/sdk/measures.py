@@ -83,7 +83,7 @@ def _library(name: str) -> Any:
 
 
 def own_column(name: str, kind: str, fields: Collection[str]) -> str:
-    """What a column that is no field's is called beside those of ``fields``: ``name``, and where a
+    """The name of a column that is not a field, beside those of ``fields``: ``name``, and where a
     field is called so, ``kind`` and ``name``, such as ``record id``."""
     while name in fields:
         name = f"{kind} {name}"
@@ -91,14 +91,14 @@ def own_column(name: str, kind: str, fields: Collection[str]) -> str:
 
 
 def name_measures(texts: Iterable[str], fields: Collection[str]) -> dict[str, str]:
-    """What the column of each measure is called beside the fields of groups: as the measure was
+    """The name of each measure's column beside the fields of groups: as the measure was
     written, and where a field is called so, ``measure count``."""
     return {text: own_column(text, "measure", fields) for text in texts}
 
 
 def read_answer(answer: Mapping[str, Any], texts: Sequence[str], group_by: Any) -> Any:
-    """What was asked for: of one measure its result, of several :class:`Measures`, of groups
-    :class:`Groups`.
+    """The result of an aggregation: of one measure its result, of several :class:`Measures`, of
+    groups :class:`Groups`.
 
     Args:
         texts: the measures, as they were written.

@@ -118,7 +118,7 @@ class Names:
         wanted: bool,
         definition: Any = None,
     ) -> Resource | None:
-        """What is called so already, where it is wanted; None where something new is to be made.
+        """The existing resource of this name, if it is wanted; None if a new one is to be made.
 
         Args:
             within: the filter that leaves what is in the same dataset or organization.
@@ -220,8 +220,8 @@ def as_sent(definition: Any) -> Any:
 
 
 def _named(name: str, found: list[Resource]) -> list[Resource]:
-    """Those that have this name or slug: a proxy shows those of the signed roster, whatever the API
-    has found them by."""
+    """The resources that have this name or slug: a proxy shows those of the signed roster, whatever
+    the API has found them by."""
     return [one for one in found if name in (one["slug"], one["name"])]
 
 

@@ -1,4 +1,4 @@
-"""What becomes of all records of a schema: sealed again, erased, deleted when they are old.
+"""Maintenance of all records of a schema: reseal, erasure, retention.
 
 Made of ``async_care.py`` by ``python -m scripts.synchronous_client``; change it there.
 """
@@ -12,7 +12,7 @@ from encrypted_records.client.sdk.sync_named import Named
 
 
 class Care(Named):
-    """Of a schema."""
+    """The maintenance methods of a schema."""
 
     def reseal(self) -> Job:
         """Seal all records again, under the dataset's newest key; the job that does it.

@@ -92,7 +92,7 @@ class Client:
         return self._link.run(self._link.proxy.user())
 
     def devices(self) -> Devices:
-        """Who may use your keyring at this proxy, and what happened to it."""
+        """Devices that may use your keyring at this proxy, and events of the keyring."""
         return self._link.run(self._link.proxy.devices())
 
     def add_device(self, name: str = "", **shown: str) -> OwnDevice:

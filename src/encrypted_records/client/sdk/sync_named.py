@@ -1,4 +1,4 @@
-"""What datasets and schemas have in common: :class:`Named`.
+"""The common base of datasets and schemas: :class:`Named`.
 
 Made of ``async_named.py`` by ``python -m scripts.synchronous_client``; change it there.
 """
@@ -10,7 +10,7 @@ from encrypted_records.client.sdk.event_loop import Link
 
 
 class Named:
-    """What datasets and schemas have in common. ``members`` is all that the service says of it."""
+    """The common base of datasets and schemas. ``members`` is the service's whole answer."""
 
     def __init__(self, link: Link, members: Resource) -> None:
         self._link = link
