@@ -13,6 +13,14 @@ _NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 DEFINITION: dict[str, Any] = {
     "type": "object",
     "description": "a JSON Schema (docs/http-api.md, Definitions)",
+    "example": {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        },
+        "required": ["name"],
+    },
     "required": ["type", "properties"],
     "properties": {
         "type": {"type": "string", "enum": ["object"]},

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.http import openapi_page as reference
+from encrypted_records.http.openapi_examples import add_examples
 from encrypted_records.model.forwarded import FORWARDED, SIGNED
 from encrypted_records.proxy.api.endpoint import Endpoints, Operation, operations_of
 from encrypted_records.proxy.api.incoming import read_object, refusal
@@ -79,6 +80,7 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
         f"Problem{status}": reference.problem_response(status) for status in problems
     }
     more = {"info": info, "paths": paths, "components": components}
+    add_examples(more)
     return document | more | {"tags": [{"name": name} for name in sorted(tags)]}
 
 

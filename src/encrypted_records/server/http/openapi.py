@@ -18,6 +18,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.authentication import BaseAuthentication
 
 from encrypted_records.http import openapi_page as reference
+from encrypted_records.http.openapi_examples import add_examples
 from encrypted_records.model import ids
 from encrypted_records.model.forwarded import SLUG
 
@@ -143,6 +144,7 @@ def complete(result: dict[str, Any], generator: Any, request: Any, public: Any) 
         for method, operation in operations.items():
             if method in _METHODS:
                 _complete(path, method, operation)
+    add_examples(result)
     tags = {tag for operations in result["paths"].values() for tag in _tags(operations)}
     return result | {"tags": [{"name": name} for name in sorted(tags)]}
 
