@@ -1,0 +1,200 @@
+"""Files that nobody can store: refused by name on every way in, in bounded memory, with nothing
+stored."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+import resource
+import secrets
+import select
+import sqlite3
+import struct
+import subprocess
+import sys
+import zipfile
+import zlib
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from encrypted_records import Client
+from encrypted_records.errors import BadInput
+from encrypted_records.model import device_secret
+from encrypted_records.proxy.workers import messages
+from tests.cli.command import Ers
+from tests.support.page_visits import logged_in
+from tests.support.service import Account, Service, call
+from tests.support.store import new_store
+from tests.support.workbooks import sheet, xlsx
+
+TWO_GIB = 2 << 30
+OTHER_TABLES = ("accounts_", "organizations_", "django_", "sqlite_")
+_ZIP = struct.Struct("<4s5H3I2H")
+_ENTRY = struct.Struct("<4s6H3I5H2I")
+_END = struct.Struct("<4s4H2IH")
+
+
+def deflated(mebibytes: int) -> bytes:
+    """Blanks, as many as asked for, which deflate to a thousandth."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = packer.compress(b" " * (1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return block * mebibytes + zlib.compressobj(9, zlib.DEFLATED, -15).flush()
+
+
+def bomb(mebibytes: int, said: int) -> bytes:
+    """A workbook whose sheet unfolds to so much; its entry says another size, in bytes."""
+    parts = {"[Content_Types].xml": b"<x/>", "xl/workbook.xml": b"<x/>"}
+    stored = {name: (zlib.compress(part)[2:-4], len(part)) for name, part in parts.items()}
+    stored["xl/worksheets/sheet1.xml"] = deflated(mebibytes), said
+    body, entries = b"", b""
+    for name, (data, size) in stored.items():
+        crc = zlib.crc32(parts.get(name, b""))
+        about = (20, 0, 8, 0, 0x5A21, crc, len(data), size, len(name))
+        entries += _ENTRY.pack(b"PK\1\2", 20, *about, 0, 0, 0, 0, 0, len(body)) + name.encode()
+        body += _ZIP.pack(b"PK\3\4", *about, 0) + name.encode() + data
+    end = _END.pack(b"PK\5\6", 0, 0, len(stored), len(stored), len(entries), len(body), 0)
+    return body + entries + end
+
+
+def archive() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as packed:
+        packed.writestr("people.csv", "a,b\n1,2\n")
+    return buffer.getvalue()
+
+
+_BOOK = xlsx({"Data": sheet([["a", "b"], ["x", 1]])})
+LOGIN = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>a,b</body></html>\n"
+MIXED = "name,city\nJürgen,Köln\nZoë,Nîmes\nÅsa,Malmö\n".encode() + "Jörg,Öhringen\n".encode(
+    "cp1252"
+)
+BAD = {
+    "bomb.xlsx": (bomb(2100, 2100 << 20), "unfolds to more than 256 MiB"),
+    "lie.xlsx": (bomb(2100, 1000), "damaged"),
+    "packed.csv": (b"\x1f\x8b\x08\0\0\0\0\0\0\3" + deflated(1500), "compressed with gzip"),
+    "report.csv": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\n", "PDF document"),
+    "login.csv": (LOGIN, "web page"),
+    "people.csv": (archive(), "archive"),
+    "cut.xlsx": (_BOOK[: len(_BOOK) // 2], "archive that is damaged or cut off"),
+    "cut.json": (b'[{"a": 1}, {"a": 2}, {"a"', "not JSON"),
+    "cut.csv": (b'a,b\n1,x\n2,y\n3,"z', "quote does not close"),
+    "mixed.csv": (MIXED, "mixed"),
+    "line.csv": (b"a" * (3 << 20), "more than a MiB"),
+    "two.csv": (b"a,b,c\n1,2,3\n1,2,3\n4,5,6\nd,e\n7,8\n9,10\n11,12\n", "two tables"),
+    "zeros.csv": (b"a,b\n1,2\n" + bytes(100), "zero bytes"),
+}
+
+
+def stored_at(service: Service) -> dict[str, int]:
+    """Rows of each table at the API, but those about accounts; and bytes of its other files."""
+    folder = service.data_dir / "api"
+    files = [one for one in folder.rglob("*") if one.is_file() and "db.sqlite3" not in one.name]
+    counts = {"files": len(files), "bytes": sum(one.stat().st_size for one in files)}
+    with closing(sqlite3.connect(folder / "db.sqlite3")) as database:
+        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (name,) in tables:
+            if not name.startswith(OTHER_TABLES):
+                counts[name] = database.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]
+    assert len(counts) > 5
+    return counts
+
+
+@pytest.fixture(scope="module")
+def client(running: Service, account: Account) -> Iterator[Client]:
+    with Client(running.proxy_url, email=account.email, password=account.password) as client:
+        yield client
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_file_that_is_no_table_is_refused_by_name_on_every_way_and_nothing_is_stored(
+    ers: Ers, running: Service, account: Account, client: Client, tmp_path: Path, name: str
+) -> None:
+    body, says = BAD[name]
+    path = tmp_path / name
+    path.write_bytes(body)
+    dataset = client.create_dataset(f"Bad {secrets.token_hex(4)}")
+    before = stored_at(running)
+
+    url = f"{running.proxy_url}/api/readings/detect/"
+    headers = {"Content-Type": "application/octet-stream"}
+    answer = call("POST", url, body, auth=account.auth, headers=headers)
+    assert answer.status in (400, 413), answer.body
+    assert says in answer.json()["detail"], answer.json()
+
+    said = ers("import", path, "--dataset", dataset.slug, "--yes")
+    assert said.code != 0
+    assert says in said.err
+    with pytest.raises(BadInput) as caught:
+        dataset.import_file(path)
+    assert says in caught.value.message
+
+    browser = logged_in(running, account)
+    head = urlsafe_b64encode(body[: 5 << 19]).decode()
+    page = browser.visit("/import/", file=name, size=str(len(body)), head=head, do="look")
+    assert page.status in (400, 413)
+    assert says in page.body.decode() or len(body) > 5 << 19
+    assert stored_at(running) == before
+    assert not list(dataset.schemas())
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_memory_of_a_worker_is_bounded_whatever_it_looks_at(name: str) -> None:
+    task = messages.encode(messages.DetectTask(BAD[name][0][: 16 << 20], True, b"", False))
+    sent = len(task).to_bytes(messages.LENGTH_BYTES, "big") + task
+    worker = [sys.executable, "-m", "encrypted_records.proxy.workers.main"]
+    ended = subprocess.run(worker, input=sent, capture_output=True, check=True, timeout=120)
+    failed = messages.decode_from_worker(ended.stdout[messages.LENGTH_BYTES :])
+    assert isinstance(failed, messages.Failed)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < TWO_GIB
+
+
+READING = {"columns": [{"source": "a", "name": "a"}, {"source": "b", "name": "b"}]}
+FIELDS = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
+
+
+def streamed(url: str, headers: dict[str, str], first: bytes, size: int) -> tuple[int, int, bytes]:
+    """Send a file of one endless line until all is sent or an answer comes: how much that was,
+    and the answer's status and body."""
+    place = urlsplit(url)
+    assert place.hostname
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=120)
+    connection.putrequest("POST", f"{place.path}?{place.query}")
+    for name, value in headers.items():
+        connection.putheader(name, value)
+    connection.putheader("Content-Length", str(size))
+    connection.endheaders()
+    piece, sent = first + b"x" * ((1 << 20) - len(first)), 0
+    while sent < size and not select.select([connection.sock], [], [], 0)[0]:
+        try:
+            connection.sock.sendall(piece)
+        except ConnectionError:
+            break
+        sent += len(piece)
+        piece = b"x" * (1 << 20)
+    answer = connection.getresponse()
+    return sent, answer.status, answer.read()
+
+
+def test_a_line_of_two_gigabytes_is_refused_when_its_beginning_is_there(
+    running: Service, account: Account
+) -> None:
+    store = new_store(running, FIELDS)
+    before = stored_at(running)
+    told = b64encode(json.dumps(READING).encode()).decode()
+    headers = {
+        "Authorization": store.account.auth,
+        "Content-Type": "application/octet-stream",
+        "Upload-Metadata": f"reading {told}",
+        device_secret.DEVICE_HEADER: store.device.text,
+    }
+    url = f"{running.proxy_url}/api/jobs/upload/?schema={store.schema_id}"
+    sent, status, body = streamed(url, headers, b"", TWO_GIB)
+    assert status in (400, 413), body
+    assert sent < 256 << 20
+    assert stored_at(running) == before
