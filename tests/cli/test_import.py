@@ -430,6 +430,107 @@ def test_declared_types_of_postgresql_stay_what_they_are(
     assert (row["free"], row["paid"], row["is_on"]) == (Decimal("0.125"), Decimal("5.25"), False)
 
 
+ODD = """
+CREATE TYPE weekday AS ENUM ('Mo', 'Mittwoch');
+CREATE TABLE odd (
+    id uuid PRIMARY KEY, day weekday NOT NULL, lasted interval NOT NULL, marks integer[],
+    words text[] NOT NULL, facts jsonb NOT NULL, long numeric(38, 10) NOT NULL,
+    seen timestamptz NOT NULL, price numeric(12, 2) NOT NULL,
+    gross numeric(14, 3) GENERATED ALWAYS AS (price * 1.19) STORED
+);
+INSERT INTO odd VALUES (
+    md5('a')::uuid, 'Mittwoch', '1 mon 2 days 03:04:05', '{1,NULL,3}', '{"a,b",c}',
+    '{"b": 1.50, "a": [1]}', 1234567890123456789012345678.0123456789,
+    '1890-06-01 12:00:00+00', 10.00
+);
+"""
+
+
+def test_odd_columns_of_postgresql_keep_their_values_and_are_said(
+    ers: Ers, postgresql: NewDatabase, name: str
+) -> None:
+    url = postgresql()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(ODD)
+        connection.execute("UPDATE odd SET lasted = '2 days 03:04:05'")
+    said = ers.done("import", url, "--table", "odd", "--dataset", name)
+    definition = json.loads(ers.done("schema", "get", said.one["schema"], "--definition").out)
+    assert definition["required"] == [
+        *("id", "day", "lasted", "words", "facts", "long", "seen", "price")
+    ]
+    assert definition["properties"]["day"] == {"type": "string", "padTo": 8}
+    assert definition["properties"]["gross"]["precision"] == 3
+    assert "enum" not in json.dumps(definition)
+    for column, note in (
+        ("marks", "a list: kept as JSON text"),
+        ("words", "a list: kept as JSON text"),
+        ("facts", "JSON: kept as text"),
+        ("long", "more than 18 digits: kept as text"),
+    ):
+        assert f"{column}: {note}" in said.err
+    (row,) = stored(ers, said.one["schema"])
+    assert row["long"] == "1234567890123456789012345678.0123456789"
+    assert (json.loads(row["marks"]), json.loads(row["words"])) == ([1, None, 3], ["a,b", "c"])
+    assert json.loads(row["facts"]) == {"a": [1], "b": 1.5}
+    assert row["seen"].startswith("1890-06-01T12:00:00")
+    assert (row["gross"], row["lasted"], row["day"]) == (Decimal("11.9"), "P2DT3H4M5S", "Mittwoch")
+
+    # Months have no length, and bytes are no text: neither is stored as something else.
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE odd SET lasted = '1 mon'")
+        connection.execute("CREATE TABLE raw (id integer PRIMARY KEY, scan bytea)")
+        connection.execute("INSERT INTO raw VALUES (1, 'secret')")
+    months = ers("import", url, "--table", "odd", "--dataset", name, "--name", "months")
+    assert months.code != 0
+    assert "lasted" in months.err
+    raw = ers("import", url, "--table", "raw", "--dataset", name)
+    assert "scan" in raw.err
+    assert "secret" not in raw.err
+
+
+def test_odd_columns_of_parquet_and_arrow_are_exact_or_refused_by_name(
+    ers: Ers, name: str, tmp_path: Path
+) -> None:
+    texts = pyarrow.array(["ja", "nein", "ja"])
+    lasted = pyarrow.array([5_400_000_000, None, 1], pyarrow.duration("us"))
+    table = pyarrow.table(
+        [texts.dictionary_encode(), texts.cast(pyarrow.large_string()), lasted],
+        schema=pyarrow.schema(
+            [
+                pyarrow.field("word", pyarrow.dictionary(pyarrow.int32(), pyarrow.string())),
+                pyarrow.field("large", pyarrow.large_string(), nullable=False),
+                pyarrow.field("lasted", pyarrow.duration("us")),
+            ]
+        ),
+    )
+    for kind in ("parquet", "arrow"):
+        path = tmp_path / f"odd-{kind}.{kind}"
+        if kind == "parquet":
+            parquet.write_table(table, path)
+        else:
+            with pyarrow.ipc.new_file(path, table.schema) as file:
+                file.write_table(table)
+        said = ers.done("import", path, "--dataset", name)
+        definition = json.loads(ers.done("schema", "get", said.one["schema"], "--definition").out)
+        assert definition["required"] == ["large"]
+        assert definition["properties"]["lasted"]["format"] == "duration"
+        assert "enum" not in json.dumps(definition)
+        rows = stored(ers, said.one["schema"])
+        assert {row["word"] for row in rows} == {row["large"] for row in rows} == {"ja", "nein"}
+        assert {row.get("lasted") for row in rows} == {"PT1H30M", None, "PT0.000001S"}
+    for column, value in (
+        ("tags", pyarrow.array([["a"], ["b"]])),
+        ("place", pyarrow.array([{"x": 1}, {"x": 2}])),
+        ("raw", pyarrow.array([b"secret", b"x"])),
+    ):
+        path = tmp_path / f"{column}.parquet"
+        parquet.write_table(pyarrow.table({column: value}), path)
+        refused = ers("import", path, "--dataset", name)
+        assert refused.code != 0
+        assert column in refused.err
+        assert "secret" not in refused.err
+
+
 def test_declared_types_of_parquet_stay_what_they_are(ers: Ers, name: str, tmp_path: Path) -> None:
     path = tmp_path / "typed.parquet"
     day = datetime.datetime(2024, 1, 5, 10, 11, 12)  # noqa: DTZ001 - a time without a zone

@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Iterator
 from csv import writer as csv_writer
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,18 @@ from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
 from encrypted_records.ingest.reading.said import Said, SaidOfColumn, detect_as
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model.definition_parser import parse_definition
+from tests.support.workbooks import (
+    DAY,
+    MOMENT,
+    SPAN,
+    TIME,
+    ods,
+    ods_cell,
+    sheet,
+    truth,
+    xlsx,
+)
+from tests.support.workbooks import number as cell_of
 
 FILES = Path(__file__).parent / "files"
 EXPECTED = {
@@ -420,6 +433,8 @@ _WAYS: list[st.SearchStrategy[str]] = [
     st.datetimes().map(lambda one: one.isoformat(" ")),
     st.datetimes().map(lambda one: one.strftime("%m/%d/%Y %I:%M %p")),
     st.times().map(str),
+    st.timedeltas(timedelta(-9), timedelta(9)).map(lambda one: f"PT{one.total_seconds():.6f}S"),
+    st.datetimes().map(lambda one: f"{one.isoformat()}+01:00"),
     st.sampled_from(["ja", "nein", "NA", "-", ""]),
     st.sampled_from(["true", "false", "null"]),
     st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=9),
@@ -427,16 +442,63 @@ _WAYS: list[st.SearchStrategy[str]] = [
 ]
 
 
+#: Cells of a workbook in their own types, of Excel and of LibreOffice.
+_CELLS: list[tuple[st.SearchStrategy[str | float], st.SearchStrategy[str]]] = [
+    (st.floats(-1e12, 1e12), st.floats(-1e12, 1e12).map(lambda one: ods_cell("float", str(one)))),
+    (
+        st.integers(61, 2_000_000).map(lambda one: cell_of(str(one), DAY)),
+        st.dates().map(lambda one: ods_cell("date", one.isoformat())),
+    ),
+    (
+        st.floats(61, 100_000).map(lambda one: cell_of(str(one), MOMENT)),
+        st.datetimes().map(lambda one: ods_cell("date", one.isoformat())),
+    ),
+    (
+        st.floats(0, 40).map(lambda one: cell_of(str(one), SPAN)),
+        st.integers(0, 10**5).map(lambda one: ods_cell("time", f"PT{one}M")),
+    ),
+    (
+        st.floats(0, 0.99).map(lambda one: cell_of(str(one), TIME)),
+        st.times().map(lambda one: ods_cell("time", one.strftime("PT%HH%MM%SS"))),
+    ),
+    (
+        st.booleans().map(truth),
+        st.booleans().map(lambda one: ods_cell("boolean", str(one).lower())),
+    ),
+    (st.text("ab1,. ", max_size=6), st.text("ab1,. ", max_size=6)),
+]
+
+
+@st.composite
+def workbooks(draw: st.DrawFn, names: list[str], count: int) -> bytes:
+    """A sheet with a column of one kind of cells under each name."""
+    which = draw(st.integers(0, 1))
+    kinds = draw(st.lists(st.sampled_from(_CELLS), min_size=len(names), max_size=len(names)))
+    columns = [draw(st.lists(kind[which], min_size=count, max_size=count)) for kind in kinds]
+    head = [name.replace("\x01", "") or "n" for name in names]
+    rows = [head, *map(list, zip(*columns, strict=True))]
+    return ods(rows) if which else xlsx({"Data": sheet(rows)})
+
+
 @st.composite
 def files(draw: st.DrawFn) -> bytes:
-    """Tables of columns in such forms, as CSV and JSON write them."""
+    """Tables of columns in such forms, as CSV, JSON and workbooks write them."""
     count = draw(st.integers(1, 12))
     ways = draw(st.lists(st.sampled_from(_WAYS), min_size=1, max_size=5))
     columns = [draw(st.lists(way, min_size=count, max_size=count)) for way in ways]
     names = draw(st.lists(st.text("abÄ .\x01", max_size=4), min_size=len(ways), max_size=len(ways)))
     rows = list(zip(*columns, strict=True))
-    if draw(st.booleans()):
-        return json.dumps([dict(zip(names, row, strict=True)) for row in rows]).encode()
+    form = draw(st.sampled_from(["csv", "json", "ndjson", "within", "xlsx", "ods"]))
+    objects = [dict(zip(names, row, strict=True)) for row in rows]
+    match form:
+        case "json":
+            return json.dumps(objects).encode()
+        case "ndjson":
+            return "\n".join(map(json.dumps, objects)).encode()
+        case "within":
+            return json.dumps({"rows": objects, "next": None}).encode()
+        case "xlsx" | "ods":
+            return draw(workbooks(names, count))
     text = io.StringIO()
     writer = csv_writer(text, delimiter=draw(st.sampled_from(",;\t|")))
     writer.writerows([names, *rows] if draw(st.booleans()) else rows)
