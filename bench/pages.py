@@ -114,7 +114,9 @@ class Pages:
         answer = self._connection.getresponse()
         text = answer.read().decode()
         assert answer.status == 200, (answer.status, text[:2000])
-        return text, str(answer.headers.get("HX-Replace-Url", path))
+        headers_of_step = ("HX-Push-Url", "HX-Replace-Url")
+        steps = [answer.headers[name] for name in headers_of_step if name in answer.headers]
+        return text, str(next(iter(steps), path))
 
 
 @dataclass

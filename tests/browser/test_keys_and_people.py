@@ -250,14 +250,12 @@ def test_a_keyring_is_given_a_passphrase_and_another_one(visitor: Visitor, site:
     visitor.type("New passphrase", "second of them")
     visitor.type("New passphrase, again", "second of them")
     visitor.press("Set the passphrase")
-    open_up(visitor, "Lock it")
     visitor.press("Lock the keyring")
     visitor.type("Its passphrase", "second of them")
     visitor.press("Unlock")
 
     expect(page.get_by_role("heading", name="This keyring")).to_be_visible()
     # Or in the message that needs it, which goes on where it was.
-    open_up(visitor, "Lock it")
     visitor.press("Lock the keyring")
     expect(page.locator(".status")).to_contain_text("Keyring locked")
     visitor.go(f"/schemas/{store.schema_id}/search/")

@@ -70,6 +70,15 @@ def test_pictures_of_a_tab_come_after_a_new_login_in_another_one(
     expect(page.locator("#field-1 [data-facet] .part")).to_be_visible()
 
 
+def test_completions_of_a_tab_come_after_a_new_login_in_another_one(
+    reader: Visitor, census: Census
+) -> None:
+    reader.go(census.page("search"))
+    log_in_again_elsewhere(reader, census)
+    reader.page.locator("#line").press_sequentially("ag")
+    expect(reader.page.get_by_role("option", name="age")).to_be_visible()
+
+
 def test_pictures_that_were_refused_at_once_all_come(reader: Visitor, census: Census) -> None:
     page = reader.page
     reader.go(census.page("search"))

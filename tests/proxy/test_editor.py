@@ -75,6 +75,36 @@ def test_a_field_that_becomes_a_string_loses_its_bounds() -> None:
     assert draft_of(form).definition()["properties"]["height"] == {"type": "string"}
 
 
+def test_rules_of_a_text_are_edited_without_json() -> None:
+    ruled = {"type": "string", "padTo": 31, "x-index": ["words"], "title": "Note"}
+    listed = {"type": "string", "enum": ["north", "south"]}
+    before = {"type": "object", "properties": {"note": ruled, "ward": listed}}
+    form = form_of(shown(before))
+    untouched = {"text-0": "yes", "words-0": "yes", "pad-0": "31", "values-0": ""}
+    untouched |= {"text-1": "yes", "pad-1": "", "values-1": "north\r\nsouth"}
+    assert draft_of(form | untouched).definition() == before
+
+    changed = untouched | {"pad-0": "63", "values-1": " east \r\nnorth\r\n\r\neast"}
+    del changed["words-0"]
+    found = draft_of(form | changed).definition()["properties"]
+    assert found["note"] == {"type": "string", "padTo": 63, "title": "Note"}
+    assert found["ward"] == {"type": "string", "enum": ["east", "north"]}
+
+    # Nonsense is refused by name, not dropped.
+    bad = draft_of(form | untouched | {"pad-0": "many"}).definition()
+    with pytest.raises(InvalidDefinition) as refused:
+        parse_definition(json.dumps(bad))
+    assert [flaw.pointer for flaw in refused.value.flaws] == ["/schema/properties/note/padTo"]
+
+
+def test_values_that_lines_do_not_say_stay_as_they_are() -> None:
+    listed = {"type": "string", "enum": ["a\nb", " c", ""]}
+    draft = shown({"type": "object", "properties": {"odd": listed}})
+    assert draft.rows[0].lines is None
+    form = form_of(draft) | {"text-0": "yes", "pad-0": "", "values-0": "x"}
+    assert draft_of(form).definition()["properties"]["odd"] == listed
+
+
 def test_edited_json_goes_before_the_table_and_untouched_json_does_not() -> None:
     form = form_of(shown(DEFINITION)) | {"maximum-1": "120"}
     edited = {"type": "object", "properties": {"city": {"type": "string"}}}

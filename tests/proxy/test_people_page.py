@@ -287,3 +287,48 @@ def test_an_api_that_swaps_names_has_nobody_share_another_dataset(
         with front.telling(swap):
             assert labels() == {medical: "Medical", payroll: "Payroll"}
             assert "Nobody has signed yet" not in ada.text("invite/")
+
+
+def test_rights_are_changed_in_a_table_but_not_over_those_of_somebody_else(
+    service: Service, ada: Visitor
+) -> None:
+    datasets = [new_dataset(service, ada.account, name) for name in ("Medical", "<b>Orders</b>")]
+    medical, orders = datasets
+    grace = joined(service, ada, medical)
+    for dataset in datasets:
+        assert f"was-{dataset}" not in ada.text()
+    # The second dataset is signed when it is shared.
+    (member,) = [one for one in people(service, ada.account)["people"] if not one["you"]]
+    proof = {"proof_password": ada.account.password}
+    path = f"people/{member['id']}/"
+    ada.text(path, do="share", **proof, **{f"right-{name}": "reader" for name in datasets})
+
+    def rights() -> dict[str, str]:
+        (one,) = [one for one in people(service, ada.account)["people"] if not one["you"]]
+        return {share["dataset"].split("/")[-2]: share["role"] for share in one["shares"]}
+
+    shown = ada.page("rights/").body.decode()
+    assert "Change rights in a table" in ada.text()
+    assert "&lt;b&gt;Orders&lt;/b&gt;" in shown
+    assert "<b>Orders" not in shown
+    cells = {
+        f"{kind}-{member['id']}-{one}": "reader" for one in datasets for kind in ("was", "right")
+    }
+    changed = cells | {f"right-{member['id']}-{medical}": "writer"}
+    assert ada.page("rights/", **changed).status == 403  # without the password
+    assert rights() == {medical: "reader", orders: "reader"}
+    assert ada.page("rights/", **changed, **proof).status == 200
+    assert rights() == {medical: "writer", orders: "reader"}
+
+    # A tab that is older: the cell that it changes was changed since; then one that was not.
+    again = ada.page("rights/", **cells | {f"right-{member['id']}-{medical}": ""}, **proof)
+    assert again.status == 409
+    assert "somebody has changed these rights" in said(again).lower()
+    assert rights() == {medical: "writer", orders: "reader"}
+    taken = ada.page("rights/", **cells | {f"right-{member['id']}-{orders}": ""}, **proof)
+    assert taken.status == 200, service.log[-3000:]
+    assert rights() == {medical: "writer"}
+    # Members change nothing.
+    refused = grace.page("rights/", ada.account.organization, **cells, **proof)
+    assert rights() == {medical: "writer"}
+    assert refused.status in (200, 403)

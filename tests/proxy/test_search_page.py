@@ -56,6 +56,30 @@ def world(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield world
 
 
+def test_the_tab_of_records_has_their_number_until_something_may_have_changed(
+    world: World,
+) -> None:
+    fields = f"/schemas/{world.store.schema_id}/fields/"
+
+    def count() -> list[str]:
+        page = world.browser.visit(fields).body.decode()
+        return re.findall(r'id="tab-count">([^<]+)<', page)
+
+    assert count() == ["2"]
+    world.search(**{"part-0": 'name = "Ada"'})
+    assert count() == ["2"]
+    added = f"/schemas/{world.store.schema_id}/add/"
+    assert world.browser.visit(added, **{"value-0": "Edsger"}).status == 200
+    assert count() == []
+    world.browser.visit(f"/datasets/{dataset_of(world)}/")
+    assert count() == ["3"]
+
+
+def dataset_of(world: World) -> str:
+    url = world.store.service.proxy_url + world.store.schema
+    return str(call("GET", url, auth=world.store.account.auth).json()["dataset"].split("/")[-2])
+
+
 def test_a_search_asks_the_api_for_no_more_than_the_records(world: World) -> None:
     world.front.forget()
     answer = world.search(**{"ask": "name = 'Ada'"})

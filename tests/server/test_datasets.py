@@ -34,11 +34,12 @@ def test_an_organization_is_renamed_by_its_owner_and_keeps_its_slug(ada: Account
     ada.call("PATCH", ada.organization, {"name": before["name"]})
 
 
-def test_organizations_are_not_made_or_deleted_here(ada: Account) -> None:
-    for method, path in (("POST", "/api/organizations/"), ("DELETE", ada.organization)):
-        refused = ada.call(method, path, {"name": "x"})
-        assert (refused.status, refused.code) == (405, "method_not_allowed")
-        assert "GET" in refused.headers["Allow"]
+def test_nobody_deletes_an_organization_or_makes_one_beside_theirs(ada: Account) -> None:
+    refused = ada.call("DELETE", ada.organization, {"name": "x"})
+    assert (refused.status, refused.code) == (405, "method_not_allowed")
+    assert "GET" in refused.headers["Allow"]
+    refused = ada.call("POST", "/api/organizations/", {"name": "x"})
+    assert (refused.status, refused.code) == (409, "already_member")
 
 
 def test_a_dataset_has_all_its_fields_from_the_start(ada: Account) -> None:

@@ -12,6 +12,7 @@ const LIST = [
   ["Ctrl K", "find a dataset, a schema or a page"],
   ["/", "go to the line that asks, or to Find"],
   ["s", "what the server has of the records"],
+  ["z", "undo what was just saved"],
   ["j, k", "next and previous row of a table"],
   ["g h", "overview"],
   ["g d", "datasets"],
@@ -135,6 +136,7 @@ function pressed(event) {
   awaitsPage = key === "g" && !page;
   if (page) location.assign(at + page);
   else if (key === "?") openList();
+  else if (key === "z") document.querySelector("[data-undo], [data-changed] button")?.click();
   else if (key === "j") moveRow(1);
   else if (key === "k") moveRow(-1);
   else if (key === "/") {

@@ -2,6 +2,7 @@
 // keys go through (the combobox pattern of ARIA). Without this file the line is a field like others.
 
 import { whileBusy } from "./busy.js";
+import { post } from "./session.js";
 import { countAnswer } from "./strip.js";
 
 const AFTER_MS = 120;
@@ -40,11 +41,14 @@ async function ask() {
   asked?.abort();
   asked = new AbortController();
   const { signal } = asked;
-  const body = new URLSearchParams(new FormData(field.form));
-  // Counted in the proxy's characters, not in UTF-16.
   const [text, caret] = [field.value, field.selectionEnd];
-  body.set("caret", [...text.slice(0, caret)].length);
-  const answer = await whileBusy(fetch(field.dataset.complete, { method: "POST", body, signal }));
+  const fieldsOf = () => {
+    const body = new URLSearchParams(new FormData(field.form));
+    // Counted in the proxy's characters, not in UTF-16.
+    body.set("caret", [...text.slice(0, caret)].length);
+    return body;
+  };
+  const answer = await whileBusy(post(field.dataset.complete, fieldsOf, { signal }));
   countAnswer(answer);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const part = page.querySelector(".part[data-at]");

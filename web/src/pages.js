@@ -2,11 +2,14 @@
 // forms, and live progress of jobs. Pages work without it too; what needs it says so in a <noscript>.
 
 import htmx from "htmx.org";
+import { countChanges } from "./matrix.js";
 import { keepPages } from "./answers.js";
 import { showBusy } from "./busy.js";
 import { sendForms } from "./forms.js";
 import { takeSamples } from "./samples.js";
 import { followJobs } from "./jobs.js";
+import { editCells } from "./cells.js";
+import { useHandles } from "./handles.js";
 import { listenToKeys } from "./keys.js";
 import { completeLine } from "./line.js";
 import { openLinks } from "./links.js";
@@ -28,7 +31,10 @@ listenToKeys();
 tendRecords();
 completeLine();
 useLens();
+useHandles();
+editCells();
 countRequests();
+countChanges();
 // The forms are to be ready for it.
 document.addEventListener("DOMContentLoaded", openLinks);
 htmx.onLoad((root) => {

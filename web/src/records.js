@@ -3,9 +3,11 @@
 
 import htmx from "htmx.org";
 import { whileBusy } from "./busy.js";
+import { showHandles } from "./handles.js";
 import { at } from "./paths.js";
-import { hasOldToken, takeToken } from "./session.js";
+import { post } from "./session.js";
 import { countAnswer } from "./strip.js";
+import { keepText } from "./typing.js";
 
 const panel = () => document.getElementById("panel");
 const rows = () => [...document.querySelectorAll("table.records tbody tr")];
@@ -60,14 +62,33 @@ function closePanel() {
   link?.focus();
 }
 
+/** A record beside the table is shown as it is by now, unless somebody is typing into it. */
+function reloadPanel() {
+  const shown = shownRecord();
+  if (!shown || panel().querySelector("form[data-guard]")) return;
+  const path = `${at}/records/${shown}/${location.search.replace(/[?&]record=[^&]*/, "")}`;
+  htmx.ajax("GET", path, { target: "#panel", select: "#record", swap: "innerHTML show:none" });
+}
+
+const DOUBLE_CLICK_MS = 220;
+let opening = 0;
+
 /** The field of the record that is edited next, by its place. */
 let edited = 0;
 
+/** The table is asked for anew. Text in the line that was not asked yet stays there. */
+function refreshTable() {
+  const line = document.getElementById("line");
+  if (!line) return;
+  const { form } = line;
+  form.addEventListener("htmx:configRequest", ({ detail }) => (detail.parameters.ask = ""), { once: true });
+  form.addEventListener("htmx:beforeSend", () => keepText(line), { once: true });
+  form.requestSubmit(document.getElementById("search-button"));
+}
+
 /** A record that was changed beside the table is shown anew in it. */
 function showChange() {
-  if (!panel().querySelector("[data-changed]")) return;
-  const line = document.getElementById("line");
-  if (line && !line.value) line.form.requestSubmit(document.getElementById("search-button"));
+  if (panel().querySelector("[data-changed]")) refreshTable();
 }
 
 function onPanel() {
@@ -118,8 +139,11 @@ function onClick(event) {
     return;
   }
   const row = event.target.closest("table.records tbody tr");
-  const choosing = event.target.closest("a, button") || String(getSelection());
-  if (row && !choosing) row.querySelector("a").click();
+  const choosing = event.target.closest("a, button, .cell-form") || String(getSelection());
+  clearTimeout(opening);
+  // A second click edits the value (cells.js), which must not move away below the mouse.
+  if (row && !choosing && event.detail < 2)
+    opening = setTimeout(() => row.querySelector("a").click(), DOUBLE_CLICK_MS);
 }
 
 // --- a stretch of columns ---------------------------------------------------------------------
@@ -176,18 +200,14 @@ let loading = 0;
 async function loadPicture(place) {
   const form = place.closest("form");
   const { signal } = leaving;
-  let body;
-  const ask = () => {
-    body = new URLSearchParams(new FormData(form));
-    return fetch(place.dataset.facet, { method: "POST", body, signal }).then(countAnswer);
-  };
-  let answer = await ask();
-  const isOld = hasOldToken(answer.status, answer.headers.get("X-Error-Code"));
-  if (isOld && (await takeToken(body.get("csrf")))) answer = await ask();
+  const fieldsOf = () => new URLSearchParams(new FormData(form));
+  const answer = countAnswer(await post(place.dataset.facet, fieldsOf, { signal }));
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const part = page.querySelector(".part");
   // Otherwise the link to the page with all pictures stays.
-  if (part && place.isConnected) place.replaceChildren(document.adoptNode(part));
+  if (!part || !place.isConnected) return;
+  place.replaceChildren(document.adoptNode(part));
+  showHandles(place);
 }
 
 function loadNext() {
@@ -269,6 +289,7 @@ function followQuestion({ detail }) {
 
 function onLoad(root) {
   loadPictures(root);
+  showHandles(root);
   for (const button of root.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
 }
 
@@ -279,6 +300,8 @@ export function tendRecords() {
   document.addEventListener("pointerdown", onDown);
   document.addEventListener("pointermove", onMove);
   document.addEventListener("pointerup", onUp);
+  document.addEventListener("panel:filled", onPanel);
+  document.addEventListener("table:outdated", () => (refreshTable(), reloadPanel()));
   addEventListener("pagehide", () => leaving.abort());
   document.addEventListener("htmx:beforeSwap", beforeSwap);
   document.addEventListener("htmx:afterSettle", ({ target }) => {

@@ -40,6 +40,21 @@ export async function takeToken(sent) {
   return true;
 }
 
+/**
+ * Post the fields of a form by a script; once more with the present token, where the form's was of
+ * an earlier session.
+ * @param {string} path
+ * @param {() => URLSearchParams} fieldsOf the form's fields at the time of sending
+ * @param {RequestInit} [options]
+ */
+export async function post(path, fieldsOf, options = {}) {
+  const body = fieldsOf();
+  const answer = await fetch(path, { ...options, method: "POST", body });
+  const isOld = hasOldToken(answer.status, answer.headers.get("X-Error-Code"));
+  if (!isOld || !(await takeToken(body.get("csrf")))) return answer;
+  return fetch(path, { ...options, method: "POST", body: fieldsOf() });
+}
+
 let open = false;
 
 /**

@@ -1,8 +1,12 @@
 // What somebody types while an answer is on its way survives the part of the page that it replaces:
 // choosing how to compare and typing what with are one movement.
 
+const typed = new Map();
+
+/** Also a text that nobody has typed since the request was sent. */
+export const keepText = (field) => typed.set(field.id, field.value);
+
 export function keepTyping() {
-  const typed = new Map();
   document.addEventListener("htmx:beforeRequest", () => typed.clear());
   document.addEventListener("input", ({ target }) => {
     // What is chosen in a file input is no text, and no script may set it.

@@ -128,6 +128,7 @@ FORWARDED: tuple[Forwarded, ...] = (
     _send("POST", "/api/tokens/"),
     Forwarded("DELETE", "/api/tokens/{token}/"),
     _list("/api/organizations/"),
+    _send("POST", "/api/organizations/"),
     _get("/api/organizations/by-slug/{slug}/"),
     _get(_ONE),
     _get(f"{_ONE}dataset/{{slug}}/", shows="datasets"),

@@ -24,7 +24,10 @@ from encrypted_records.errors import InvalidSetting
 @click.command(short_help="Create an account with its own organization.")
 @email_option
 @click.option(
-    "--organization", metavar="NAME", help="Name of the new organization (asked for if missing)."
+    "--organization",
+    metavar="NAME",
+    help="Name of the new organization (asked for if missing). Empty for somebody who was invited"
+    " to one: none is made.",
 )
 @click.option(
     "--confirm", is_flag=True, help="Ask for the link in the message, and confirm the account."
@@ -44,7 +47,7 @@ async def register(
       ers register --email grace@example.org --organization "Harvard Mark I"
     """
     given = os.environ.get("ERS_PASSWORD") or None
-    if not (email and organization and given) and not sys.stdin.isatty():
+    if (not (email and given) or organization is None) and not sys.stdin.isatty():
         raise InvalidSetting(
             "missing: --email, --organization or ERS_PASSWORD",
             hint="add the options, and set ERS_PASSWORD",
@@ -52,7 +55,11 @@ async def register(
     address = email or ask("E-mail")
     # From the usual device: a stranger at the proxy's port gets no password.
     async with session.proxy.client(NOBODY, usual_device(session.proxy)) as client:
-        called = organization or ask("Name of the organization")
+        called = organization
+        if called is None:
+            called = ask(
+                "Name of the organization, or nothing if you were invited to one", default=""
+            )
 
         async def use(chosen: str) -> None:
             await client.register(email=address, password=chosen, organization_name=called)

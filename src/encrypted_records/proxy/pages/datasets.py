@@ -10,6 +10,7 @@ from encrypted_records.client.sdk.condition_language import parse
 from encrypted_records.errors import ErsError, InvalidQuery, PreconditionFailed
 from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.finding import find_matching, list_targets
+from encrypted_records.proxy.pages.home import MOST_SCHEMAS, states_of
 from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.saved import forget_questions
@@ -32,18 +33,30 @@ async def list_all(visit: Visit) -> Response:
     if wanted:
         shown: dict[str, Any] = {"targets": found[:_MOST_FOUND], "more": len(found) - _MOST_FOUND}
         return visit.render("datasets.html", wanted=wanted, **shown)
+    schemas = await visit.every("/api/schemas/")
     return visit.render(
         "datasets.html",
         wanted="",
         datasets=await visit.every("/api/datasets/"),
-        schemas=await visit.every("/api/schemas/"),
+        schemas=schemas,
+        records=await _records(visit, schemas),
     )
 
 
 async def show(visit: Visit) -> Response:
     dataset = await visit.ask("GET", _url(visit))
     schemas = await visit.every("/api/schemas/", dataset=dataset["id"])
-    return visit.render("dataset.html", dataset=dataset, schemas=schemas)
+    return visit.render(
+        "dataset.html", dataset=dataset, schemas=schemas, records=await _records(visit, schemas)
+    )
+
+
+async def _records(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, int]:
+    """Of the newest schemas that have any, as far as they are known in time; by identifier."""
+    filled = [schema for schema in schemas if schema["key_id"] is not None]
+    newest = sorted(filled, key=lambda one: str(one["id"]), reverse=True)[:MOST_SCHEMAS]
+    states = await states_of(visit, newest)
+    return {schema: state.records for schema, state in states.items()}
 
 
 async def search(visit: Visit) -> Response:

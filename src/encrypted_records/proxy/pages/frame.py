@@ -61,6 +61,8 @@ class Frame:
         keyring: ``open``, ``locked``, ``none`` (not made yet), ``closed`` (this browser is not one
             of its devices) or ``unknown``.
         backed_up: whether every key of the keyring has a confirmed backup.
+        left: the names of organizations that the visitor belonged to during this session, and no
+            longer does.
     """
 
     organizations: tuple[Place, ...] = ()
@@ -70,6 +72,7 @@ class Frame:
     api_ms: int | None = None
     keyring: str = "unknown"
     backed_up: bool = True
+    left: tuple[str, ...] = ()
     found_at: float = field(default=float("-inf"), repr=False)
 
     def name_of(self, dataset: str) -> str:
@@ -137,10 +140,20 @@ async def _find_out(asker: Asker, known: Frame) -> Frame:
             api_ms=took,
             keyring=keyring,
             backed_up=backed_up,
+            left=_list_left(known, organizations),
             found_at=runtime.monotonic(),
         )
     except (ErsError, TimeoutError, KeyError, TypeError, ValueError, AttributeError):
         return replace(known, api_ms=None)
+
+
+def _list_left(known: Frame, organizations: dict[str, Any]) -> tuple[str, ...]:
+    if organizations["next"] is not None:
+        return known.left
+    now = {str(one["id"]) for one in organizations["results"]}
+    names = {str(one["name"])[:MOST_CHARACTERS] for one in organizations["results"]}
+    gone = [one.name for one in known.organizations if one.id not in now]
+    return tuple(dict.fromkeys(name for name in (*known.left, *gone) if name not in names))
 
 
 def _read_places(items: Sequence[dict[str, Any]]) -> tuple[Place, ...]:

@@ -20,6 +20,7 @@ from encrypted_records.proxy.pages import example
 from encrypted_records.proxy.pages.audit_lines import Line, lines_of
 from encrypted_records.proxy.pages.job_view import JobView
 from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.record_counts import keep_count
 from encrypted_records.proxy.pages.search_counts import BAR_MINUTES, SearchCounts
 
 WAIT_SECONDS = 2.0
@@ -91,6 +92,7 @@ async def start(visit: Visit) -> Response:
     datasets = await visit.every("/api/datasets/")
     schemas = await visit.every("/api/schemas/")
     invitations = await visit.every("/api/invitations/")
+    belongs = datasets or await visit.every("/api/organizations/")
     filled = [schema for schema in schemas if schema["key_id"] is not None]
     if filled:
         return await _overview(visit, datasets, schemas, filled, invitations)
@@ -107,6 +109,7 @@ async def start(visit: Visit) -> Response:
         dataset=_newest(datasets),
         schema=_newest(schemas),
         invitations=invitations,
+        nowhere_yet=not belongs,
         imports=_has_import(visit),
     )
 
@@ -121,7 +124,7 @@ async def _overview(
     by_url = {dataset["url"]: dataset for dataset in datasets}
     newest = sorted(filled, key=lambda one: str(one["id"]), reverse=True)
     shown = newest[:MOST_SCHEMAS]
-    states = await _states(visit, shown)
+    states = await states_of(visit, shown)
     cards = [Card(one, by_url.get(one["dataset"]), states.get(one["id"])) for one in shown]
     known = list(states.values())
     keyring = await _keyring(visit)
@@ -148,7 +151,7 @@ async def _overview(
     )
 
 
-async def _states(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[str, State]:
+async def states_of(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[str, State]:
     """By schema; those that are not there in time are left out."""
 
     async def ask(schema: Mapping[str, Any]) -> tuple[str, State] | None:
@@ -158,6 +161,7 @@ async def _states(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[st
             raise
         except ErsError:  # a key that is not here, a log that does not hold: its own page says so
             return None
+        keep_count(visit.desk, schema["id"], state["records"])
         past = state["activity"]
         return schema["id"], State(
             state["records"], state["dead"], past["days"], past["last"], past["bytes"]

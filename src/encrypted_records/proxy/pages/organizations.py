@@ -39,6 +39,9 @@ async def start(visit: Visit) -> Response:
         try:
             if do == "accept":
                 await visit.ask("POST", f"/api/invitations/{invitation}/accept/")
+            if do == "make":
+                made = await visit.ask("POST", "/api/organizations/", {"name": visit.text("name")})
+                return visit.go(f"/organizations/{made['id']}/")
             if do == "decline":
                 await visit.ask("DELETE", f"/api/invitations/{invitation}/")
         except ErsError as error:

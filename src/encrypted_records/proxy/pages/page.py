@@ -44,6 +44,7 @@ from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages.file_form import FileForm
 from encrypted_records.proxy.pages.headers import HEADERS
 from encrypted_records.proxy.pages.internal_client import Answer, Inside
+from encrypted_records.proxy.pages.record_counts import find_count
 from encrypted_records.proxy.pages.templating import templates
 from encrypted_records.proxy.process.offload import LONG_BYTES, aside
 from encrypted_records.proxy.services import services_of
@@ -261,6 +262,7 @@ class Visit:
             at=self.at,
             built=words.scripts_are_built(),
             is_part=self.is_for_part,
+            count_of=lambda schema: find_count(self.desk, schema),
             **values,
         )
         return HTMLResponse(html, status, headers=HEADERS)
@@ -397,6 +399,12 @@ def page(
                 return _to(visit, LET_IN, back=back_to(visit))
             visit.forget()
             return _to(visit, LOG_IN, back=back_to(visit))
+        except NotFound as error:
+            # It may be gone because the visitor was removed from its organization.
+            if visit.known and not (part or visit.is_for_part):
+                frame.mark_outdated(visit.desk)
+                visit.frame = await frame.keep_fresh(visit, visit.desk)
+            return visit.problem(error)
         except ErsError as error:
             return visit.problem(error)
         except Exception as error:

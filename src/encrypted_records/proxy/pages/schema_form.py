@@ -94,9 +94,55 @@ class Row:
         return list(dict.fromkeys(_text(value) for value in each if value is not None))
 
     @property
+    def pad(self) -> str:
+        """Bytes that each text is padded to; empty for those of its type."""
+        return _text(self.more.get("padTo", ""))
+
+    @property
+    def has_words(self) -> bool:
+        return "words" in self._index
+
+    @property
+    def _index(self) -> list[Any]:
+        index = self.more.get("x-index", [])
+        return list(index) if _is_list(index) else []
+
+    @property
+    def lines(self) -> str | None:
+        """The texts that it may be, one a line; None where lines do not say them."""
+        listed = self.more.get("enum", [])
+        is_said = _is_list(listed) and all(
+            isinstance(value, str) and value == value.strip() != "" and len(value.splitlines()) == 1
+            for value in listed
+        )
+        return "\n".join(listed) if is_said else None
+
+    def take_text_rules(self, *, words: bool, pad: str, lines: str | None) -> None:
+        """Take what the controls of a text say; a text that is no number is refused later.
+
+        Args:
+            lines: as :attr:`lines`.
+        """
+        if words != self.has_words:
+            index = [kind for kind in self._index if kind != "words"] + ["words"] * words
+            self._set("x-index", index)
+        if pad != self.pad:
+            is_whole = pad.isascii() and pad.isdecimal() and len(pad) < 10
+            self._set("padTo", int(pad) if is_whole else pad)
+        if lines is not None and self.lines is not None:
+            listed = [line.strip() for line in lines.splitlines()]
+            self._set("enum", list(dict.fromkeys(filter(None, listed))))
+
+    def _set(self, keyword: str, value: Any) -> None:
+        self.more = {key: kept for key, kept in self.more.items() if key != keyword}
+        if value:
+            self.more[keyword] = value
+
+    @property
     def rest_of_more(self) -> str:
-        """Its other keywords, but those that hold values."""
-        rest = {key: value for key, value in self.more.items() if key not in _VALUES}
+        """Its other keywords, but those that hold values or have a control."""
+        shown = (*_VALUES, "padTo", "x-index") if self.type == TEXT.name else _VALUES
+        rest = {key: value for key, value in self.more.items() if key not in shown}
         return json_text.encode(rest).decode() if rest else ""
 
     def take_values_out(self) -> None:
@@ -355,6 +401,10 @@ def draft_of(form: Mapping[str, str]) -> Draft:
                 left_out=bool(typed("out")),
             )
         )
+        if typed("text"):
+            draft.rows[-1].take_text_rules(
+                words=bool(typed("words")), pad=typed("pad"), lines=form.get(f"values-{number}")
+            )
     edited, shown = form.get("json", ""), form.get("json-shown", "")
     if edited.split() != shown.split():
         draft.take(strict_json.loads(edited.encode()))

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from encrypted_records.client.sdk.condition_language import NotUnderstood
-from encrypted_records.errors import BadInput, ErsError
+from encrypted_records.errors import BadInput, ErsError, NotAuthenticated
 from encrypted_records.model.queries import MAX_OFFSET
 from encrypted_records.proxy.pages import explanations, sealed_values
 from encrypted_records.proxy.pages.cells import Links, write_rows
@@ -20,6 +20,7 @@ from encrypted_records.proxy.pages.column_heads import (
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.question_changes import change
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
+from encrypted_records.proxy.pages.record_counts import keep_count
 from encrypted_records.proxy.pages.records import Gone
 from encrypted_records.proxy.pages.search_counts import SearchCounts
 from encrypted_records.proxy.pages.search_form import PAGE_RECORDS, Question
@@ -82,6 +83,8 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         asked = question.body(on.schema["url"], on.types)
         answer = await _ask(visit, question, asked)
         visit.desk.item(("searches",), SearchCounts).add()
+        if not question.parts:
+            keep_count(visit.desk, visit.id, answer["count"])
         if question.start and not answer["results"] and answer["count"]:
             question.begin()  # beyond the last one: the last page of those that there are
             question.go_to(str(max(0, answer["count"] - PAGE_RECORDS)))
@@ -93,6 +96,8 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
                 visit, [result["id"] for result in answer["results"]]
             )
         on.in_doubt = any(result["data"].keys() - on.types.keys() for result in answer["results"])
+    except NotAuthenticated:  # this browser is to be let in first
+        raise
     except ErsError as error:
         problem = misread or error
         on.in_doubt = True

@@ -53,15 +53,15 @@ async def choices_of(
         people: of the organization, as the proxy shows them.
     """
     names: dict[str, str] = {}
-    called = {_id(dataset["dataset"]): str(dataset["name"]) for dataset in people["datasets"]}
+    called = {id_of(dataset["dataset"]): str(dataset["name"]) for dataset in people["datasets"]}
     known: dict[str, dict[str, str]] = {}
     for one in await visit.every("/api/datasets/", organization=organization):
         names[str(one["id"])] = str(one["name"])
     for one in await visit.every("/api/schemas/", organization=organization):
-        known.setdefault(_id(one["dataset"]), {})[str(one["id"])] = str(one["name"])
+        known.setdefault(id_of(one["dataset"]), {})[str(one["id"])] = str(one["name"])
     for one in people["datasets"]:
-        dataset = _id(one["dataset"])
-        signed = {_id(each["schema"]): each["name"] for each in one["schemas"]}
+        dataset = id_of(one["dataset"])
+        signed = {id_of(each["schema"]): each["name"] for each in one["schemas"]}
         for schemas in known.values():
             for schema in signed.keys() & schemas.keys():
                 del schemas[schema]
@@ -101,11 +101,12 @@ def _sent(visit: Visit, dataset: str) -> tuple[str, frozenset[str]]:
 
 def _shared(shares: Sequence[Mapping[str, Any]], dataset: str) -> tuple[str, frozenset[str]]:
     for share in shares:
-        if _id(share["dataset"]) == dataset:
+        if id_of(share["dataset"]) == dataset:
             schemas = share["schemas"] or ()
-            return str(share["role"]), frozenset(_id(schema["schema"]) for schema in schemas)
+            return str(share["role"]), frozenset(id_of(schema["schema"]) for schema in schemas)
     return "", frozenset()
 
 
-def _id(path: str) -> str:
+def id_of(path: str) -> str:
+    """The identifier at the end of a path."""
     return str(path).rstrip("/").rpartition("/")[2]

@@ -28,14 +28,16 @@ from encrypted_records.server.organizations.models import Organization, create_o
 
 
 def register(email: str, password: str, organization_name: str) -> None:
-    """Make a user who owns a new organization, and send the link that makes both usable.
+    """Make a user, who owns a new organization if it has a name, and send the link that makes both
+    usable. People who were invited to an organization need none of their own.
 
     Where the address has an account, its holder is told instead. The same is stored then, to take
     the same time; without a link nobody can use it, and it is dropped like any other that expires.
     """
     with transaction.atomic():
         user = User.objects.create_user(email, password)
-        create_organization(organization_name, user.pk)
+        if organization_name:
+            create_organization(organization_name, user.pk)
     mail.later(_send_register_message, user)
 
 

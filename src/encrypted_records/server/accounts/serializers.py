@@ -46,7 +46,7 @@ class RegisterSerializer(KnownMembers):
     email = serializers.EmailField(max_length=MAX_ADDRESS)
     password = PasswordField()
     password_confirm = PasswordField()
-    organization_name = TextField(max_length=200)
+    organization_name = TextField(max_length=200, allow_blank=True)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         check_same(attrs)

@@ -19,6 +19,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from encrypted_records.errors import Conflict
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.api_tokens import READS, READS_ALL
@@ -33,6 +34,7 @@ from encrypted_records.server.organizations.models import (
     Invitation,
     Membership,
     Organization,
+    create_organization,
 )
 from encrypted_records.server.organizations.serializers import (
     AuditEntrySerializer,
@@ -44,12 +46,14 @@ from encrypted_records.server.organizations.serializers import (
 
 @BY_ID
 class Organizations(
+    mixins.CreateModelMixin,
     mixins.ListModelMixin,
     mixins.RetrieveModelMixin,
     mixins.UpdateModelMixin,
     viewsets.GenericViewSet[Organization],
 ):
-    """Anyone who registers founds one. Its owners may rename it; the slug stays."""
+    """A user who belongs to none founds one, at registration or later. Its owners may rename it;
+    the slug stays."""
 
     serializer_class = OrganizationSerializer
     queryset = Organization.objects.none()
@@ -72,6 +76,22 @@ class Organizations(
         return Response(
             self.get_serializer(permissions.find_by_slug(self.get_queryset(), slug)).data
         )
+
+    def perform_create(self, serializer: serializers.BaseSerializer[Any]) -> None:
+        """
+        Raises:
+            Conflict: ``already_member``.
+        """
+        limits.throttle("register")
+        with transaction.atomic():
+            # Two requests of one user make one organization.
+            User.objects.select_for_update().get(pk=self.user.pk)
+            if self.user.memberships.exists():
+                raise Conflict(
+                    "this account belongs to an organization already", code="already_member"
+                )
+            name = cast(dict[str, Any], serializer.validated_data)["name"]
+            serializer.instance = create_organization(name, self.user.pk)
 
     def perform_update(self, serializer: serializers.BaseSerializer[Any]) -> None:
         organization = cast(Organization, serializer.instance)

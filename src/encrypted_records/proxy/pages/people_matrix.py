@@ -1,0 +1,132 @@
+"""Rights of all members of an organization, as a table that owners change: people and services
+downwards, datasets across.
+
+A cell names the right that it has shown. Nothing is changed where somebody else has changed one of
+the same cells since, and cells that the visitor left alone stay as they are by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from encrypted_records.errors import BadInput, Conflict, ErsError
+from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.proof_fields import proof_of
+from encrypted_records.proxy.pages.shares import RIGHTS, id_of
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The right of a member in a dataset: one of :data:`RIGHTS`.
+
+    Attributes:
+        now: the right by the signed list.
+        shown: the right that the visitor's form was made of.
+        chosen: the right that the visitor wants, the present one where they left it alone.
+        schemas: names of the only schemas that the right is for; such a cell is changed on the
+            member's own page.
+    """
+
+    member: str
+    dataset: str
+    now: str
+    shown: str
+    chosen: str
+    schemas: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.member}-{self.dataset}"
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether somebody else has given another right than the form was made of."""
+        return self.now not in (self.shown, self.chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    member: dict[str, Any]
+    cells: Sequence[Cell]
+
+
+def lines_of(visit: Visit, people: dict[str, Any]) -> list[Line]:
+    """A line for each member who is not an owner, who would have everything."""
+    datasets = [id_of(dataset["dataset"]) for dataset in people["datasets"]]
+    members = [person for person in people["people"] if person["role"] != "owner"]
+    return [
+        Line(member, [_cell_of(visit, member, dataset) for dataset in datasets])
+        for member in members
+    ]
+
+
+def _cell_of(visit: Visit, member: dict[str, Any], dataset: str) -> Cell:
+    shares = [share for share in member["shares"] if id_of(share["dataset"]) == dataset]
+    now = str(shares[0]["role"]) if shares else ""
+    schemas = [str(one["name"]) for one in shares[0]["schemas"] or ()] if shares else []
+    name = f"{member['id']}-{dataset}"
+    shown = visit.text(f"was-{name}", now)
+    typed = visit.text(f"right-{name}", shown)
+    chosen = now if schemas or typed == shown else typed
+    return Cell(member["id"], dataset, now, shown, chosen, schemas)
+
+
+def _changed(lines: Sequence[Line]) -> Iterator[Cell]:
+    """
+    Raises:
+        BadInput: a right that there is not.
+        Conflict: somebody else has changed one of the cells since they were shown.
+    """
+    for cell in (cell for line in lines for cell in line.cells if cell.chosen != cell.now):
+        if cell.chosen not in RIGHTS:
+            raise BadInput("there is no such right", hint="choose one of the menu")
+        if cell.is_overtaken:
+            raise Conflict(
+                "somebody has changed these rights since the table was shown, so nothing was"
+                " changed",
+                hint="the table has the present rights, and yours where they differ from what was"
+                " shown: look, then apply yours if they are still wanted",
+            )
+        yield cell
+
+
+async def show(visit: Visit) -> Response:
+    """The table; of a form, the changes, one after the other: what was done before one fails is
+    done, and shown."""
+    url = f"/api/organizations/{visit.id}/"
+    problem: ErsError | None = None
+    if visit.sends:
+        try:
+            lines = lines_of(visit, await visit.ask("GET", f"{url}people/"))
+            for cell in list(_changed(lines)):
+                await _change(visit, cell)
+        except ErsError as error:
+            problem = error
+        else:
+            return visit.go(f"/organizations/{visit.id}/")
+    people = await visit.ask("GET", f"{url}people/")
+    shown = {
+        "organization": await visit.ask("GET", url),
+        "access": await visit.ask("GET", "/api/devices/"),
+        "datasets": people["datasets"],
+        "lines": lines_of(visit, people),
+        "rights": RIGHTS,
+    }
+    if problem is not None:
+        return visit.problem(problem, "people_matrix.html", **shown)
+    return visit.render("people_matrix.html", **shown)
+
+
+async def _change(visit: Visit, cell: Cell) -> None:
+    path = f"/api/datasets/{cell.dataset}/people/{cell.member}/"
+    if cell.chosen:
+        await visit.ask("PUT", path, {"role": cell.chosen, "proof": proof_of(visit)})
+    else:
+        await visit.ask("DELETE", path)
+
+
+routes = [page("/organizations/{id}/rights/", show, methods=("GET", "POST"))]

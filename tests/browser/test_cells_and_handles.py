@@ -1,0 +1,108 @@
+"""Values that are edited in their cells, histograms with handles, and a table that stays fresh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.census import Census, stored_census
+from tests.browser.conftest import visiting
+from tests.browser.visitor import Visitor
+from tests.support.service import Service, call
+
+
+@pytest.fixture(scope="module")
+def census(site: Service) -> Census:
+    return stored_census(site, 20)
+
+
+@pytest.fixture(scope="module")
+def reader(chromium: Browser, site: Service, census: Census) -> Iterator[Visitor]:
+    with visiting(chromium, site) as visitor:
+        visitor.log_in(census.account)
+        yield visitor
+
+
+def test_a_double_click_edits_a_value_in_its_cell_and_a_toast_undoes_it(
+    reader: Visitor, census: Census
+) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    # A record that was changed is stored last; in an order of values it stays in its place.
+    page.get_by_role("button", name="fnlwgt", exact=True).click()
+    expect(page.locator("th[aria-sort=ascending]")).to_contain_text("fnlwgt")
+    cell = page.locator("table.records tbody tr:nth-child(2) td:nth-child(2)")
+    before = cell.inner_text()
+    cell.dblclick()
+    field = cell.locator(".cell-form input[type=number]")
+    expect(field).to_be_focused()
+    assert reader.serious_flaws() == []
+    field.press("Escape")
+    expect(cell).to_have_text(before)
+    expect(page.locator("#panel")).to_be_empty()
+
+    # Text in the line that was not asked yet stays there.
+    page.locator("#line").fill("age > ")
+    cell.dblclick()
+    field.fill("77")
+    field.press("Enter")
+    expect(page.locator(".toast")).to_contain_text("Saved.")
+    expect(cell).to_have_text("77")
+    expect(page.locator("#line")).to_have_value("age > ")
+    page.locator("#grid").focus()
+    page.keyboard.press("z")
+    expect(page.locator(".toast")).to_have_text("As it was before.")
+    expect(cell).to_have_text(before)
+
+
+def test_a_value_that_is_refused_in_its_cell_is_corrected_beside_the_table(
+    reader: Visitor, census: Census
+) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    cell = page.locator("table.records tbody tr:nth-child(3) td:nth-child(2)")
+    before = cell.inner_text()
+    cell.dblclick()
+    cell.locator("input[type=number]").fill("900")
+    cell.locator("input[type=number]").press("Enter")
+    expect(page.locator("#panel #value-0")).to_have_value("900")
+    expect(page.locator("#panel .failed").first).to_be_visible()
+    expect(cell).to_have_text(before)
+
+
+def test_what_somebody_else_has_stored_is_not_overwritten_by_a_cell(
+    reader: Visitor, census: Census
+) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    row = page.locator("table.records tbody tr:nth-child(4)")
+    row.locator("td:nth-child(2)").dblclick()
+    expect(row.locator(".cell-form")).to_be_visible()
+    record = (row.locator("a").get_attribute("href") or "").split("/records/")[1].split("/")[0]
+    url = f"{reader.site.proxy_url}/api/records/{record}/"
+    auth = census.account.auth
+    assert call("PATCH", url, {"data": {"age": 33}}, auth=auth).status == 200
+    row.locator("input[type=number]").fill("44")
+    row.locator("input[type=number]").press("Enter")
+    expect(page.locator("#panel .versions")).to_contain_text("33")
+    assert call("GET", url, auth=auth).json()["data"]["age"] == 33
+
+
+def test_handles_below_a_histogram_choose_a_stretch_by_arrow_keys(
+    reader: Visitor, census: Census
+) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    least = page.get_by_label("age: least", exact=True)
+    least.focus()
+    least.press("ArrowRight")
+    least.press("ArrowRight")
+    assert page.locator("#from-0").input_value() == least.get_attribute("aria-valuetext")
+    lowest = float(page.locator("#from-0").input_value())
+    expect(page.locator(".pill")).to_have_count(1)
+    ages = sorted(row["age"] for row in census.rows)
+    left = [age for age in ages if age >= lowest]
+    assert 0 < len(left) < len(ages)
+    expect(page.locator("table.records tbody tr")).to_have_count(len(left))

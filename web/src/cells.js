@@ -1,0 +1,87 @@
+// A double click on a value in the table edits it there, by the control of the record's own form: Enter
+// stores it, Escape leaves it. What is refused is shown beside the table, in the whole form. Without
+// this file, and by keys, a record is edited beside the table.
+
+import htmx from "htmx.org";
+import { whileBusy } from "./busy.js";
+import { post, token } from "./session.js";
+import { countAnswer } from "./strip.js";
+import { toast } from "./toast.js";
+
+const documentOf = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
+
+/** The place of the cell's field in the schema. */
+function positionOf(cell) {
+  const head = cell.closest("table").tHead.rows[0].cells[cell.cellIndex];
+  return head?.querySelector("[id^=sort-]")?.id.slice("sort-".length);
+}
+
+/** The record's form with one field, in place of the value; with what the whole form would send. */
+async function open(cell) {
+  const link = cell.parentElement.querySelector("a");
+  const page = await whileBusy(fetch(`${link.pathname}edit/`).then(countAnswer).then(documentOf));
+  const whole = page.querySelector("#record form[data-guard]");
+  const field = whole?.querySelector(`#value-${positionOf(cell)}`)?.closest(".field");
+  // What stands in the way is said beside the table.
+  if (!field || !cell.isConnected || document.querySelector(".cell-form")) return link.click();
+  const sent = new FormData(whole);
+  const form = document.createElement("form");
+  form.className = "cell-form";
+  form.dataset.action = `${link.pathname}edit/${link.search}`;
+  form.append(document.adoptNode(field));
+  // Its column names it, and what it takes is in the whole form.
+  for (const text of field.querySelectorAll("label[for], .label, [id^=note-]")) text.classList.add("hidden");
+  const before = [...cell.childNodes];
+  cell.replaceChildren(form);
+  const first = form.querySelector("select, textarea:not(.hidden), input:checked, input:not([type=radio])");
+  first.focus();
+  if (first.matches("input[type=text], textarea")) first.select();
+  const shown = String(new URLSearchParams(new FormData(form)));
+  const isChanged = () => String(new URLSearchParams(new FormData(form))) !== shown;
+  const close = () => form.isConnected && cell.replaceChildren(...before);
+  form.addEventListener("keydown", (event) => {
+    const stores = event.key === "Enter" && !event.shiftKey && !event.isComposing;
+    if (!stores && event.key !== "Escape") return event.stopPropagation();
+    event.preventDefault();
+    event.stopPropagation();
+    if (stores && isChanged()) return store(form, sent).finally(close);
+    close();
+    link.focus();
+  });
+  form.addEventListener("focusout", ({ relatedTarget }) => {
+    if (!form.contains(relatedTarget) && !isChanged()) close();
+  });
+}
+
+async function store(form, sent) {
+  const own = new FormData(form);
+  const fieldsOf = () => {
+    const body = new URLSearchParams(sent);
+    for (const name of own.keys()) body.delete(name);
+    for (const [name, text] of own) body.append(name, text);
+    body.set("csrf", token());
+    return body;
+  };
+  const headers = { "HX-Request": "true", "HX-Target": "panel" };
+  const answer = await whileBusy(post(form.dataset.action, fieldsOf, { headers })).catch(() => null);
+  const record = answer && (await documentOf(answer)).querySelector("#record");
+  if (!record) return toast("That was not stored. Open the record, and edit it there.");
+  const done = record.querySelector("[data-changed]");
+  if (done) {
+    toast("Saved.", done.querySelector("button") ? done : null);
+    return document.dispatchEvent(new CustomEvent("table:outdated"));
+  }
+  const panel = document.getElementById("panel");
+  panel.replaceChildren(document.adoptNode(record));
+  htmx.process(panel);
+  panel.dispatchEvent(new CustomEvent("panel:filled", { bubbles: true }));
+}
+
+export function editCells() {
+  document.addEventListener("dblclick", ({ target }) => {
+    const cell = target.closest?.("table.records tbody td:not(:first-child)");
+    if (!cell || target.closest("a, button, input, select, textarea, .cell-form")) return;
+    getSelection().removeAllRanges();
+    open(cell).catch(() => toast("The proxy does not answer."));
+  });
+}

@@ -1,0 +1,47 @@
+// The two handles below a histogram: they move over its columns, with mouse, finger or arrow keys, and
+// write the ends of the stretch into the fields beside them. Without this file these are typed.
+
+/** Arrow keys change a handle step by step: the question is asked when they rest. */
+const AFTER_MS = 700;
+
+let waiting = 0;
+
+const handlesOf = (place) => [...place.querySelectorAll("input[type=range]")];
+const columnsOf = (place) => [...place.parentElement.querySelector("svg[data-brush]").querySelectorAll(".hit")];
+const fieldOf = (handle) => document.getElementById(handle.dataset.handle);
+
+function draw(place) {
+  const [low, high] = handlesOf(place).map(({ value }) => Number(value));
+  const columns = columnsOf(place);
+  columns.forEach((column, at) => column.classList.toggle("chosen", at >= low && at <= high));
+  const [first, last] = [columns[low].dataset.low, columns[high].dataset.high];
+  [first, last].forEach((text, at) => handlesOf(place)[at].setAttribute("aria-valuetext", text));
+  return [first, last];
+}
+
+function move(handle) {
+  const place = handle.parentElement;
+  const [low, high] = handlesOf(place);
+  // One does not pass the other.
+  if (Number(low.value) > Number(high.value)) handle.value = handle === low ? high.value : low.value;
+  const ends = draw(place);
+  [low, high].forEach((one, at) => (fieldOf(one).value = ends[at]));
+}
+
+function askSoon(handle) {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => {
+    const { form } = fieldOf(handle) ?? {};
+    form?.requestSubmit(form.querySelector("button[value=search]"));
+  }, AFTER_MS);
+}
+
+export function useHandles() {
+  document.addEventListener("input", ({ target }) => target.matches("[data-handle]") && move(target));
+  document.addEventListener("change", ({ target }) => target.matches("[data-handle]") && askSoon(target));
+}
+
+/** Of pictures that have just come. */
+export function showHandles(root) {
+  for (const place of root.querySelectorAll(".handles[hidden]")) place.hidden = false;
+}

@@ -1,0 +1,62 @@
+// A word on what was done, for some seconds, with a form that undoes it where there is one.
+
+import { whileBusy } from "./busy.js";
+import { post, token } from "./session.js";
+
+const SHOWN_MS = 8000;
+
+let ending = 0;
+
+function placeOf() {
+  const known = document.querySelector(".toast");
+  if (known) return known;
+  const place = document.createElement("div");
+  place.className = "toast";
+  place.setAttribute("role", "status");
+  document.body.append(place);
+  return place;
+}
+
+/**
+ * @param {string} text
+ * @param {HTMLFormElement | null} [undo] what its button sends
+ */
+export function toast(text, undo = null) {
+  const place = placeOf();
+  place.textContent = text;
+  clearTimeout(ending);
+  if (undo) place.append(" ", buttonOf(undo));
+  ending = setTimeout(leave, SHOWN_MS);
+}
+
+/** Whoever is about to press it has time for that. */
+function leave() {
+  const place = placeOf();
+  if (place.matches(":hover, :focus-within")) ending = setTimeout(leave, SHOWN_MS);
+  else place.remove();
+}
+
+function buttonOf(form) {
+  const sent = new FormData(form);
+  const path = form.getAttribute("action");
+  const button = document.createElement("button");
+  button.textContent = "Undo";
+  button.title = "z";
+  button.dataset.undo = "";
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    const fieldsOf = () => {
+      const body = new URLSearchParams(sent);
+      body.set("csrf", token());
+      return body;
+    };
+    const headers = { "HX-Request": "true", "HX-Target": "panel" };
+    const answer = await whileBusy(post(path, fieldsOf, { headers })).catch(() => null);
+    const page = answer && new DOMParser().parseFromString(await answer.text(), "text/html");
+    const done = page?.querySelector("#record [data-changed]");
+    const said = page?.querySelector(".problem p")?.textContent;
+    toast(done ? "As it was before." : (said ?? "The proxy does not answer."));
+    if (done) document.dispatchEvent(new CustomEvent("table:outdated"));
+  });
+  return button;
+}
