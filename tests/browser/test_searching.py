@@ -25,7 +25,7 @@ def test_filters_find_what_the_rows_say_and_leave_no_trace(
     visitor.ask("education in ('Bachelors', 'Masters')")
     learned = [row for row in old if row["education"] in ("Bachelors", "Masters")]
     expect(page.locator(".found")).to_contain_text(f"{len(learned)} records")
-    visitor.picture("search", "png")
+    visitor.picture("search")
 
     visitor.press("Clear")
     expect(page.locator(".pill")).to_have_count(0)

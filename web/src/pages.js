@@ -18,6 +18,7 @@ import { keepPath } from "./paths.js";
 import { useLens } from "./lens.js";
 import { tendRecords } from "./records.js";
 import { countRequests } from "./strip.js";
+import { showTimes } from "./times.js";
 import { watchStatus } from "./status.js";
 import { keepTyping } from "./typing.js";
 
@@ -33,6 +34,7 @@ completeLine();
 useLens();
 useHandles();
 editCells();
+showTimes();
 countRequests();
 countChanges();
 // The forms are to be ready for it.

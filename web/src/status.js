@@ -8,9 +8,10 @@ const AGAIN_MS = 20_000;
 const SLOW_MS = 2000;
 const GIVEN_UP_MS = 15_000;
 
-function show(part, kind, text) {
+function show(part, kind, text, title = "") {
   const element = document.querySelector(`.status [data-part=${part}]`);
   if (!element) return;
+  element.title = title;
   element.querySelector(".dot").className = `dot ${kind}`;
   element.querySelector(".status-text").textContent = text;
 }
@@ -30,7 +31,7 @@ async function look() {
     });
     const took = Math.round(performance.now() - started);
     show("proxy", "good", "Proxy");
-    if (answer.ok) show("api", "good", `API ${took} ms`);
+    if (answer.ok) show("api", "good", "API", `answers in ${took} ms`);
     else show("api", "bad", "API does not answer");
   } catch (error) {
     if (error.name === "TimeoutError") show("api", "bad", "API does not answer");

@@ -226,11 +226,21 @@ def moment(value: str | float | None) -> str:
     """A time of the API (ISO 8601, or seconds since 1970), to the minute, in UTC."""
     if not value:
         return "not known"
+    return _instant(value).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def timed(value: str | float | None) -> Markup:
+    """The same as HTML, which a script shows in the browser's time zone."""
+    if not value:
+        return escape(moment(value))
+    exact = _instant(value).isoformat(timespec="seconds")
+    return Markup('<time datetime="{}">{}</time>').format(exact, moment(value))
+
+
+def _instant(value: str | float) -> datetime:
     if isinstance(value, str):
-        moment = datetime.fromisoformat(value)
-    else:
-        moment = datetime.fromtimestamp(float(value), UTC)
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return datetime.fromisoformat(value).astimezone(UTC)
+    return datetime.fromtimestamp(float(value), UTC)
 
 
 def age(then: float) -> str:
@@ -265,7 +275,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "counted": format_count,
     "size": size,
     "duration": duration,
-    "moment": moment,
+    "moment": timed,
     "second": second,
     "share": percent,
     "age": age,

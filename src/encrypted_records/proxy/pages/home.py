@@ -167,6 +167,8 @@ async def states_of(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[
             state["records"], state["dead"], past["days"], past["last"], past["bytes"]
         )
 
+    if not schemas:
+        return {}
     asked = [asyncio.create_task(ask(schema)) for schema in schemas]  # noqa: TID251 # ends with its request
     try:
         answered, _ = await asyncio.wait(asked, timeout=WAIT_SECONDS)
