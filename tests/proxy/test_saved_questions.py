@@ -221,6 +221,8 @@ def test_a_locked_keyring_opens_none(world: World, saved: str) -> None:
     page = world.browser.visit(world.path)
     assert NAME.encode() not in page.body
     assert b"Let this browser in" in page.body  # where its passphrase is typed
+    search = world.browser.visit(f"/schemas/{world.store.schema_id}/search/")
+    assert b"<h1>Let this browser in</h1>" in search.body
     opened = world.browser.visit("/device/", shown=passphrase)
     assert opened.status == 200
     assert NAME in world.page()
