@@ -23,7 +23,10 @@ def own_pages(census: Census) -> list[str]:
         "/keyring/",
         "/audit-log/",
         "/organizations/",
-        *(f"{census.organization}{name}/" for name in ("invite", "new-service", "recover", "rights")),
+        *(
+            f"{census.organization}{name}/"
+            for name in ("invite", "new-service", "recover", "rights")
+        ),
         "/jobs/",
         "/import/",
         "/datasets/",
