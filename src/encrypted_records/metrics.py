@@ -114,7 +114,7 @@ class _Answering:
         try:
             told: Iterable[bytes] = self._metrics(environ, start)
         except Exception as error:
-            log.exception("metrics cannot be told: %s", type(error).__name__)
+            log.exception("metrics cannot be collected: %s", type(error).__name__)
             return _refusal(start, "503 Service Unavailable")
         return told
 

@@ -43,7 +43,7 @@ def test_a_log_tells_where_a_message_lies_and_not_its_link(api: Api) -> None:
     link = link_of(api, address)
     for path in (api.data_dir / "mail").glob("*.eml"):
         if link.encode() in path.read_bytes():
-            assert said_soon(api, f"a message lies in {path}")
+            assert said_soon(api, f"a message is in {path}")
     log = api.log.read_text()
     assert link not in log
     assert link.rpartition("signature=")[2] not in log
@@ -87,8 +87,8 @@ def test_a_terminal_is_shown_the_link(tmp_path: Path) -> None:
 def test_links_are_kept_from_a_terminal_where_that_is_set(tmp_path: Path) -> None:
     with in_a_terminal(tmp_path, ERS_MAIL_LINKS="never") as (api, terminal):
         link = link_of(api, registered(api))
-        text = shown(terminal, "a message lies in")
-        assert "a message lies in" in text
+        text = shown(terminal, "a message is in")
+        assert "a message is in" in text
         assert link not in text
 
 

@@ -112,7 +112,7 @@ async def free_name(request: Request, path: str) -> None:
         if view is not None:
             await sharing.naming.free_deleted(holder, view.organization, schemas, dataset)
     except ErsError as error:
-        log.warning("what was deleted keeps its name in the roster: %s", error.reason)
+        log.warning("a deleted resource keeps its name in the roster: %s", error.reason)
 
 
 def _organization(shown: DatasetResource | SchemaResource) -> bytes:

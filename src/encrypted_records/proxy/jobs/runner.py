@@ -236,7 +236,7 @@ class JobRunner:
                 # Its token has expired, and what it staged expires with it.
             await runtime.in_thread(self._uses.store.mark_tidied, job)
         except ErsError as error:
-            log.info("what a job left is not deleted yet: %s", error.message)
+            log.info("staged data of a job is not deleted yet: %s", error.message)
 
     async def authorization_of(self, job: Job) -> str:
         """The Authorization value of the job's own token.

@@ -67,7 +67,7 @@ class Undo:
         if deleted < confirmed:
             await self.count(caller, job)  # somebody else deleted some, or its groups have ended
         await runtime.in_thread(self._store.mark_undone, job.id)
-        log.info("what a job stored is deleted: %d records", deleted)
+        log.info("deleted %d records of a job that is undone", deleted)
         return deleted
 
     async def _groups(self, job: Job) -> Mapping[bytes, list[bytes]]:

@@ -254,7 +254,7 @@ def _go_back(mark: ClockMark, now: float, back: float, passed: float) -> ClockMa
         if rest > MOST_SECONDS:
             left.append(Doubt(rest, now, 0.0))
     if len(left) < len(mark.doubts):
-        log.warning("this machine's clock went back, by what had been in doubt")
+        log.warning("this machine's clock went back by the time that had been in doubt")
     mark = replace(mark, doubts=tuple(reversed(left)))
     if back <= MOST_SECONDS:
         return replace(mark, wall=now, behind=0.0)

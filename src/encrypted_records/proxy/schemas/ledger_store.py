@@ -78,7 +78,7 @@ class LedgerStore(CacheFile):
             state = ledger_state.decode(unseal(user, keys, sealed))
             ledger = Ledger.restore(keys, writer, state, membership)
         except ErsError as error:
-            log.info("what was kept of a log is of no use: %s", error.message)
+            log.info("the stored state of a log cannot be used: %s", error.message)
             return None
         return ledger if ledger.version <= seen.version else None
 

@@ -72,7 +72,7 @@ class Attending:
             try:
                 await self._settle(holder, organization)
             except ErsError as error:
-                log.info("what is due in an organization is not done: %s", error.reason)
+                log.info("pending changes of an organization are not applied: %s", error.reason)
 
     async def _settle(self, holder: Holder, organization: bytes) -> None:
         view = await self._reader.read(holder, organization)
@@ -86,7 +86,7 @@ class Attending:
         ):
             done = await self._settling.settle(holder, organization)
             log.info(
-                "did what was due in an organization: admitted %d, removed %d, new keys %d,"
+                "applied pending changes of an organization: admitted %d, removed %d, new keys %d,"
                 " troubles %d",
                 len(done.admitted),
                 len(done.removed),

@@ -82,7 +82,7 @@ class FolderBackend(BaseEmailBackend):
             if link and _shows_links():
                 print(f"mail: {message.subject}\n  {link.group()}", file=sys.stderr, flush=True)  # noqa: T201 - the message's way to its reader
             else:
-                _log.info("a message lies in %s", folder / f"{name}.eml")
+                _log.info("a message is in %s", folder / f"{name}.eml")
         return len(email_messages)
 
 

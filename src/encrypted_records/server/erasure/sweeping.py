@@ -170,7 +170,7 @@ def _try(work: Callable[[], object]) -> bool:
     except Exception as error:
         # It is busy or away, as those are told who ask.
         if isinstance(error, Error | Unavailable):
-            _log.info("what is over stays for now: %s", type(error).__name__)
+            _log.info("expired data is not swept yet: %s", type(error).__name__)
         else:
             _log.exception("unexpected %s in sweeping", type(error).__name__)
         connection.close()
