@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import pyarrow
 
 from encrypted_records import runtime
-from encrypted_records.errors import SqlError
-from encrypted_records.sql import failures, source
+from encrypted_records.errors import InvalidQuery, SqlError
+from encrypted_records.sql import failures, pushdown, source
 from encrypted_records.sql.catalogue import Catalogue, Column, Table, load_catalogue
 from encrypted_records.sql.limits import STANDARD, SqlLimits
-from encrypted_records.sql.planner import Description, Parameters, Plan, Planner
+from encrypted_records.sql.planner import Description, Parameters, Plan, Planner, Scan
 from encrypted_records.sql.run import Run
 
 if TYPE_CHECKING:
@@ -270,11 +270,22 @@ class Engine:
         await run.close_streams()
         for number, scan in plan.scans.items():
             table = planner.catalogue.tables[number]
-            where = None
-            run.streams[number] = stream = source.Stream(table, scan.columns)
-            await run.wait(stream.open(self._client, where))
+            where = await runtime.in_thread(_condition, planner, number, scan)
+            run.streams[number] = await run.wait(self._open(table, scan, where))
             if len(plan.scans) > 1 or not scan.once:
                 await run.step(partial(run.keep, number))
+
+    async def _open(self, table: Table, scan: Scan, where: pushdown.Where | None) -> source.Stream:
+        stream = source.Stream(table, scan.columns)
+        try:
+            await stream.open(self._client, where)
+        except BaseException as error:
+            await stream.close()
+            if where is None or not isinstance(error, InvalidQuery):
+                raise
+            # Such as a test of more long texts than the proxy opens for one question.
+            return await self._open(table, scan, None)
+        return stream
 
     async def _planned(self, work: Callable[[Planner], T]) -> T:
         """Work with the catalogue; where it names something unknown, again with a new one."""
@@ -295,3 +306,7 @@ class Engine:
         if self._run is not None:
             await self._run.close()
             self._run = None
+
+
+def _condition(planner: Planner, number: int, scan: Scan) -> pushdown.Where | None:
+    return pushdown.condition_of(planner.catalogue.tables[number], scan.filters, planner.expression)

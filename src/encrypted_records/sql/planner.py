@@ -192,8 +192,11 @@ class Planner:
 
     def expression(self, text: str) -> Any:
         """A condition as DuckDB's parser reads it; None where it does not."""
-        with self._alone():
-            tree = self.tree(f"SELECT 1 WHERE {text}")
+        try:
+            with self._alone():
+                tree = self.tree(f"SELECT 1 WHERE {text}")
+        except (SqlError, ValueError):
+            return None
         return None if tree is None else tree[0]["node"]["where_clause"]
 
 

@@ -30,6 +30,7 @@ from encrypted_records.client.proxy.retentions import Retentions
 from encrypted_records.client.proxy.rollbacks import RollbackCalls
 from encrypted_records.client.proxy.schema_logs import SchemaLogs
 from encrypted_records.client.proxy.sharing import SharingCalls
+from encrypted_records.client.proxy.sql import SqlCalls
 from encrypted_records.client.proxy.uploads import Uploads, head_of
 from encrypted_records.errors import ApiFailed, BadInput, Conflict
 from encrypted_records.model.ids import reference
@@ -115,6 +116,7 @@ class ProxyClient(
     SharingCalls,
     RollbackCalls,
     RepairCalls,
+    SqlCalls,
 ):
     """A proxy at ``proxy_url``, used by one account or by none.
 

@@ -10,10 +10,10 @@ Names, slugs, ids and paths will do wherever something is to be named.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.limits import STANDARD, ClientLimits
@@ -31,7 +31,11 @@ from encrypted_records.client.sdk.async_jobs import AsyncJob
 from encrypted_records.client.sdk.async_records import AsyncRecord
 from encrypted_records.client.sdk.async_schemas import AsyncSchema
 from encrypted_records.client.sdk.event_loop import AsyncCalls, AsyncLink
+from encrypted_records.client.sql_result import SqlResult
 from encrypted_records.client.transport import Authorization
+
+if TYPE_CHECKING:
+    from encrypted_records.sql.limits import SqlLimits
 
 
 class AsyncClient:
@@ -214,6 +218,36 @@ class AsyncClient:
     async def record(self, id: str) -> AsyncRecord:  # noqa: A002
         record = await self._link.proxy.record(id)
         return AsyncRecord(self._link, record["id"], record["schema"], record["data"])
+
+    async def sql(
+        self,
+        statement: str,
+        parameters: Sequence[object] | Mapping[str, object] = (),
+        *,
+        dataset: str | None = None,
+        limits: SqlLimits | None = None,
+    ) -> SqlResult:
+        """The rows of a SELECT over the records that you can read, as frames. It runs in this
+        process, over columns that the proxy opens, and needs the extra ``sql``.
+
+        Args:
+            parameters: values for ``$1`` or ``?``, or by name for ``$name``.
+            dataset: the slug of the dataset whose tables need no qualification; not needed by
+                those who reach one.
+            limits: how much the statement may take.
+
+        Raises:
+            SqlError: the statement cannot be run, as its SQLSTATE says.
+            NotInstalled: the extra is missing here, or at the proxy.
+        """
+        filters = await self._link.names.in_organization()
+        return await self._link.proxy.sql(
+            statement,
+            parameters,
+            dataset=dataset,
+            organization=filters.get("organization"),
+            limits=limits,
+        )
 
     async def jobs(self) -> AsyncIterator[AsyncJob]:
         """Your jobs of the last thirty days, the newest first."""

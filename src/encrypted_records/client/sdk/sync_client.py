@@ -7,10 +7,10 @@ Made of ``async_client.py`` by ``python -m scripts.synchronous_client``; change 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.limits import STANDARD, ClientLimits
@@ -23,7 +23,11 @@ from encrypted_records.client.sdk.sync_datasets import Dataset
 from encrypted_records.client.sdk.sync_jobs import Job
 from encrypted_records.client.sdk.sync_records import Record
 from encrypted_records.client.sdk.sync_schemas import Schema
+from encrypted_records.client.sql_result import SqlResult
 from encrypted_records.client.transport import Authorization
+
+if TYPE_CHECKING:
+    from encrypted_records.sql.limits import SqlLimits
 
 
 class Client:
@@ -210,6 +214,38 @@ class Client:
     def record(self, id: str) -> Record:
         record = self._link.run(self._link.proxy.record(id))
         return Record(self._link, record["id"], record["schema"], record["data"])
+
+    def sql(
+        self,
+        statement: str,
+        parameters: Sequence[object] | Mapping[str, object] = (),
+        *,
+        dataset: str | None = None,
+        limits: SqlLimits | None = None,
+    ) -> SqlResult:
+        """The rows of a SELECT over the records that you can read, as frames. It runs in this
+        process, over columns that the proxy opens, and needs the extra ``sql``.
+
+        Args:
+            parameters: values for ``$1`` or ``?``, or by name for ``$name``.
+            dataset: the slug of the dataset whose tables need no qualification; not needed by
+                those who reach one.
+            limits: how much the statement may take.
+
+        Raises:
+            SqlError: the statement cannot be run, as its SQLSTATE says.
+            NotInstalled: the extra is missing here, or at the proxy.
+        """
+        filters = self._link.run(self._link.names.in_organization())
+        return self._link.run(
+            self._link.proxy.sql(
+                statement,
+                parameters,
+                dataset=dataset,
+                organization=filters.get("organization"),
+                limits=limits,
+            )
+        )
 
     def jobs(self) -> Iterator[Job]:
         """Your jobs of the last thirty days, the newest first."""

@@ -41,6 +41,7 @@ CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
         "web-ui": ("The web interface", "what each page does, and how little it leaves behind"),
         "cli": ("The command line", "every command with every option"),
         "python": ("From Python", "storing and searching from a program"),
+        "sql": ("SQL", "joins, windows and groups over records that the server cannot read"),
         "http-api": ("The HTTP API", "every endpoint of API and proxy"),
         "errors": ("Errors", "every code, what it means and what to do"),
         "operations": ("Operations", "settings, backups, restoring, sizes"),

@@ -1,0 +1,252 @@
+"""``ers sql``: SELECT over records, on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from encrypted_records import runtime
+from encrypted_records.cli.commands.record.options import dataset_option
+from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.output import Output
+from encrypted_records.cli.terminal import say, show, warn
+from encrypted_records.errors import ErsError, InvalidSetting, SqlError
+from encrypted_records.sql.extra import require_sql
+
+if TYPE_CHECKING:
+    from encrypted_records.sql.engine import Engine, Result
+
+#: Rows that a table shows; every other form is whole.
+MOST_SHOWN = 1000
+_HELP = r"""\dt          list the tables
+\d TABLE     list a table's columns
+\timing      show how long a statement takes, or no longer
+\q           quit; so does Ctrl-D
+Ctrl-C cancels a statement. Statements end with a semicolon."""
+
+
+@click.command(short_help="Run SELECT over your records.")
+@click.argument("statement", required=False)
+@dataset_option
+@click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with statements to run.",
+)
+@click.option(
+    "--output",
+    "-o",
+    "form",
+    type=click.Choice(["table", "csv", "json", "ndjson", "parquet"]),
+    envvar="ERS_OUTPUT",
+    show_envvar=True,
+    show_default="table on a terminal, else ndjson",
+    help="Format of results.",
+)
+@click.option("--timing", is_flag=True, help="Show how long each statement takes.")
+@connected(organization=True)
+async def sql(
+    session: CommandSession,
+    statement: str | None,
+    dataset: str | None,
+    file: Path | None,
+    form: str | None,
+    timing: bool,
+) -> None:
+    """Run STATEMENT, a SELECT, over the records that you can read; without one, open a prompt.
+
+    A dataset is a schema of SQL, and a schema a table. DuckDB runs the statement on this machine,
+    over columns that the proxy opens; the API sees which fields are read. Nothing but SELECT is
+    possible. The prompt keeps its history until it ends, and writes none to disk.
+
+    \b
+    Examples:
+      ers sql "SELECT city, count(*), median(age) FROM patient GROUP BY city"
+      ers sql -o parquet "SELECT * FROM medical.patient" > patients.parquet
+      ers sql --dataset medical
+    """
+    require_sql()
+    from encrypted_records.sql.engine import Engine  # noqa: PLC0415 - optional, slow to import
+
+    if statement is not None and file is not None:
+        raise click.UsageError("a statement and --file exclude each other")
+    if form == "parquet" and sys.stdout.isatty():
+        raise InvalidSetting("Parquet is not for a terminal", hint="add > FILE to the command")
+    filters = await session.names.in_organization()
+    shell = _Shell(form or ("table" if sys.stdout.isatty() else "ndjson"), timing=timing)
+    async with Engine(
+        session.client, dataset=dataset, organization=filters.get("organization")
+    ) as engine:
+        if statement is None and file is None and sys.stdin.isatty():
+            await shell.prompt(engine)
+            return
+        try:
+            for one in await engine.split(statement or _read(file)):
+                await shell.run(engine, one)
+        except SqlError as error:
+            if error.reason == "sql_canceled":
+                raise click.Abort from None
+            raise
+
+
+class _Shell:
+    def __init__(self, form: str, *, timing: bool) -> None:
+        self._form = form
+        self._timing = timing
+
+    async def run(self, engine: Engine, statement: str) -> None:
+        """Run a statement and write its result; Ctrl-C cancels it."""
+        began = runtime.monotonic()
+        with _interrupts(engine):
+            async with await engine.execute(statement) as result:
+                await self._write(result)
+        if self._timing:
+            warn(f"{(runtime.monotonic() - began) * 1000:.0f} ms")
+
+    async def _write(self, result: Result) -> None:
+        from encrypted_records.sql.rendering import rows_of, unique_names  # noqa: PLC0415
+
+        names = unique_names(column.name for column in result.columns)
+        if self._form == "parquet":
+            await _write_parquet(result, names)
+            return
+        most = MOST_SHOWN if self._form == "table" else None
+        counted = 0
+
+        async def rows() -> AsyncIterator[dict[str, Any]]:
+            nonlocal counted
+            async for batch in result.batches():
+                for row in rows_of(batch, names):
+                    counted += 1
+                    if most is None or counted <= most:
+                        yield row
+
+        await Output(self._form).many(rows(), names, called="rows")
+        if most is not None and counted > most:
+            warn(f"{counted:,} rows, of which the first {most:,} are shown: -o csv writes all")
+
+    async def prompt(self, engine: Engine) -> None:
+        """Statements and commands, line by line, until the end of input."""
+        with suppress(ImportError):
+            import readline  # noqa: F401, PLC0415 - lines are edited, and kept until the end
+
+        say(f"{len(engine.tables())} tables; \\? for help")
+        held = ""
+        while True:
+            line = _read_line("  -> " if held else f"{engine.dataset or 'ers'}=> ")
+            if line is None:
+                return
+            if not held and line.strip() in ("\\q", "quit", "exit"):
+                return
+            try:
+                held = await self._take(engine, held, line)
+            except ErsError as error:
+                held = ""
+                state = f" ({error.sqlstate})" if isinstance(error, SqlError) else ""
+                warn(f"error: {error.message}{state}")
+                if error.hint:
+                    warn(f"hint: {error.hint}")
+
+    async def _take(self, engine: Engine, held: str, line: str) -> str:
+        """What is left of a statement, of which a line more has come."""
+        if not held and line.startswith("\\"):
+            await self._command(engine, line.split())
+            return ""
+        held += f"{line}\n"
+        if not held.strip():
+            return ""
+        if not held.rstrip().endswith(";"):
+            return held
+        for one in await engine.split(held):
+            await self.run(engine, one)
+        return ""
+
+    async def _command(self, engine: Engine, words: list[str]) -> None:
+        match words:
+            case ["\\dt"] | ["\\d"]:
+                await engine.refresh()
+                await self._list(engine, None)
+            case ["\\d", name]:
+                await self._list(engine, name)
+            case ["\\timing"]:
+                self._timing = not self._timing
+                say(f"timing is {'on' if self._timing else 'off'}")
+            case _:
+                say(_HELP)
+
+    async def _list(self, engine: Engine, name: str | None) -> None:
+        from encrypted_records.sql import rendering  # noqa: PLC0415 - optional, slow to import
+
+        if name is None:
+            rows = rendering.describe_tables(engine.tables())
+            columns = ["dataset", "table", "columns", "description"]
+        else:
+            wanted = name.rstrip(";").replace('"', "").casefold()
+            tables = [
+                table
+                for table in engine.catalogue.tables
+                if wanted == f"{table.dataset}.{table.name}".casefold()
+                or (table in engine.tables() and wanted == table.name.casefold())
+            ]
+            if not tables:
+                warn(f"error: there is no table {name}")
+                return
+            rows = rendering.describe_columns(tables[0])
+            columns = ["column", "type", "field"]
+
+        async def each() -> AsyncIterator[dict[str, Any]]:
+            for row in rows:
+                yield row
+
+        await Output("table").many(each(), columns, called="tables")
+
+
+def _read(file: Path | None) -> str:
+    return sys.stdin.read() if file is None else file.read_text()
+
+
+def _read_line(prompt: str) -> str | None:
+    """A line of input, an empty one after Ctrl-C; None at the end."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return input(prompt)
+    except KeyboardInterrupt:
+        show("")
+        return ""
+    except EOFError:
+        show("")
+        return None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _interrupts(engine: Engine) -> Iterator[None]:
+    """Ctrl-C cancels the statement."""
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(signal.SIGINT, engine.cancel)
+    except (NotImplementedError, RuntimeError):  # Windows, or no main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _write_parquet(result: Result, names: list[str]) -> None:
+    import pyarrow  # noqa: PLC0415 - optional, slow to import
+    from pyarrow import parquet  # noqa: PLC0415
+
+    schema = pyarrow.schema(list(zip(names, result.schema.types, strict=True)))
+    with parquet.ParquetWriter(sys.stdout.buffer, schema) as writer:
+        async for batch in result.batches():
+            writer.write_batch(pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema))

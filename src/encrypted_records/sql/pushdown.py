@@ -1,0 +1,184 @@
+"""Comparisons of a statement that the proxy can make, so that it sends fewer rows.
+
+DuckDB's own parser reads the text of a filter; an allow-list takes what it understands. DuckDB
+makes every comparison again over what comes, so a comparison that is left out costs time alone, and
+what is asked for must never be less than what matches. So literals of texts are in NFC, numbers are
+compared as ranges, whose ends may be beyond the field's bounds, and ``<>`` is left to DuckDB.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from encrypted_records.sql.catalogue import Table
+
+#: A condition of the proxy's (docs/http-api.md).
+Where = dict[str, Any]
+Parse = Callable[[str], Any]
+
+_COLUMN = re.compile(r"c(\d+)")
+_COMPARED = {
+    "COMPARE_EQUAL": "eq",
+    "COMPARE_LESSTHAN": "lt",
+    "COMPARE_LESSTHANOREQUALTO": "le",
+    "COMPARE_GREATERTHAN": "gt",
+    "COMPARE_GREATERTHANOREQUALTO": "ge",
+}
+_TESTS = {
+    "prefix": "prefix",
+    "starts_with": "prefix",
+    "suffix": "ends_with",
+    "contains": "contains",
+}
+_TESTS["ends_with"] = "ends_with"
+#: Of what is left of a text in the years 1 to 9999.
+_DAY = r"(?!0000)([0-9]{4}-[0-9]{2}-[0-9]{2})"
+_CLOCK = r"([0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?)"
+#: By the type of Arrow: the form of a literal, and how the proxy is told.
+_ON_CLOCK = {
+    "date32[day]": (re.compile(_DAY), "{0}"),
+    "time64[us]": (re.compile(_CLOCK), "{0}"),
+    "timestamp[us]": (re.compile(f"{_DAY} {_CLOCK}"), "{0}T{1}"),
+    "timestamp[us, tz=UTC]": (re.compile(rf"{_DAY} {_CLOCK}\+00"), "{0}T{1}Z"),
+}
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def condition_of(table: Table, filters: Sequence[str], parse: Parse) -> Where | None:
+    """The condition that all rows pass which pass the filters of a scan; None of all rows.
+
+    Args:
+        filters: all of which a row has to pass, as DuckDB writes them.
+        parse: the tree that DuckDB's parser makes of one; None of what it cannot read.
+    """
+    found = [part for one in filters for part in _all_of(_Reader(table), parse(one))]
+    return _joined("and", found) if found else None
+
+
+def _all_of(reader: _Reader, tree: Any) -> list[Where]:
+    """Those parts of a conjunction that are understood."""
+    if isinstance(tree, dict) and tree.get("type") == "CONJUNCTION_AND":
+        return [part for child in tree["children"] for part in _all_of(reader, child)]
+    understood = reader.read(tree)
+    return [] if understood is None else [understood]
+
+
+def _joined(word: str, parts: list[Where]) -> Where:
+    return parts[0] if len(parts) == 1 else {word: parts}
+
+
+class _Reader:
+    def __init__(self, table: Table) -> None:
+        self._columns = table.columns
+
+    def read(self, tree: Any) -> Where | None:
+        """The condition that a tree means; None where it is not understood."""
+        if not isinstance(tree, dict):
+            return None
+        kind = tree.get("type")
+        if kind in ("CONJUNCTION_AND", "CONJUNCTION_OR"):
+            parts = [self.read(child) for child in tree["children"]]
+            known = [part for part in parts if part is not None]
+            if kind == "CONJUNCTION_AND":
+                return _joined("and", known) if known else None
+            return _joined("or", known) if len(known) == len(parts) else None
+        if kind in _COMPARED:
+            return self._compare(_COMPARED[kind], tree["left"], tree["right"])
+        if kind == "COMPARE_IN":
+            first, *others = tree["children"]
+            asked = [self._compare("eq", first, other) for other in others]
+            known = [part for part in asked if part is not None]
+            return _joined("or", known) if known and len(known) == len(asked) else None
+        if kind in ("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"):
+            return self._absent(tree["children"][0], absent=kind == "OPERATOR_IS_NULL")
+        if kind == "FUNCTION":
+            return self._test(tree)
+        if kind == "COLUMN_REF":
+            column = self._column(tree)
+            if column is not None and column.arrow == "bool":
+                return {"field": column.field, "op": "eq", "value": True}
+        return None
+
+    def _column(self, tree: Any) -> Any:
+        names = tree.get("column_names") if tree.get("type") == "COLUMN_REF" else None
+        found = _COLUMN.fullmatch(names[0]) if names and len(names) == 1 else None
+        return (
+            self._columns[int(found[1])] if found and int(found[1]) < len(self._columns) else None
+        )
+
+    def _absent(self, tree: Any, *, absent: bool) -> Where | None:
+        column = self._column(tree)
+        if column is None:
+            return None
+        asked = {"field": column.field, "op": "is_null"}
+        return asked if absent else {"not": asked}
+
+    def _compare(self, op: str, left: Any, right: Any) -> Where | None:
+        column, value = self._column(left), None
+        if column is not None:
+            value = _value(column.arrow, right)
+        if column is None or value is None:
+            return None
+        if op == "eq" and isinstance(value, int | Decimal):
+            # Beyond the field's bounds, a range finds nothing; equality would be refused.
+            return {"field": column.field, "op": "between", "value": [value, value]}
+        if column.arrow == "uuid" and op != "eq":
+            return None
+        return {"field": column.field, "op": op, "value": value}
+
+    def _test(self, tree: Any) -> Where | None:
+        op, children = _TESTS.get(tree.get("function_name", "")), tree.get("children", [])
+        if op is None or len(children) != 2:
+            return None
+        column = self._column(children[0])
+        if column is None or column.arrow != "string":
+            return None
+        value = _value(column.arrow, children[1])
+        return {"field": column.field, "op": op, "value": value} if value else None
+
+
+def _value(arrow: str, tree: Any) -> Any:
+    """The proxy's form of a literal of a column's type; None where it has none."""
+    if tree.get("type") == "OPERATOR_CAST" and not tree.get("try_cast"):
+        tree = tree["child"]
+    if tree.get("type") == "FUNCTION" and tree.get("function_name") == "-":
+        if len(tree["children"]) != 1:
+            return None
+        value = _value(arrow, tree["children"][0])
+        return -value if isinstance(value, int | Decimal) else None
+    literal = tree.get("literal") if tree.get("type") == "VALUE_CONSTANT" else None
+    if not isinstance(literal, dict):
+        return None
+    kind, text = literal.get("kind"), literal.get("text")
+    if kind in ("INTEGER", "NUMERIC") and isinstance(text, str):
+        return _number(arrow, text)
+    if kind != "STRING" or not isinstance(text, str):
+        return None
+    if arrow == "string":
+        return text if _is_plain(text) else None
+    if arrow == "uuid":
+        return text if _UUID.fullmatch(text) else None
+    if arrow in _ON_CLOCK:
+        form, shown = _ON_CLOCK[arrow]
+        found = form.fullmatch(text)
+        return shown.format(*found.groups()) if found else None
+    return None
+
+
+def _number(arrow: str, text: str) -> int | Decimal | None:
+    if arrow == "int64" and re.fullmatch(r"-?[0-9]{1,19}", text):
+        return int(text)
+    if arrow.startswith("decimal128") and re.fullmatch(r"-?[0-9]{1,38}(\.[0-9]{1,38})?", text):
+        return Decimal(text)
+    return None
+
+
+def _is_plain(text: str) -> bool:
+    """Whether it is compared as it is."""
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        return False
+    return unicodedata.is_normalized("NFC", text)

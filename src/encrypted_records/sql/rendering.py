@@ -1,0 +1,91 @@
+"""Results as values of JSON and as lines for people."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from math import isfinite
+from typing import Any
+
+from encrypted_records.sql.catalogue import Table
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """Names of columns, of which the second of the same name gets a number."""
+    taken: set[str] = set()
+    found = []
+    for wanted in names:
+        name, number = wanted, 0
+        while name in taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        taken.add(name)
+        found.append(name)
+    return found
+
+
+def rows_of(batch: Any, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of a batch of Arrow as JSON has them: numbers exact, times as ISO 8601.
+
+    Args:
+        names: of the columns, all different.
+    """
+    columns = [[plain(value) for value in column.to_pylist()] for column in batch.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def plain(value: Any) -> Any:
+    """A value of Python as JSON has it."""
+    match value:
+        case None | bool() | int() | str() | Decimal():
+            return value
+        case float():
+            return value if isfinite(value) else str(value)
+        case datetime():
+            text = value.isoformat()
+            return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return _duration(0, value.days, value.seconds * 10**6 + value.microseconds)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {str(name): plain(one) for name, one in value.items()}
+        case list() | tuple() if not hasattr(value, "months"):
+            return [plain(one) for one in value]
+    if hasattr(value, "months"):
+        return _duration(value.months, value.days, value.nanoseconds // 1000)
+    return str(value)
+
+
+def _duration(months: int, days: int, microseconds: int) -> str:
+    """ISO 8601; each part has its own sign, as intervals of SQL have."""
+    parts = [f"{months}M"] if months else []
+    parts += [f"{days}D"] if days else []
+    seconds = Decimal(microseconds).scaleb(-6).normalize()
+    clock = f"T{seconds:f}S" if microseconds or not parts else ""
+    return f"P{''.join(parts)}{clock}"
+
+
+def describe_tables(tables: Sequence[Table]) -> list[dict[str, Any]]:
+    """What ``\\dt`` shows."""
+    return [
+        {
+            "dataset": table.dataset,
+            "table": table.name,
+            "columns": len(table.columns),
+            "description": table.description,
+        }
+        for table in tables
+    ]
+
+
+def describe_columns(table: Table) -> list[dict[str, Any]]:
+    """What ``\\d TABLE`` shows."""
+    return [
+        {"column": one.name, "type": one.type, "field": one.field if one.field != one.name else ""}
+        for one in table.columns
+    ]

@@ -1,0 +1,123 @@
+"""``ers sql`` runs SELECT over records, and writes tables, CSV, JSON or Parquet."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from tests.cli.command import Ers
+from tests.cli.terminals import COMMAND, at_terminal
+
+DEFINITION = json.dumps(
+    {
+        "type": "object",
+        "formats": "enforced",
+        "properties": {
+            "name": {"type": "string"},
+            "age": {"type": "integer", "minimum": 0, "maximum": 130},
+            "paid": {"type": "number", "minimum": 0, "maximum": 1000, "precision": 2},
+            "born": {"type": "string", "format": "date"},
+        },
+        "required": ["name"],
+    }
+)
+PEOPLE = [
+    {"name": "Ada", "age": 36, "paid": 12.5, "born": "1815-12-10"},
+    {"name": "Grace", "age": 85},
+    {"name": "\u001b[31mAlan", "age": 41},
+]
+
+
+@pytest.fixture
+def people(ers: Ers) -> str:
+    """A dataset with the table people."""
+    slug = f"clinic-{secrets.token_hex(4)}"
+    ers.done("dataset", "create", "--name", slug, "--slug", slug)
+    ers.done(
+        *("schema", "create", "--dataset", slug, "--name", "People", "--slug", "people"),
+        *("--file", "-"),
+        typed=DEFINITION,
+    )
+    ers.done(
+        "record", "create", "--schema", f"{slug}/people", "--file", "-", typed=json.dumps(PEOPLE)
+    )
+    return slug
+
+
+def test_results_have_the_form_that_is_asked_for(ers: Ers, people: str) -> None:
+    asked = "SELECT name, age, paid, born FROM people WHERE age < 40"
+    one = ("sql", "--dataset", people)
+    expected = {"name": "Ada", "age": 36, "paid": 12.5, "born": "1815-12-10"}
+    assert ers.done(*one, asked).one == expected
+    assert ers.done(*one, "-o", "csv", asked).out == "name,age,paid,born\nAda,36,12.50,1815-12-10\n"
+    assert json.loads(ers.done(*one, "-o", "json", asked).out) == [expected]
+    assert "Ada   36   12.50  1815-12-10" in ers.done(*one, "-o", "table", asked).out
+
+
+def test_columns_of_one_name_are_all_there(ers: Ers, people: str) -> None:
+    told = ers.done("sql", "--dataset", people, "SELECT 1 AS a, 2 AS a, 3 AS a")
+    assert told.one == {"a": 1, "a_1": 2, "a_2": 3}
+
+
+def test_statements_come_from_a_file_or_from_a_pipe(ers: Ers, people: str, tmp_path: Path) -> None:
+    file = tmp_path / "some.sql"
+    file.write_text("SELECT count(*) AS n FROM people;\n-- and\nSELECT max(age) AS n FROM people;")
+    told = [{"n": 3}, {"n": 85}]
+    assert ers.done("sql", "--dataset", people, "--file", file).lines == told
+    assert ers.done("sql", "--dataset", people, typed=file.read_text()).lines == told
+
+
+def test_an_error_names_what_there_is(ers: Ers, people: str) -> None:
+    told = ers("sql", "--dataset", people, "SELECT * FROM persons")
+    assert told.code == 2
+    assert "persons" in told.err
+    assert "tables: people" in told.err
+    told = ers("sql", "--dataset", people, "DELETE FROM people")
+    assert told.code == 2
+    assert "only SELECT" in told.err
+
+
+def test_parquet_is_written_to_a_file_with_exact_types(
+    ers: Ers, people: str, tmp_path: Path
+) -> None:
+    del ers  # its variables are this process's
+    statement = "SELECT name, paid FROM people ORDER BY age"
+    done = subprocess.run(
+        [*COMMAND, "sql", "--dataset", people, "-o", "parquet", statement],
+        capture_output=True,
+        check=True,
+        env=dict(os.environ),
+    )
+    table = parquet.read_table(io.BytesIO(done.stdout))
+    assert str(table.schema.field("paid").type) == "decimal128(6, 2)"
+    assert table["name"].to_pylist()[0] == "Ada"
+    assert sys.executable in COMMAND
+
+
+def test_a_prompt_lists_tables_runs_statements_and_goes_on_after_errors(
+    ers: Ers, people: str
+) -> None:
+    del ers
+    with at_terminal(dict(os.environ), "sql", "--dataset", people) as terminal:
+        terminal.answer("=> ", "\\dt")
+        terminal.expect("people")
+        terminal.answer("=> ", "\\d people")
+        terminal.expect("DECIMAL(6,2)")
+        terminal.answer("=> ", "SELECT name FROM people")
+        terminal.answer("-> ", "WHERE age > 80;")
+        terminal.expect("Grace")
+        terminal.answer("=> ", "SELECT nme FROM people;")
+        terminal.expect("42703")
+        terminal.answer("=> ", "\\timing")
+        terminal.answer("=> ", "SELECT 1;")
+        terminal.expect(" ms")
+        terminal.answer("=> ", "\\q")
+        assert terminal.end() == 0
