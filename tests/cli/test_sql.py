@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -13,8 +14,12 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from encrypted_records import Client
 from tests.cli.command import Ers
 from tests.cli.terminals import COMMAND, at_terminal
+from tests.support.service import Account, Service
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "sql.md"
 
 DEFINITION = json.dumps(
     {
@@ -121,3 +126,62 @@ def test_a_prompt_lists_tables_runs_statements_and_goes_on_after_errors(
         terminal.expect(" ms")
         terminal.answer("=> ", "\\q")
         assert terminal.end() == 0
+
+
+PATIENTS = json.dumps(
+    {
+        "type": "object",
+        "formats": "enforced",
+        "properties": {
+            "city": {"type": "string"},
+            "age": {"type": "integer", "minimum": 0, "maximum": 130},
+            "born": {"type": "string", "format": "date"},
+        },
+        "required": [],
+    }
+)
+
+
+@pytest.fixture
+def medical(ers: Ers, running: Service, monkeypatch: pytest.MonkeyPatch) -> Account:
+    """An account of its own with the table that the documents ask."""
+    account = running.new_account()
+    monkeypatch.setenv("ERS_EMAIL", account.email)
+    monkeypatch.setenv("ERS_PASSWORD", account.password)
+    ers.done("dataset", "create", "--name", "Medical", "--slug", "medical")
+    named = ("--dataset", "medical", "--name", "Patient", "--slug", "patient")
+    ers.done("schema", "create", *named, "--file", "-", typed=PATIENTS)
+    rows = json.dumps([{"city": "Oslo", "age": 70, "born": "1956-01-31"}, {"city": "Rome"}])
+    ers.done("record", "create", "--schema", "patient", "--file", "-", typed=rows)
+    return account
+
+
+def documented(language: str) -> str:
+    """The commands of docs/sql.md."""
+    return "\n".join(re.findall(rf"```{language}\n(.*?)```", DOCUMENT.read_text(), re.DOTALL))
+
+
+@pytest.mark.usefixtures("medical")
+def test_commands_of_the_document_run(tmp_path: Path) -> None:
+    (tmp_path / "report.sql").write_text("SELECT count(*) FROM patient;")
+    lines = [line for line in documented("bash").splitlines() if line.startswith("ers sql")]
+    assert len(lines) >= 4
+    folder = Path(sys.executable).parent
+    told = dict(os.environ) | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    for line in lines:
+        done = subprocess.run(
+            ["/bin/sh", "-c", line],
+            cwd=tmp_path,
+            env=told,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (line, done.stderr)
+    assert "Oslo,70" in (tmp_path / "old.csv").read_text()
+    assert parquet.read_table(tmp_path / "patients.parquet").num_rows == 2
+
+
+def test_python_of_the_document_runs(running: Service, medical: Account) -> None:
+    with Client(running.proxy_url, email=medical.email, password=medical.password) as client:
+        exec(documented("python"), {"client": client})
