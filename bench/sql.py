@@ -161,17 +161,33 @@ def main() -> None:
         told = {"ERS_ALLOWED_HOSTS": "127.0.0.1", "ERS_ACCESS": "api"}
         with running_service(folder / "data", environment=told) as service:
             account = service.new_account()
-            who = {"email": account.email, "password": account.password}
-            with Client(service.proxy_url, **who) as client:
+            with Client(
+                service.proxy_url, email=account.email, password=account.password
+            ) as client:
                 dataset = client.create_dataset("Bench", slug="bench")
                 properties = {name: FIELDS[name] for name in names}
                 definition = {"type": "object", "formats": "enforced", "properties": properties}
                 dataset.create_schema("Rows", definition, slug="rows").upload(path).wait()
             meter = Meter(service, descendants(service.process.pid)[0])
             meter.rest()
-            make = lambda: ProxyClient(service.proxy_url, **who)  # noqa: E731
+
+            def make() -> ProxyClient:
+                return ProxyClient(
+                    service.proxy_url, email=account.email, password=account.password
+                )
+
             rows, figures, ours = asyncio.run(ask(service, meter, make, names))
-        theirs = plaintext(path, folder, names)
+            theirs = plaintext(path, folder, names)
+            report(asked, rows, figures, ours, theirs)
+
+
+def report(
+    asked: argparse.Namespace,
+    rows: list[Row],
+    figures: dict[str, Any],
+    ours: dict[str, tuple[float, float]],
+    theirs: dict[str, tuple[float, float]],
+) -> None:
     for what, (clock, processor) in ours.items():
         plain_clock, plain = theirs[what]
         beside = f"{clock:.2f} s; Parquet {plain:.2f} s, {plain_clock:.2f} s"

@@ -104,7 +104,7 @@ def literal(kind: str, chance: random.Random) -> str:
         case "number":
             return chance.choice([str(shown), f"{shown}::decimal(10,2)", "7.005", "123456.5"])
         case "text":
-            return "'" + shown.replace("'", "''") + "'"
+            return "'" + str(shown).replace("'", "''") + "'"
         case "bool":
             return str(shown).lower()
         case "date":

@@ -9,6 +9,8 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
+import pyarrow
+
 from encrypted_records.sql.catalogue import Table
 
 
@@ -54,10 +56,10 @@ def plain(value: Any) -> Any:
             return base64.b64encode(value).decode()
         case dict():
             return {str(name): plain(one) for name, one in value.items()}
-        case list() | tuple() if not hasattr(value, "months"):
+        case pyarrow.MonthDayNano():
+            return _duration(value.months, value.days, value.nanoseconds // 1000)
+        case list() | tuple():
             return [plain(one) for one in value]
-    if hasattr(value, "months"):
-        return _duration(value.months, value.days, value.nanoseconds // 1000)
     return str(value)
 
 
