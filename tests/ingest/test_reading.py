@@ -486,7 +486,9 @@ def files(draw: st.DrawFn) -> bytes:
     count = draw(st.integers(1, 12))
     ways = draw(st.lists(st.sampled_from(_WAYS), min_size=1, max_size=5))
     columns = [draw(st.lists(way, min_size=count, max_size=count)) for way in ways]
-    names = draw(st.lists(st.text("abÄ .\x01", max_size=4), min_size=len(ways), max_size=len(ways)))
+    names = draw(
+        st.lists(st.text("abÄA\u0308 .\x01", max_size=4), min_size=len(ways), max_size=len(ways))
+    )
     rows = list(zip(*columns, strict=True))
     form = draw(st.sampled_from(["csv", "json", "ndjson", "within", "xlsx", "ods"]))
     objects = [dict(zip(names, row, strict=True)) for row in rows]
@@ -528,6 +530,19 @@ def test_whatever_is_written_comes_back_or_is_refused(rows: list[list[str]]) -> 
     except ErsError:
         return
     parse_definition(json.dumps(propose(found)[0]))
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["é,e\u0301,m²,m2\n1,2,3,4\n4,5,6,7\n", '[{"é": 1, "e\u0301": 2}, {"é": 3, "e\u0301": 4}]'],
+)
+def test_names_that_differ_in_their_normalization_alone_become_two_fields(body: str) -> None:
+    found = detect(body.encode(), whole=True)
+    definition = parse_definition(json.dumps(propose(found)[0]))
+    assert list(definition.fields)[:2] == ["é", "e\u0301_2"]
+    assert found.changed["e\u0301_2"] == "e\u0301"
+    assert found.changed.get("m2_2", "m2") == "m2"
+    assert records(found.recipe, body.encode())[0]["e\u0301_2"] == "2"
 
 
 @pytest.mark.parametrize("row", [b";\n", b"1,2\n", b",".join([b"7"] * 512) + b"\n"])

@@ -13,6 +13,7 @@ from encrypted_records.ingest.reading.charset import refused
 from encrypted_records.ingest.reading.dialect import Row
 from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
+from encrypted_records.model.normalization import normalized
 
 _FILLED = 0.6
 _LONG = 12
@@ -153,10 +154,11 @@ def names_of(sources: Sequence[str], width: int) -> tuple[list[str], dict[str, s
         if name.startswith((SCHEMA_ENTRY, LEFT_OUT)):
             name = f"_{name}"[:MAX_FIELD_NAME]
         number, wanted = 2, name
-        while name in taken:
+        # Definitions refuse names that differ in their normalization alone.
+        while normalized("NFKC", name) in taken:
             suffix = f"_{number}"
             name, number = wanted[: MAX_FIELD_NAME - len(suffix)] + suffix, number + 1
-        taken.add(name)
+        taken.add(normalized("NFKC", name))
         names.append(name)
         if name != source:
             changed[name] = source
