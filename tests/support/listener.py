@@ -115,7 +115,7 @@ def received(connection: socket.socket) -> list[tuple[str, bytes]]:
     except ConnectionResetError:
         pass
     found = []
-    while data:
+    while len(data) >= 5:
         (size,) = struct.unpack_from("!i", data, 1)
         found.append((data[:1].decode(), data[5 : size + 1]))
         data = data[size + 1 :]

@@ -42,6 +42,7 @@ COMMANDS = {
         "retention": "Delete records past their schema's retention period.",
         "import": "Store a file or a PostgreSQL table, in a new schema or an existing one.",
         "job": "Follow or cancel the jobs that store files.",
+        "mcp": "Let an agent query your records, over MCP.",
         "keyring": "Show, back up, restore or rotate your keyring.",
         "device": "List, register or revoke devices that may use your keyring.",
         "salvage": "Save every record that can still be decrypted when a schema's log is damaged.",

@@ -14,6 +14,7 @@ import click
 
 from encrypted_records import runtime
 from encrypted_records.cli.commands.record.options import dataset_option
+from encrypted_records.cli.commands.sql_listener import listening_options, serve
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import say, show, warn
@@ -51,6 +52,7 @@ Ctrl-C cancels a statement. Statements end with a semicolon."""
     help="Format of results.",
 )
 @click.option("--timing", is_flag=True, help="Show how long each statement takes.")
+@listening_options
 @connected(organization=True)
 async def sql(
     session: CommandSession,
@@ -59,6 +61,9 @@ async def sql(
     file: Path | None,
     form: str | None,
     timing: bool,
+    listen: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
 ) -> None:
     """Run STATEMENT, a SELECT, over the records that you can read; without one, open a prompt.
 
@@ -71,8 +76,14 @@ async def sql(
       ers sql "SELECT city, count(*), median(age) FROM patient GROUP BY city"
       ers sql -o parquet "SELECT * FROM medical.patient" > patients.parquet
       ers sql --dataset medical
+      ers sql --listen 127.0.0.1:5433
     """
     require_sql()
+    if listen is not None:
+        if statement is not None or file is not None:
+            raise click.UsageError("--listen takes no statement")
+        await serve(session.proxy, listen, tls_cert, tls_key)
+        return
     from encrypted_records.sql.engine import Engine  # noqa: PLC0415 - optional, slow to import
 
     if statement is not None and file is not None:

@@ -41,7 +41,6 @@ class _Connection:
     """A connection; ``session`` is there from its login on."""
 
     channel: Channel
-    task: asyncio.Task[None] | None
     session: Session | None = None
     secret: bytes = field(default=b"", repr=False)
 
@@ -88,6 +87,7 @@ class Listener:
         self._limits, self._sql_limits = limits, sql_limits
         self._waiting: OrderedDict[_Connection, None] = OrderedDict()
         self._sessions: dict[int, _Connection] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._misses: list[float] = []
 
     @asynccontextmanager
@@ -99,18 +99,18 @@ class Listener:
         finally:
             for server in servers:
                 server.close()
-            tasks = [
-                connection.task
-                for connection in (*self._waiting, *self._sessions.values())
-                if connection.task is not None
-            ]
+            tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         channel = Channel(reader, writer, self._limits)
-        connection = _Connection(channel, asyncio.current_task())
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        connection = _Connection(channel)
         self._keep_alive(writer)
         self._waiting[connection] = None
         while len(self._waiting) > self._limits.waiting:
