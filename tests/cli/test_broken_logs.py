@@ -147,12 +147,12 @@ def test_a_broken_log_is_not_accepted_and_what_opens_is_saved(
     assert "not certain: deleted records may be among these" in said.err
 
     file = tmp_path / "saved.csv"
-    here.done("salvage", schema, "--output", file, "--without-ended")
+    here.done("salvage", schema, "--file", file, "--without-ended")
     head, *rows = list(csv.reader(file.open(newline="")))
     assert head == ["name", "n", "x"]
     assert len(rows) == len(history.best(3, ended=False))
     assert ["=1+1", "", ""] in rows
-    here.done("salvage", schema, "--output", file, "--safe-cells")
+    here.done("salvage", schema, "--file", file, "--safe-cells")
     assert ["'=1+1", "", ""] in list(csv.reader(file.open(newline="")))
 
 
@@ -161,7 +161,7 @@ def test_what_was_saved_can_be_stored_in_a_new_schema(
 ) -> None:
     history.lose_log()
     file = tmp_path / "saved.csv"
-    here.done("salvage", history.store.schema_id, "--output", file)
+    here.done("salvage", history.store.schema_id, "--file", file)
     other = history.store.another_schema(DEFINITION)
     here.done("import", "--exact", file, "--schema", other.schema_id)
     data = history.data()
@@ -197,7 +197,7 @@ def test_a_salvage_that_breaks_off_leaves_no_file(
         yield kept
 
     monkeypatch.setattr(Transport, "_chunks", cut)
-    said = here("salvage", history.store.schema_id, "--output", tmp_path / "saved.ndjson")
+    said = here("salvage", history.store.schema_id, "--file", tmp_path / "saved.ndjson")
     assert said.code == 5
     assert list(tmp_path.glob("saved*")) == []
 

@@ -74,6 +74,26 @@ def test_a_proxy_that_does_not_answer_is_found(ers: Ers) -> None:
     assert "ers up" in by_check(said)["service"]["hint"]
 
 
+def test_without_a_login_everything_that_needs_none_is_checked(
+    ers: Ers, running: Service, tmp_path: Path
+) -> None:
+    ers.unset("ERS_EMAIL", "ERS_PASSWORD")
+    ers.set(XDG_STATE_HOME=str(tmp_path))
+    said = ers("doctor")
+    assert said.code == 4
+    found = by_check(said)
+    assert list(found) == ["version", "disk", "service", "clock", "account"]
+    assert [found[name]["state"] for name in found] == ["ok", "ok", "ok", "ok", "failed"]
+    assert "ers login" in found["account"]["hint"]
+
+    (port,) = free_ports(1)
+    said = ers("doctor", "--proxy-url", f"http://127.0.0.1:{port}")
+    assert (said.code, by_check(said)["service"]["state"]) == (5, "failed")
+
+    said = ers("doctor", "--schema", "x", "--why", "a = 1")
+    assert (said.code, "you are not logged in" in said.err) == (4, True)
+
+
 def test_an_api_in_the_place_of_a_proxy_is_found(ers: Ers, running: Service) -> None:
     said = ers("doctor", "--proxy-url", running.base_url)
     assert said.code != 0

@@ -3,14 +3,14 @@
 On a terminal results are tables, elsewhere JSON, whose lists are arrays; what may have any length
 is one object per line there. ``--output``, ``ERS_OUTPUT`` and the profile decide otherwise. Numbers
 keep all their digits. Lists leave as they come, page by page, except tables, whose columns must
-first be measured.
+first be measured. Tables show times of this machine; records show what was stored.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import indent
 from typing import Any, TypeVar
@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import click
 
 from encrypted_records.cli.profiles import FORMATS, ProfileOption
-from encrypted_records.cli.terminal import printable, show, table, warn
+from encrypted_records.cli.terminal import cut, pad, printable, show, table, warn, width_of
+from encrypted_records.cli.times import minute, utc_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Row = Mapping[str, Any]
@@ -40,7 +41,7 @@ def takes_output(command: Command) -> Command:
         show_default="table on a terminal, else json",
         help="Format of results.",
     )
-    return option(command)
+    return option(utc_option(command))
 
 
 def default_format() -> str:
@@ -63,11 +64,16 @@ class Output:
         Anyone who reads an array has to wait for its end."""
         return Output("ndjson") if self.form == "json" and not self.chosen else self
 
-    def write_one(self, thing: Row) -> None:
-        """Write a single thing; in a table a line for each member."""
+    def write_one(self, thing: Row, *, times: Collection[str] = ()) -> None:
+        """Write a single thing; in a table a line for each member.
+
+        Args:
+            times: as of :meth:`many`.
+        """
         if self.form == "table":
-            for name, value in thing.items():
-                show(f"{name:<{max(map(len, thing))}}  {_cell(value)}")
+            widest = max(map(width_of, thing), default=0)
+            for name, value in _with_times(thing, times).items():
+                show(f"{pad(name, widest)}  {_cell(value)}")
         elif self.form == "csv":
             show(_csv_line(thing))
             show(_csv_line(thing.values()))
@@ -81,18 +87,23 @@ class Output:
         cells: Callable[[Row], Row] = lambda thing: thing,
         *,
         called: str,
+        times: Collection[str] = (),
     ) -> int:
         """Write a list; how many there were.
 
         Args:
             columns: of the table and the CSV.
-            cells: what stands in them, of a thing; JSON shows the thing itself.
+            cells: what they contain of a thing; JSON shows the thing itself.
             called: what the things are; a person is told if the list is empty.
+            times: columns that a table shows as times of this machine.
         """
+        told = cells
+        if self.form == "table":
+            told = lambda thing: _with_times(cells(thing), times)  # noqa: E731
         write = {"table": self._table, "csv": self._csv, "json": self._array}.get(
             self.form, self._lines
         )
-        count = await write(things, columns, cells)
+        count = await write(things, columns, told)
         if self.form == "table" and not count:
             warn(f"no {called}")
         return count
@@ -157,8 +168,11 @@ def _text(value: Any) -> str:
 
 
 def _cell(value: Any) -> str:
-    text = printable(_text(value))
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "\u2026"
+    return cut(printable(_text(value)), _WIDEST)
+
+
+def _with_times(row: Row, times: Collection[str]) -> Row:
+    return {name: minute(value) if name in times else value for name, value in row.items()}
 
 
 def _csv_line(values: Iterable[Any]) -> str:

@@ -280,9 +280,32 @@ def printable(text: str) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Iterator[str]:
-    """Lines of a table: the column names, then a line per row, absent values left blank."""
+    """Lines of a table: the column names, then a line per row, absent values left blank. Columns
+    are aligned by the width that a terminal gives each character."""
     cells = [[printable(str(row.get(name, ""))) for name in columns] for row in rows]
-    widths = [max(len(line[at]) for line in [list(columns), *cells]) for at in range(len(columns))]
+    lines = [list(columns), *cells]
+    widths = [max(width_of(line[at]) for line in lines) for at in range(len(columns))]
     for line in [list(columns), ["-" * width for width in widths], *cells]:
-        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        padded = (pad(cell, width) for cell, width in zip(line, widths, strict=True))
         yield "  ".join(padded).rstrip()
+
+
+def width_of(text: str) -> int:
+    """Columns that a terminal shows a text in: two for a wide character, none for a mark."""
+    from rich.cells import cell_len  # noqa: PLC0415 - not every command shows a table
+
+    return cell_len(text)
+
+
+def pad(text: str, width: int) -> str:
+    """A text followed by blanks up to so many columns of a terminal."""
+    return text + " " * (width - width_of(text))
+
+
+def cut(text: str, width: int) -> str:
+    """A text that fits so many columns of a terminal: a longer one ends in an ellipsis."""
+    if width_of(text) <= width:
+        return text
+    from rich.cells import set_cell_size  # noqa: PLC0415 - not every command shows a table
+
+    return set_cell_size(text, width - 1) + "\u2026"

@@ -14,6 +14,7 @@ from encrypted_records.cli.commands.schema_reseal import reseal_dataset
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm, format_count, say
+from encrypted_records.cli.times import TIMES
 from encrypted_records.errors import Conflict
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ async def list_(session: CommandSession, output: Output) -> None:
     """
     filters = await session.names.in_organization()
     datasets = session.client.listing("datasets", **filters)
-    if not await output.many(datasets, _COLUMNS, called="datasets"):
+    if not await output.many(datasets, _COLUMNS, called="datasets", times=TIMES):
         await session.tell_of_invitations()
 
 
@@ -63,7 +64,9 @@ async def get(session: CommandSession, dataset: str, output: Output) -> None:
     Example:
       ers dataset get medical
     """
-    output.write_one(await session.names.dataset(dataset))
+    found = await session.names.dataset(dataset)
+    shown = await session.with_slugs(found) if output.form == "table" else found
+    output.write_one(shown, times=TIMES)
 
 
 @dataset.command(short_help="Search all schemas of a dataset.")

@@ -10,21 +10,23 @@ from typing import Any
 import click
 
 from encrypted_records.cli.commands.conditions import question
-from encrypted_records.cli.commands.doctor_checks import Finding, findings, stored_findings
+from encrypted_records.cli.commands.doctor_checks import LOG_IN, Finding, findings, stored_findings
 from encrypted_records.cli.limits import STANDARD, CommandLimits
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import NOBODY, CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.terminal import DONE, say
-from encrypted_records.errors import InvalidSetting
+from encrypted_records.errors import InvalidSetting, NotAuthenticated
 
 
 @takes_output
-@connected(organization=True)
+@connected(organization=True, login_optional=True)
 async def _look(
     session: CommandSession, schema: str | None, why: str | None, output: Output
 ) -> int:
     if why is not None:
+        if session.who == NOBODY:
+            raise NotAuthenticated("you are not logged in", hint=LOG_IN)
         return await _explain(session, schema, why, output)
     return await _say(findings(session, schema), output)
 
@@ -52,7 +54,7 @@ def doctor(
     settings: Settings, *, schema: str | None, why: str | None, stored: bool, **where: Any
 ) -> int:
     """Check versions, disk, proxy, API, clock, account, keyring, and each schema and its index, and
-    say how to fix problems. Nothing is changed.
+    say how to fix problems. Nothing is changed. Without a login, only the first five are checked.
 
     With --stored, for the operator of an API, on a machine that reaches its database and object
     store: check that both can be read and written and have room, how far a replica follows, whether

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Literal
 
 from encrypted_records import __version__
-from encrypted_records.cli.login.session import CommandSession, inline_settings
+from encrypted_records.cli.login.session import NOBODY, CommandSession, inline_settings
 from encrypted_records.cli.settings import Settings
 from encrypted_records.cli.state_file import is_loopback
 from encrypted_records.cli.supervise.operating import examine_stored
@@ -26,6 +26,8 @@ from encrypted_records.client.proxy.keyring import KeyringInfo
 from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.errors import ErsError, NotFound
 
+#: The way out where nobody is logged in.
+LOG_IN = "run: ers login (or set ERS_EMAIL and ERS_PASSWORD); ers register makes an account"
 #: What was deleted is gone by then, where proxies come by and nobody asked for longer.
 _ERASED_WITHIN_DAYS = 31
 _STATES: dict[str, Literal["ok", "warning", "failed"]] = {
@@ -59,9 +61,16 @@ async def findings(session: CommandSession, schema: str | None) -> AsyncIterator
     try:
         yield await _service(session)
         yield await _clock(session)
-        yield await _account(session)
     except ErsError as error:
         yield _report_failure("service", error)
+        return
+    if session.who == NOBODY:
+        yield Finding("account", "failed", "you are not logged in", LOG_IN, REFUSED)
+        return
+    try:
+        yield await _account(session)
+    except ErsError as error:
+        yield _report_failure("account", error)
         return
     try:
         access = await _access(session)

@@ -27,7 +27,7 @@ from encrypted_records.cli.input.proposed_rules import Asked
 from encrypted_records.cli.input.upload_sources import Source
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.output import Output
-from encrypted_records.cli.terminal import confirm, format_count, warn
+from encrypted_records.cli.terminal import confirm, format_count, pad, warn, width_of
 from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.client.proxy.uploads import READ_MEDIA_TYPE, read_head
@@ -515,9 +515,9 @@ def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any] | N
         warn(f"  {format_count(found['short_rows'], 'row')} lack their last cells")
     lines = [("FIELD", "TYPE", "FROM THE FILE", "STORED AS", "")]
     lines += [_line(field) for field in found["fields"]]
-    widths = [min(40, max(len(line[at]) for line in lines)) for at in range(4)]
+    widths = [min(40, max(width_of(line[at]) for line in lines)) for at in range(4)]
     for line in lines:
-        shown = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False))
+        shown = "  ".join(pad(cell, width) for cell, width in zip(line, widths, strict=False))
         warn(f"  {shown}  {line[4]}".rstrip())
     if definition is None:
         return

@@ -12,6 +12,7 @@ from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import DONE, confirm, say
+from encrypted_records.cli.times import TIMES
 from encrypted_records.client.proxy.sharing import People
 from encrypted_records.errors import ErsError, InvalidSetting, NotFound
 
@@ -39,7 +40,9 @@ async def list_(session: CommandSession, output: Output) -> None:
     Example:
       ers organization list
     """
-    await output.many(session.client.listing("organizations"), _COLUMNS, called="organizations")
+    await output.many(
+        session.client.listing("organizations"), _COLUMNS, called="organizations", times=TIMES
+    )
 
 
 @organization.command(short_help="Show one.")
@@ -53,7 +56,7 @@ async def get(session: CommandSession, name: str | None, output: Output) -> None
     Example:
       ers organization get acme
     """
-    output.write_one(await session.names.organization(name))
+    output.write_one(await session.names.organization(name), times=TIMES)
 
 
 @organization.command(short_help="Rename an organization that you own.")
@@ -96,7 +99,7 @@ async def audit_log(
         filters["user"] = await _user_of(session, url, user)
     entries = session.client.listing(f"{url}/audit-log", **filters)
     columns = ("created", "email", "action", "subject", "source")
-    await output.many(entries, columns, called="entries")
+    await output.many(entries, columns, called="entries", times=TIMES)
 
 
 async def _user_of(session: CommandSession, organization: str, email: str) -> str:
@@ -156,7 +159,7 @@ async def list_members(session: CommandSession, output: Output) -> None:
     """
     organization = await session.names.organization()
     members = session.client.listing(f"organizations/{organization['id']}/members")
-    await output.many(members, ("email", "role", "created"), called="members")
+    await output.many(members, ("email", "role", "created"), called="members", times=TIMES)
     await session.tell_of_invitations()
 
 
@@ -269,7 +272,9 @@ async def list_invitations(session: CommandSession, mine: bool, output: Output) 
     if not mine:
         collection = f"organizations/{(await session.names.organization())['id']}/invitations"
     columns = ("id", "email", "role", "organization_name", "invited_by", "expires")
-    await output.many(session.client.listing(collection), columns, called="invitations")
+    await output.many(
+        session.client.listing(collection), columns, called="invitations", times=TIMES
+    )
     if not mine:
         await session.tell_of_invitations()
 

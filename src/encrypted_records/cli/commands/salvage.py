@@ -18,16 +18,17 @@ from encrypted_records.errors import ApiFailed
 )
 @click.argument("schema")
 @click.option(
-    "--output",
-    "file",
+    "--file",
     type=click.Path(dir_okay=False),
     help="File to write (default: standard output).",
 )
 @click.option(
+    "--output",
+    "-o",
     "--format",
     "form",
     type=click.Choice(["csv", "ndjson"]),
-    help="ndjson, with ids, or csv, which can be uploaded (default: by the file's name).",
+    help="ndjson, with ids, or csv, which can be imported (default: by the file's name).",
 )
 @click.option(
     "--safe-cells",
@@ -62,13 +63,13 @@ async def salvage(
 
     \b
     Example:
-      ers salvage patient --output patient.csv
+      ers salvage patient --file patient.csv
     """
     form = form or ("csv" if (file or "").lower().endswith(".csv") else "ndjson")
     if safe_cells and form != "csv":
-        raise click.UsageError("--safe-cells is for CSV: --format csv")
+        raise click.UsageError("--safe-cells is for CSV: -o csv")
     if with_schema_id and form != "csv":
-        raise click.UsageError("--with-schema-id is for CSV: --format csv")
+        raise click.UsageError("--with-schema-id is for CSV: -o csv")
     resource = await session.names.schema(schema)
     # Always as NDJSON: CSV has no room for the report.
     asked = session.client.salvage(resource["url"], ended=not without_ended)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -31,6 +32,7 @@ from encrypted_records.cli.terminal import (
     say,
     warn,
 )
+from encrypted_records.cli.times import TIMES
 from encrypted_records.errors import Conflict, ErsError
 
 _COLUMNS = ("slug", "name", "id", "dataset", "created")
@@ -66,7 +68,12 @@ async def list_(session: CommandSession, dataset: str | None, output: Output) ->
     else:
         filters = {"dataset": (await session.names.dataset(dataset))["id"]}
     schemas = session.client.listing("schemas", **filters)
-    if not await output.many(schemas, _COLUMNS, called="schemas"):
+    named = await session.slugs("datasets") if output.form == "table" else {}
+
+    def cells(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**schema, "dataset": named.get(schema["dataset"], schema["dataset"])}
+
+    if not await output.many(schemas, _COLUMNS, cells, called="schemas", times=TIMES):
         await session.tell_of_invitations()
 
 
@@ -91,7 +98,8 @@ async def get(
     elif definition:
         Output("json").write_one(resource["schema"])
     else:
-        output.write_one(resource)
+        shown = await session.with_slugs(resource) if output.form == "table" else resource
+        output.write_one(shown, times=TIMES)
 
 
 @schema.command(short_help="Make one.")

@@ -22,6 +22,7 @@ from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm, say, warn
+from encrypted_records.cli.times import TIMES
 
 _COLUMNS = ("name", "shares", "expires", "last_used", "admitted_by", "id")
 
@@ -100,7 +101,7 @@ async def list_(session: CommandSession, output: Output) -> None:
         for person in people.people
         if person.type == "service"
     ]
-    await output.many(each(rows), _COLUMNS, called="services")
+    await output.many(each(rows), _COLUMNS, called="services", times=TIMES)
 
 
 @service.command(short_help="Delete one.")

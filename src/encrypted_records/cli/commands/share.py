@@ -25,6 +25,7 @@ from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.profiles import FORMATS
 from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, warn
+from encrypted_records.cli.times import TIMES
 from encrypted_records.client.proxy.sharing import People, Settled
 from encrypted_records.errors import InvalidSetting, NotFound
 
@@ -82,7 +83,10 @@ async def list_(
     people = await _people(session, place.organization if place else None)
     rows = rows_of(people) if place is None else rows_of_readers(people, place)
     await output.many(
-        each(rows), COLUMNS if place is None else COLUMNS_OF_READERS, called="members"
+        each(rows),
+        COLUMNS if place is None else COLUMNS_OF_READERS,
+        called="members",
+        times=TIMES,
     )
     for line in remarks_of(people, place):
         warn(line)

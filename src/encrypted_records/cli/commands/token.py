@@ -16,6 +16,7 @@ from encrypted_records.cli.login.proofs import ask_secret
 from encrypted_records.cli.login.session import NOBODY, CommandSession, connected, usual_device
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import say, warn
+from encrypted_records.cli.times import minute
 from encrypted_records.errors import InvalidSetting
 
 _COLUMNS = ("id", "name", "scope", "datasets", "expires", "last_used")
@@ -130,13 +131,15 @@ async def list_(session: CommandSession, output: Output) -> None:
     Example:
       ers token list
     """
-    await output.many(session.client.listing("tokens"), _COLUMNS, _cells, called="API tokens")
+    named = await session.slugs("datasets") if output.form == "table" else {}
 
+    def cells(token: Mapping[str, Any]) -> dict[str, Any]:
+        paths = token["datasets"]
+        ids = [named.get(path, path.split("/")[-2]) for path in paths or ()]
+        shown = "all" if paths is None else " ".join(ids)
+        return {**token, "datasets": shown, "expires": minute(token["expires"])[:10]}
 
-def _cells(one: Mapping[str, Any]) -> dict[str, Any]:
-    named = one["datasets"]
-    shown = "all" if named is None else " ".join(path.split("/")[-2] for path in named)
-    return {**one, "datasets": shown, "expires": str(one["expires"])[:10]}
+    await output.many(session.client.listing("tokens"), _COLUMNS, cells, called="API tokens")
 
 
 @token.command(short_help="Revoke an API token.")

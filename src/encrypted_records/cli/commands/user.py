@@ -19,6 +19,7 @@ from encrypted_records.cli.login.session import (
 )
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import ask, say
+from encrypted_records.cli.times import TIMES
 from encrypted_records.errors import InvalidSetting
 
 
@@ -37,7 +38,7 @@ async def get(session: CommandSession, output: Output) -> None:
     Example:
       ers user get
     """
-    output.write_one(await session.client.resource("/api/users/self/"))
+    output.write_one(await session.client.resource("/api/users/self/"), times=TIMES)
 
 
 @user.command(short_help="Change your password.")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from encrypted_records.cli.login.devices import VARIABLE
 from encrypted_records.cli.login.session import CommandSession
+from encrypted_records.cli.times import day
 from encrypted_records.client.proxy.devices import Devices
 from encrypted_records.client.proxy.transport import new_device
 from encrypted_records.errors import NotAuthenticated
@@ -56,7 +56,3 @@ def describe(devices: Devices) -> Iterator[str]:
     sealed = ", protected by a passphrase" if known.passphrase else ""
     yield f"keyring      {known.fingerprint}, made {day(known.made)}{sealed}"
     yield f"devices      {count} registered" if count else "devices      none"
-
-
-def day(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}" if seconds else ""

@@ -156,6 +156,16 @@ class CommandSession:
                 )
         return "\n".join(lines)
 
+    async def slugs(self, collection: str) -> dict[str, str]:
+        """The slug of each dataset, schema or organization that the account can reach, by path."""
+        return {str(one["url"]): str(one["slug"]) async for one in self.client.listing(collection)}
+
+    async def with_slugs(self, resource: Mapping[str, Any]) -> dict[str, Any]:
+        """A dataset or schema for people: with the slugs of what it belongs to instead of paths."""
+        parents = [name for name in ("organization", "dataset") if resource.get(name)]
+        found = {name: (await self.client.resource(resource[name]))["slug"] for name in parents}
+        return {**resource, **found}
+
     async def tell_of_invitations(self) -> None:
         """Say why somebody who was invited does not see yet what was shared."""
         if waiting := await self.invitations():
@@ -204,13 +214,15 @@ class CommandSession:
 
 
 def connected(
-    *, organization: bool = False, anonymous: bool = False
+    *, organization: bool = False, anonymous: bool = False, login_optional: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make an async function of a :class:`CommandSession` the body of a command.
 
     Args:
         organization: whether the command can be told where to look for names.
         anonymous: whether it needs no account.
+        login_optional: whether it runs as nobody if nobody is logged in, instead of asking who it
+            runs as.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,6 +238,7 @@ def connected(
                     proxy_url,
                     inline=inline,
                     anonymous=anonymous,
+                    login_optional=login_optional,
                     organization=where,
                     dataset=dataset,
                     limits=limits,
@@ -269,6 +282,7 @@ async def _open(
     *,
     inline: bool,
     anonymous: bool,
+    login_optional: bool,
     organization: str | None,
     dataset: str | None,
     limits: CommandLimits,
@@ -280,7 +294,10 @@ async def _open(
         if inline:
             proxy = await stack.enter_async_context(_inline())
         proxy = replace(proxy, limits=limits)
-        who = NOBODY if anonymous else credentials_at(proxy)
+        if anonymous or login_optional:
+            who = (None if anonymous else known_credentials(proxy)) or NOBODY
+        else:
+            who = credentials_at(proxy)
         session = await stack.enter_async_context(session_of(proxy, who, organization, dataset))
         yield session
         with suppress(ErsError):
@@ -341,11 +358,24 @@ def usual_device(proxy: ProxyAddress) -> Device | None:
 
 
 def credentials_at(proxy: ProxyAddress) -> Credentials:
-    """Who uses a proxy.
+    """The account that uses a proxy.
 
     Raises:
-        NotAuthenticated: nobody said, and there is no terminal to ask for it.
-        Malformed: ``ERS_SERVICE`` is no service's string.
+        NotAuthenticated: it is not known, and there is no terminal to ask on.
+        Malformed: ``ERS_SERVICE`` is not the secret key of a service.
+    """
+    known = known_credentials(proxy)
+    if known is not None:
+        return known
+    email, password = os.environ.get("ERS_EMAIL"), os.environ.get("ERS_PASSWORD")
+    return Credentials(*ask_credentials(email, password))
+
+
+def known_credentials(proxy: ProxyAddress) -> Credentials | None:
+    """The account that uses a proxy, by variables or a login; None if neither names it.
+
+    Raises:
+        Malformed: ``ERS_SERVICE`` is not the secret key of a service.
     """
     if service := os.environ.get("ERS_SERVICE", "").strip():
         service_key.parse(service)
@@ -353,11 +383,10 @@ def credentials_at(proxy: ProxyAddress) -> Credentials:
     if token := os.environ.get("ERS_TOKEN", "").strip():
         return _by_token(token)
     email, password = os.environ.get("ERS_EMAIL"), os.environ.get("ERS_PASSWORD")
-    if not (email and password):
-        login = login_at(proxy)
-        if login is not None and email in (None, "", login.email):
-            return login
-    return Credentials(*ask_credentials(email, password))
+    if email and password:
+        return Credentials(email, password)
+    login = login_at(proxy)
+    return login if login is not None and email in (None, "", login.email) else None
 
 
 def _by_token(token: str) -> Credentials:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import click
 
-from encrypted_records.cli.login.enrolment import DEVICE, day, describe
+from encrypted_records.cli.login.enrolment import DEVICE, describe
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import printable, say, table
+from encrypted_records.cli.times import day, minute
 from encrypted_records.client.proxy.devices import Devices
 
 _LEVELS = {
@@ -48,7 +48,7 @@ def _lines(devices: Devices) -> Iterator[str]:
     yield f"user         {devices.user}"
     yield f"level        {_LEVELS.get(devices.level, devices.level)}"
     yield from describe(devices)
-    yield f"this one     {'taken in' if devices.enrolled else 'not registered: ers device add'}"
+    yield f"this one     {'registered' if devices.enrolled else 'not registered: ers device add'}"
     if devices.devices:
         yield ""
         rows = [
@@ -67,7 +67,7 @@ def _lines(devices: Devices) -> Iterator[str]:
         yield ""
         rows = [
             {
-                "at": f"{datetime.fromtimestamp(event.at, UTC):%Y-%m-%d %H:%M}",
+                "at": minute(event.at),
                 "what": event.kind.replace("_", " "),
                 "device": event.device or "",
                 "how": event.detail or "",

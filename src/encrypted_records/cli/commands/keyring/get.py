@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import click
 
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import printable, say, table
+from encrypted_records.cli.times import day
 from encrypted_records.client.proxy.keyring import SealedSchema
 
 _SEALED_WITH = {
@@ -57,7 +57,7 @@ async def get(session: CommandSession, output: Output) -> None:
     rows = [
         {
             "version": version.version,
-            "created": _date(version.created),
+            "created": day(version.created),
             "fingerprint": version.fingerprint,
             "backup": "confirmed" if version.backup_confirmed else "not confirmed",
             "protects": _protects(version.version, schemas),
@@ -78,10 +78,6 @@ async def get(session: CommandSession, output: Output) -> None:
             ("key", "version", "schema"),
         ):
             say(line)
-
-
-def _date(created: int) -> str:
-    return f"{datetime.fromtimestamp(created, UTC):%Y-%m-%d}" if created else ""
 
 
 def _protects(version: int, schemas: Sequence[SealedSchema]) -> str:

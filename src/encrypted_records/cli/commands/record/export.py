@@ -25,6 +25,8 @@ from encrypted_records.client.sdk.progress_bars import bar
 @click.option("--order-by", metavar="FIELDS", help="Order, such as city,-age.")
 @fields_option
 @click.option(
+    "--output",
+    "-o",
     "--format",
     "form",
     type=click.Choice(["csv", "ndjson"]),
@@ -57,24 +59,24 @@ async def export(
     file: str | None,
     yes: bool,
 ) -> None:
-    """Export all records that match EXPRESSION, or all, as of one moment. The file can be uploaded
-    again.
+    """Export all records that match EXPRESSION, or all, as of one moment. ers import
+    stores such a file again.
 
     Import CSV into a spreadsheet as text, or use --safe-cells; such a file does not contain the
-    stored values and should not be uploaded. An interrupted export leaves no file; on standard
+    stored values and should not be imported. An interrupted export leaves no file; on standard
     output the exit code is not 0.
 
     \b
     Examples:
-      ers record export --schema patient --format csv --file patients.csv
+      ers record export --schema patient -o csv --file patients.csv
       ers record export --schema patient 'city = "Oslo"' --order-by age > oslo.ndjson
     """
     resource, condition, known = await question(session, schema, dataset, expression, where)
     form = form or ("csv" if (file or "").lower().endswith(".csv") else "ndjson")
     if safe_cells and form != "csv":
-        raise click.UsageError("--safe-cells is for CSV: --format csv")
+        raise click.UsageError("--safe-cells is for CSV: -o csv")
     if with_schema_id and form != "csv":
-        raise click.UsageError("--with-schema-id is for CSV: --format csv")
+        raise click.UsageError("--with-schema-id is for CSV: -o csv")
     if file is not None and is_there(file):
         there = f"{file} already exists"
         confirm(f"{there}. Overwrite it?", yes=yes, why=there, undone="nothing was written")

@@ -1,0 +1,59 @@
+"""Times in tables: in the time zone of this machine, or in UTC with ``--utc``.
+
+JSON and CSV contain times as the HTTP API sends them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+_IN_UTC = f"{__name__}.utc"
+#: Length of a day without a time, which is a day of UTC.
+_DAY = len("2026-01-31")
+#: Members of resources that are times.
+TIMES = frozenset({"created", "updated", "expires", "last_used", "since"})
+
+
+def _remember(context: click.Context, _param: click.Parameter, value: bool) -> None:
+    context.meta[_IN_UTC] = value
+
+
+utc_option = click.option(
+    "--utc",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember,
+    help="Show times of tables in UTC (default: local time).",
+)
+
+
+def minute(value: Any) -> str:
+    """A time to the minute, such as ``2026-01-31 08:30``; in UTC with a Z behind it.
+
+    Args:
+        value: seconds since 1970, or a text as in ISO 8601, in UTC unless it says otherwise; None
+            and a text that is only a day are returned as they are.
+    """
+    if value is None or value == "":
+        return ""
+    if isinstance(value, str):
+        if len(value) <= _DAY:
+            return value
+        moment = datetime.fromisoformat(value)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    else:
+        moment = datetime.fromtimestamp(value, UTC)
+    return f"{moment:%Y-%m-%d %H:%MZ}" if _in_utc() else f"{moment.astimezone():%Y-%m-%d %H:%M}"
+
+
+def day(seconds: int) -> str:
+    """The day of a time in seconds since 1970; empty for 0."""
+    return minute(seconds)[:_DAY] if seconds else ""
+
+
+def _in_utc() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_IN_UTC))
