@@ -16,7 +16,9 @@ import pytest
 from encrypted_records import runtime
 from tests import weights
 from tests.reference import profiles
+from tests.support import children
 from tests.support.draws import Seeded
+from tests.support.place import place
 from tests.support.postgres import NewDatabase, postgresql, postgresql_url
 from tests.support.service import Service, running_service
 from tests.support.swift import swift
@@ -31,9 +33,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(children.Watch())
+    target = config.getoption("--weigh")
+    if target and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(weights.Scales(Path(target)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--weigh", metavar="FILE", help="write how long files of tests took")
     parser.addoption("--seed", help="of tests/simulation: the seeds to run, such as 1234 or 0-99")
 
 
@@ -110,9 +117,14 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def services(
-    tmp_path_factory: pytest.TempPathFactory, postgresql: NewDatabase
-) -> Iterator[Callable[[str], Service]]:
+def in_memory() -> Iterator[Path]:
+    """A folder for services of the whole run."""
+    with place() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def services(in_memory: Path, postgresql: NewDatabase) -> Iterator[Callable[[str], Service]]:
     """A service on a kind of database, running from when it is first asked for to the last test.
 
     A fixture with parameters would end one service whenever a file asks for the other, and a start
@@ -122,9 +134,12 @@ def services(
 
         @cache
         def of(kind: str) -> Service:
-            folder = tmp_path_factory.mktemp(kind) / "data"
             url = postgresql.with_tables() if kind == "postgresql" else None
-            return stack.enter_context(running_service(folder, database_url=url))
+            (in_memory / kind).mkdir()
+            with children.lasting():
+                return stack.enter_context(
+                    running_service(in_memory / kind / "data", database_url=url)
+                )
 
         yield of
 

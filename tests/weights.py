@@ -1,21 +1,17 @@
 """Which files of tests take long: the workers of a run start with those, so that none of them ends
 with a long file while the others have nothing left to do.
 
-``weights.txt`` has a line of each: the file, and its seconds. It is made of a report of a whole
-run:
-
-    .venv/bin/python -m pytest --numprocesses auto --dist loadfile --junitxml report.xml
-    .venv/bin/python -m tests.weights report.xml
-
-Of several reports, the longest time of a file counts.
+``weights.txt`` has a line of each: the file, and its seconds. A run writes it again, of the files
+that ran, with ``--weigh tests/weights.txt``; as :file:`.ci/run` does with ``build/weights.txt``. On
+a machine that does much else the seconds are too many.
 """
 
 from __future__ import annotations
 
-import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
-from xml.etree import ElementTree as Xml
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 TEXT = Path(__file__).with_name("weights.txt")
@@ -29,19 +25,28 @@ def read() -> dict[str, int]:
     return {path: int(seconds) for path, seconds in pairs}
 
 
-def measure(report: Path) -> dict[str, int]:
-    """The same from a report of pytest's."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for case in Xml.parse(report).getroot().iter("testcase"):
-        path = case.get("classname", "").replace(".", "/") + ".py"
-        if (ROOT / path).is_file():
-            seconds[path] += float(case.get("time", "0"))
-    return {path: round(one) for path, one in seconds.items() if one >= LEAST_SECONDS}
+class Scales:
+    """A plugin that writes how long files took; of those that did not run, what was known."""
 
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._seconds: defaultdict[str, float] = defaultdict(float)
 
-if __name__ == "__main__":
-    found: Counter[str] = Counter()
-    for report in sys.argv[1:]:
-        found |= Counter(measure(Path(report)))
-    lines = [f"{path} {seconds}\n" for path, seconds in found.most_common()]
-    TEXT.write_text("".join(lines))
+    def pytest_configure(self, config: pytest.Config) -> None:
+        chosen = config.option.keyword or config.option.markexpr or config.option.deselect
+        if chosen or any("::" in name for name in config.args):
+            raise pytest.UsageError("--weigh is for files of which all tests run")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        known = {path: seconds for path, seconds in read().items() if (ROOT / path).is_file()}
+        found = known | {path: round(seconds) for path, seconds in self._seconds.items()}
+        lines = [
+            f"{path} {seconds}\n"
+            for path, seconds in sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
+            if seconds >= LEAST_SECONDS
+        ]
+        self._target.parent.mkdir(exist_ok=True)
+        self._target.write_text("".join(lines))

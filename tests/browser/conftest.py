@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
@@ -16,9 +17,10 @@ from tests.support.service import Service, running_service
 
 
 @pytest.fixture(scope="package")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def site(in_memory: Path) -> Iterator[Service]:
     """A service of these tests' own. Its database does not matter to pages: SQLite is quick."""
-    with running_service(tmp_path_factory.mktemp("site") / "data") as running:
+    (in_memory / "site").mkdir()
+    with running_service(in_memory / "site" / "data") as running:
         yield running
 
 

@@ -13,27 +13,25 @@ from pathlib import Path
 import pytest
 
 from tests.server.api import Account, Api, running_api
+from tests.support import children
 from tests.support.postgres import NewDatabase
 
 
 @pytest.fixture(scope="session")
-def apis(
-    tmp_path_factory: pytest.TempPathFactory, postgresql: NewDatabase
-) -> Iterator[Callable[[str], Api]]:
+def apis(in_memory: Path, postgresql: NewDatabase) -> Iterator[Callable[[str], Api]]:
     """As ``services``: an API for each kind of database, to the last test."""
     with ExitStack() as stack:
 
         @cache
         def of(kind: str) -> Api:
             url = postgresql.with_tables() if kind == "postgresql" else None
-            return stack.enter_context(
-                running_api(
-                    folder := tmp_path_factory.mktemp("api"),
-                    database_url=url,
-                    # Whatever is staged lies in objects, however small; what is not, does not.
-                    environment={"ERS_BULK_URL": f"file://{folder}/objects?least=0"},
+            (folder := in_memory / f"api-{kind}").mkdir()
+            # Whatever is staged lies in objects, however small; what is not, does not.
+            environment = {"ERS_BULK_URL": f"file://{folder}/objects?least=0"}
+            with children.lasting():
+                return stack.enter_context(
+                    running_api(folder, database_url=url, environment=environment)
                 )
-            )
 
         yield of
 

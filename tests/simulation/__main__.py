@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.simulation import breaking
-from tests.simulation.place import place
 from tests.simulation.seeds import USUAL, read_seeds
+from tests.support.place import place
 
 
 def main() -> int:

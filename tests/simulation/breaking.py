@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.simulation.place import place
+from tests.support.place import place
 
 #: Seeds within which a fault has to be found; the first that finds it is the last that runs.
 MOST_SEEDS = 200

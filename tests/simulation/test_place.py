@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.simulation.place import place
+from tests.support.place import place
 
 _HOLD = """
 import sys, time
 from pathlib import Path
-from tests.simulation.place import place
+from tests.support.place import place
 with place(Path(sys.argv[1])) as made:
     (made / "file").write_bytes(b"x")
     print(made, flush=True)

@@ -31,6 +31,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support import children
+
 #: Where Python finds what lowers the cost of a hash.
 STARTUP = Path(__file__).with_name("startup")
 PROGRAM = "encrypted_records.cli.main"
@@ -194,7 +196,7 @@ def template_of_this_process() -> Template | None:
 def _started() -> Template:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     line = [sys.executable, "-m", __name__, str(its.fileno()), "-" * _SHOWN]
-    with its:
+    with its, children.lasting():
         process = subprocess.Popen(
             line,
             pass_fds=[its.fileno()],

@@ -22,6 +22,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.support import children
 from tests.support.eventually import eventually
 from tests.support.ports import free_port
 from tests.support.service import ANSWER_SECONDS
@@ -156,7 +157,8 @@ class Swift:
         common = _COMMON.format(port=self.ports[kind], user=getpass.getuser(), folder=self.folder)
         own = _STORAGE.format(kind=kind.rstrip("0123456789"))
         conf.write_text(common + (_PROXY if kind == "proxy" else own))
-        with log.open("ab") as stream:
+        # Tests end servers of a store that all files share, and start them again.
+        with log.open("ab") as stream, children.lasting():
             self.servers[kind] = subprocess.Popen(
                 [self.python, "-c", _RUN, self.folder / "swift.conf", kind, conf],
                 stdout=stream,

@@ -1,4 +1,5 @@
-"""Where runs keep their files: in memory, and removed also behind a process that was killed."""
+"""Folders in memory, where a commit waits for no disk. They are removed also behind a process that
+was killed."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_PREFIX = "ers-simulation-"
+_PREFIX = "ers-tests-"
 _IN_MEMORY = Path("/dev/shm")
+#: Bytes that must be free there: containers often have 64 MiB.
+_LEAST = 4 << 30
 
 
 @contextmanager
@@ -19,12 +22,12 @@ def place(base: Path | None = None) -> Iterator[Path]:
     """A folder for this process and its forks; those whose processes are gone are removed.
 
     Args:
-        base: where it is made; in memory, where there is such a place.
+        base: where it is made; in memory, where there is room.
 
     Each folder is locked by who made it, and a lock ends with the last process that has it. Who
     makes or removes a folder locks the base meanwhile, so that none is seen before it is locked.
     """
-    base = base or (_IN_MEMORY if _IN_MEMORY.is_dir() else Path(tempfile.gettempdir()))
+    base = base or (_IN_MEMORY if _has_room() else Path(tempfile.gettempdir()))
     turn = os.open(base, os.O_RDONLY)
     try:
         fcntl.flock(turn, fcntl.LOCK_EX)
@@ -40,6 +43,10 @@ def place(base: Path | None = None) -> Iterator[Path]:
     finally:
         shutil.rmtree(made, ignore_errors=True)
         os.close(held)
+
+
+def _has_room() -> bool:
+    return _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > _LEAST
 
 
 def _remove_left(folder: Path) -> None:
