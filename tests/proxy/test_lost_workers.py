@@ -6,11 +6,14 @@ import asyncio
 import sys
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 
 from encrypted_records.proxy.jobs import runner
+from encrypted_records.proxy.overrides import Overrides
+from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
 from tests.support.eventually import eventually
 from tests.support.pools import closing_pool
@@ -64,6 +67,12 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Starts:
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
     return made
+
+
+@pytest.fixture
+def overrides() -> Overrides:
+    """Workers whose starts ``starts`` sees, as it does not see copies of a template."""
+    return Overrides(workers=partial(WorkerPool))
 
 
 @pytest.fixture

@@ -36,6 +36,9 @@ from tests.support import children
 #: Where Python finds what lowers the cost of a hash.
 STARTUP = Path(__file__).with_name("startup")
 PROGRAM = "encrypted_records.cli.main"
+#: The program of a worker process, whose template imports nothing else: a worker ends where it
+#: holds much memory.
+WORKER = "encrypted_records.proxy.workers.main"
 #: What a side imports when it starts. Those of Django cannot be imported before it has settings.
 _MODULES = (
     PROGRAM,
@@ -181,21 +184,26 @@ def run(
     return subprocess.CompletedProcess(line, process.returncode, out, err)
 
 
-_templates: dict[int, Template | None] = {}
+_templates: dict[tuple[int, str], Template | None] = {}
 _making = threading.Lock()
 
 
-def template_of_this_process() -> Template | None:
-    """The template that this process asks, which is started when it is first wanted."""
+def template_of_this_process(program: str = PROGRAM) -> Template | None:
+    """The template that this process asks, which is started when it is first wanted.
+
+    Args:
+        program: what it has imported is what this program needs.
+    """
+    place = (os.getpid(), program)
     with _making:
-        if os.getpid() not in _templates:
-            _templates[os.getpid()] = _started() if sys.platform == "linux" else None
-        return _templates[os.getpid()]
+        if place not in _templates:
+            _templates[place] = _started(program) if sys.platform == "linux" else None
+        return _templates[place]
 
 
-def _started() -> Template:
+def _started(program: str) -> Template:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    line = [sys.executable, "-m", __name__, str(its.fileno()), "-" * _SHOWN]
+    line = [sys.executable, "-m", __name__, str(its.fileno()), program, "-" * _SHOWN]
     with its, children.lasting():
         process = subprocess.Popen(
             line,
@@ -273,7 +281,7 @@ def _show(line: Sequence[str]) -> None:
 
 
 def main() -> None:
-    for name in _MODULES:
+    for name in _MODULES if sys.argv[2] == PROGRAM else [sys.argv[2]]:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
@@ -287,7 +295,7 @@ def main() -> None:
         ours, connection = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork():
             connection.close()
-            _templates[os.getpid()] = Template(ours, os.environ)
+            _templates[os.getpid(), PROGRAM] = Template(ours, os.environ)
             subprocess.Popen = Forked  # type: ignore[misc]
             break
         _hide(connection)

@@ -32,7 +32,8 @@ SAMPLE_SECONDS = 30
 #: Seconds that a process may take to end that has closed its pipe.
 _ENDING_SECONDS = 5
 
-_PIPE_BYTES = 1 << 20
+#: Bytes of a message that a reader buffers.
+PIPE_BYTES = 1 << 20
 
 #: Tasks for which a process may allocate hundreds of MiB, which it does not give back: it ends
 #: after such a task if it then holds more bytes than this. A process starts with 57 MiB.
@@ -79,7 +80,7 @@ class WorkerPool:
             return
         # A task that needs a process will start one, and say what is wrong.
         with suppress(Unavailable):
-            self.idle.append(await _start())
+            self.idle.append(await self.start())
 
     async def run(
         self, task: messages.Task, listener: Listener | None = None, *, beside: bool = False
@@ -138,7 +139,7 @@ class WorkerPool:
     async def works(self) -> bool:
         """Whether a new process starts, and does a task that takes next to nothing."""
         try:
-            process = await _start()
+            process = await self.start()
             try:
                 await _run(process, messages.InferTask(b"a\n1\n", Format.CSV, Wishes()), None)
             finally:
@@ -152,7 +153,29 @@ class WorkerPool:
             process = self.idle.pop()
             if process.returncode is None:
                 return process
-        return await _start()
+        return await self.start()
+
+    async def start(self) -> asyncio.subprocess.Process:
+        """A new worker process, with pipes to it.
+
+        Raises:
+            Unavailable: ``worker_lost``; no process can be started.
+        """
+        try:
+            return await asyncio.create_subprocess_exec(  # noqa: TID251
+                sys.executable,
+                "-m",
+                "encrypted_records.proxy.workers.main",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env={},
+                limit=PIPE_BYTES,
+            )
+        except OSError as error:  # no memory, or no more processes or files allowed
+            reason = (error.strerror or "it fails").lower()
+            raise Unavailable(
+                f"a worker process cannot be started: {reason}", code="worker_lost"
+            ) from None
 
     async def close(self) -> None:
         """End the idle processes; no task may be running."""
@@ -198,28 +221,6 @@ class _Place:
             case messages.CheckTask() if self._counted:
                 return f", after row {self._counted}"
         return ""
-
-
-async def _start() -> asyncio.subprocess.Process:
-    """
-    Raises:
-        Unavailable: ``worker_lost``; no process can be started.
-    """
-    try:
-        return await asyncio.create_subprocess_exec(  # noqa: TID251
-            sys.executable,
-            "-m",
-            "encrypted_records.proxy.workers.main",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env={},
-            limit=_PIPE_BYTES,
-        )
-    except OSError as error:  # no memory, or no more processes or files allowed
-        reason = (error.strerror or "it fails").lower()
-        raise Unavailable(
-            f"a worker process cannot be started: {reason}", code="worker_lost"
-        ) from None
 
 
 def _held(process: asyncio.subprocess.Process) -> float:
@@ -279,7 +280,7 @@ async def _receive(process: asyncio.subprocess.Process) -> bytes | bytearray:
     assert process.stdout is not None
     head = await process.stdout.readexactly(messages.LENGTH_BYTES)
     size = int.from_bytes(head, "big")
-    if size <= _PIPE_BYTES:
+    if size <= PIPE_BYTES:
         return await process.stdout.readexactly(size)
     # The reader would have all of it in memory twice.
     data = bytearray(size)
