@@ -41,7 +41,25 @@ export function useHandles() {
   document.addEventListener("change", ({ target }) => target.matches("[data-handle]") && askSoon(target));
 }
 
+function handleOf(field, at, most, word) {
+  const handle = document.createElement("input");
+  handle.type = "range";
+  Object.assign(handle, { min: 0, max: most, value: at, id: `handle-${field.id}` });
+  handle.dataset.handle = field.id;
+  handle.setAttribute("aria-label", field.getAttribute("aria-label").replace(/ (from|to)$/, `: ${word}`));
+  return handle;
+}
+
 /** Of pictures that have just come. */
 export function showHandles(root) {
-  for (const place of root.querySelectorAll(".handles[hidden]")) place.hidden = false;
+  for (const ends of root.querySelectorAll(".ends")) {
+    const chart = ends.parentElement.querySelector("svg[data-brush]");
+    const most = chart ? chart.querySelectorAll(".hit").length - 1 : 0;
+    if (most < 1 || ends.previousElementSibling.matches(".handles")) continue;
+    const place = document.createElement("div");
+    place.className = chart.querySelector("text") ? "handles inset" : "handles";
+    const [from, to] = ends.querySelectorAll("input");
+    place.append(handleOf(from, 0, most, "least"), handleOf(to, most, most, "greatest"));
+    ends.before(place);
+  }
 }
