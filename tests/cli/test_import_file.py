@@ -70,6 +70,24 @@ def test_options_of_another_kind_of_source_are_refused(ers: Ers, options: list[s
     assert ers("import", *options).code == 2
 
 
+def test_a_table_is_as_wide_as_its_reading_can_be_sent(
+    ers: Ers, dataset: str, tmp_path: Path
+) -> None:
+    for name, names in (
+        ("wide", [f"c{at}" for at in range(512)]),
+        ("named", [f"Größe der Spalte mit dem Namen {at}" for at in range(512)]),
+    ):
+        rows = [";".join(f"{at},{tenths}" for at in range(512)) for tenths in (5, 25)]
+        (tmp_path / f"{name}.csv").write_text("\n".join([";".join(names), *rows]))
+    wide = ers("import", tmp_path / "wide.csv", "--dataset", dataset, "--yes")
+    assert wide.code == 0, wide.err[-300:]
+    assert len(stored(ers, f"{dataset}/wide")) == 2
+    refused = ers("import", tmp_path / "named.csv", "--dataset", dataset, "--yes")
+    assert refused.code != 0
+    assert "names of the 512 columns are too long together" in refused.err
+    assert ers("schema", "get", f"{dataset}/named").code != 0
+
+
 def test_a_guess_has_to_be_said_where_nobody_looks_at_it(ers: Ers, dataset: str) -> None:
     path = FILES / "excel-de-cp1252.csv"
     said = ers("import", path, "--dataset", dataset, "--yes")

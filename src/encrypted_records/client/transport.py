@@ -148,6 +148,8 @@ class Transport(Closing):
         if name not in self._pools:
             self._pools[name] = aiohttp.ClientSession(
                 auto_decompress=False,
+                # An upload's metadata comes back, with the reading of a wide file in it.
+                max_field_size=64 << 10,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 connector=aiohttp.TCPConnector(
                     limit=connections,

@@ -292,7 +292,7 @@ async def import_file(
     _require_sure(found, reading, yes=yes)
     called = name or file.path.stem
     group = dataset or "Imported files"
-    recipe = json.dumps(found["reading"], ensure_ascii=False).encode()
+    recipe = json_text.encode(found["reading"])
     remembered = remembered_imports()
     handling = [skip_invalid, options.on_conflict, options.by]
     told = json_text.encode([called, group, definition, handling, found["reading"]])
@@ -359,7 +359,7 @@ async def _import_again(
             why="what was read has to be confirmed",
             undone="nothing was stored",
         )
-    recipe = json.dumps(found["reading"], ensure_ascii=False).encode()
+    recipe = json_text.encode(found["reading"])
     order = options.order(schema["id"], skip_invalid=skip_invalid, reading=recipe)
     try:
         job = await send(session, _source(file), order)

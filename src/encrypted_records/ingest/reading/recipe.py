@@ -34,6 +34,8 @@ ONE_FORM: Mapping[str, values.Reader] = {
 }
 #: A recipe has at most so many bytes.
 MAX_BYTES = 1 << 20
+#: A recipe is sent in base64, in a head of a request, which has at most 64 KiB.
+MAX_SENT_BYTES = 45_000
 
 
 class Column(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
@@ -96,6 +98,18 @@ def read_recipe(body: bytes) -> Recipe:
         raise refused("the reading is not one", str(error)[:200]) from None
     _check(recipe)
     return recipe
+
+
+def require_short(recipe: Recipe) -> None:
+    """
+    Raises:
+        InvalidRecords: ``reading``; it is too long to be sent with its file.
+    """
+    if len(msgspec.json.encode(recipe)) > MAX_SENT_BYTES:
+        raise refused(
+            f"the names of the {len(recipe.columns)} columns are too long together to be sent",
+            "shorten them in the file, or take columns out of it",
+        )
 
 
 def _check(recipe: Recipe) -> None:

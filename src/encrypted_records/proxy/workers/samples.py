@@ -14,7 +14,7 @@ from encrypted_records.ingest.preview import preview
 from encrypted_records.ingest.reading.again import Difference, read_again
 from encrypted_records.ingest.reading.parser import check_fields
 from encrypted_records.ingest.reading.proposal import propose
-from encrypted_records.ingest.reading.recipe import read_recipe
+from encrypted_records.ingest.reading.recipe import read_recipe, require_short
 from encrypted_records.ingest.reading.said import NOTHING, detect_as, notes_on_unused, read_said
 from encrypted_records.ingest.sampling import Sample, look_at
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
@@ -57,6 +57,7 @@ def reading_of(task: DetectTask) -> bytes:
         found = detect_as(task.sample, said, whole=task.whole, texts=texts)
     if schema is not None and all(difference.taken for difference in differences):
         check_fields(found.recipe, list(schema.fields), sorted(schema.required))
+    require_short(found.recipe)
     definition, fields = propose(found, tight=task.tight)
     return msgspec.json.encode(
         {

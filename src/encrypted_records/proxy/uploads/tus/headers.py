@@ -22,7 +22,7 @@ CONTENT_TYPE = "application/offset+octet-stream"
 #: The largest upload that is accepted, in bytes: 1 TiB.
 MAX_SIZE = 1 << 40
 #: The longest Upload-Metadata that is accepted, in characters as sent.
-MAX_METADATA = 4096
+MAX_METADATA = 61_000
 #: Parts of one concatenation, at most.
 MAX_PARTS = 1000
 
