@@ -113,8 +113,8 @@ def test_what_nobody_can_know_is_asked_by_its_column_and_taken_when_it_is_said(
 
 def answers(question: ReadingQuestion) -> dict[str, Any]:
     """What is likely, and texts where nobody can know."""
-    assert question.reading is not None
     found = question.reading
+    assert isinstance(found, FileReading)
     said: dict[str, Any] = {member: found.reading[member] for member in found.guessed}
     asked = {field.name: {"type": "text"} for field in found.fields if field.ask is not None}
     return said | ({"columns": asked} if asked else {})
