@@ -154,12 +154,7 @@ class SqlError(BadInput):
     """A statement of SQL is refused, or fails. ``sqlstate`` has five characters (ISO 9075)."""
 
     code = "sql_invalid"
-
-    def __init__(
-        self, sqlstate: str, message: str, *, hint: str | None = None, code: str | None = None
-    ) -> None:
-        super().__init__(message, hint=hint, code=code)
-        self.sqlstate = sqlstate
+    sqlstate = "42000"
 
 
 class InvalidSetting(BadInput):

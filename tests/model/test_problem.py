@@ -44,7 +44,7 @@ def test_an_error_comes_back_with_everything_it_said(kind: type[ErsError]) -> No
 
 #: Failures of the other side's own become ApiFailed: they are not this side's to name.
 OWN_FAILURES: set[type[ErsError]] = {
-    *(errors.ErsError, errors.Startup, errors.Unavailable, errors.ApiFailed)
+    *(errors.ErsError, errors.Startup, errors.Unavailable, errors.ApiFailed, errors.NotInstalled)
 }
 
 

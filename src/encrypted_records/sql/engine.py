@@ -74,7 +74,7 @@ class Result:
         while (batch := await self._run.step(self._next)) is not None:
             rows += batch.num_rows
             if rows > self._run.limits.rows:
-                raise SqlError(
+                raise failures.sql_error(
                     failures.TOO_MUCH,
                     f"the result has more than {self._run.limits.rows:,} rows",
                     code="sql_rows",
@@ -174,7 +174,7 @@ class Engine:
         for slug in catalogue.datasets:
             if slug.casefold() == self._wanted.casefold():
                 return slug
-        raise SqlError(
+        raise failures.sql_error(
             failures.UNKNOWN_DATABASE,
             f"there is no dataset {self._wanted}",
             code="sql_unknown",

@@ -54,6 +54,15 @@ _BY_TEXT: tuple[tuple[str, type[duckdb.Error]], ...] = (
 _KIND = re.compile(r"^[A-Za-z ]+ Error: ")
 
 
+def sql_error(
+    state: str, message: str, *, code: str | None = None, hint: str | None = None
+) -> SqlError:
+    """An error with this SQLSTATE."""
+    error = SqlError(message, code=code, hint=hint)
+    error.sqlstate = state
+    return error
+
+
 def translate(error: Exception, catalogue: Catalogue, dataset: str | None) -> SqlError:
     """DuckDB's error in its own words; unknown names come with those that there are."""
     text = str(error)
@@ -71,7 +80,7 @@ def translate(error: Exception, catalogue: Catalogue, dataset: str | None) -> Sq
     if state == UNKNOWN_TABLE:
         # DuckDB proposes tables of its own catalogue.
         message = message.split("\nDid you mean")[0]
-    return SqlError(state, message, code=code, hint=_hint(state, code, catalogue, dataset))
+    return sql_error(state, message, code=code, hint=_hint(state, code, catalogue, dataset))
 
 
 def _hint(state: str, code: str, catalogue: Catalogue, dataset: str | None) -> str:

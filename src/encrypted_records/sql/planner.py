@@ -24,7 +24,7 @@ _TABLE = re.compile(rf'memory\."?{INTERNAL}"?\.t(\d+)')
 _COLUMN = re.compile(r"\bc(\d+)\b")
 #: Nodes of a statement that reads.
 _READING = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
-_NOTHING = SqlError(failures.SYNTAX, "the statement is empty", code="sql_invalid")
+_NOTHING = failures.sql_error(failures.SYNTAX, "the statement is empty", code="sql_invalid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,12 @@ class Planner:
             if not statements:
                 raise _NOTHING
             if len(statements) > 1:
-                raise SqlError(
+                raise failures.sql_error(
                     failures.SYNTAX, "a statement of its own is expected, and these are several"
                 )
             (statement,) = statements
             if statement.type != duckdb.StatementType.SELECT or not self._reads(statement.query):
-                raise SqlError(
+                raise failures.sql_error(
                     failures.READ_ONLY,
                     "only SELECT is possible: SQL reads records and changes nothing",
                     code="sql_read_only",

@@ -45,12 +45,16 @@ class Run:
 
     def cancel(self) -> None:
         """End it: the step that runs raises 57014."""
-        self._end(SqlError(failures.CANCELED, "the statement was cancelled", code="sql_canceled"))
+        self._end(
+            failures.sql_error(
+                failures.CANCELED, "the statement was cancelled", code="sql_canceled"
+            )
+        )
 
     def _expire(self) -> None:
         seconds = self.limits.seconds
         self._end(
-            SqlError(
+            failures.sql_error(
                 failures.CANCELED,
                 f"the statement took longer than {seconds:g} seconds",
                 code="sql_time",
@@ -122,7 +126,9 @@ class Run:
             SqlError: DuckDB's error, or why the work was ended.
         """
         if self._closed:
-            raise SqlError(failures.CANCELED, "the statement has ended", code="sql_canceled")
+            raise failures.sql_error(
+                failures.CANCELED, "the statement has ended", code="sql_canceled"
+            )
         if self._reason is not None:
             raise self._reason
         self._step = self._loop.run_in_executor(None, work)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 
 from encrypted_records import runtime
-from encrypted_records.errors import ErsError, SqlError
+from encrypted_records.errors import ErsError
 from encrypted_records.sql import failures
 from encrypted_records.sql.catalogue import Table
 
@@ -154,7 +154,7 @@ def read_all(stream: Stream, left: int) -> pyarrow.Table:
     for batch in stream.batches():
         left -= batch.nbytes
         if left < 0:
-            raise SqlError(
+            raise failures.sql_error(
                 failures.OUT_OF_MEMORY,
                 "the columns of the statement take more memory than it may have",
                 code="sql_memory",
