@@ -42,10 +42,12 @@ LEFT = {
     # The header Date of HTTP, and the form of a control of pages.
     "client/proxy/client.py": 1,
     "proxy/pages/widgets.py": 1,
+    # The keywords that a text has beside those of all fields.
+    "proxy/pages/schema_form.py": 1,
 }
 
-#: Code about the types of another language: PostgreSQL's in its protocol, and JSON Schema's.
-OTHER_TYPES = ("sql/wire/", "http/openapi_examples.py")
+#: Code about the types of another language: PostgreSQL's in its protocol, Arrow's, JSON Schema's.
+OTHER_TYPES = ("sql/wire/", "sql/pushdown.py", "http/openapi_examples.py")
 
 
 def named(node: ast.expr | ast.pattern) -> bool:

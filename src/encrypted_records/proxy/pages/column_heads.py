@@ -64,14 +64,13 @@ def write_menus(columns: Sequence[Column], look: str) -> Markup:
     return Markup("".join(parts))  # noqa: S704 - as above
 
 
-def write_facets(fields: Sequence[Column], schema: str, look: str) -> Markup:
+def write_facets(fields: Sequence[Column], schema: str) -> Markup:
     """The places of the small pictures, which a script fills from addresses below ``schema``."""
     parts: list[str] = []
     for field in fields:
         at, shown = field.position, reveal(field.name)
         parts.append(
             f'<section id="facet-{at}"><h2><bdi>{shown}</bdi></h2>'
-            f'<div class="facet small" data-facet="{escape(schema)}facet/{at}/">'
-            f'<a href="{escape(look)}#field-{at}">Look at <bdi>{shown}</bdi></a></div></section>\n'
+            f'<div class="facet small" data-facet="{escape(schema)}facet/{at}/"></div></section>\n'
         )
     return Markup("".join(parts))  # noqa: S704 - as above
