@@ -151,7 +151,7 @@ def test_a_config_file_that_was_named_must_be_there(capsys: pytest.CaptureFixtur
             ],
         ),
         (["up", "--nope"], ["error: no such option '--nope'", "hint: see ers up --help"]),
-        (["down"], ["error: no such command 'down'", "hint: see ers --help"]),
+        (["zzzzz"], ["error: no such command: ers zzzzz", "hint: see ers --help"]),
     ],
 )
 def test_misuse_is_one_line_and_where_to_look(

@@ -121,7 +121,8 @@ def answers(question: ReadingQuestion) -> dict[str, Any]:
 
 
 def test_no_value_of_any_file_is_at_the_api(dataset: Dataset, running: Service) -> None:
-    values: set[str] = set()
+    cells: set[str] = set()
+    public: list[str] = []  # names of fields, which the API has in the clear
     stored = 0
     for told in sorted(FILES.glob("*.expected.json")):
         expected = json.loads(told.read_text())
@@ -136,9 +137,11 @@ def test_no_value_of_any_file_is_at_the_api(dataset: Dataset, running: Service) 
         except InvalidRecords:
             continue  # refused by name
         stored += done.stored
-        named = json.dumps(done.schema.definition, ensure_ascii=False)
-        cells = {str(cell) for row in expected["rows"] for cell in row if cell is not None}
-        values |= {cell for cell in cells if len(cell) > 5 and cell not in named}
+        for marks in ((",", ":"), (", ", ": ")):
+            public.append(json.dumps(done.schema.definition, ensure_ascii=False, separators=marks))
+        cells |= {str(cell) for row in expected["rows"] for cell in row if cell is not None}
+    names = "\n".join(public)
+    values = {cell for cell in cells if len(cell) > 5 and cell not in names}
     assert stored > 500
     assert len(values) > 500
     files = [one for one in (running.data_dir / "api").rglob("*") if one.is_file()]

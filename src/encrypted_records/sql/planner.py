@@ -115,7 +115,7 @@ class Planner:
                     failures.READ_ONLY,
                     "only SELECT is possible: SQL reads records and changes nothing",
                     code="sql_read_only",
-                    hint="store and change records with ers record, ers job and the client",
+                    hint="use ers import, ers record create or the Python client to store records",
                 )
             return str(statement.query).strip().rstrip(";")
 
