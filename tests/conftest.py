@@ -50,6 +50,7 @@ WORKER_BYTES = 3 << 30
 CGROUP = Path("/sys/fs/cgroup")
 
 
+@pytest.hookimpl(optionalhook=True)  # also where pytest-xdist is left out, as by tests/alone.py
 def pytest_xdist_auto_num_workers() -> int | None:
     """One more than there are processors, where memory allows: tests wait for services and pages,
     by an estimate for a third of their time. None leaves it to xdist, as a number in its own

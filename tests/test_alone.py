@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import alone
+
 ROOT = Path(__file__).parents[1]
 
 STEADY = "def test_steady():\n    pass\n"
@@ -53,6 +55,11 @@ def test_a_test_that_passes_alone_is_named_and_counted_and_the_run_passes(tmp_pa
     assert 'assert "PYTEST_XDIST_WORKER" not in os.environ' in done.stdout
     last = done.stdout.strip().splitlines()[-1]
     assert last.startswith("1 passed, 1 passed only alone in ")
+
+
+def test_a_test_of_this_project_can_be_repeated_alone() -> None:
+    """Its own conftest.py is read without pytest-xdist then."""
+    assert alone.passes("tests/test_house.py::test_only_one_module_normalizes_unicode", ROOT)
 
 
 def test_a_test_that_fails_alone_as_well_fails_the_run(tmp_path: Path) -> None:
