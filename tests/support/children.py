@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.eventually import comes_about
+
+#: Seconds that a process may take to end behind the last test of its file.
+ENDING_SECONDS = 10.0
 #: Those that more than one file uses.
 _lasting: set[int] = set()
 
@@ -76,12 +80,17 @@ class Watch:
         done = yield
         if nextitem is None or nextitem.path != item.path:
             self._look(item)
-            left = {pid: self._begun.pop(pid) for pid in running_children() & set(self._begun)}
+            # One that was told to end may take a moment, and its number may be another's by now.
+            comes_about(lambda: not self._left(), within=ENDING_SECONDS)
+            left = {pid: self._begun.pop(pid) for pid in self._left()}
             _lasting.update(left)  # each is named once
             assert not left, "\n".join(
                 f"{test} left process {pid} behind: {_command(pid)}" for pid, test in left.items()
             )
         return done
+
+    def _left(self) -> set[int]:
+        return (running_children() - _lasting) & self._begun.keys()
 
     def _look(self, item: pytest.Item) -> None:
         for pid in running_children() - _lasting:

@@ -84,8 +84,12 @@ _SUBREAPER = 36  # of <sys/prctl.h>
 _SHOWN = 4096
 #: Descriptors are moved above this one before they get their numbers.
 _HIGH = 512
-#: A copy is another Python where these differ from the template's.
-_OF_PYTHON = ("PYTHON", "LD_", "MALLOC_")
+#: What is read when Python starts, or when something is imported: where these differ from the
+#: template's, no copy has them.
+_READ_BEFORE = ("PYTHON", "LD_", "MALLOC_", "TZ", "LANG", "LC_", "PROMETHEUS_")
+#: Held while this process asks for orphans: were two starts to overlap, the first to be done would
+#: no longer ask, and the copy of the other would be inherited by the system.
+_inheriting = threading.Lock()
 
 
 class Template:
@@ -93,15 +97,14 @@ class Template:
 
     def __init__(self, connection: socket.socket, environment: Mapping[str, str]) -> None:
         self._connection = connection
-        self._asking = threading.Lock()
-        self._environment = _of_python(environment)
+        self._environment = _read_before(environment)
 
     def suits(self, line: Sequence[Any], environment: Mapping[str, str]) -> bool:
         """Whether a copy can stand for what this command line starts with this environment."""
         program, how, what = (str(word) for word in line[:3])
         runs_ers = how == "-c" or (how, what) == ("-m", PROGRAM)
         ours = program == sys.executable and runs_ers
-        return ours and self._environment == _of_python(environment)
+        return ours and self._environment == _read_before(environment)
 
     def start(self, request: Mapping[str, Any], descriptors: Mapping[int, int]) -> int:
         """Start a copy.
@@ -114,7 +117,7 @@ class Template:
         """
         told = json.dumps({**request, "numbers": list(descriptors)}).encode()
         libc = ctypes.CDLL(None)
-        with self._asking:
+        with _inheriting:
             libc.prctl(_SUBREAPER, 1, 0, 0, 0)
             try:
                 socket.send_fds(self._connection, [told], list(descriptors.values()))
@@ -125,11 +128,11 @@ class Template:
         return int(answer)
 
 
-def _of_python(environment: Mapping[str, str]) -> dict[str, str]:
+def _read_before(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name.startswith(_OF_PYTHON) and name != "PYTHON_KEYRING_BACKEND" and value
+        if name.startswith(_READ_BEFORE) and name != "PYTHON_KEYRING_BACKEND" and value
     }
 
 
