@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from encrypted_records.index.query.asking import Keep, Need, Together
+from encrypted_records.index.query.asking import Keep, Need, Together, Work
 from encrypted_records.index.query.counting import count_all, count_matches
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.builder import Limits
@@ -122,6 +122,55 @@ def test_a_range_that_holds_all_rows_is_not_read_for_the_dead_ones() -> None:
     made = world()
     made.kill([(0, 3), (1, 7)])
     assert take(made, {"or": [compare("n", "lt", 100), LAST]}, LARGE) == (2 * ROWS - 1, {})
+
+
+HIGH, SMALL = compare("n", "ge", 200), compare("k", "lt", 5)
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ({"or": [HIGH, SMALL]}, 2 * ROWS + ROWS),  # all of the last two
+        ({"not": {"or": [HIGH, SMALL]}}, ROWS),  # none of them, which no zone tells
+        ({"and": [{"not": HIGH}, {"not": SMALL}]}, ROWS),
+    ],
+)
+def test_a_field_that_another_decides_is_not_read(where: Any, count: int) -> None:
+    found, pages = take(world(), where, LARGE)
+    assert found == count
+    assert not pages.keys() & {2, 3}
+
+
+def test_nothing_is_resolved_where_directories_decide_every_segment() -> None:
+    """No set of rows is made, not even of segments that bring no page."""
+    executor = Executor(world(), LARGE)
+    where = {"or": [compare("n", "lt", 100), {"not": compare("n", "lt", 300)}]}
+    predicate = parse_query({"where": where}, executor.space.definition).where
+    count = executor.run(count_all(executor.space, executor.condition(predicate)))
+    assert count == 2 * ROWS
+    assert "resolve" not in {step.stage for step in executor.steps if isinstance(step, Work)}
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ({"field": "late", "op": "is_null"}, 4 * ROWS),
+        ({"not": compare("late", "ge", 0)}, 4 * ROWS),
+        ({"or": [compare("late", "ge", 0), compare("n", "lt", 100)]}, 2 * ROWS),
+    ],
+)
+def test_a_segment_that_is_older_than_a_field_makes_no_column_of_it(where: Any, count: int) -> None:
+    """That would take four bytes for each row, of all segments at once."""
+    made = world()
+    made.change(
+        TEXT.replace("}}}", '}, "late": {"type": "integer", "minimum": 0, "maximum": 99}}}')
+    )
+    made.ingest([{"n": 500 + row, "k": 1, "late": row} for row in range(ROWS)])
+    executor = Executor(made, LARGE)
+    predicate = parse_query({"where": where}, executor.space.definition).where
+    assert executor.run(count_all(executor.space, executor.condition(predicate))) == count
+    assert len(executor.space.opened) == 5
+    assert not any("rows" in vars(segment) for segment in executor.space.opened.values())
 
 
 def test_two_comparisons_that_stay_open_take_a_set_of_rows() -> None:

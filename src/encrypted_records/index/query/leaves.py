@@ -194,6 +194,8 @@ class RangeLeaf(LeafOperator):
         return holds_all(segment.lookup(self.field), self.ranges.possible)
 
     def decided(self, segment: OpenedSegment) -> bool | None:
+        if _is_older(segment, self.field):
+            return False
         if self.is_exact and self.holds_all(segment):
             return True
         if isinstance(segment, LoadedSegment) and not self.cost(segment).pages:
@@ -302,6 +304,8 @@ class AbsentLeaf(LeafOperator):
     in_windows: ClassVar[bool] = True
 
     def decided(self, segment: OpenedSegment) -> bool | None:
+        if _is_older(segment, self.field):
+            return True
         column = segment.lookup(self.field)
         if not column.present:
             return True
@@ -646,6 +650,12 @@ def _read_between(
 
     yield from read_pages(segment, field, fill_up(segment, field, wanted), take, limits)
     return [of_mask(mask) for mask in masks]
+
+
+def _is_older(segment: OpenedSegment, field: str) -> bool:
+    """Whether a large segment is older than a field, of which it has no value. To look a column up
+    that is not there makes one with all rows."""
+    return isinstance(segment, LoadedSegment) and not segment.has_column(field)
 
 
 def _no_rows(segment: LoadedSegment) -> Mask:
