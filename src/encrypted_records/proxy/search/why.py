@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.query.counting import count_all
 from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import SchemaDefinition
@@ -26,7 +27,8 @@ class Reason:
     """One comparison alone.
 
     ``folded`` and ``trimmed`` are how many records it would find in any spelling, and without
-    blanks around its texts; None where that was not asked. ``never`` says why no record can fit.
+    blanks around its texts; None where that was not or cannot be asked. ``never`` says why no
+    record can fit.
     """
 
     pointer: str
@@ -95,25 +97,48 @@ def _leaves(where: Any, pointer: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 async def _look_at(context: QueryContext, asked: dict[str, Any], pointer: str) -> Reason:
     where = await parse_body(_read, {"where": asked}, context)
-    never = _never(where, context.definition)
-    count = 0 if never else await _count(context, where)
-    reason = Reason(pointer, asked["field"], asked["op"], count, never=never)
-    spec = context.definition.fields[asked["field"]]
-    folds = asked["op"] in FOLDING and asked["op"] != "ne" and "of" not in asked
-    if count or spec.kind is not KeyKind.TEXT or not folds:
+    reasoning = reason_about(asked, pointer, where, context.definition)
+    try:
+        wanted = next(reasoning)
+        while True:
+            wanted = reasoning.send(await _count(context, wanted))
+    except StopIteration as end:
+        reason: Reason = end.value
         return reason
-    folded = None
+
+
+def reason_about(
+    asked: dict[str, Any], pointer: str, where: Predicate, definition: SchemaDefinition
+) -> Generator[Predicate, int, Reason]:
+    """Why a comparison finds what it finds. How many records match what is yielded is sent back.
+
+    Args:
+        where: the comparison, with what it asks of other schemas answered.
+    """
+    never = _never(where, definition)
+    count = 0 if never else (yield where)
+    folds = asked["op"] in FOLDING and asked["op"] != "ne" and "of" not in asked
+    if count or definition.fields[asked["field"]].kind is not KeyKind.TEXT or not folds:
+        return Reason(pointer, asked["field"], asked["op"], count, never=never)
+    in_any_spelling = bare = None
     if not asked.get("fold"):
-        folded = await _count(context, _parse({**asked, "fold": True}, context.definition))
-    trimmed = None
-    bare = _trimmed(asked["value"])
-    if bare != asked["value"]:
-        trimmed = await _count(context, _parse({**asked, "value": bare}, context.definition))
+        in_any_spelling = _changed(asked, definition, fold=True)
+    if (value := _trimmed(asked["value"])) != asked["value"]:
+        bare = _changed(asked, definition, value=value)
+    folded = None if in_any_spelling is None else (yield in_any_spelling)
+    trimmed = None if bare is None else (yield bare)
     return Reason(pointer, asked["field"], asked["op"], count, folded, trimmed)
 
 
-def _parse(asked: dict[str, Any], definition: SchemaDefinition) -> Predicate:
-    return Conditions(definition).comparison(asked, "/where")
+def _changed(
+    asked: dict[str, Any], definition: SchemaDefinition, **members: Any
+) -> Predicate | None:
+    """The comparison with some other members; None where it cannot be asked so, such as a pattern
+    that ended in an escaped blank."""
+    try:
+        return Conditions(definition).comparison({**asked, **members}, "/where")
+    except InvalidQuery:
+        return None
 
 
 def _trimmed(value: Any) -> Any:
