@@ -7,6 +7,8 @@ database is changed behind their backs, as a backup that is restored changes it.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -193,6 +195,34 @@ def test_keys_to_which_nothing_can_be_sealed_are_nobodys(ring: Ring, part: str) 
     proof = renewed.identity.sign("keys", ring.found, renewed.uid, keys, anchor)
     stated = standing(renewed, role=form.OWNER, keys=keys, anchor=anchor, proof=proof)
     assert ring.refuses(stated) == INVALID
+
+
+_KEEPING = """
+import django
+django.setup()
+from encrypted_records.server.organizations.models import Organization
+from encrypted_records.server.organizations.roster_states import RosterStates
+
+states, first = RosterStates(most_bytes=1 << 20), Organization()
+kept = states.of(first)
+print(states.of(first) is kept)
+for _ in range(10_000):
+    newest = Organization()
+    states.of(newest)
+print(states.of(newest) is states.of(newest), states.of(first) is kept)
+"""
+
+
+def test_organizations_without_a_roster_fill_no_memory() -> None:
+    # In a process of its own: the settings are the server's.
+    done = subprocess.run(
+        [sys.executable, "-c", _KEEPING],
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "encrypted_records.server.settings"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["True", "True", "False"], done.stderr
 
 
 def test_a_dataset_has_1024_epochs(ring: Ring, dataset: Any) -> None:

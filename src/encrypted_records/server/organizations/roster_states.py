@@ -29,19 +29,21 @@ from encrypted_records.rules.roster.state import State
 from encrypted_records.server.organizations.models import Organization
 from encrypted_records.server.organizations.roster_tables import Entry
 
-#: Of the bodies of the entries whose sums are kept.
+#: Of the bodies of the entries whose sums are kept, and of the sums themselves.
 _MOST_BYTES = 32 << 20
+#: Of a sum, however few entries it has.
+_SUM_BYTES = 8 << 10
 _AT_ONCE = 100
 _openings = msgspec.msgpack.Decoder(list[bytes])
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The state that entries of so many bytes add up to. Nobody changes it: who goes on from it
-    takes a copy."""
+    """The state that entries add up to, and about how many bytes it takes. Nobody changes it: who
+    goes on from it takes a copy."""
 
     state: State = field(default_factory=lambda: State(historic=False))
-    size: int = 0
+    size: int = _SUM_BYTES
 
     def is_of(self, organization: Organization) -> bool:
         head = (organization.roster_number, bytes(organization.roster_digest))
@@ -54,7 +56,7 @@ class RosterStates:
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         """
         Args:
-            most_bytes: of all entries of the sums; the one that was used last is kept anyhow.
+            most_bytes: of all sums; the one that was used last is kept anyhow.
         """
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, Sum] = OrderedDict()
