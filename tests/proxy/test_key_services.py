@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from typing import Any
 
 import boto3
 import keyring
+import pkcs11
 import pytest
 from azure.core.credentials import AccessToken
 from azure.keyvault.keys.crypto import CryptographyClient
@@ -127,10 +130,11 @@ def softhsm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
         return "PinIncorrect"
 
     def end() -> None:
-        def removed(*_: object) -> bytes:
-            raise services.Unreachable("DeviceRemoved")
-
-        monkeypatch.setattr(Pkcs11, "decrypt", removed)
+        # Somebody takes the token out.
+        tokens = folder / "tokens"
+        tokens.rename(folder / "elsewhere")
+        tokens.mkdir()
+        pkcs11.lib(str(token.module)).reinitialize()
 
     yield Case(environment, "pkcs11", "pkcs11.key", refuse, end)
 
@@ -348,6 +352,49 @@ def test_a_service_that_refuses_ends_what_the_keychain_has_kept(
     assert chain.read_text() == "{}"
 
 
+def test_a_start_that_needs_no_copy_in_the_keychain_ends_it(
+    case: Case, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = tmp_path / "keychain.json"
+    chain.write_text("{}")
+    monkeypatch.setenv("ERS_TEST_KEYCHAIN", str(chain))
+    keyring.set_keyring(FileKeychain())
+    service = case.environment | {"ERS_KEYRING_KEYCHAIN": "off"}
+    made = fingerprint(folder, service | {"ERS_KEYRING_OFFLINE": "keychain"})
+    assert chain.read_text() != "{}"
+    assert fingerprint(folder, service) == made
+    assert chain.read_text() == "{}"
+
+
+def test_a_login_that_is_missing_stops_the_start_and_leaves_the_copy(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has refused, so the next start may need it."""
+    chain = tmp_path / "keychain.json"
+    chain.write_text("{}")
+    monkeypatch.setenv("ERS_TEST_KEYCHAIN", str(chain))
+    keyring.set_keyring(FileKeychain())
+    with aws(monkeypatch) as case:
+        offline = case.environment | {
+            "ERS_KEYRING_KEYCHAIN": "off",
+            "ERS_KEYRING_OFFLINE": "keychain",
+        }
+        made = fingerprint(folder, offline)
+        kept = chain.read_text()
+        with monkeypatch.context() as without:
+            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+                without.delenv(name)
+            for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+                without.setenv(name, str(tmp_path / "none"))
+            # One that has found them remembers them.
+            without.setattr(boto3, "DEFAULT_SESSION", None)
+            with pytest.raises(Startup, match=r"do not fit \(NoCredentialsError"):
+                fingerprint(folder, offline)
+        assert chain.read_text() == kept != "{}"
+        case.end()
+        assert fingerprint(folder, offline) == made
+
+
 def test_a_ciphertext_for_another_purpose_is_refused(
     case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -385,17 +432,51 @@ def test_a_service_that_never_answers_is_waited_for_no_longer_than_the_limit(
 ) -> None:
     never = Pkcs11(tmp_path / "module", "token", "key", tmp_path / "pin")
     (folder / never.file).write_text("AAAA")
+    ended = threading.Event()
 
     def hang(*_: object) -> bytes:
-        import threading
-
-        threading.Event().wait()
+        ended.wait()
         return b""
 
     monkeypatch.setattr(Pkcs11, "decrypt", hang)
     monkeypatch.setattr(services, "SECONDS", 0.05)
     with pytest.raises(Startup, match="no answer within"):
         services.service_key(replace(never), folder, may_make=True)
+    ended.set()
+
+
+PKCS11 = {
+    "ERS_PKCS11_MODULE": "/usr/lib/module.so",
+    "ERS_PKCS11_TOKEN": "token",
+    "ERS_PKCS11_KEY": "key",
+    "ERS_PKCS11_PIN_FILE": "pin",
+}
+
+
+@pytest.mark.parametrize(
+    ("environment", "library", "extra"),
+    [
+        ({"ERS_AWS_KMS_KEY": "key"}, "boto3", "aws"),
+        ({"ERS_AWS_KMS_KEY": "key"}, "botocore", "aws"),
+        ({"ERS_GOOGLE_KMS_KEY": GOOGLE_KEY}, "requests", "gcp"),
+        ({"ERS_GOOGLE_KMS_KEY": GOOGLE_KEY}, "google.cloud.kms_v1", "gcp"),
+        ({"ERS_AZURE_KEY": "https://v.example/keys/k"}, "azure.core", "azure"),
+        ({"ERS_AZURE_KEY": "https://v.example/keys/k"}, "azure.identity", "azure"),
+        (PKCS11, "pkcs11", "pkcs11"),
+    ],
+)
+def test_a_library_that_is_not_installed_is_named(
+    environment: dict[str, str],
+    library: str,
+    extra: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(Startup) as caught:
+        secrets_from(dict(environment), folder)
+    assert caught.value.hint == f"install encrypted-records[{extra}]"
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize(

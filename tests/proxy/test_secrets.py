@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from keyring.backends import fail
 from encrypted_records.crypto.recovery import KeychainKey, Passphrase, ServiceKey
 from encrypted_records.errors import Closed, Startup
 from encrypted_records.model.ids import new_id
+from encrypted_records.proxy.keyrings.keychain import Kept
 from encrypted_records.proxy.keyrings.secrets import secrets_from
 from tests.cli.keychain import FileKeychain
 from tests.support.keyrings import holder, keyrings_in
@@ -137,6 +139,41 @@ def test_a_keychain_that_waits_for_somebody_does_not_hold_up_the_start(
     ended.set()
 
 
+def test_of_two_proxies_that_make_a_key_at_once_the_key_of_the_first_counts(
+    chain: Path, tmp_path: Path
+) -> None:
+    first = "ab" * 32
+
+    class Late(FileKeychain):
+        def set_password(self, service: str, username: str, password: str) -> None:
+            super().set_password(service, username, password)
+            super().set_password(service, "first", first)
+            (tmp_path / "keychain.name").write_text("first")
+
+    keyring.set_keyring(Late())
+    (key,) = secrets_from({}, tmp_path)
+    assert isinstance(key, KeychainKey) and key.key(b"").hex() == first
+    # The other one's is not left there without a name.
+    assert list(json.loads(chain.read_text()).values()) == [first]
+
+
+def test_a_secret_that_a_keychain_does_not_delete_is_named_in_the_log(
+    chain: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept(tmp_path / "aws-kms.key.kept", 60)
+    assert kept.keep(bytes(32))
+    locked = chain.read_text()
+    chain.unlink()
+    kept.forget()
+    assert "aws-kms.key.kept" in caplog.text and kept.recall() is None
+    chain.write_text(locked)
+    caplog.clear()
+    assert kept.keep(bytes(32))
+    kept.forget()
+    assert not caplog.text
+    assert chain.read_text() == locked
+
+
 def test_the_keychain_is_not_even_imported_where_it_is_not_needed(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
@@ -206,6 +243,24 @@ def test_a_vault_that_refuses_or_is_away_stops_the_start_and_says_no_secret(
         assert "ault" in said or "ERS_VAULT" in said
         assert not any(secret in said for secret in (TOKEN, "hvs.wrong", "bm90aGluZw"))
     assert "encrypt" not in engine.asked
+
+
+@pytest.mark.parametrize("status", [429, 500, 501, 502, 503, 504])
+def test_a_vault_that_is_not_well_leaves_the_copy_that_a_start_needs_then(
+    vault: tuple[Vault, dict[str, str]], chain: Path, tmp_path: Path, status: int
+) -> None:
+    engine, environment = vault
+    folder = tmp_path / "proxy"
+    folder.mkdir()
+    service = environment | {"ERS_KEYRING_KEYCHAIN": "off"}
+    offline = service | {"ERS_KEYRING_OFFLINE": "keychain"}
+    assert wrapping(folder, offline) == "vault"
+    kept = chain.read_text()
+    engine.status = status
+    with pytest.raises(Startup, match="cannot be reached"):
+        wrapping(folder, service)
+    assert wrapping(folder, offline) == "vault"
+    assert chain.read_text() == kept != "{}"
 
 
 def test_each_secret_goes_before_those_that_come_later(

@@ -30,11 +30,15 @@ class Vault:
     key: str
     address: str = ""
     asked: list[str] = field(default_factory=list)
+    #: of every answer, where it is not well
+    status: int = 200
     #: what it was given to encrypt
     seen: list[bytes] = field(default_factory=list, repr=False)
     cipher: AESGCM = field(default_factory=lambda: AESGCM(os.urandom(32)), repr=False)
 
     def answer(self, path: str, token: str | None, body: dict[str, Any]) -> tuple[int, Any]:
+        if self.status != 200:
+            return self.status, {"errors": []}
         if token != self.token:
             return 403, {"errors": ["permission denied"]}
         for verb in ("encrypt", "decrypt"):

@@ -53,6 +53,9 @@ def keychain_key(
         if kept.keep(made):
             log.info("keyrings are sealed with a key in the keychain")
             secret = made
+        else:
+            # Should another process have been first, its key counts.
+            secret = kept.recall()
     return None if secret is None else KeychainKey(secret)
 
 
@@ -79,9 +82,14 @@ class Kept:
         return self._ask(lambda backend: self._write(backend, secret)) is not None
 
     def forget(self) -> None:
-        """Keep the secret no longer."""
+        """Keep the secret no longer. Where no keychain answers, the log says what is left there."""
         if self.name_file.exists():
-            self._ask(self._delete)
+            if self._ask(self._delete) is None:
+                log.warning(
+                    "no keychain has deleted what %s names: delete it there, among those of %s",
+                    self.name_file.name,
+                    _APP,
+                )
             self.name_file.unlink(missing_ok=True)
 
     def _ask(self, work: Callable[[KeyringBackend], bytes | None]) -> bytes | None:
@@ -113,11 +121,16 @@ class Kept:
         # A keychain that forgets would take every keyring with it.
         if _key(backend.get_password(_APP, name)) != secret:
             return None
-        return None if is_new and not write_once(self.name_file, name.encode()) else secret
+        if is_new and not write_once(self.name_file, name.encode()):
+            # Another process was first. Nothing would name this one, and nobody delete it.
+            backend.delete_password(_APP, name)
+            return None
+        return secret
 
-    def _delete(self, backend: KeyringBackend) -> None:
+    def _delete(self, backend: KeyringBackend) -> bytes:
         with suppress(FileNotFoundError):
             backend.delete_password(_APP, self.name_file.read_text("ascii"))
+        return b""
 
 
 def _may_exist() -> bool:

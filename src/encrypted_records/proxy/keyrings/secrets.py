@@ -59,8 +59,8 @@ def secrets_from(
         )
         wrappers += [] if key is None else [key]
     for service in services:
-        kept = Kept(folder / f"{service.file}.kept", keychain_seconds) if offline else None
-        opened = service_key(service, folder, may_make=not wrappers, kept=kept)
+        kept = Kept(folder / f"{service.file}.kept", keychain_seconds)
+        opened = service_key(service, folder, may_make=not wrappers, kept=kept, offline=offline)
         wrappers += [] if opened is None else [opened]
     for name in [name for name in environment if name.startswith(_PREFIXES)]:
         del environment[name]

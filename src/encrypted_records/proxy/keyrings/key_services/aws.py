@@ -12,6 +12,7 @@ from encrypted_records.proxy.keyrings.key_services.service import (
     CONTEXT,
     KeyService,
     Refused,
+    Unfit,
     Unreachable,
     needed,
 )
@@ -25,6 +26,8 @@ _NOT_WELL = frozenset(
         *("KeyUnavailableException", "ServiceUnavailable", "ThrottlingException"),
     }
 )
+#: Those by which it says that a ciphertext is damaged, or of another key.
+_UNFIT = frozenset({"IncorrectKeyException", "InvalidCiphertextException"})
 #: of each connection and answer; the library tries twice
 _TRY_SECONDS = 5
 
@@ -54,25 +57,23 @@ class AwsKms(KeyService):
         return AwsKms(key) if key else None
 
     def encrypt(self, secret: bytes) -> str:
-        answer = _ask(
-            lambda: self._client().encrypt(
-                KeyId=self.key, Plaintext=secret, EncryptionContext=CONTEXT
-            )
+        answer = self._ask(
+            lambda kms: kms.encrypt(KeyId=self.key, Plaintext=secret, EncryptionContext=CONTEXT)
         )
         return base64.b64encode(answer["CiphertextBlob"]).decode()
 
     def decrypt(self, sealed: str) -> bytes:
         blob = base64.b64decode(sealed, validate=True)
-        answer = _ask(
-            lambda: self._client().decrypt(
-                KeyId=self.key, CiphertextBlob=blob, EncryptionContext=CONTEXT
-            )
+        answer = self._ask(
+            lambda kms: kms.decrypt(KeyId=self.key, CiphertextBlob=blob, EncryptionContext=CONTEXT)
         )
         return bytes(answer["Plaintext"])
 
-    def _client(self) -> Any:
+    def _ask(self, call: Callable[[Any], T]) -> T:
+        """The result of ``call``, which is given a client."""
         try:
             import boto3  # noqa: PLC0415 - an extra, and slow to import
+            from botocore import exceptions  # noqa: PLC0415
             from botocore.config import Config  # noqa: PLC0415
         except ImportError:
             raise needed("ERS_AWS_KMS_KEY", self.name, "aws") from None
@@ -81,22 +82,16 @@ class AwsKms(KeyService):
             read_timeout=_TRY_SECONDS,
             retries={"total_max_attempts": 2, "mode": "standard"},
         )
-        return boto3.client("kms", config=limits)
-
-
-def _ask(call: Callable[[], T]) -> T:
-    from botocore import exceptions  # noqa: PLC0415
-
-    try:
-        return call()
-    except exceptions.ClientError as error:
-        # Its text may quote the request.
-        code = str(error.response.get("Error", {}).get("Code", "no code"))
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
-        if code in _NOT_WELL or status >= 500:
-            raise Unreachable(code) from None
-        raise Refused(code) from None
-    except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
-        raise Unreachable(type(error).__name__) from None
-    except exceptions.BotoCoreError as error:  # no region, no credentials
-        raise Refused(type(error).__name__) from None
+        try:
+            return call(boto3.client("kms", config=limits))
+        except exceptions.ClientError as error:
+            # Its text may quote the request.
+            code = str(error.response.get("Error", {}).get("Code", "no code"))
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
+            if code in _NOT_WELL or status >= 500:
+                raise Unreachable(code) from None
+            raise (Unfit if code in _UNFIT else Refused)(code) from None
+        except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
+            raise Unreachable(type(error).__name__) from None
+        except exceptions.BotoCoreError as error:  # no region, no credentials
+            raise Unfit(type(error).__name__) from None

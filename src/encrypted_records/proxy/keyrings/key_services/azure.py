@@ -13,6 +13,7 @@ from encrypted_records.proxy.keyrings.key_services.service import (
     CONTEXT_BYTES,
     KeyService,
     Refused,
+    Unfit,
     Unreachable,
     needed,
 )
@@ -68,7 +69,7 @@ class AzureKeyVault(KeyService):
         key, _, text = sealed.partition(" ")
         encrypted = base64.b64decode(text, validate=True)
         if not (key + "/").startswith(self.key.rstrip("/") + "/"):
-            raise Refused("the key of the file is another one")
+            raise Unfit("the key of the file is another one")
 
         def unwrap() -> Any:
             from azure.keyvault.keys.crypto import KeyWrapAlgorithm  # noqa: PLC0415
@@ -94,16 +95,18 @@ class AzureKeyVault(KeyService):
 
     def _ask(self, call: Callable[[], T]) -> T:
         try:
-            from azure.core import exceptions  # noqa: PLC0415 - an extra, and slow to import
+            import azure.identity  # noqa: PLC0415 - an extra, and slow to import
+            import azure.keyvault.keys.crypto  # noqa: F401, PLC0415
+            from azure.core import exceptions  # noqa: PLC0415
         except ImportError:
             raise needed("ERS_AZURE_KEY", self.name, "azure") from None
         try:
             return call()
-        except exceptions.ClientAuthenticationError as error:
-            raise Refused(type(error).__name__) from None
         except exceptions.HttpResponseError as error:
             # Its text may quote the request.
-            status = error.status_code or 0
+            status = error.status_code
+            if status is None:  # no credentials, or a login that was refused or not reached
+                raise Unfit(type(error).__name__) from None
             if status == 429 or status >= 500:
                 raise Unreachable(f"status {status}") from None
             raise Refused(f"status {status}") from None

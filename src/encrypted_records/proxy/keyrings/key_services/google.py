@@ -13,6 +13,7 @@ from encrypted_records.proxy.keyrings.key_services.service import (
     SECONDS,
     KeyService,
     Refused,
+    Unfit,
     Unreachable,
     needed,
 )
@@ -58,7 +59,7 @@ class GoogleKms(KeyService):
             "plaintext": secret,
             "additional_authenticated_data": CONTEXT_BYTES,
         }
-        answer = _ask(lambda: self._client().encrypt(request=request, retry=None, timeout=SECONDS))
+        answer = self._ask(lambda kms: kms.encrypt(request=request, retry=None, timeout=SECONDS))
         return base64.b64encode(answer.ciphertext).decode()
 
     def decrypt(self, sealed: str) -> bytes:
@@ -68,33 +69,33 @@ class GoogleKms(KeyService):
             "additional_authenticated_data": CONTEXT_BYTES,
         }
         # Without a limit of ours, the library tries for a minute.
-        answer = _ask(lambda: self._client().decrypt(request=request, retry=None, timeout=SECONDS))
+        answer = self._ask(lambda kms: kms.decrypt(request=request, retry=None, timeout=SECONDS))
         return bytes(answer.plaintext)
 
-    def _client(self) -> KeyManagementServiceClient:
+    def _ask(self, call: Callable[[KeyManagementServiceClient], T]) -> T:
+        """The result of ``call``, which is given a client."""
         try:
-            from google.api_core.client_options import ClientOptions  # noqa: PLC0415 - an extra
+            import requests  # noqa: PLC0415 - what the library asks with
+            from google.api_core import exceptions  # noqa: PLC0415 - an extra
+            from google.api_core.client_options import ClientOptions  # noqa: PLC0415
+            from google.auth import exceptions as of_login  # noqa: PLC0415
             from google.cloud.kms_v1 import KeyManagementServiceClient  # noqa: PLC0415
         except ImportError:
             raise needed("ERS_GOOGLE_KMS_KEY", self.name, "gcp") from None
         options = ClientOptions(api_endpoint=self.endpoint)
-        # gRPC starts threads of its own, which a process that forks or ends does not like.
-        return KeyManagementServiceClient(transport="rest", client_options=options)
-
-
-def _ask(call: Callable[[], T]) -> T:
-    import requests  # noqa: PLC0415 - what the library asks with
-    from google.api_core import exceptions  # noqa: PLC0415
-    from google.auth import exceptions as of_login  # noqa: PLC0415
-
-    try:
-        return call()
-    except (exceptions.ServerError, exceptions.TooManyRequests, exceptions.RetryError) as error:
-        raise Unreachable(type(error).__name__) from None
-    except exceptions.GoogleAPIError as error:
-        # Its text may quote the request.
-        raise Refused(type(error).__name__) from None
-    except (of_login.TransportError, requests.RequestException) as error:
-        raise Unreachable(type(error).__name__) from None
-    except of_login.GoogleAuthError as error:
-        raise Refused(type(error).__name__) from None
+        try:
+            # gRPC starts threads of its own, which a process that forks or ends does not like.
+            return call(KeyManagementServiceClient(transport="rest", client_options=options))
+        except (exceptions.ServerError, exceptions.TooManyRequests, exceptions.RetryError) as error:
+            raise Unreachable(type(error).__name__) from None
+        except exceptions.GoogleAPIError as error:
+            # Its text may quote the request.
+            raise Refused(type(error).__name__) from None
+        except (of_login.TransportError, requests.RequestException) as error:
+            raise Unreachable(type(error).__name__) from None
+        except of_login.DefaultCredentialsError as error:
+            raise Unfit(type(error).__name__) from None
+        except of_login.GoogleAuthError as error:
+            # Of the machine's own server of credentials, it tells only in the cause.
+            away = error.retryable or isinstance(error.__cause__, of_login.TransportError)
+            raise (Unreachable if away else Refused)(type(error).__name__) from None

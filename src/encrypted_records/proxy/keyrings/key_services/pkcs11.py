@@ -15,6 +15,7 @@ from encrypted_records.proxy.keyrings.key_services.service import (
     CONTEXT_BYTES,
     KeyService,
     Refused,
+    Unfit,
     Unreachable,
     needed,
 )
@@ -23,8 +24,14 @@ T = TypeVar("T")
 
 _NONCE_BYTES = 12
 _TAG_BITS = 128
-#: Errors by which a module says that it is not there, and not that it will not.
-_AWAY = frozenset({"DeviceError", "DeviceMemory", "DeviceRemoved", "HostMemory", "TokenNotPresent"})
+#: Errors by which a module does not refuse: the token is not there; the module's file does not
+#: load, two tokens have the label, the ciphertext is damaged, or it says nothing in particular.
+_UNSAID: dict[str, type[Unreachable] | type[Unfit]] = {
+    **dict.fromkeys(("DeviceError", "DeviceMemory", "DeviceRemoved", "HostMemory"), Unreachable),
+    **dict.fromkeys(("NoSuchToken", "TokenNotPresent"), Unreachable),
+    **dict.fromkeys(("PKCS11Error", "MultipleTokensReturned", "GeneralError"), Unfit),
+    **dict.fromkeys(("EncryptedDataInvalid", "EncryptedDataLenRange", "FunctionFailed"), Unfit),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,4 +118,4 @@ class Pkcs11(KeyService):
         except pkcs11.PKCS11Error as error:
             # Its text may say what was looked for.
             why = type(error).__name__
-            raise (Unreachable if why in _AWAY else Refused)(why) from None
+            raise _UNSAID.get(why, Refused)(why) from None

@@ -29,12 +29,29 @@ SECONDS = 15.0
 _KEY_BYTES = 32
 
 
-class Refused(Exception):
+class _Failed(Exception):
+    """The name of an error, or its code; never its text, which may quote what was sent."""
+
+    words: ClassVar[str]
+
+
+class Refused(_Failed):
     """The service answers and does not do it: it denies access, or does not have the key."""
 
+    words = "it refuses"
 
-class Unreachable(Exception):
+
+class Unreachable(_Failed):
     """The service cannot be reached, is too slow, or says that it is not well."""
+
+    words = "it cannot be reached"
+
+
+class Unfit(_Failed):
+    """Nobody has refused: there are no credentials here, or a setting, or the ciphertext, does not
+    fit."""
+
+    words = "settings, credentials or the ciphertext do not fit"
 
 
 class KeyService(ABC):
@@ -59,7 +76,7 @@ class KeyService(ABC):
         """The ciphertext of 32 bytes, as ASCII.
 
         Raises:
-            Refused, Unreachable
+            Refused, Unreachable, Unfit
         """
 
     @abstractmethod
@@ -67,19 +84,26 @@ class KeyService(ABC):
         """The plaintext of a ciphertext that :meth:`encrypt` returned.
 
         Raises:
-            Refused, Unreachable
+            Refused, Unreachable, Unfit
             ValueError: it has another form.
         """
 
 
 def service_key(
-    service: KeyService, folder: Path, *, may_make: bool, kept: Kept | None = None
+    service: KeyService,
+    folder: Path,
+    *,
+    may_make: bool,
+    kept: Kept | None = None,
+    offline: bool = False,
 ) -> ServiceKey | None:
     """The key whose ciphertext is in ``folder``, made now where there is none and ``may_make``.
 
     Args:
         kept: where a key that the service has decrypted is kept for starts at which it cannot be
             reached. A service that refuses ends what was kept.
+        offline: whether this may be such a start. Another one that opens the key ends what was
+            kept, too: nobody wants it any more.
 
     Raises:
         Startup: the service cannot be reached, or refuses, or what it decrypts is no key.
@@ -95,17 +119,21 @@ def service_key(
         if len(secret) != _KEY_BYTES:
             raise ValueError("it has another length")
     except Unreachable as error:
-        secret = _recall(service, error, kept)
+        secret = _recall(service, error, kept if offline else None)
+    except Unfit as error:
+        raise _does_not_open(service, error) from None
     except Refused as error:
         if kept is not None:
             kept.forget()
-        raise _does_not_open(service, f"it refuses ({error})") from None
+        raise _does_not_open(service, error) from None
     except ValueError:
         raise Startup(
             f"{path} does not hold a key", hint="restore it from the same backup as the keyrings"
         ) from None
     else:
-        if kept is not None and not kept.keep(secret):
+        if kept is not None and not offline:
+            kept.forget()
+        elif kept is not None and not kept.keep(secret):
             log.warning("the key that %s opened cannot be kept: there is no keychain", service.name)
     return ServiceKey(service.wrapping, secret)
 
@@ -113,10 +141,8 @@ def service_key(
 def _make(service: KeyService, path: Path) -> None:
     try:
         made = _ask(lambda: service.encrypt(runtime.random_bytes(_KEY_BYTES)))
-    except Unreachable as error:
-        raise _does_not_open(service, f"it cannot be reached ({error})") from None
-    except Refused as error:
-        raise _does_not_open(service, f"it refuses ({error})") from None
+    except _Failed as error:
+        raise _does_not_open(service, error) from None
     # Should another process have been first, its key counts.
     if write_once(path, made.encode("ascii")):
         log.info("keyrings are sealed with a key that %s opens: %s", service.name, service.where)
@@ -140,7 +166,7 @@ def _recall(service: KeyService, error: Unreachable, kept: Kept | None) -> bytes
         with suppress(TimeoutError):
             secret = kept.recall()
     if secret is None:
-        raise _does_not_open(service, f"it cannot be reached ({error})")
+        raise _does_not_open(service, error)
     log.warning(
         "%s cannot be reached (%s): the proxy starts with the key that it opened before, which"
         " the keychain has kept",
@@ -150,7 +176,8 @@ def _recall(service: KeyService, error: Unreachable, kept: Kept | None) -> bytes
     return secret
 
 
-def _does_not_open(service: KeyService, why: str) -> Startup:
+def _does_not_open(service: KeyService, error: _Failed) -> Startup:
+    why = f"{error.words} ({error})"
     return Startup(
         f"{service.name} at {service.where} does not open the keyrings' key: {why}",
         hint=service.advice,

@@ -22,6 +22,15 @@ from encrypted_records.proxy.keyrings.key_services.service import (
 if TYPE_CHECKING:
     import hvac
 
+#: Errors by which it, or what stands before it, says that it is not well, or too busy: statuses
+#: 429, 500, 501, 502, 503, and those that the library does not know, such as 504.
+_NOT_WELL = frozenset(
+    {
+        *("RateLimitExceeded", "InternalServerError", "VaultNotInitialized", "BadGateway"),
+        *("VaultDown", "UnexpectedError"),
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Vault(KeyService):
@@ -104,11 +113,10 @@ def _ask(call: Callable[[], Any], member: str) -> str:
 
     try:
         return str(call()["data"][member])
-    except (hvac.exceptions.VaultDown, hvac.exceptions.InternalServerError) as error:
-        raise Unreachable(type(error).__name__) from None
     except hvac.exceptions.VaultError as error:
         # Its text quotes what was sent and answered.
-        raise Refused(type(error).__name__) from None
+        why = type(error).__name__
+        raise (Unreachable if why in _NOT_WELL else Refused)(why) from None
     except requests.RequestException as error:
         raise Unreachable(type(error).__name__) from None
     except (KeyError, TypeError, ValueError):
