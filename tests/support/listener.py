@@ -71,7 +71,10 @@ def running_listener(
         return ProxyClient(proxy_url, email=email, password=secret, device=device)
 
     listener = Listener(
-        connect, tls=tls, limits=limits or WireLimits(), sql_limits=sql_limits or SqlLimits()
+        connect,
+        tls=tls,
+        limits=limits or WireLimits(login_seconds=120),
+        sql_limits=sql_limits or SqlLimits(),
     )
     with closing(socket.create_server(("127.0.0.1", 0), backlog=2048)) as listening:
         started, ended = threading.Event(), asyncio.Event()

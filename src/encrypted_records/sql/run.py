@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from asyncio import CancelledError
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -20,6 +21,8 @@ from encrypted_records.sql.planner import Parameters, Plan, Planner
 from encrypted_records.sql.source import Stream, read_all
 
 T = TypeVar("T")
+#: Types whose values DuckDB hands on changed: without their zone, negative from 2^127 on, as bytes.
+_CHANGED = re.compile(r"\b(?:TIME WITH TIME ZONE|UHUGEINT|BIT)\b")
 #: Between interrupts of work that has not ended: some of DuckDB's takes notice between rows only.
 _AGAIN = 0.5
 
@@ -189,6 +192,14 @@ class Run:
         relation = connection.sql(statement, params=parameters or None)
         kinds = zip(relation.columns, relation.types, strict=True)
         columns = tuple(Column(name, _type_name(kind)) for name, kind in kinds)
+        for column in columns:
+            if _CHANGED.search(column.type):
+                raise failures.sql_error(
+                    failures.NOT_SUPPORTED,
+                    f"values of {column.type[:100]} cannot be carried unchanged",
+                    code="sql_invalid",
+                    hint="cast them to VARCHAR",
+                )
         return columns, relation.to_arrow_reader(self.limits.batch_rows)
 
 

@@ -23,9 +23,9 @@ from tests.support.service import Account, Service
 
 
 @pytest.fixture(scope="module")
-def small(running: Service, owner: Account, clinic: str) -> Iterator[Running]:
+def few(running: Service, owner: Account, clinic: str) -> Iterator[Running]:
     """A listener with low limits."""
-    limits = WireLimits(connections=2, waiting=5, statement_seconds=8)
+    limits = WireLimits(connections=2, waiting=5, login_seconds=120, statement_seconds=8)
     with running_listener(
         running.proxy_url,
         user=owner.email,
@@ -34,6 +34,13 @@ def small(running: Service, owner: Account, clinic: str) -> Iterator[Running]:
         limits=limits,
     ) as listening:
         yield listening
+
+
+@pytest.fixture
+def small(few: Running) -> Running:
+    """That listener, once the sessions of other tests have ended."""
+    eventually(lambda: not few.listener._sessions, "sessions of other tests have ended")
+    return few
 
 
 def refused(listener: Running, statement: str) -> str:
@@ -116,8 +123,8 @@ def test_nonsense_ends_its_connection_with_one_fatal_error(listener: Running, da
         assert other.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_thousand_silent_connections_keep_nobody_out(small: Running) -> None:
-    held = [small.socket() for _ in range(1_000)]
+def test_many_silent_connections_keep_nobody_out(small: Running) -> None:
+    held = [small.socket() for _ in range(100)]
     try:
         with small.connect() as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)

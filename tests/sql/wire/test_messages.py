@@ -92,8 +92,11 @@ def test_a_message_before_the_login_is_short() -> None:
     made = m.FrontendReader(1 << 24)
     made.feed(startup("ada", "clinic") + b"p" + struct.pack("!i", m.LOGIN_BYTES + 1))
     made.next_first()
+    assert made.most == m.LOGIN_BYTES
     with pytest.raises(m.ProtocolViolation):
         made.next()
+    made.log_in()
+    assert made.most == 1 << 24
 
 
 def test_counts_of_parameters_that_the_bytes_do_not_hold_are_refused() -> None:

@@ -118,6 +118,7 @@ def test_a_value_has_the_bytes_that_postgresql_gives_it(
         ("FLOAT", pyarrow.float32(), 0.1, b"0.1"),
         ("HUGEINT", pyarrow.decimal128(38, 0), 10**37, b"1" + b"0" * 37),
         ("UBIGINT", pyarrow.uint64(), 2**64 - 1, b"18446744073709551615"),
+        ("JSON", pyarrow.string(), '{"a": 1}', b'{"a": 1}'),
         ("STRUCT(a INTEGER)", pyarrow.struct([("a", pyarrow.int32())]), {"a": 1}, b'{"a": 1}'),
         ("TIMESTAMP_NS", pyarrow.timestamp("ns"), 1, b"1970-01-01 00:00:00.000000001"),
     ],
@@ -131,6 +132,14 @@ def test_values_at_the_edges_are_exact(
 def test_values_that_the_protocol_cannot_hold_are_refused_and_not_cut() -> None:
     with pytest.raises(Unrepresentable, match=r"U\+0000"):
         written("VARCHAR", pyarrow.string(), "a\0b", 0)
+    for kind, arrow, value in (
+        ("DATE", pyarrow.date32(), -(2**31) + 2),
+        ("TIMESTAMP", pyarrow.timestamp("us"), -9_223_372_022_400_000_000),
+    ):
+        with pytest.raises(Unrepresentable, match="beyond its type's range"):
+            written(kind, arrow, value, 1)
+    with pytest.raises(Failure, match="1664 columns"):
+        RowEncoder([("n", "INTEGER")] * 1665, ())
     with pytest.raises(Unrepresentable, match="finer than microseconds"):
         written("INTERVAL", pyarrow.month_day_nano_interval(), (0, 0, 1), 0)
 
@@ -164,3 +173,39 @@ def test_parameters_are_read_as_drivers_write_them() -> None:
     assert types.decode_parameter(struct.pack("!q", 1), 1, types.ColumnType(types.TIME)) == time(
         0, 0, 0, 1
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "state"),
+    [
+        (types.ColumnType(types.FLOAT8), "1e400", "22003"),
+        (types.ColumnType(types.NUMERIC), "1e38", "22003"),
+        (types.ColumnType(types.NUMERIC), f"0.{'1' * 39}", "22003"),
+        (types.ColumnType(types.TIMESTAMP), "2020-01-01 10:00:00.1234567", "22008"),
+        (types.ColumnType(types.TIME), "10:00:00.0000001", "22008"),
+        (types.ColumnType(types.INT8, True), "{1,}", "22P02"),
+    ],
+)
+def test_a_parameter_that_would_be_changed_is_refused(
+    kind: types.ColumnType, text: str, state: str
+) -> None:
+    with pytest.raises(BadParameter) as error:
+        types.decode_parameter(text.encode(), 0, kind)
+    assert error.value.state == state
+
+
+def test_a_number_of_very_many_digits_is_refused_before_it_is_counted() -> None:
+    sent = struct.pack("!HhHH", 65_535, 65_534 // 4, 0, 0) + b"\0\1" * 65_535
+    with pytest.raises(BadParameter, match="38 digits"):
+        types.decode_parameter(sent, 1, types.ColumnType(types.NUMERIC))
+
+
+def test_an_array_of_other_elements_is_refused() -> None:
+    sent = struct.pack("!iiIiiid", 1, 0, types.FLOAT8.oid, 1, 1, 8, 1.5)
+    with pytest.raises(BadParameter, match="int8 is expected"):
+        types.decode_parameter(sent, 1, types.ColumnType(types.INT8, True))
+
+
+def test_the_zone_of_a_time_is_dropped_as_postgresql_drops_it() -> None:
+    sent = b"10:00:00+02"
+    assert types.decode_parameter(sent, 0, types.ColumnType(types.TIME)) == time(10)

@@ -6,6 +6,7 @@ import asyncio
 import re
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,8 @@ async def serve(
     listener = Listener(_connecting(proxy), tls=tls, limits=STANDARD, sql_limits=SQL_LIMITS)
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
+    # Each session may keep a thread busy, and none is to wait for another's statement.
+    loop.set_default_executor(ThreadPoolExecutor(STANDARD.connections + STANDARD.waiting))
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(NotImplementedError):  # Windows has Ctrl-C as KeyboardInterrupt
             loop.add_signal_handler(number, stopped.set)

@@ -19,6 +19,8 @@ from encrypted_records.sql.wire.statements import Statement
 from encrypted_records.sql.wire.types import INTERVAL, NUMERIC, ColumnType, Interval
 
 T = TypeVar("T")
+#: Bytes of rows that are encoded in one step, unless one row has more.
+_STEP_BYTES = 1 << 20
 
 
 class Answer:
@@ -41,7 +43,7 @@ class Answer:
         self.closed = False
 
     async def next(self, most: int) -> pyarrow.RecordBatch | None:
-        """At most so many rows; None after the last.
+        """At most so many rows, fewer of wide ones; None after the last.
 
         Raises:
             Failure: another statement has ended this one.
@@ -58,6 +60,8 @@ class Answer:
             if self._batch is None:
                 return None
         batch = self._batch.slice(0, most)
+        while batch.num_rows > 1 and batch.nbytes > _STEP_BYTES:
+            batch = batch.slice(0, batch.num_rows // 2)
         self._batch = self._batch.slice(batch.num_rows)
         self.sent += batch.num_rows
         return batch
@@ -77,6 +81,7 @@ class Answers:
         user: the login's e-mail.
         settings: what catalogues say of the session's.
         process: the connection's number.
+        fresh_seconds: for which the catalogues say what they said before.
     """
 
     def __init__(
@@ -87,12 +92,14 @@ class Answers:
         user: str,
         settings: Callable[[], Mapping[str, str]],
         process: int,
+        fresh_seconds: float,
     ) -> None:
         self._engine, self._limits = engine, limits
         self._user, self._settings, self._process = user, settings, process
         self._catalog: PgCatalog | None = None
         self._current: Answer | None = None
-        self._on_catalog = False
+        self._on_catalog = self._interrupted = False
+        self._fresh_seconds, self._read_at = fresh_seconds, runtime.monotonic()
 
     async def describe(self, statement: Statement, oids: Sequence[int]) -> Description:
         """The parameters and columns of a query.
@@ -100,13 +107,12 @@ class Answers:
         Raises:
             Failure, SqlError: it cannot be bound.
         """
-        catalog = await self._catalogues()
+        catalog, asked = await self._asked(statement)
         try:
-            asked = catalog.answers(statement)
             if asked is None:
                 # Whether it only reads is the engine's to say.
-                return await self._in_thread(catalog, describe, statement, oids)
-            return await self._in_thread(catalog, describe, asked, oids, with_oids)
+                return await self._in_thread(catalog, describe, statement, oids, str, self._check)
+            return await self._in_thread(catalog, describe, asked, oids, with_oids, self._check)
         except duckdb.Error as error:
             raise failures.translate(error, self._engine.catalogue, self._engine.dataset) from None
 
@@ -123,8 +129,7 @@ class Answers:
             await self._current.close()
         types = described.parameters if described is not None else ()
         named = _named(statement, types, parameters)
-        catalog = await self._catalogues()
-        asked = catalog.answers(statement)
+        catalog, asked = await self._asked(statement)
         if asked is None:
             result = await self._engine.execute(statement.sql, named)
             columns = [(column.name, column.type) for column in result.columns]
@@ -167,17 +172,37 @@ class Answers:
             with catalog.guard:
                 return work(catalog.connection, *arguments)
 
-        self._on_catalog = True
+        self._on_catalog, self._interrupted = True, False
         try:
             return await runtime.in_thread(alone)
         finally:
             self._on_catalog = False
 
+    def _check(self) -> None:
+        """
+        Raises:
+            duckdb.InterruptException: the statement is to end.
+        """
+        if self._interrupted:
+            raise duckdb.InterruptException("the statement was cancelled")
+
+    async def _asked(self, statement: Statement) -> tuple[PgCatalog, Statement | None]:
+        """The catalogues, and the statement in DuckDB's words if they are to answer it. They are
+        read again after some seconds: there may be new tables, and the login may have ended."""
+        catalog = await self._catalogues()
+        asked = catalog.answers(statement)
+        if asked is not None and runtime.monotonic() >= self._read_at + self._fresh_seconds:
+            await self._engine.refresh()
+            self._read_at = runtime.monotonic()
+            catalog = await self._catalogues()
+            asked = catalog.answers(statement)
+        return catalog, asked
+
     async def _catalogues(self) -> PgCatalog:
         """The catalogues of the engine's tables as it has last seen them."""
         catalogue, dataset = self._engine.catalogue, self._engine.dataset
         assert dataset is not None
-        if self._catalog is None or self._catalog.catalogue is not catalogue:
+        if self._catalog is None or self._catalog.catalogue != catalogue:
             self._drop_catalog()
 
             def make() -> PgCatalog:
@@ -197,6 +222,7 @@ class Answers:
         """End the query that runs, if one does."""
         self._engine.cancel()
         if self._on_catalog and self._catalog is not None:
+            self._interrupted = True
             self._catalog.connection.interrupt()
 
     def _drop_catalog(self) -> None:
@@ -214,8 +240,15 @@ class Answers:
 def _named(
     statement: Statement, types: Sequence[ColumnType], values: Sequence[Any]
 ) -> dict[str, Any]:
-    """The parameters that a statement has, by their numbers, of exactly their types."""
-    used = {int(token.text[1:]) for token in statement.words if token.kind == "parameter"}
+    """The parameters that a statement has, by their numbers, of exactly their types.
+
+    Raises:
+        Failure: a value is missing.
+    """
+    used = {token.number for token in statement.words if token.kind == "parameter"}
+    for number in used:
+        if not 1 <= number <= len(types):
+            raise Failure("42P02", f"there is no parameter ${number}")
     return {str(number): _value(types[number - 1], values[number - 1]) for number in sorted(used)}
 
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
+from itertools import pairwise
 from typing import Any
 
 import duckdb
@@ -86,6 +87,14 @@ def mentions(statement: Statement) -> bool:
     )
 
 
+def _reads_by_text(statement: Statement) -> bool:
+    """Whether a statement reads tables that only a text names, so that nobody lists them."""
+    return any(
+        token.word.lower() in ("query", "query_table") and after.text == "("
+        for token, after in pairwise(statement.words)
+    )
+
+
 class PgCatalog:
     """The catalogues of one session. Belongs to no thread; one at a time uses it.
 
@@ -138,15 +147,17 @@ class PgCatalog:
         Raises:
             Failure: it reads both.
         """
-        if not mentions(statement):
+        if not mentions(statement) or _reads_by_text(statement):
             return None
         words = list(_rewritten(statement))
-        sql = " ".join(token.text for token in words)
+        # With values in place of parameters, which nothing can be bound with.
+        sql = " ".join("NULL" if token.kind == "parameter" else token.text for token in words)
         try:
             found = {name.lower() for name in self.connection.get_table_names(sql)}
         except duckdb.Error:
-            return _placed(words)
-        here = {table.name.lower() for table in self.catalogue.in_dataset(self.dataset)}
+            found = {token.word.lower() for token in words}
+        # Of every dataset: a table of records that is taken for none would have no rows.
+        here = {table.name.lower() for table in self.catalogue.tables}
         catalogues = {name for name in found if name in _names()}
         records = (found & here) - catalogues
         if records and catalogues:

@@ -30,6 +30,8 @@ class Channel:
         self._frontend = FrontendReader(limits.message_bytes)
         self._arrived, self._room = asyncio.Event(), asyncio.Event()
         self._ended = False
+        #: Whether the client is waited for to take what was written.
+        self.waits = False
         self._pump: asyncio.Task[None] | None = None
         self.on_end: Callable[[], None] | None = None
         writer.transport.set_write_buffer_limits(high=limits.buffer_bytes)
@@ -84,13 +86,15 @@ class Channel:
         self._pump = asyncio.create_task(self._read_ahead())  # noqa: TID251 # close() ends it
 
     def log_in(self) -> None:
+        """Take messages of the full length from now on."""
         self._frontend.log_in()
+        self._room.set()
 
     async def _read_ahead(self) -> None:
         while data := await self._read():
             self._frontend.feed(data)
             self._arrived.set()
-            while self._frontend.held > self._limits.message_bytes:
+            while self._frontend.held > self._frontend.most:
                 self._room.clear()
                 await self._room.wait()
         self._ended = True
@@ -124,10 +128,13 @@ class Channel:
         Raises:
             ClientGone: it has ended.
         """
+        self.waits = True
         try:
             await self._writer.drain()
         except OSError:
             raise ClientGone from None
+        finally:
+            self.waits = False
 
     def abort(self) -> None:
         """End the connection at once; whatever waits for it raises `ClientGone`."""

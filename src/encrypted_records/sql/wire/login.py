@@ -2,7 +2,7 @@
 
 The listener has no right and no secret of its own: each session uses the proxy with what its client
 sent. So wrong passwords are counted and limited where all are, and a person who loses a right, or a
-token that is revoked, has no answer from the next statement on.
+token that is revoked, reads no record from the next statement on, and no name some seconds later.
 """
 
 from __future__ import annotations

@@ -284,6 +284,11 @@ class FrontendReader:
         """Bytes that are not yet a message."""
         return len(self._bytes)
 
+    @property
+    def most(self) -> int:
+        """Bytes of the longest message that is taken now."""
+        return self._limit if self._logged_in else min(LOGIN_BYTES, self._limit)
+
     def log_in(self) -> None:
         """Take messages of the full length from now on."""
         self._logged_in = True
@@ -333,8 +338,7 @@ class FrontendReader:
         if kind not in _MESSAGES:
             raise ProtocolViolation(f"invalid frontend message type {kind}")
         called, read = _MESSAGES[kind]
-        limit = self._limit if self._logged_in else min(LOGIN_BYTES, self._limit)
-        body = self._take(1, limit, called)
+        body = self._take(1, self.most, called)
         if body is None:
             return None
         content = _Body(body, called)

@@ -50,6 +50,7 @@ def describe(
     statement: Statement,
     oids: Sequence[int],
     named: Callable[[str], str] = str,
+    check: Callable[[], None] = lambda: None,
 ) -> Description:
     """Parameters and columns of a query.
 
@@ -57,24 +58,33 @@ def describe(
         planner: a connection with empty tables of the right types.
         oids: of the parameters whose types the client gives, 0 where it does not.
         named: what a type of DuckDB's is called here.
+        check: raises where the search is to end; it may take many plans.
 
     Raises:
         Failure: there are too many, or they are not numbered from 1.
         duckdb.Error: the statement cannot be bound.
     """
-    count = max((int(token.text[1:]) for token in _parameters(statement)), default=0)
+    numbers = {token.number for token in _parameters(statement)}
+    count = max(numbers, default=0)
     if count > 65_535:
         raise Failure("54023", "a statement has 65535 parameters at most")
+    if 0 in numbers:
+        raise Failure("42P02", "there is no parameter $0")
     given: dict[int, ColumnType] = {}
     for number, oid in enumerate(oids, 1):
         if (kind := parameter_type(oid)) is not None:
             given[number] = kind
-    unknown = sorted({int(token.text[1:]) for token in _parameters(statement)} - set(given))
+    unknown = sorted(numbers - set(given))
     if len(unknown) > _MOST_UNKNOWN:
         raise Failure(
             "54023", f"more than {_MOST_UNKNOWN} parameters without a type; give them types"
         )
-    for number, kind in _found(planner, statement, given, unknown, named).items():
+
+    def casts(sql: str) -> dict[str, str] | None:
+        check()
+        return _casts(planner, sql)
+
+    for number, kind in _found(casts, statement, given, unknown, named).items():
         given[number] = kind
     total = max(count, len(oids))
     types = [given.get(number, ColumnType(TEXT)) for number in range(1, total + 1)]
@@ -105,7 +115,7 @@ def _with(statement: Statement, replaced: Mapping[int, str]) -> str:
     """The statement with texts in place of parameters."""
     parts, at, base = [], 0, statement.words[0].start
     for token in _parameters(statement):
-        text = replaced.get(int(token.text[1:]))
+        text = replaced.get(token.number)
         if text is not None:
             parts += [statement.sql[at : token.start - base], text]
             at = token.end - base
@@ -116,8 +126,12 @@ def _null(kind: str) -> str:
     return f"CAST(NULL AS {kind})"
 
 
+#: Texts of a query and what each is cast to; None where the query cannot be bound.
+Casts = Callable[[str], dict[str, str] | None]
+
+
 def _found(
-    planner: duckdb.DuckDBPyConnection,
+    casts_of: Casts,
     statement: Statement,
     given: Mapping[int, ColumnType],
     unknown: Sequence[int],
@@ -126,25 +140,25 @@ def _found(
     found: dict[int, ColumnType] = {}
     for before, token in zip(statement.words, statement.words[1:], strict=False):
         if token.kind == "parameter" and before.word in ("limit", "offset"):
-            found[int(token.text[1:])] = ColumnType(INT8)
+            found[token.number] = ColumnType(INT8)
     for at, token in enumerate(statement.words):
         # No text fits an array: asyncpg would ask for the type by the query that asks for types.
         after = [word.text.lower() for word in statement.words[at + 1 : at + 5]]
         if token.kind == "parameter" and after[:2] == ["::", "oid"]:
-            found[int(token.text[1:])] = ColumnType(OID, after[2:] == ["[", "]"])
+            found[token.number] = ColumnType(OID, after[2:] == ["[", "]"])
     left = [number for number in unknown if number not in found]
     if not left:
         return found
     marks = {number: f"{runtime.random_hex(8)}-{number}" for number in left}
     known = {number: _null(kind.duckdb) for number, kind in (*given.items(), *found.items())}
     quoted = {number: f"'{mark}'" for number, mark in marks.items()}
-    casts = _casts(planner, _with(statement, known | quoted))
+    casts = casts_of(_with(statement, known | quoted))
     if casts is None:
         # At least one text fits nowhere: each parameter by itself, the others NULL.
         empty = dict.fromkeys(left, "NULL")
         casts = {}
         for number in left:
-            casts |= _alone(planner, statement, known | empty, number, marks[number])
+            casts |= _alone(casts_of, statement, known | empty, number, marks[number])
     for number, mark in marks.items():
         kind = column_type(named(casts.get(mark, "VARCHAR")))
         found[number] = kind if kind is not None else ColumnType(TEXT)
@@ -152,17 +166,17 @@ def _found(
 
 
 def _alone(
-    planner: duckdb.DuckDBPyConnection,
+    casts_of: Casts,
     statement: Statement,
     others: Mapping[int, str],
     number: int,
     mark: str,
 ) -> dict[str, str]:
-    casts = _casts(planner, _with(statement, {**others, number: f"'{mark}'"}))
+    casts = casts_of(_with(statement, {**others, number: f"'{mark}'"}))
     if casts is not None:
         return casts
     for kind in _TRIED:
-        if _casts(planner, _with(statement, {**others, number: _null(kind)})) is not None:
+        if casts_of(_with(statement, {**others, number: _null(kind)})) is not None:
             return {mark: kind}
     return {}
 

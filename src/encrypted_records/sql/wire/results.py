@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pyarrow
 from pyarrow import compute
 
-from encrypted_records.sql.wire.failures import Unrepresentable
+from encrypted_records.sql.wire.failures import Failure, Unrepresentable
 from encrypted_records.sql.wire.messages import ResultColumn, data_rows
 from encrypted_records.sql.wire.types import (
     DATE,
-    JSON,
+    NESTED,
     TEXT,
     TIME,
     TIMESTAMP,
@@ -24,11 +24,18 @@ from encrypted_records.sql.wire.types import (
 _COUNTED = {DATE.oid: 32, TIME.oid: 64, TIMESTAMP.oid: 64, TIMESTAMPTZ.oid: 64}
 
 
+#: PostgreSQL's own limit (MaxTupleAttributeNumber).
+MOST_COLUMNS = 1664
+
+
 class RowEncoder:
     """
     Args:
         columns: names with DuckDB's types.
         forms: of each column; none is text for all.
+
+    Raises:
+        Failure: there are too many columns.
 
     Attributes:
         described: the columns as RowDescription has them.
@@ -36,6 +43,8 @@ class RowEncoder:
     """
 
     def __init__(self, columns: Sequence[tuple[str, str]], forms: Sequence[int]) -> None:
+        if len(columns) > MOST_COLUMNS:
+            raise Failure("54011", f"a result has {MOST_COLUMNS} columns at most")
         self.types = [column_type(kind) or _shown_as(kind) for _, kind in columns]
         self._forms = list(forms) or [0] * len(columns)
         self.oids = [kind.oid for kind in self.types]
@@ -63,7 +72,7 @@ class RowEncoder:
 def _shown_as(duckdb: str) -> ColumnType:
     """What a type without a counterpart is shown as: nested ones as JSON, others as text."""
     nested = duckdb.startswith(("STRUCT", "MAP", "UNION")) or duckdb.endswith("]")
-    return ColumnType(JSON if nested else TEXT)
+    return ColumnType(NESTED if nested else TEXT)
 
 
 def _encoded(column: pyarrow.Array, kind: ColumnType, form: int) -> list[bytes | None]:
@@ -89,7 +98,10 @@ def _values(column: pyarrow.Array, kind: ColumnType) -> list[object]:
     elif bits is not None and pyarrow.types.is_temporal(column.type):
         # A view, so that infinite times and those before Christ are numbers as well.
         column = _in_microseconds(column).view(pyarrow.int32() if bits == 32 else pyarrow.int64())
-    values: list[object] = column.to_pylist()
+    try:
+        values: list[object] = column.to_pylist()
+    except (OverflowError, ValueError):
+        raise Unrepresentable("a nested date is beyond the years 1 to 9999: cast it") from None
     return values
 
 

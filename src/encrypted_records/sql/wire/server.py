@@ -38,11 +38,14 @@ _MINOR, _LONG_KEY, _SHORT_KEY = 2, 32, 4
 
 @dataclass(eq=False, slots=True)
 class _Connection:
-    """A connection; ``session`` is there from its login on."""
+    """A connection; ``session`` is there from its login on. ``misses`` are requests to cancel it
+    with a wrong key."""
 
     channel: Channel
+    task: asyncio.Task[None]
     session: Session | None = None
     secret: bytes = field(default=b"", repr=False)
+    misses: int = 0
 
 
 def is_loopback(host: str) -> bool:
@@ -88,7 +91,6 @@ class Listener:
         self._waiting: OrderedDict[_Connection, None] = OrderedDict()
         self._sessions: dict[int, _Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._misses: list[float] = []
 
     @asynccontextmanager
     async def listening(self, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
@@ -110,12 +112,13 @@ class Listener:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        connection = _Connection(channel)
+        connection = _Connection(channel, task)
         self._keep_alive(writer)
         self._waiting[connection] = None
         while len(self._waiting) > self._limits.waiting:
             oldest, _ = self._waiting.popitem(last=False)
             oldest.channel.abort()
+            oldest.task.cancel()  # its login may wait for the proxy
         try:
             await self._guarded(connection)
         except ClientGone:
@@ -162,8 +165,8 @@ class Listener:
             if startup is None:
                 return
             user, database = self._named(startup)
-            settings = start(user, startup.parameters)
-            password = await self._password(channel, startup)
+            settings = start(user, database, startup.parameters)
+            password = await self._password(channel)
             login = await log_in(self._connect, user, password, database, self._sql_limits)
         del password
         try:
@@ -180,6 +183,7 @@ class Listener:
                 user=login.email,
                 settings=lambda: dict(settings.all()),
                 process=process,
+                fresh_seconds=self._limits.catalogue_seconds,
             )
             session = connection.session = Session(channel, answers, settings, self._limits)
             self._sessions[process] = connection
@@ -235,8 +239,7 @@ class Listener:
         return user, database
 
     @staticmethod
-    async def _password(channel: Channel, startup: m.Startup) -> str:
-        del startup
+    async def _password(channel: Channel) -> str:
         channel.start_reading()
         channel.write(m.ASK_PASSWORD)
         await channel.flush()
@@ -266,14 +269,13 @@ class Listener:
 
     def _cancel(self, asked: m.Cancel) -> None:
         """Cancel a session's statement. Like PostgreSQL, it never says whether there was one; and
-        it believes a limited number of wrong keys in a minute, so that none is found by trying."""
-        now = runtime.monotonic()
-        self._misses = [at for at in self._misses if at > now - 60]
-        if len(self._misses) >= self._limits.cancel_misses:
-            return
+        after a number of wrong keys of a session it believes none, so that none is found by
+        trying. Wrong keys of one session are nothing to another."""
         connection = self._sessions.get(asked.process)
-        if connection is None or not hmac.compare_digest(connection.secret, asked.secret):
-            self._misses.append(now)
+        if connection is None or connection.misses >= self._limits.cancel_misses:
+            return
+        if not hmac.compare_digest(connection.secret, asked.secret):
+            connection.misses += 1
         elif connection.session is not None:
             connection.session.cancel()
 

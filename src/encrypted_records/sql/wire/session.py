@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from encrypted_records import runtime
 from encrypted_records.errors import ErsError
 from encrypted_records.sql.wire import messages as m
 from encrypted_records.sql.wire import statements as st
 from encrypted_records.sql.wire.answers import Answer, Answers
-from encrypted_records.sql.wire.channel import Channel
+from encrypted_records.sql.wire.channel import Channel, ClientGone
 from encrypted_records.sql.wire.copying import CopyWriter
 from encrypted_records.sql.wire.failures import Failure, failure_of
 from encrypted_records.sql.wire.limits import WireLimits
@@ -25,6 +27,9 @@ from encrypted_records.sql.wire.results import RowEncoder
 from encrypted_records.sql.wire.settings import REPORTED, Settings, assignment
 from encrypted_records.sql.wire.statements import Statement
 from encrypted_records.sql.wire.types import decode_parameter
+
+#: Seconds between interrupts, and for which a client may take nothing at a statement's end.
+_AGAIN, _STUCK_SECONDS = 0.5, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,6 @@ class Session:
             m.Describe: self._describe,
             m.Execute: self._execute,
             m.Close: self._close,
-            m.Flush: self._flush,
         }
 
     # --- messages ---------------------------------------------------------------------------------
@@ -93,27 +97,44 @@ class Session:
         try:
             while not isinstance(message := await self._channel.receive(), m.Terminate):
                 await self._take(message)
+                await self._turn()
         finally:
             await self._end_portals()
 
+    async def _turn(self) -> None:
+        """Wait until the client takes its answers, and let other sessions go on.
+
+        Raises:
+            ClientGone: it does not take them.
+        """
+        try:
+            async with asyncio.timeout(self._limits.statement_seconds):
+                await self._channel.flush()
+        except TimeoutError:
+            self._channel.abort()
+            raise ClientGone from None
+        await runtime.sleep(0)
+
     async def _take(self, message: m.Message) -> None:
         match message:
-            case m.Query(sql):
-                self._failed = False
-                await self._query(sql)
             case m.Sync():
                 self._failed = False
                 if self._transaction == "I":
                     await self._end_portals()
-                await self._ready()
-            case m.CopyInput():
+                self._ready()
+            case m.CopyInput() | m.Flush():
                 pass
+            case _ if self._failed:
+                pass
+            case m.Query(sql):
+                await self._query(sql)
             case m.Password():
                 raise m.ProtocolViolation("invalid message: password after the login")
             case m.FunctionCall():
                 self._tell(Failure("0A000", "function calls by OID are not supported"))
-                await self._ready()
-            case _ if not self._failed:
+                self._failed = False
+                self._ready()
+            case _:
                 await self._guarded(self._handlers[type(message)](message))
 
     async def _guarded(self, work: Awaitable[None]) -> bool:
@@ -137,12 +158,8 @@ class Session:
             m.error_response("ERROR", failure.state, failure.message, hint=failure.hint)
         )
 
-    async def _ready(self) -> None:
+    def _ready(self) -> None:
         self._channel.write(m.ready(self._transaction))
-        await self._channel.flush()
-
-    async def _flush(self, _: m.Flush) -> None:
-        await self._channel.flush()
 
     # --- ending a statement -----------------------------------------------------------------------
 
@@ -155,18 +172,29 @@ class Session:
             self._stop(Failure("57014", "the client has ended the connection", fatal=True))
 
     def _stop(self, reason: Failure) -> None:
-        if self._running:
-            self._reason = self._reason or reason
+        if self._running and self._reason is None:
+            self._reason = reason
+            self._interrupt(reason)
+
+    def _interrupt(self, reason: Failure) -> None:
+        """Interrupt the statement until it has ended: its work may begin after an interrupt."""
+        if self._running and self._reason is reason:
             self._answers.interrupt()
+            asyncio.get_running_loop().call_later(_AGAIN, self._interrupt, reason)
 
     def _expire(self) -> None:
         self._stop(Failure("57014", "canceling statement due to statement timeout"))
-        # A client that does not take its rows is not reached by an interrupt.
-        asyncio.get_running_loop().call_later(2.0, self._drop_stuck)
+        self._drop_stuck(self._reason, waited=False)
 
-    def _drop_stuck(self) -> None:
-        if self._running and self._reason is not None:
+    def _drop_stuck(self, reason: Failure | None, *, waited: bool) -> None:
+        """Drop a client that does not take its rows: no interrupt reaches it."""
+        if not self._running or self._reason is not reason:
+            return
+        if waited and self._channel.waits:
             self._channel.abort()
+            return
+        later = partial(self._drop_stuck, reason, waited=True)
+        asyncio.get_running_loop().call_later(_STUCK_SECONDS, later)
 
     async def _bounded(self, work: Awaitable[None]) -> None:
         """Work that may be cancelled, and that ends in time."""
@@ -192,8 +220,9 @@ class Session:
             for statement in found:
                 if not await self._guarded(self._bounded(self._answer_simple(statement))):
                     break
+                await self._turn()
         self._failed = False
-        await self._ready()
+        self._ready()
 
     async def _check_length(self, sql: str) -> None:
         if len(sql) > self._limits.statement_characters:
@@ -241,14 +270,23 @@ class Session:
     # --- the extended protocol --------------------------------------------------------------------
 
     async def _parse(self, message: m.Parse) -> None:
+        # EXPLAIN ANALYZE runs its statement to describe it.
+        await self._bounded(self._prepare(message))
+
+    async def _prepare(self, message: m.Parse) -> None:
         await self._check_length(message.sql)
+        if not message.name:
+            self._prepared.pop("", None)
         found = st.split(message.sql)
         if len(found) > 1:
             raise Failure("42601", "cannot insert multiple commands into a prepared statement")
-        if message.name and message.name in self._prepared:
+        if message.name in self._prepared:
             raise Failure("42P05", f"prepared statement {message.name!r} already exists")
         if len(self._prepared) >= self._limits.prepared:
             raise Failure("53000", f"a session has at most {self._limits.prepared} statements")
+        held = sum(len(prepared.statement.sql) for prepared in self._prepared.values())
+        if held + len(message.sql) > self._limits.prepared_characters:
+            raise Failure("53200", "the session's prepared statements are too long together")
         statement = found[0] if found else Statement("", ())
         described = Description((), ())
         if statement.first in st.READS:
@@ -333,7 +371,7 @@ class Session:
             await self._copy(statement, portal.parameters)
         elif statement.first in st.READS:
             await self._execute_query(portal, most)
-        elif (tag := await self._command(statement, extended=True)) is not None:
+        elif (tag := await self._command(statement, portal)) is not None:
             self._channel.write(m.command_complete(tag))
 
     async def _execute_query(self, portal: Portal, most: int) -> None:
@@ -375,8 +413,11 @@ class Session:
                 "current transaction is aborted, commands ignored until end of transaction block",
             )
 
-    async def _command(self, statement: Statement, *, extended: bool = False) -> str | None:
+    async def _command(self, statement: Statement, portal: Portal | None = None) -> str | None:
         """The tag of a command that was carried out; None for a query.
+
+        Args:
+            portal: of the command in the extended protocol.
 
         Raises:
             Failure: it is refused; 25006 where it would write.
@@ -395,12 +436,12 @@ class Session:
                 self._settings.reset(None if name in ("", "all") else name)
             case "show":
                 names, rows = self._shown(statement)
-                await self._send_texts(names, rows, extended=extended)
+                await self._send_texts(names, rows, extended=portal is not None)
             case "declare":
                 await self._declare(st.declared(statement))
                 return "DECLARE CURSOR"
             case "fetch":
-                return await self._fetch(st.fetched(statement), extended=extended)
+                return await self._fetch(st.fetched(statement), portal)
             case "close":
                 await self._close_cursor(statement)
                 return "CLOSE CURSOR"
@@ -429,6 +470,8 @@ class Session:
         if first in ("savepoint", "release"):
             return first.upper()
         if first == "rollback" and "to" in words:
+            if self._transaction == "I":
+                raise Failure("25P01", "ROLLBACK TO SAVEPOINT is for transaction blocks only")
             self._transaction = "T"
             return "ROLLBACK"
         failed, self._transaction = self._transaction == "E", "I"
@@ -490,7 +533,7 @@ class Session:
     async def _declare(self, declared: st.Declared) -> None:
         if declared.name in self._portals:
             raise Failure("42P03", f"cursor {declared.name!r} already exists")
-        (query,) = st.split(declared.query)
+        query = st.only(declared.query)
         described = await self._answers.describe(query, ())
         if described.parameters:
             raise Failure("0A000", "a cursor takes no parameters here")
@@ -500,11 +543,17 @@ class Session:
     def _cursor(self, fetched: st.Fetched) -> Description:
         return self._portal(fetched.name).prepared.described
 
-    async def _fetch(self, fetched: st.Fetched, *, extended: bool) -> str:
+    async def _fetch(self, fetched: st.Fetched, asked: Portal | None) -> str:
+        """Rows of a cursor, in the forms that the portal of the FETCH asks for."""
         portal = self._portal(fetched.name)
-        encoder = RowEncoder(portal.prepared.described.columns, portal.forms)
-        if not extended:
+        columns = portal.prepared.described.columns
+        if asked is None:
+            encoder = RowEncoder(columns, portal.forms)
             self._channel.write(m.row_description(encoder.described))
+        elif asked.prepared.described.columns != columns:
+            raise Failure("0A000", "cached plan must not change result type")
+        else:
+            encoder = RowEncoder(columns, asked.forms)
         if portal.done:
             return "FETCH 0"
         if portal.answer is None:
@@ -529,15 +578,18 @@ class Session:
 
     async def _copy(self, statement: Statement, parameters: Sequence[Any]) -> None:
         copied = st.copied(statement)
-        (query,) = st.split(copied.query)
+        query = st.only(copied.query)
         answer = await self._answers.run(query, None, parameters)
         try:
             writer = CopyWriter(copied, answer.columns)
             self._channel.write(m.copy_out(writer.form, len(answer.columns)))
             head = writer.head
+            if head and not writer.form:
+                self._channel.write(m.copy_data(head))
+                head = b""
             while (batch := await answer.next(self._limits.batch_rows)) is not None:
                 for row in writer.rows(batch):
-                    # The head comes with the first row, as PostgreSQL sends it.
+                    # A binary head comes with the first row, as PostgreSQL sends it.
                     self._channel.write(m.copy_data(head + row))
                     head = b""
                 await self._channel.flush()

@@ -55,7 +55,7 @@ _DEFAULTS: Mapping[str, str] = {
 _FREE = frozenset(
     {"application_name", "client_min_messages", "default_transaction_isolation",
      "default_transaction_read_only", "extra_float_digits", "idle_in_transaction_session_timeout",
-     "jit", "lock_timeout", "row_security", "search_path", "synchronize_seqscans",
+     "jit", "lock_timeout", "row_security", "synchronize_seqscans",
      "transaction_isolation"}
 )  # fmt: skip
 #: Settings that have one value, and how clients write it.
@@ -68,6 +68,8 @@ _FIXED: Mapping[str, str] = {
     "timezone": r"(etc/)?(utc|gmt|z|zulu|universal|uct)|[+-]?0+(:00)?|default|local",
     "transaction_read_only": r"on|true|1|yes",
 }
+#: Schemas of a search path that change nothing: they have no tables of records.
+_EVERYWHERE = frozenset({"", "public", "$user", "pg_catalog", "information_schema"})
 _ALIASES = {"names": "client_encoding", "time_zone": "timezone"}
 #: Settings that PostgreSQL reports when they change (GUC_REPORT).
 REPORTED: Mapping[str, str] = {
@@ -90,7 +92,8 @@ REPORTED: Mapping[str, str] = {
 class Settings:
     """The settings of one session."""
 
-    def __init__(self, user: str) -> None:
+    def __init__(self, user: str, dataset: str) -> None:
+        self._path = {*_EVERYWHERE, dataset.casefold()}
         self._first = {**_DEFAULTS, "session_authorization": user}
         self._values = dict(self._first)
 
@@ -118,6 +121,8 @@ class Settings:
         before = self.show(name)
         if name == "statement_timeout":
             self._values[name] = str(_milliseconds(value))
+        elif name == "search_path":
+            self._values[name] = self._checked_path(value)
         elif name in _FREE:
             self._values[name] = value[:1_000]
         elif name not in _FIXED:
@@ -131,6 +136,20 @@ class Settings:
                 else "",
             )
         return name
+
+    def _checked_path(self, value: str) -> str:
+        """
+        Raises:
+            Failure: names without a schema would mean another one's tables.
+        """
+        named = {part.strip().strip("\"'").casefold() for part in value.split(",")}
+        if not named <= self._path:
+            raise Failure(
+                "3F000",
+                "names without a schema are those of the database's own: search_path has no other",
+                hint="write the schema before the table's name, or connect to that database",
+            )
+        return value[:1_000]
 
     def reset(self, name: str | None = None) -> None:
         """Give one setting, or all, the value of the session's start."""
@@ -147,7 +166,7 @@ class Settings:
         return int(self._values["statement_timeout"])
 
 
-def start(user: str, parameters: Mapping[str, str]) -> Settings:
+def start(user: str, dataset: str, parameters: Mapping[str, str]) -> Settings:
     """The settings of a session whose client sent these parameters at its start.
 
     A time zone is not taken over: drivers send the machine's without being told to, and what the
@@ -156,7 +175,7 @@ def start(user: str, parameters: Mapping[str, str]) -> Settings:
     Raises:
         Failure: an encoding, or a style of dates, that there is not.
     """
-    settings = Settings(user)
+    settings = Settings(user, dataset)
     for name, value in parameters.items():
         lowered = name.lower()
         if lowered in ("user", "database", "options", "replication", "timezone"):

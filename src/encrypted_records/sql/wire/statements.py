@@ -57,6 +57,11 @@ class Token:
             return self.text[self.text.index("'") + 1 : -1].replace("''", "'")
         return self.word
 
+    @property
+    def number(self) -> int:
+        """The number of a parameter; one of many digits is beyond every limit."""
+        return int(self.text[1:8])
+
 
 def tokens(sql: str) -> Iterator[Token]:
     """The tokens of a text, without blanks and comments. A string or comment that is left open is
@@ -113,6 +118,18 @@ def split(sql: str) -> list[Statement]:
     if current:
         statements.append(_statement(sql, current))
     return statements
+
+
+def only(sql: str) -> Statement:
+    """The one statement of a text.
+
+    Raises:
+        Failure: 42601; there is none, or there are several.
+    """
+    found = split(sql)
+    if len(found) != 1:
+        raise Failure("42601", "syntax error: one query is expected")
+    return found[0]
 
 
 def _statement(sql: str, words: Sequence[Token]) -> Statement:
@@ -181,6 +198,10 @@ def fetched(statement: Statement) -> Fetched:
     return Fetched(words[0], rows)
 
 
+#: Characters that stand for others, or for themselves, behind a backslash in COPY's text.
+_ESCAPED = ".abcdefghijklmnopqrstuvwxyz0123456789"
+
+
 @dataclass(frozen=True, slots=True)
 class Copy:
     """``COPY (query) TO STDOUT``; ``form`` is ``text``, ``csv`` or ``binary``."""
@@ -214,6 +235,10 @@ def copied(statement: Statement) -> Copy:
         raise Failure("0A000", f"COPY has no option {min(options)} here")
     if len(delimiter) != 1 or delimiter in '\r\n"\\' or any(end in null for end in "\r\n"):
         raise Failure("22023", "COPY delimiter must be one character, and no quote or line end")
+    if form == "text" and delimiter in _ESCAPED:
+        raise Failure("22023", f"COPY delimiter cannot be {delimiter!r}: it is part of an escape")
+    if delimiter in null:
+        raise Failure("22023", "COPY delimiter must not be part of the NULL specification")
     return Copy(source, form, header, delimiter, null)
 
 

@@ -14,10 +14,10 @@ import re
 import struct
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation, localcontext
-from math import isnan
+from math import isinf, isnan
 from typing import Any
 
 from encrypted_records.sql.wire.failures import BadParameter, Unrepresentable
@@ -76,8 +76,13 @@ def _text_received(data: bytes) -> str:
         raise BadParameter("invalid byte sequence for encoding UTF8", "22021") from None
 
 
-def _json_out(value: Any) -> bytes:
-    return _text_out(json.dumps(value, default=str, ensure_ascii=False))
+def _nested_out(value: Any) -> bytes:
+    try:
+        return _text_out(json.dumps(value, default=str, ensure_ascii=False, allow_nan=False))
+    except ValueError:
+        raise Unrepresentable(
+            "a nested number is not finite, and JSON has no such: cast it"
+        ) from None
 
 
 def _bytes_out(value: bytes) -> bytes:
@@ -142,7 +147,9 @@ def _packed(form: str) -> Callable[[Any], bytes]:
         try:
             return packed.pack(value)
         except struct.error:
-            raise Unrepresentable("an integer does not fit the column's type") from None
+            raise Unrepresentable(
+                "a value is beyond its type's range in PostgreSQL: cast it to VARCHAR"
+            ) from None
 
     return to_binary
 
@@ -169,9 +176,12 @@ def _float4_out(value: float) -> bytes:
 
 def _float_in(value: str) -> float:
     try:
-        return float(value.replace("_", "?"))
+        number = float(value.replace("_", "?"))
     except ValueError:
         raise BadParameter("invalid input syntax for type double precision") from None
+    if isinf(number) and "inf" not in value.lower():
+        raise BadParameter("value out of range for type double precision", "22003")
+    return number
 
 
 def _float_received(form: str) -> Callable[[bytes], float]:
@@ -185,6 +195,10 @@ def _float_received(form: str) -> Callable[[bytes], float]:
     return from_binary
 
 
+#: Digits of DuckDB's widest decimal. A parameter with more would become a float there.
+_MOST_DIGITS = 38
+#: Groups of four digits that such a number has at most, and some absent ones around it.
+_MOST_GROUPS = 16
 _NUMERIC_HEAD = struct.Struct("!HhHH")
 _NEGATIVE, _NAN, _INFINITE, _MINUS_INFINITE = 0x4000, 0xC000, 0xD000, 0xF000
 
@@ -227,9 +241,21 @@ def _numeric_in(value: str) -> Decimal:
     if not re.fullmatch(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,4})?\s*", value, re.ASCII | re.I):
         raise BadParameter("invalid input syntax for type numeric")
     try:
-        return Decimal(value.strip())
+        return _kept_exact(Decimal(value.strip()))
     except InvalidOperation:
         raise BadParameter("invalid input syntax for type numeric") from None
+
+
+def _kept_exact(number: Decimal) -> Decimal:
+    """
+    Raises:
+        BadParameter: DuckDB would round it.
+    """
+    _, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    if max(len(digits) + max(exponent, 0), -exponent) > _MOST_DIGITS:
+        raise BadParameter(f"a numeric parameter has {_MOST_DIGITS} digits at most", "22003")
+    return number
 
 
 def _numeric_received(data: bytes) -> Decimal:
@@ -239,6 +265,8 @@ def _numeric_received(data: bytes) -> Decimal:
     count, weight, sign, scale = _NUMERIC_HEAD.unpack_from(data)
     if len(data) != _NUMERIC_HEAD.size + 2 * count or sign not in (0, _NEGATIVE) or scale > 0x3FFF:
         raise wrong
+    if count > _MOST_GROUPS or abs(weight) > _MOST_GROUPS:
+        raise BadParameter(f"a numeric parameter has {_MOST_DIGITS} digits at most", "22003")
     groups = struct.unpack_from(f"!{count}H", data, _NUMERIC_HEAD.size)
     if any(group > 9_999 for group in groups):
         raise wrong
@@ -248,7 +276,7 @@ def _numeric_received(data: bytes) -> Decimal:
     with localcontext() as context:
         context.prec, context.Emin, context.Emax = 200_000, -999_999, 999_999
         value = Decimal(-number if sign else number).scaleb(4 * (weight - count + 1))
-        return value.quantize(Decimal(1).scaleb(-scale))
+        return _kept_exact(value.quantize(Decimal(1).scaleb(-scale)))
 
 
 # -- dates and times --------------------------------------------------------------------------
@@ -292,7 +320,7 @@ def _before_christ(year: int, month: int, day: int, clock: str) -> str:
 def _date_binary(days: int) -> bytes:
     if abs(days) == _INFINITE_DAY:
         return struct.pack("!i", _INFINITE_DAY if days > 0 else -_INFINITE_DAY - 1)
-    return struct.pack("!i", days - _DAYS_TO_2000)
+    return _packed("!i")(days - _DAYS_TO_2000)
 
 
 def _moment(zone: str) -> Callable[[int], bytes]:
@@ -312,7 +340,7 @@ def _moment(zone: str) -> Callable[[int], bytes]:
 def _moment_binary(microseconds: int) -> bytes:
     if abs(microseconds) == _INFINITE_TIME:
         return struct.pack("!q", _INFINITE_TIME if microseconds > 0 else -_INFINITE_TIME - 1)
-    return struct.pack("!q", microseconds - _MICROSECONDS_TO_2000)
+    return _packed("!q")(microseconds - _MICROSECONDS_TO_2000)
 
 
 def _date_in(value: str) -> date:
@@ -324,7 +352,17 @@ def _date_in(value: str) -> date:
         raise BadParameter("invalid input syntax for type date", "22007") from None
 
 
+def _check_fraction(value: str) -> None:
+    """
+    Raises:
+        BadParameter: a fraction of a second would be cut.
+    """
+    if re.search(r"[.,]\d{6}0*[1-9]", value):
+        raise BadParameter("a time is finer than microseconds", "22008")
+
+
 def _moment_in(value: str) -> datetime:
+    _check_fraction(value)
     try:
         return datetime.fromisoformat(value.strip())
     except ValueError:
@@ -342,8 +380,10 @@ def _plain_moment_in(value: str) -> datetime:
 
 
 def _time_in(value: str) -> time:
+    _check_fraction(value)
     try:
-        return time.fromisoformat(value.strip())
+        # JDBC sends the zone of its clock, which PostgreSQL reads and drops.
+        return time.fromisoformat(value.strip()).replace(tzinfo=None)
     except ValueError:
         raise BadParameter("invalid input syntax for type time", "22007") from None
 
@@ -466,7 +506,9 @@ INT2 = Type(21, "int2", 2, 1005, _whole_out, _packed("!h"), *_INT2, "SMALLINT")
 INT4 = Type(23, "int4", 4, 1007, _whole_out, _packed("!i"), *_INT4, "INTEGER")
 TEXT = Type(25, "text", -1, 1009, _text_out, _text_out, _text_in, _text_received, "VARCHAR")
 OID = Type(26, "oid", 4, 1028, _whole_out, _packed("!I"), *_OID, "UINTEGER")
-JSON = Type(114, "json", -1, 199, _json_out, _json_out, _text_in, _text_received, "VARCHAR")
+JSON = Type(114, "json", -1, 199, _text_out, _text_out, _text_in, _text_received, "VARCHAR")
+#: Values of nested types, which are shown as JSON; those of DuckDB's JSON are texts of it already.
+NESTED = replace(JSON, to_text=_nested_out, to_binary=_nested_out)
 FLOAT4 = Type(
     700, "float4", 4, 1021, _float4_out, struct.Struct("!f").pack,
     _float_in, _float_received("!f"), "FLOAT",
@@ -598,7 +640,8 @@ def _array_in(value: str, one: Callable[[str], Any]) -> list[Any]:
     if text[:1] != "{" or text[-1:] != "}":
         raise BadParameter("malformed array literal")
     values, at, text = [], 0, text[1:-1].strip()
-    while at < len(text):
+    more = False
+    while at < len(text) or more:
         found = _ITEM.match(text, at)
         if found is None:
             raise BadParameter("malformed array literal: one dimension is read")
@@ -607,15 +650,17 @@ def _array_in(value: str, one: Callable[[str], Any]) -> list[Any]:
         else:
             word = found[2].strip()
             values.append(None if word.upper() == "NULL" else one(word))
-        at = found.end()
+        at, more = found.end(), found[3] == ","
     return values
 
 
-def _array_received(data: bytes, one: Callable[[bytes], Any]) -> list[Any]:
+def _array_received(data: bytes, element: Type) -> list[Any]:
     wrong = BadParameter("incorrect binary data format for an array of one dimension", "22P03")
     if len(data) < 12:
         raise wrong
-    dimensions, _, _ = struct.unpack_from("!iiI", data)
+    dimensions, _, oid = struct.unpack_from("!iiI", data)
+    if oid != element.oid:
+        raise BadParameter(f"wrong element type: {element.name} is expected", "42804")
     if dimensions == 0:
         return []
     if dimensions != 1 or len(data) < 20:
@@ -628,7 +673,7 @@ def _array_received(data: bytes, one: Callable[[bytes], Any]) -> list[Any]:
         at += 4
         if size < -1 or at + max(size, 0) > len(data):
             raise wrong
-        values.append(None if size == -1 else one(data[at : at + size]))
+        values.append(None if size == -1 else element.from_binary(data[at : at + size]))
         at += max(size, 0)
     if len(values) != count or at != len(data):
         raise wrong
@@ -646,7 +691,7 @@ def decode_parameter(data: bytes | None, form: int, kind: ColumnType) -> Any:
     element = kind.element
     if form == BINARY_FORM:
         if kind.is_array:
-            return _array_received(data, element.from_binary)
+            return _array_received(data, element)
         return element.from_binary(data)
     text = _text_received(data)
     return _array_in(text, element.from_text) if kind.is_array else element.from_text(text)
