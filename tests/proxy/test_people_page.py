@@ -332,3 +332,27 @@ def test_rights_are_changed_in_a_table_but_not_over_those_of_somebody_else(
     refused = grace.page("rights/", ada.account.organization, **cells, **proof)
     assert rights() == {medical: "writer"}
     assert refused.status in (200, 403)
+
+
+def test_a_right_that_was_narrowed_to_schemas_since_is_not_passed_over(
+    service: Service, ada: Visitor
+) -> None:
+    medical = new_dataset(service, ada.account)
+    definition = {"type": "object", "properties": {"name": {"type": "string"}}}
+    body = {"name": "Visits", "dataset": f"/api/datasets/{medical}/", "schema": definition}
+    made = call("POST", f"{service.proxy_url}/api/schemas/", body, auth=ada.account.auth)
+    joined(service, ada, medical)
+    (member,) = [one for one in people(service, ada.account)["people"] if not one["you"]]
+    proof = {"proof_password": ada.account.password}
+    narrowed = {f"right-{medical}": "reader", f"only-{medical}-{made.json()['id']}": "yes"}
+    ada.text(f"people/{member['id']}/", do="share", **proof, **narrowed)
+
+    # Of a tab that has shown the right to all schemas.
+    cell = f"{member['id']}-{medical}"
+    for typed, status in (("", 409), ("writer", 409), ("reader", 200)):
+        form = {f"was-{cell}": "reader", f"right-{cell}": typed}
+        assert ada.page("rights/", **form, **proof).status == status, typed
+    (member,) = [one for one in people(service, ada.account)["people"] if not one["you"]]
+    (share,) = member["shares"]
+    assert share["role"] == "reader"
+    assert [schema["name"] for schema in share["schemas"]] == ["Visits"]

@@ -26,7 +26,7 @@ class Cell:
     Attributes:
         now: the right by the signed list.
         shown: the right that the visitor's form was made of.
-        chosen: the right that the visitor wants, the present one where they left it alone.
+        typed: the right that the form says.
         schemas: names of the only schemas that the right is for; such a cell is changed on the
             member's own page.
     """
@@ -35,7 +35,7 @@ class Cell:
     dataset: str
     now: str
     shown: str
-    chosen: str
+    typed: str
     schemas: Sequence[str] = ()
 
     @property
@@ -43,9 +43,18 @@ class Cell:
         return f"{self.member}-{self.dataset}"
 
     @property
+    def chosen(self) -> str:
+        """The right that the visitor wants, the present one where they left it alone."""
+        return self.now if self.typed == self.shown else self.typed
+
+    @property
+    def is_changed(self) -> bool:
+        return self.typed != self.shown and (self.typed != self.now or bool(self.schemas))
+
+    @property
     def is_overtaken(self) -> bool:
         """Whether somebody else has given another right than the form was made of."""
-        return self.now not in (self.shown, self.chosen)
+        return bool(self.schemas) or self.now not in (self.shown, self.typed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +80,7 @@ def _cell_of(visit: Visit, member: dict[str, Any], dataset: str) -> Cell:
     name = f"{member['id']}-{dataset}"
     shown = visit.text(f"was-{name}", now)
     typed = visit.text(f"right-{name}", shown)
-    chosen = now if schemas or typed == shown else typed
-    return Cell(member["id"], dataset, now, shown, chosen, schemas)
+    return Cell(member["id"], dataset, now, shown, typed, schemas)
 
 
 def _changed(lines: Sequence[Line]) -> Iterator[Cell]:
@@ -81,8 +89,8 @@ def _changed(lines: Sequence[Line]) -> Iterator[Cell]:
         BadInput: a right that there is not.
         Conflict: somebody else has changed one of the cells since they were shown.
     """
-    for cell in (cell for line in lines for cell in line.cells if cell.chosen != cell.now):
-        if cell.chosen not in RIGHTS:
+    for cell in (cell for line in lines for cell in line.cells if cell.is_changed):
+        if cell.typed not in RIGHTS:
             raise BadInput("there is no such right", hint="choose one of the menu")
         if cell.is_overtaken:
             raise Conflict(
@@ -123,8 +131,8 @@ async def show(visit: Visit) -> Response:
 
 async def _change(visit: Visit, cell: Cell) -> None:
     path = f"/api/datasets/{cell.dataset}/people/{cell.member}/"
-    if cell.chosen:
-        await visit.ask("PUT", path, {"role": cell.chosen, "proof": proof_of(visit)})
+    if cell.typed:
+        await visit.ask("PUT", path, {"role": cell.typed, "proof": proof_of(visit)})
     else:
         await visit.ask("DELETE", path)
 
