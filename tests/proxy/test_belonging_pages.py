@@ -60,6 +60,10 @@ def test_the_invited_need_no_organization_of_their_own(service: Service) -> None
 def test_whoever_belongs_to_none_makes_one_and_no_second(service: Service) -> None:
     account = registered(service)
     browser = logged_in(service, account)
+    long = "y" * 300
+    refused = browser.visit("/organizations/", do="make", name=long)
+    assert refused.status == 400
+    assert f'value="{long}"' in refused.body.decode()  # to be shortened, not typed again
     name = "<b>Labs</b>"
     assert (
         "&lt;b&gt;Labs&lt;/b&gt;"
@@ -67,9 +71,22 @@ def test_whoever_belongs_to_none_makes_one_and_no_second(service: Service) -> No
     )
     assert "Load the example" in said(browser.visit("/"))
     url = f"{service.proxy_url}/api/organizations/"
-    refused = call("POST", url, {"name": "Another"}, auth=account.auth)
-    assert (refused.status, refused.json()["code"]) == (409, "already_member")
+    second = call("POST", url, {"name": "Another"}, auth=account.auth)
+    assert (second.status, second.json()["code"]) == (409, "already_member")
     assert len(call("GET", url, auth=account.auth).json()["results"]) == 1
+
+
+def test_no_page_fails_for_somebody_who_belongs_to_no_organization(service: Service) -> None:
+    browser = logged_in(service, registered(service))
+    for page in ("", "account/", "account/tokens/", "keyring/", "audit-log/", "organizations/"):
+        assert browser.visit(f"/{page}").status == 200, page
+    for page in ("jobs/", "datasets/", "trust/", "help/"):
+        assert browser.visit(f"/{page}").status == 200, page
+    # Nothing is asked for that would be refused in the end.
+    for page in ("datasets/new/", "import/"):
+        answer = browser.visit(f"/{page}")
+        assert answer.status == 404, page
+        assert "You belong to no organization" in said(answer)
 
 
 def test_the_removed_are_told_so_in_the_tab_that_is_open(service: Service) -> None:

@@ -30,6 +30,7 @@ from encrypted_records.proxy.pages.file_reading import (
     reading_of,
     said_before,
 )
+from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.schema_form import TYPES, Draft, draft_of
 
@@ -224,7 +225,7 @@ async def _make(visit: Visit, plan: Plan) -> Response:
 
 async def _show(visit: Visit, plan: Plan | None) -> Response:
     datasets = await visit.every("/api/datasets/")
-    organizations = await visit.every("/api/organizations/")
+    organizations = await own_organizations(visit)
     newest = max(datasets, key=lambda one: str(one["id"]), default=None)
     chosen = newest["url"] if newest else ""
     shown: dict[str, Any] = {

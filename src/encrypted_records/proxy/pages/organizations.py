@@ -53,6 +53,7 @@ async def start(visit: Visit) -> Response:
     shown: dict[str, Any] = {
         "organizations": await visit.every("/api/organizations/"),
         "invitations": await visit.every("/api/invitations/"),
+        "wanted_name": visit.text("name"),
     }
     if problem is not None:
         return visit.problem(problem, "organizations.html", **shown)
