@@ -19,18 +19,22 @@ function positionOf(cell) {
 /** The record's form with one field, in place of the value; with what the whole form would send. */
 async function open(cell) {
   const link = cell.parentElement.querySelector("a");
+  const position = positionOf(cell);
   const page = await whileBusy(fetch(`${link.pathname}edit/`).then(countAnswer).then(documentOf));
   const whole = page.querySelector("#record form[data-guard]");
-  const field = whole?.querySelector(`#value-${positionOf(cell)}`)?.closest(".field");
-  // What stands in the way is said beside the table.
-  if (!field || !cell.isConnected || document.querySelector(".cell-form")) return link.click();
+  const field = whole?.querySelector(`#value-${position}`)?.closest(".field");
+  if (!cell.isConnected) return;
+  // What stands in the way is said beside the table; an answer for it would take the editor along.
+  if (!field || document.querySelector(".cell-form, #ask.htmx-request")) return link.click();
   const sent = new FormData(whole);
   const form = document.createElement("form");
   form.className = "cell-form";
+  form.dataset.guard = "";
   form.dataset.action = `${link.pathname}edit/${link.search}`;
   form.append(document.adoptNode(field));
   // Its column names it, and what it takes is in the whole form.
   for (const text of field.querySelectorAll("label[for], .label, [id^=note-]")) text.classList.add("hidden");
+  setApart(field);
   const before = [...cell.childNodes];
   cell.replaceChildren(form);
   const first = form.querySelector("select, textarea:not(.hidden), input:checked, input:not([type=radio])");
@@ -39,12 +43,24 @@ async function open(cell) {
   const shown = String(new URLSearchParams(new FormData(form)));
   const isChanged = () => String(new URLSearchParams(new FormData(form))) !== shown;
   const close = () => form.isConnected && cell.replaceChildren(...before);
+  let isSent = false;
+  const save = async () => {
+    if (isSent) return;
+    isSent = true;
+    const record = await store(form, sent).catch(() => null);
+    isSent = false;
+    if (!record) return toast("No answer says that it is stored. What you typed is still here: Enter sends it again.");
+    const hasFocus = form.contains(document.activeElement);
+    close();
+    if (hasFocus) link.focus();
+    show(record);
+  };
   form.addEventListener("keydown", (event) => {
     const stores = event.key === "Enter" && !event.shiftKey && !event.isComposing;
     if (!stores && event.key !== "Escape") return event.stopPropagation();
     event.preventDefault();
     event.stopPropagation();
-    if (stores && isChanged()) return store(form, sent).finally(close);
+    if (stores && isChanged()) return save();
     close();
     link.focus();
   });
@@ -53,6 +69,14 @@ async function open(cell) {
   });
 }
 
+/** Another record's form may stand beside the table: no two controls of a page have one id. */
+function setApart(field) {
+  for (const name of ["id", "for", "aria-describedby"])
+    for (const element of field.querySelectorAll(`[${name}]`))
+      element.setAttribute(name, `cell-${element.getAttribute(name)}`);
+}
+
+/** The record, or its form, that answers; null where neither came. */
 async function store(form, sent) {
   const own = new FormData(form);
   const fieldsOf = () => {
@@ -63,12 +87,15 @@ async function store(form, sent) {
     return body;
   };
   const headers = { "HX-Request": "true", "HX-Target": "panel" };
-  const answer = await whileBusy(post(form.dataset.action, fieldsOf, { headers })).catch(() => null);
-  const record = answer && (await documentOf(answer)).querySelector("#record");
-  if (!record) return toast("That was not stored. Open the record, and edit it there.");
+  const answer = await whileBusy(post(form.dataset.action, fieldsOf, { headers }));
+  return (await documentOf(answer)).querySelector("#record");
+}
+
+function show(record) {
   const done = record.querySelector("[data-changed]");
   if (done) {
-    toast("Saved.", done.querySelector("button") ? done : null);
+    const rounded = record.querySelector("p.notice")?.textContent ?? "";
+    toast(`Saved. ${rounded}`.trim(), done.querySelector("button") ? done : null);
     return document.dispatchEvent(new CustomEvent("table:outdated"));
   }
   const panel = document.getElementById("panel");

@@ -41,11 +41,12 @@ export function useHandles() {
   document.addEventListener("change", ({ target }) => target.matches("[data-handle]") && askSoon(target));
 }
 
-function handleOf(field, at, most, word) {
+function handleOf(field, at, most, word, spoken) {
   const handle = document.createElement("input");
   handle.type = "range";
   Object.assign(handle, { min: 0, max: most, value: at, id: `handle-${field.id}` });
   handle.dataset.handle = field.id;
+  handle.setAttribute("aria-valuetext", spoken);
   handle.setAttribute("aria-label", field.getAttribute("aria-label").replace(/ (from|to)$/, `: ${word}`));
   return handle;
 }
@@ -54,12 +55,16 @@ function handleOf(field, at, most, word) {
 export function showHandles(root) {
   for (const ends of root.querySelectorAll(".ends")) {
     const chart = ends.parentElement.querySelector("svg[data-brush]");
-    const most = chart ? chart.querySelectorAll(".hit").length - 1 : 0;
+    const columns = chart ? chart.querySelectorAll(".hit") : [];
+    const most = columns.length - 1;
     if (most < 1 || ends.previousElementSibling.matches(".handles")) continue;
     const place = document.createElement("div");
     place.className = chart.querySelector("text") ? "handles inset" : "handles";
     const [from, to] = ends.querySelectorAll("input");
-    place.append(handleOf(from, 0, most, "least"), handleOf(to, most, most, "greatest"));
+    place.append(
+      handleOf(from, 0, most, "least", columns[0].dataset.low),
+      handleOf(to, most, most, "greatest", columns[most].dataset.high),
+    );
     ends.before(place);
   }
 }

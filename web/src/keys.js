@@ -120,6 +120,12 @@ function moveRow(step) {
   rows[next].querySelector("a[href]").focus();
 }
 
+/** What was saved last is in the message that goes away; what stands in the page is older. */
+function undo() {
+  const newest = document.querySelector("[data-undo]") ?? document.querySelector("[data-changed] button");
+  newest?.click();
+}
+
 let awaitsPage = false;
 
 function pressed(event) {
@@ -136,7 +142,7 @@ function pressed(event) {
   awaitsPage = key === "g" && !page;
   if (page) location.assign(at + page);
   else if (key === "?") openList();
-  else if (key === "z") document.querySelector("[data-undo], [data-changed] button")?.click();
+  else if (key === "z") undo();
   else if (key === "j") moveRow(1);
   else if (key === "k") moveRow(-1);
   else if (key === "/") {

@@ -50,8 +50,8 @@ function followAddress() {
 }
 
 /** What was typed into the record is not left behind without a question. */
-const mayLeave = () =>
-  !panel()?.querySelector("form[data-typed]") || confirm("Leave what you typed into this record?");
+const mayLeave = (typed = "#panel form[data-typed]") =>
+  !document.querySelector(typed) || confirm("Leave what you typed into this record?");
 
 function closePanel() {
   if (!mayLeave()) return;
@@ -62,10 +62,14 @@ function closePanel() {
   link?.focus();
 }
 
+/** The record that is shown anew, which nobody has asked for. */
+let reloaded = "";
+
 /** A record beside the table is shown as it is by now, unless somebody is typing into it. */
 function reloadPanel() {
   const shown = shownRecord();
   if (!shown || panel().querySelector("form[data-guard]")) return;
+  reloaded = shown;
   const path = `${at}/records/${shown}/${location.search.replace(/[?&]record=[^&]*/, "")}`;
   htmx.ajax("GET", path, { target: "#panel", select: "#record", swap: "innerHTML show:none" });
 }
@@ -81,9 +85,14 @@ function refreshTable() {
   const line = document.getElementById("line");
   if (!line) return;
   const { form } = line;
-  form.addEventListener("htmx:configRequest", ({ detail }) => (detail.parameters.ask = ""), { once: true });
-  form.addEventListener("htmx:beforeSend", () => keepText(line), { once: true });
+  // For this request alone, which is sent here or not at all.
+  const listeners = {
+    "htmx:configRequest": ({ detail }) => (detail.parameters.ask = ""),
+    "htmx:beforeSend": () => keepText(line),
+  };
+  for (const [name, listener] of Object.entries(listeners)) form.addEventListener(name, listener);
   form.requestSubmit(document.getElementById("search-button"));
+  for (const [name, listener] of Object.entries(listeners)) form.removeEventListener(name, listener);
 }
 
 /** A record that was changed beside the table is shown anew in it. */
@@ -94,10 +103,15 @@ function showChange() {
 function onPanel() {
   markRow();
   rememberPanel({ isStep: true });
+  showChange();
+  const isAsked = !reloaded || reloaded !== shownRecord();
+  reloaded = "";
+  const active = document.activeElement ?? document.body;
+  // A slow double click opens the record as well.
+  if (active !== document.body && (!isAsked || active.closest(".cell-form"))) return;
   const form = panel().querySelector("form[data-guard]");
   const field = form?.querySelector("[aria-invalid=true]") ?? form?.querySelector(`[id=value-${edited}]`);
   (field?.matches("span") ? field.querySelector("input") : field ?? panel()).focus();
-  showChange();
 }
 
 /** Arrow keys go through a menu, round and round. */
@@ -143,7 +157,7 @@ function onClick(event) {
   clearTimeout(opening);
   // A second click edits the value (cells.js), which must not move away below the mouse.
   if (row && !choosing && event.detail < 2)
-    opening = setTimeout(() => row.querySelector("a").click(), DOUBLE_CLICK_MS);
+    opening = setTimeout(() => row.isConnected && row.querySelector("a").click(), DOUBLE_CLICK_MS);
 }
 
 // --- a stretch of columns ---------------------------------------------------------------------
@@ -204,7 +218,6 @@ async function loadPicture(place) {
   const answer = countAnswer(await post(place.dataset.facet, fieldsOf, { signal }));
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const part = page.querySelector(".part");
-  // Otherwise the link to the page with all pictures stays.
   if (!part || !place.isConnected) return;
   place.replaceChildren(document.adoptNode(part));
   showHandles(place);
@@ -311,6 +324,7 @@ export function tendRecords() {
   document.addEventListener("htmx:beforeRequest", (event) => {
     const { target, elt } = event.detail;
     if (target?.id === "panel" && !elt.matches("form") && !mayLeave()) event.preventDefault();
+    if (target?.id === "search" && !mayLeave(".cell-form[data-typed]")) event.preventDefault();
   });
   addEventListener("popstate", ({ state }) => state?.htmx || followAddress());
   document.addEventListener("DOMContentLoaded", followAddress);
