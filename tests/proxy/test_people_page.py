@@ -62,6 +62,14 @@ def new_dataset(service: Service, account: Account, name: str = "Medical") -> st
     return str(made.json()["id"])
 
 
+def new_schema(service: Service, account: Account, dataset: str) -> str:
+    definition = {"type": "object", "properties": {"name": {"type": "string"}}}
+    body = {"name": "Visits", "dataset": f"/api/datasets/{dataset}/", "schema": definition}
+    made = call("POST", f"{service.proxy_url}/api/schemas/", body, auth=account.auth)
+    assert made.status == 201, made.body
+    return str(made.json()["id"])
+
+
 def invite(ada: Visitor, dataset: str, email: str) -> str:
     """The twelve words."""
     shown = ada.text(
@@ -259,6 +267,24 @@ def test_a_browser_that_was_not_let_in_is_told_so_and_makes_nothing(
         assert ("grace@example.org" in listed, "eve@example.org" in listed) == (True, False)
 
 
+def test_a_browser_that_was_not_let_in_sees_its_datasets_without_numbers(
+    service: Service, tmp_path: Path
+) -> None:
+    with running_proxy(service.base_url, tmp_path, access="device") as proxy:
+        here = replace(service, proxy_url=proxy.url)
+        account = service.new_account()
+        dataset = new_dataset(service, account)
+        schema = new_schema(service, account, dataset)
+        own = logged_in(here, account)
+        assert own.visit(f"/schemas/{schema}/add/", **{"value-0": "Ada"}).status == 200
+        other = logged_in(here, account)
+        for page in ("/datasets/", f"/datasets/{dataset}/"):
+            assert re.search("Visits.*1 record", said(own.visit(page)))
+            seen = other.visit(page)
+            assert (seen.status, "1 record" in said(seen)) == (200, False)
+            assert f"/schemas/{schema}/" in said(seen)
+
+
 def test_an_api_that_swaps_names_has_nobody_share_another_dataset(
     service: Service, tmp_path: Path
 ) -> None:
@@ -338,13 +364,11 @@ def test_a_right_that_was_narrowed_to_schemas_since_is_not_passed_over(
     service: Service, ada: Visitor
 ) -> None:
     medical = new_dataset(service, ada.account)
-    definition = {"type": "object", "properties": {"name": {"type": "string"}}}
-    body = {"name": "Visits", "dataset": f"/api/datasets/{medical}/", "schema": definition}
-    made = call("POST", f"{service.proxy_url}/api/schemas/", body, auth=ada.account.auth)
+    schema = new_schema(service, ada.account, medical)
     joined(service, ada, medical)
     (member,) = [one for one in people(service, ada.account)["people"] if not one["you"]]
     proof = {"proof_password": ada.account.password}
-    narrowed = {f"right-{medical}": "reader", f"only-{medical}-{made.json()['id']}": "yes"}
+    narrowed = {f"right-{medical}": "reader", f"only-{medical}-{schema}": "yes"}
     ada.text(f"people/{member['id']}/", do="share", **proof, **narrowed)
 
     # Of a tab that has shown the right to all schemas.

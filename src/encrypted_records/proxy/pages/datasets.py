@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from encrypted_records.client.sdk.condition_language import parse
-from encrypted_records.errors import ErsError, InvalidQuery, PreconditionFailed
+from encrypted_records.errors import ErsError, InvalidQuery, NotAuthenticated, PreconditionFailed
 from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.finding import find_matching, list_targets
 from encrypted_records.proxy.pages.home import MOST_SCHEMAS, states_of
@@ -55,7 +55,12 @@ async def _records(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, int
     """Of the newest schemas that have any, as far as they are known in time; by identifier."""
     filled = [schema for schema in schemas if schema["key_id"] is not None]
     newest = sorted(filled, key=lambda one: str(one["id"]), reverse=True)[:MOST_SCHEMAS]
-    states = await states_of(visit, newest)
+    try:
+        states = await states_of(visit, newest)
+    except NotAuthenticated as error:
+        if error.reason not in ("device_needed", "device_unknown"):
+            raise
+        return {}  # a browser that is not let in sees what there is, without numbers
     return {schema: state.records for schema, state in states.items()}
 
 
