@@ -210,7 +210,8 @@ def test_the_keyrings_examples_work_with_what_they_ask_for(
 
 
 @pytest.mark.parametrize(
-    ("path", "line"), [one for one in SHOWN if is_run(one[0]) and one[1] not in TYPED]
+    ("path", "line"),
+    [one for one in SHOWN if is_run(one[0]) and one[1] not in TYPED and "--listen" not in one[1]],
 )
 def test_the_example_works(shell: Shell, path: str, line: str, tmp_path: Path) -> None:
     used = shell

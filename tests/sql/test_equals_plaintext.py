@@ -23,7 +23,7 @@ from encrypted_records.sql.engine import Engine
 from tests.sql.statements import TABLES, Generator, Statement, definition, record
 from tests.support.sql import MakeClient
 
-COUNT = int(os.environ.get("SQL_STATEMENTS", "240"))
+COUNT = int(os.environ.get("SQL_STATEMENTS", "100"))
 SEED = int(os.environ.get("SQL_SEED", "44"))
 #: More than a mini holds, and fewer.
 SIZES = {"person": 5000, "visit": 300}

@@ -146,7 +146,8 @@ def test_a_parameter_may_name_something_by_an_address_of_the_proxys(place: Place
     ):
         answer = place.call("GET", f"{path}?{name}={place.proxy}{value}")
         assert answer.status == 200, answer.json()
-        assert place.last.path == f"{path}?{urlencode({name: value})}"
+        # A roster may be read again behind it.
+        assert f"{path}?{urlencode({name: value})}" in [asked.path for asked in place.front.asked]
 
 
 @pytest.mark.parametrize(
