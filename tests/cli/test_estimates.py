@@ -42,7 +42,7 @@ def test_a_definition_is_proposed_with_choices_or_without(ers: Ers, sample: Path
     assert asked["properties"]["sex"] == {"type": "string", "enum": ["f", "m"]}
     assert (asked["required"], asked["unique"]) == (["note"], [["number"]])
     assert asked["properties"]["number"]["maximum"] < 1000
-    assert "sex: the API can read its 2 values in the definition" in said.err
+    assert "The server will see these values of sex: f, m" in said.err
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,32 @@ def test_what_the_rows_forbid_is_not_proposed(
 ) -> None:
     said = ers("schema", "infer", str(sample), *asked)
     assert (said.code, says in said.err, said.out) == (2, True, "")
+
+
+def test_a_definition_is_proposed_for_files_as_people_have_them_by_the_reading_of_an_import(
+    ers: Ers, tmp_path: Path
+) -> None:
+    text = "Kunde;Umsatz;Seit\nMüller;1.234,50;03.11.2024\nGrün;12,25;21.12.2024\n"
+    file, kept = tmp_path / "kunden.csv", tmp_path / "reading.json"
+    file.write_bytes(text.encode("utf-16"))
+    said = ers.done("schema", "infer", str(file), "--reading", str(kept))
+    fields = json.loads(said.out)["properties"]
+    assert [fields[name]["type"] for name in ("Kunde", "Umsatz")] == ["string", "number"]
+    assert fields["Seit"]["format"] == "date"
+    reading = json.loads(kept.read_text())
+    assert (reading["delimiter"], reading["columns"][1]["decimal"]) == (";", ",")
+    assert "is read as CSV: semicolons, utf-16-le" in said.err
+
+    text = ers.done("schema", "infer", str(file), "--type", "Umsatz=text").out
+    assert json.loads(text)["properties"]["Umsatz"]["type"] == "string"
+    piped = ers("schema", "infer", "-", "--type", "Umsatz=text", typed="a\n1\n")
+    assert (piped.code, "this file is read exactly" in piped.err) == (2, True)
+    typed = json.loads(ers.done("schema", "infer", "-", typed="a\n1\n").out)
+    assert typed["properties"]["a"]["type"] == "integer"
+    columns = tmp_path / "people.parquet"
+    columns.write_bytes(b"PAR1")
+    refused = ers("schema", "infer", str(columns))
+    assert (refused.code, "have declared types" in refused.err) == (2, True)
 
 
 def test_an_estimate_says_what_lengths_tell_and_what_hiding_them_costs(

@@ -486,11 +486,13 @@ def test_standard_input_and_pipes_are_stored_without_a_question(ers: Ers, people
     assert (said.code, said.err.splitlines()[0]) == (2, "error: missing: --schema")
 
 
-@pytest.mark.parametrize("shown", [("search", "-o", "csv"), ("search",), ("export",)])
+@pytest.mark.parametrize(
+    "shown", [("search", "-o", "csv"), ("export", "-o", "csv"), ("search",), ("export",)]
+)
 def test_records_that_were_shown_are_imported_as_they_are(
     ers: Ers, people: str, dataset: str, tmp_path: Path, shown: tuple[str, ...]
 ) -> None:
-    rows = [{"name": ""}, {"name": "1,5", "age": 3}, {"name": "x"}]
+    rows = [{"name": "", "age": 1}, {"name": "1,5", "age": 3}, {"name": "x"}]
     ers.done("import", "-", "--schema", people, typed="\n".join(map(json.dumps, rows)))
     file = tmp_path / ("out.csv" if "csv" in shown else "out.ndjson")
     file.write_text(ers.done("record", *shown, "--schema", people).out)
@@ -499,11 +501,24 @@ def test_records_that_were_shown_are_imported_as_they_are(
         typed=json.dumps({"type": "object", "properties": PEOPLE["properties"]}),
     )
     if "csv" in shown:
-        ers.done("import", file, "--schema", f"{dataset}/copy")
+        ers.done("import", file, "--schema", f"{dataset}/copy", "--yes")
         assert stored(ers, f"{dataset}/copy") == rows
     else:  # each line names its schema
         assert ers("import", file).code == 6  # by its unique field
         ers.done("import", file, "--on-conflict", "replace", "--by", "name")
+
+
+def test_objects_with_a_member_called_data_are_read_in_the_same_way_with_a_schema(
+    ers: Ers, dataset: str, tmp_path: Path
+) -> None:
+    file, next_file = tmp_path / "events.json", tmp_path / "next.json"
+    file.write_text('[{"at": 1, "data": {"kind": "x"}}, {"at": 2, "data": {"kind": "y"}}]')
+    next_file.write_text('[{"at": 3, "data": {"kind": "z"}}]')
+    ers.done("import", file, "--dataset", dataset, "--yes")
+    ers.done("import", next_file, "--schema", f"{dataset}/events", "--yes")
+    assert stored(ers, f"{dataset}/events") == [
+        {"at": at, "data.kind": kind} for at, kind in ((1, "x"), (2, "y"), (3, "z"))
+    ]
 
 
 def test_rows_replace_others_and_a_file_is_stored_again_on_request(

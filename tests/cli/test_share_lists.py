@@ -11,7 +11,7 @@ __all__ = ["ada", "grace", "two"]  # fixtures
 
 
 def require_recent(minute: str) -> None:
-    told = datetime.strptime(f"{minute} +0000", "%Y-%m-%d %H:%M %z")
+    told = datetime.strptime(minute, "%Y-%m-%dT%H:%M%z")
     assert timedelta() <= datetime.now(UTC) - told < timedelta(minutes=10), minute
 
 

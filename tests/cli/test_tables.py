@@ -57,6 +57,8 @@ def test_times_are_of_this_machine() -> None:
     assert minute(1_769_891_400) == "2026-02-01 05:30"
     assert minute("2026-01-31") == "2026-01-31"
     assert minute(None) == ""
+    for odd in ("no time of any kind", "9999-12-31T23:59:59Z", 10**20, [1]):
+        assert minute(odd) == str(odd)
 
 
 @pytest.mark.usefixtures("seoul")

@@ -57,6 +57,7 @@ def test_a_token_and_a_device_are_all_that_another_machine_needs(
     (listed,) = home.done("token", "list").lines
     assert (listed["name"], listed["scope"]) == ("report", "read")
     assert listed["last_used"] is not None
+    assert listed["expires"] in home.done("token", "list", "-o", "csv").out
     assert "is revoked" in home.done("token", "revoke", listed["id"]).out
     ended = look(strange, **told)
     assert ended.code == 4

@@ -257,3 +257,36 @@ def test_letters_that_speak_for_another_charset_are_asked_about() -> None:
 def test_another_kind_of_file_is_refused_by_name(body: bytes) -> None:
     with pytest.raises(ErsError):
         read_again(body, kept(), NOTHING, whole=True)
+
+
+SINGLE = "id,name\n'1','a'\n'2','b,c'\n'3','d'\n"
+
+
+def test_other_quotes_than_those_of_the_file_before_are_refused() -> None:
+    """Else each text of February would be stored with its quotes."""
+    double = kept(SINGLE.replace("'", '"'))
+    assert double.quote == '"'
+    _, differences = again(SINGLE, double)
+    assert "quote" in kinds(differences, taken=False)
+    single = kept(SINGLE)
+    assert single.quote == "'"
+    _, differences = again(SINGLE.replace("'", '"'), single)
+    assert "quote" in kinds(differences, taken=False)
+
+
+def test_a_file_without_quotes_is_read_by_the_quotes_of_the_file_before() -> None:
+    text = "id,name\n4,e\n5,'f,g'\n6,h\n"
+    found, differences = again(text, kept(SINGLE))
+    assert differences == []
+    assert [row["name"] for row in records(found.recipe, text.encode())] == ["e", "f,g", "h"]
+    broken, differences = "id,name\n4,e\n5,'t Hooft\n6,h\n", []
+    with pytest.raises(ErsError, match="quote"):
+        again(broken, kept(SINGLE))
+
+
+def test_empty_texts_that_the_file_before_did_not_have_are_kept() -> None:
+    before = kept("id,note\n1,a\n2,b\n")
+    text = 'id,note\n1,""\n2,\n3,c\n'
+    found, differences = again(text, before)
+    assert differences == []
+    assert [row.get("note") for row in records(found.recipe, text.encode())] == ["", None, "c"]

@@ -88,6 +88,15 @@ def test_cells_of_each_kind_are_stored_as_the_program_shows_them() -> None:
     assert types == ["text", "number", "date", "local", "time", "boolean", "number"]
 
 
+def test_the_first_day_of_1904_is_refused_among_days_and_never_a_time() -> None:
+    rows = [["day"], [number("43830", DAY)], [number("0", DAY)]]
+    with pytest.raises(InvalidRecords, match=r"cell A3 .* first day of 1904"):
+        detect(xlsx({"S": sheet(rows)}, from_1904=True), whole=True)
+    clocks = [["clock"], [number("0.5", TIME)], [number("0", TIME)]]
+    found = detect(xlsx({"S": sheet(clocks)}, from_1904=True), whole=True)
+    assert [one.column.type for one in found.decided] == ["time"]
+
+
 def test_days_of_a_workbook_that_counts_from_1904_are_the_same_days() -> None:
     body = xlsx({"S": sheet([["day"], [number("43830", DAY)]])}, from_1904=True)
     assert records(look(body).recipe, body) == [{"day": "2024-01-01"}]

@@ -13,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import ErsError, InvalidRecords
+from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.ingest.infer import NOTHING_MORE, Proposal, Wishes, infer
+from encrypted_records.ingest.layouts import parser_for, recognize
+from encrypted_records.ingest.parse_csv import read_numbers
 from encrypted_records.ingest.sampling import look_at
+from encrypted_records.ingest.validate import validate
 from encrypted_records.model import strict_json
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.media_types import Format
@@ -247,6 +251,88 @@ def test_a_refusal_says_the_row_and_field_and_not_the_value() -> None:
     (flaw,) = caught.value.flaws
     assert (flaw.row, flaw.field) == (2, "b")
     assert "xyzzy" not in repr(caught.value.flaws)
+
+
+def require_taken(sample: bytes, kind: Format) -> None:
+    """An upload takes all of a sample by the definition that is proposed for it."""
+    parsed = parse_definition(json.dumps(infer(sample, kind).definition))
+    recognized = recognize(sample, kind, final=True)
+    assert recognized is not None
+    layout, start = recognized
+    parser = parser_for(layout, start, schema_named=True)
+    for block in [*parser.feed(sample[start.offset :]), *parser.finish()]:
+        for record in block.records:
+            assert isinstance(record, RawRecord)
+            cells = read_numbers(parsed, record.data) if kind is Format.CSV else record.data
+            _, flaws = validate(parsed, cells, row=record.row, pointer="")
+            assert not flaws
+
+
+@given(st.text(alphabet='a1",.\n\r- e0T:é\x00', max_size=60))
+def test_a_file_of_csv_is_taken_by_its_own_proposal_or_refused_before(rows: str) -> None:
+    sample = f"a,b\n{rows}".encode()
+    try:
+        infer_csv(sample)
+    except ErsError:
+        return
+    require_taken(sample, Format.CSV)
+
+
+_WRITTEN = st.one_of(
+    st.integers(-(10**25), 10**25).map(str),
+    st.decimals(allow_nan=False, allow_infinity=False, places=3).map(str),
+    st.sampled_from(["1e2", "1e300", "1e-20", "-0", "0.10", "1E+400", "true", "null", "5"]),
+    st.text(max_size=5).map(json.dumps),
+    st.sampled_from(['"2024-02-29"', '"true"', '"5"', '""', '"12:30:00"']),
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("ab"), _WRITTEN), min_size=1, max_size=4))
+def test_records_of_json_are_taken_by_their_own_proposal_or_refused_before(
+    rows: list[dict[str, str]],
+) -> None:
+    records = [",".join(f'"{name}":{value}' for name, value in row.items()) for row in rows]
+    sample = "\n".join(f'{{"data":{{{record}}}}}' for record in records).encode()
+    try:
+        infer(sample, Format.NDJSON)
+    except ErsError:
+        return
+    require_taken(sample, Format.NDJSON)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (['"1"', '""'], "string"),
+        (['"2024-01-05"', '""'], "string"),
+        (["1", ""], "integer"),
+    ],
+)
+def test_empty_texts_in_quotes_make_a_column_of_texts_as_an_upload_has_them(
+    cells: list[str], kind: str
+) -> None:
+    sample = "\n".join(["x,y", *(f"{cell},1" for cell in cells)]).encode()
+    found = infer_csv(sample).definition["properties"]["x"]
+    assert (found["type"], "format" in found) == (kind, False)
+    require_taken(sample, Format.CSV)
+
+
+@pytest.mark.parametrize(
+    ("sample", "row", "says"),
+    [
+        ("id,name,c\n1,x,y\n2,x\n", 2, "the row has 2 cells, not 3"),
+        ("id,place\n1,37\u00b036'37.8\"N\n", 1, "not valid CSV"),
+        ('[{"a": 300}, {"a": "Heat"}]', 2, "numbers stand beside texts"),
+        ('[{"a": 1}, {"a": 123456789012345678901234567890}]', 2, "too many digits"),
+        ('[{"a": 1e300}, {"a": 5}]', 1, "too many digits"),
+        ('[{"a": 0.00000000001}, {"a": 123456789012}]', 2, "too many digits"),
+    ],
+)
+def test_rows_that_no_field_or_no_upload_takes_are_named(sample: str, row: int, says: str) -> None:
+    with pytest.raises(InvalidRecords) as caught:
+        (infer_json if sample[0] == "[" else infer_csv)(sample.encode())
+    (flaw,) = caught.value.flaws
+    assert (flaw.row, says in flaw.detail) == (row, True)
 
 
 numbers = st.decimals(-(10**9), 10**9, places=3, allow_nan=False).map(str)

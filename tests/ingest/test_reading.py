@@ -420,6 +420,32 @@ def test_mutated_files_are_read_or_refused_and_their_proposal_takes_them() -> No
     assert taken > count // 5
 
 
+@pytest.mark.parametrize(
+    ("body", "first"),
+    [
+        # As ers record export, R and PostgreSQL write them: quotes stand where they mean something.
+        ('id,note\n1,""\n2,"a,b"\n3,x\n', {"id": "1", "note": ""}),
+        ('"id","note"\n"1",""\n"2",\n"3","x"\n', {"id": "1", "note": ""}),
+        # All cells are in quotes: a gap is nothing else than a gap.
+        ('"id","note"\n"1",""\n"2","b"\n', {"id": "1"}),
+        ('id,"note"\n1,""\n2,""\n', {"id": "1"}),
+        ("id,note\n1,\n2,b\n", {"id": "1"}),
+        # A gap among numbers is a gap in whichever form.
+        ('id,n,t\n1,"",a\n2,5,b\n3,,c\n', {"id": "1", "t": "a"}),
+    ],
+)
+def test_empty_texts_in_quotes_are_kept_where_quotes_tell_them_from_gaps(
+    body: str, first: dict[str, str]
+) -> None:
+    found = detect(body.encode(), whole=True)
+    assert records(found.recipe, body.encode())[0] == first
+    told = "are empty texts" in " ".join(found.notes)
+    assert told is (found.recipe.empty_quotes == "text")
+    absent = {one.name: one.absent for one in propose(found)[1]}
+    rows = records(found.recipe, body.encode())
+    assert absent == {name: sum(name not in row for row in rows) for name in absent}
+
+
 _NUMBERS = st.decimals(-(10**12), 10**12, places=3, allow_nan=False)
 #: Ways to write values of a column; each draws all cells of it in one form.
 _WAYS: list[st.SearchStrategy[str]] = [

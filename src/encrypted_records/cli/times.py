@@ -35,18 +35,25 @@ def minute(value: Any) -> str:
 
     Args:
         value: seconds since 1970, or a text as in ISO 8601, in UTC unless it says otherwise; None
-            and a text that is only a day are returned as they are.
+            is empty. A text that is only a day, or no time at all, is returned as it is.
     """
     if value is None or value == "":
         return ""
-    if isinstance(value, str):
-        if len(value) <= _DAY:
-            return value
-        moment = datetime.fromisoformat(value)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    else:
-        moment = datetime.fromtimestamp(value, UTC)
-    return f"{moment:%Y-%m-%d %H:%MZ}" if _in_utc() else f"{moment.astimezone():%Y-%m-%d %H:%M}"
+    if isinstance(value, str) and len(value) <= _DAY:
+        return value
+    zone = UTC if _in_utc() else None
+    try:
+        shown = _moment(value).astimezone(zone)
+    except (ValueError, OverflowError, OSError, TypeError):
+        return str(value)  # an API may send anything
+    return f"{shown:%Y-%m-%d %H:%M}{'Z' if zone else ''}"
+
+
+def _moment(value: Any) -> datetime:
+    if not isinstance(value, str):
+        return datetime.fromtimestamp(value, UTC)
+    moment = datetime.fromisoformat(value)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def day(seconds: int) -> str:

@@ -137,9 +137,18 @@ class _Column:
         return self.numbers + self.texts + self.booleans
 
     @property
-    def mixes_booleans(self) -> bool:
-        """Whether no field holds all of it: true and false are no texts, and no numbers."""
-        return 0 < self.booleans < self.present
+    def fits_number(self) -> bool:
+        """Whether a field of numbers has room for all digits and decimals that were seen."""
+        return max(self.decimals, 0) <= proposals.MAX_DIGITS - max(self.digits, 1)
+
+    def mixture(self, *, cells: bool) -> str | None:
+        """Why no field holds all of it: true and false are no texts, and no numbers, and numbers of
+        JSON are no texts, either."""
+        if 0 < self.booleans < self.present:
+            return "true and false stand beside other values"
+        if not cells and self.numbers and self.texts:
+            return "numbers stand beside texts"
+        return None
 
     def add_number(self, value: Decimal) -> None:
         written, exponent = value.as_tuple().exponent, value.normalize().as_tuple().exponent
@@ -274,22 +283,27 @@ def _look(rows: Iterable[Row], *, cells: bool) -> tuple[dict[str, _Column], int]
                 if not cells:
                     # In JSON a boolean is no text.
                     column.formats.discard(BOOLEAN)
-            if column.mixes_booleans:
-                raise _mixed(name, sampled)
+            if mixture := column.mixture(cells=cells):
+                raise _mixed(mixture, name, sampled)
+            if not cells and column.numbers and not column.fits_number:
+                raise _no_field("a number has too many digits for a field", name, sampled)
         if len(seen) > MAX_FIELDS:
             raise too_wide()
     if not sampled:
-        raise InvalidRecords("the sample holds no rows")
+        raise InvalidRecords("the sample has no rows", hint="give at least one row below the names")
     return seen, sampled
 
 
-def _mixed(name: str, row: int) -> InvalidRecords:
-    detail = "true and false stand beside other values, and no field holds both"
+def _mixed(mixture: str, name: str, row: int) -> InvalidRecords:
+    return _no_field(f"{mixture}, and no field holds both", name, row)
+
+
+def _no_field(detail: str, name: str, row: int) -> InvalidRecords:
     pointer = f"/{row - 1}/{escape_pointer(name)}"
     return InvalidRecords(
         "a value of the sample fits no field",
         flaws=(Flaw("type", detail, pointer, row, name),),
-        hint="leave the field out, or make all of its values true and false, or none",
+        hint="leave the field out, or make all of its values texts",
     )
 
 
@@ -365,5 +379,7 @@ def _check(definition: dict[str, Any]) -> None:
         parse_definition(msgspec.json.encode(definition))
     except InvalidDefinition as error:
         raise InvalidRecords(
-            "the sample's field names cannot all be fields of a schema", flaws=error.flaws
+            "the sample's field names cannot all be fields of a schema",
+            flaws=error.flaws,
+            hint="rename what is named",
         ) from None

@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from itertools import zip_longest
 from typing import Any
 
 from encrypted_records.errors import Flaw, InvalidRecords
-from encrypted_records.ingest.reading.dialect import Row as CsvRow
+from encrypted_records.ingest.blocks import BadRow, RecordBlock, RecordStart, Table
+from encrypted_records.ingest.parse_csv import BLOCK_BYTES, CsvParser, Header, read_header
 from encrypted_records.ingest.reading.dialect import rows_of
 from encrypted_records.model import record_form, strict_json
-from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
 from encrypted_records.model.media_types import Format
 from encrypted_records.model.rules import as_decimal
@@ -20,69 +19,65 @@ from encrypted_records.model.strict_json import escape_pointer
 
 #: Rows of the sample that are read; later rows are not.
 MAX_SAMPLED = 10_000
-#: Characters of a header's line: of as many names as there may be, each of them quoted.
-MAX_HEADER = (MAX_FIELDS + 1) * (2 * MAX_FIELD_NAME + len('"",'))
+#: Bytes of a header's line: of as many names as there may be, each of them quoted.
+MAX_HEADER = (MAX_FIELDS + 1) * (4 * MAX_FIELD_NAME + len('"",'))
 
-#: By name. A cell of CSV is text whatever it holds, and None where it is empty.
+#: By name. A cell of CSV is text whatever it holds, and None where it is empty without quotes.
 Row = Mapping[str, Decimal | str | bool | None]
 
 
 def read_rows(sample: bytes, kind: Format) -> Iterator[Row]:
-    """Of CSV text with a header row; or of an array of records or of bare objects, or one of them
-    per line.
+    """Of CSV with a header row, as an upload is read; or of an array of records or of bare objects,
+    or one of them per line.
 
     Raises:
-        Malformed: not JSON.
-        TooLarge: a quote of CSV does not close.
-        InvalidRecords: no header, too many names or one twice, a row that has more cells than the
-            header; or not objects, or values that no field can hold.
+        Malformed: not JSON; or a quote of CSV does not close.
+        TooLarge: a row does not end where one must.
+        InvalidRecords: no header, too many names or one twice, a row that an upload would refuse;
+            or not objects, or values that no field can hold.
     """
-    return _csv_rows(_text(sample)) if kind is Format.CSV else _json_rows(sample)
+    return _csv_rows(sample) if kind is Format.CSV else _json_rows(sample)
 
 
-def _text(body: bytes) -> str:
-    try:
-        return body.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidRecords(f"not UTF-8 at byte {error.start}") from None
+def _csv_rows(sample: bytes) -> Iterator[Row]:
+    header = _header(sample)
+    names = [name for name in header.fields if name is not None]
+    for block in _blocks(sample, header):
+        for record in block.records:
+            if isinstance(record, BadRow):
+                raise InvalidRecords(
+                    "a row of the sample would be refused",
+                    flaws=(record.error,),
+                    hint="correct the row; or have the form of the file detected, as ers import and"
+                    " /api/readings/detect/ do",
+                )
+            yield {name: record.data.get(name) for name in names}
 
 
-def _csv_rows(text: str) -> Iterator[Row]:
+def _header(sample: bytes) -> Header:
     # Before a reader makes millions of names of it.
-    if text.find("\n", 0, MAX_HEADER) < 0 and len(text) > MAX_HEADER:
+    if sample.find(b"\n", 0, MAX_HEADER) < 0 and len(sample) > MAX_HEADER:
         raise too_wide()
-    rows = (row for row in rows_of(text, ",", '"', final=True) if row.cells != [""])
-    header = _cells(next(rows, None), 0)
-    if header and header[-1].startswith(SCHEMA_ENTRY):
-        header.pop()
-    if len(header) > MAX_FIELDS:
+    text = sample[:MAX_HEADER].decode("utf-8-sig", "replace")
+    first = next(rows_of(text, ",", '"', final=True), None)
+    if first is not None and len(first.cells) > MAX_FIELDS + 1:
         raise too_wide()
-    if not any(name.strip() for name in header):
-        raise InvalidRecords("the sample has no header row", code="csv_header")
-    read = [name for name in header if not name.startswith(LEFT_OUT)]
-    if len(set(read)) < len(read):
-        raise InvalidRecords("a name stands twice in the header", code="csv_header")
-    for number, row in enumerate(rows, 1):
-        cells = _cells(row, number)
-        if len(cells) > len(header):
-            raise InvalidRecords(
-                "a row has more cells than the header",
-                flaws=(Flaw("csv_row", "more cells than the header has names", row=number),),
-            )
-        yield {
-            name: cell or None
-            for name, cell in zip_longest(header, cells, fillvalue="")
-            if not name.startswith(LEFT_OUT)
-        }
+    try:
+        header = read_header(sample, final=True)
+    except InvalidRecords as error:
+        error.hint = "give every column one name of its own in the first row"
+        raise
+    assert header is not None  # the sample is final
+    if len(header.names) > MAX_FIELDS:
+        raise too_wide()
+    return header
 
 
-def _cells(row: CsvRow | None, number: int) -> list[str]:
-    if row is not None and row.flaw is not None:
-        raise InvalidRecords(
-            f"not CSV in {f'row {number}' if number else 'the header'}: {row.flaw}",
-            hint="quote cells that hold quotes, commas or line breaks, and double quotes in them",
-        )
-    return [] if row is None else row.cells
+def _blocks(sample: bytes, header: Header) -> Iterator[RecordBlock | Table]:
+    parser = CsvParser(header, RecordStart(header.size, 1))
+    for at in range(header.size, len(sample), BLOCK_BYTES):
+        yield from parser.feed(sample[at : at + BLOCK_BYTES])
+    yield from parser.finish()
 
 
 def too_wide() -> InvalidRecords:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -177,14 +177,7 @@ def _needed(text: str, option: str) -> tuple[str, str]:
 
 def takes_reading(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of :class:`ReadingOptions`, which the command gets as ``reading``."""
-
-    @functools.wraps(command)
-    def call(*arguments: Any, **values: Any) -> Any:
-        names = ReadingOptions.__dataclass_fields__
-        options = ReadingOptions(**{name: values.pop(name) for name in names})
-        return command(*arguments, reading=options, **values)
-
-    wrapped: Callable[..., Any] = call
+    wrapped = takes_form(command)
     for option in (
         click.option(
             "--keep",
@@ -196,6 +189,23 @@ def takes_reading(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="FILE",
             help="A reading to read the file by, in JSON; none: look at the file afresh.",
         ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def takes_form(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As :func:`takes_reading`, without the options about readings that are kept."""
+
+    @functools.wraps(command)
+    def call(*arguments: Any, **values: Any) -> Any:
+        names = ReadingOptions.__dataclass_fields__
+        said = {name: values.pop(name) for name in names if name in values}
+        options = replace(NO_READING_OPTIONS, **said)
+        return command(*arguments, reading=options, **values)
+
+    wrapped: Callable[..., Any] = call
+    for option in (
         click.option(
             "--round", is_flag=True, help="Round decimals that a field does not keep, half to even."
         ),
@@ -276,19 +286,15 @@ async def import_file(
             "--again and --detach are for files of an existing schema",
             hint="name the schema with --schema",
         )
-    head = await runtime.in_thread(read_head, file)
     if schema is not None:
+        head = await runtime.in_thread(read_head, file)
         found_schema = await session.names.schema(schema, dataset)
         return await _import_again(
             *(session, file, head, found_schema, reading, options, output),
             yes=yes,
             skip_invalid=skip_invalid,
         )
-    found = await _detect(session, head, file, reading, tight=asked.tight)
-    _require_no_difference(file.path.name, found)
-    definition = dict(found["schema"])
-    asked.apply(definition, {field["name"]: field for field in found["fields"]})
-    _show(file.path.name, found, definition)
+    definition, found = await propose(session, file, reading, asked)
     _require_sure(found, reading, yes=yes)
     called = name or file.path.stem
     group = dataset or "Imported files"
@@ -333,6 +339,25 @@ async def import_file(
         warn(f"The reading is kept; the next file: ers import FILE --schema {shlex.quote(path)}")
     remembered.put(key, None)
     return code
+
+
+async def propose(
+    session: CommandSession, file: LocalFile, reading: ReadingOptions, asked: Asked
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """A definition that takes a file as people have it, and how the file is read, which is shown on
+    stderr.
+
+    Raises:
+        InvalidSetting: what is asked for names no field, or not one of the right kind.
+        BadInput: the file cannot be read, or not as is said.
+    """
+    head = await runtime.in_thread(read_head, file)
+    found = await _detect(session, head, file, reading, tight=asked.tight)
+    _require_no_difference(file.path.name, found)
+    definition = dict(found["schema"])
+    asked.apply(definition, {field["name"]: field for field in found["fields"]})
+    _show(file.path.name, found, definition)
+    return definition, found
 
 
 async def _import_again(

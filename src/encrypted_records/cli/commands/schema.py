@@ -15,11 +15,11 @@ from encrypted_records.cli.commands.dataset import get_or_create_option
 from encrypted_records.cli.commands.schema_changes import lines_of, read_renames
 from encrypted_records.cli.commands.schema_checks import sign, verify
 from encrypted_records.cli.commands.schema_estimates import read_length, show_estimate
+from encrypted_records.cli.commands.schema_infer import infer
 from encrypted_records.cli.commands.schema_repair import repair
 from encrypted_records.cli.commands.schema_reseal import reseal, see_through
 from encrypted_records.cli.commands.schema_standings import as_json, show_standing, what_is_lost
 from encrypted_records.cli.input.files import read_definition, read_sample
-from encrypted_records.cli.input.proposed_rules import Asked, asked_for, tell_of
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output, takes_output
@@ -353,30 +353,6 @@ async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bo
     say(f"Accepted: {path} is at version {standing.version}, {standing.records} records.")
 
 
-@schema.command(short_help="Propose a definition for the data in a file.")
-@click.argument("file", type=_FILE)
-@asked_for
-@connected()
-async def infer(session: CommandSession, file: str, asked: Asked) -> None:
-    """Propose a JSON Schema for a CSV, JSON or NDJSON file (- is standard input) from its first
-    rows. It goes to standard output, what to look at to standard error. Nothing is stored.
-
-    It holds no value of the file, and forbids none of its type: say what else is to hold.
-
-    \b
-    Examples:
-      ers schema infer people.csv > people.schema.json
-      ers schema infer people.csv --enum city --required name
-    """
-    body, media_type = await asyncio.to_thread(read_sample, file)
-    inferred = await session.client.infer(body, media_type, tight=asked.tight)
-    definition = dict(inferred["schema"])
-    notes = {field["name"]: field for field in inferred["fields"]}
-    asked.apply(definition, notes)
-    Output("json").write_one(definition)
-    tell_of(notes, definition)
-
-
 @schema.command(short_help="Estimate what a schema will cost and reveal.")
 @click.argument("schema", required=False)
 @click.option("--file", type=_FILE, help="File with a JSON Schema that does not exist yet.")
@@ -435,6 +411,7 @@ async def estimate(
         output.write_one(estimated)
 
 
+schema.add_command(infer)
 schema.add_command(verify)
 schema.add_command(sign)
 schema.add_command(reseal)

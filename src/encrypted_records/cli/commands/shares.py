@@ -114,8 +114,9 @@ def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
 
 
 def minute_of(seconds: int | None) -> str:
-    """A time in seconds since 1970, to the minute, in UTC; empty where there is none."""
-    return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+    """A time in seconds since 1970, to the minute, such as ``2026-01-31T08:30Z``; empty where there
+    is none."""
+    return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%MZ}"
 
 
 def shares_told(shares: Sequence[Shared]) -> str:

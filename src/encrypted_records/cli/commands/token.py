@@ -137,7 +137,9 @@ async def list_(session: CommandSession, output: Output) -> None:
         paths = token["datasets"]
         ids = [named.get(path, path.split("/")[-2]) for path in paths or ()]
         shown = "all" if paths is None else " ".join(ids)
-        return {**token, "datasets": shown, "expires": minute(token["expires"])[:10]}
+        expires = token["expires"]
+        day = minute(expires)[:10] if output.form == "table" else expires
+        return {**token, "datasets": shown, "expires": day}
 
     await output.many(session.client.listing("tokens"), _COLUMNS, cells, called="API tokens")
 

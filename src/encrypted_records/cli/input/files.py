@@ -88,8 +88,12 @@ def open_input(path: str) -> LocalFile:
 
 def _begin(path: str, size: int) -> bytes:
     """Up to so many bytes from the start of a file."""
+    return _first(pieces_of(path), size)
+
+
+def _first(pieces: Iterator[bytes], size: int) -> bytes:
     content = b""
-    for piece in pieces_of(path):
+    for piece in pieces:
         content += piece
         if len(content) >= size:
             break
@@ -179,7 +183,14 @@ def read_sample(path: str) -> tuple[bytes, str]:
     Raises:
         InvalidSetting: it cannot be read, or is one JSON array that is too large for a sample.
     """
-    body = _begin(path, _WHOLE_BYTES + 1)
+    with open_input(path) as file:
+        return sample_of(file)
+
+
+def sample_of(file: LocalFile) -> tuple[bytes, str]:
+    """As :func:`read_sample`, of a file that is open."""
+    path = str(file.path)
+    body = _first(file.pieces(), _WHOLE_BYTES + 1)
     kind = Format.of_file(path, body)
     if kind is Format.JSON:
         if len(body) > _WHOLE_BYTES:

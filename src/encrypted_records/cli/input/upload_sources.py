@@ -23,6 +23,7 @@ from encrypted_records.cli.input.files import STDIN
 from encrypted_records.cli.input.json_stream import values_of
 from encrypted_records.client.media import LocalFile, reading
 from encrypted_records.errors import InvalidSetting
+from encrypted_records.model import record_form
 from encrypted_records.model.media_types import Format
 
 KINDS = {kind.value: kind.media_type for kind in Format}
@@ -114,9 +115,9 @@ def is_exact(file: LocalFile, *, names_schema: bool) -> bool:
     if Format.of_file(str(file.path), file.start) is Format.CSV:
         return any(name.startswith(_OURS) for name in _header(text))
     first = _first_of(text)
-    if not isinstance(first, dict) or not isinstance(first.get("data"), Mapping):
+    if not isinstance(first, dict) or not record_form.is_exported(first):
         return False
-    return names_schema or str(first.get("schema", "")).startswith("/api/schemas/")
+    return names_schema or "schema" in first
 
 
 def names_schema(file: LocalFile, kind: str | None) -> bool:

@@ -105,6 +105,7 @@ def read_again(
         container=found.recipe.container,
         delimiter=found.recipe.delimiter,
         quote=found.recipe.quote if found.recipe.delimiter != kept.delimiter else kept.quote,
+        empty_quotes="text" if found.recipe.empty_quotes == "text" else kept.empty_quotes,
         header_row=found.recipe.header_row,
         above=found.recipe.above,
         below=below,
@@ -149,7 +150,19 @@ def _wanted(
     text = text_of(sample, Wanted(encoding=encoding), whole=whole)
     delimiter, row = _names(text, kept, said, differences)
     header = row if said.header_row is None else said.header_row
-    return Wanted(encoding, delimiter, header, said.below)
+    quote = kept.quote if delimiter == kept.delimiter else None
+    if quote is not None and _has_other_quotes(text, kept):
+        detail = "the marks around cells are others than before"
+        differences.append(Difference("quote", detail))
+        quote = None
+    return Wanted(encoding, delimiter, header, said.below, quote=quote)
+
+
+def _has_other_quotes(text: str, kept: Recipe) -> bool:
+    """Whether cells stand in other quotes than those of the kept reading. Where no cell stands in
+    quotes, the form of a file says ``"``."""
+    _, _, free = dialect_of(text, Wanted(delimiter=kept.delimiter))
+    return free != kept.quote and free in text[:_HEAD_CHARACTERS]
 
 
 def _said_of(column: Column, name: str, said: Said) -> SaidOfColumn:

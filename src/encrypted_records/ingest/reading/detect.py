@@ -53,6 +53,7 @@ _OTHERS = {
     b"SQLite format 3": ("a database of SQLite", "export a table as CSV"),
     b"{\\rtf": ("a document of a word processor", "export the data as CSV"),
 }
+_EMPTY_TEXTS = 'of texts, empty cells in quotes ("") are empty texts, those without absent values'
 _MARKUP = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")
 
 
@@ -65,6 +66,7 @@ class Wanted:
     header_row: int | None = None
     below: int | None = None
     sheet: str | None = None
+    quote: str | None = None
 
 
 NOTHING_SAID = Wanted()
@@ -228,6 +230,7 @@ def _find(source: _Source, layout: Layout, wanted: Wanted) -> Found:
         _sources(layout.names, width) if layout.header else [f"#{at + 1}" for at in range(width)]
     )
     columns, empty = _gather(data, width)
+    texts = _empty_texts(source.rows, data, source.recipe)
     decided = decide_all(sources, names, columns, numbers=source.numbers, texts=source.texts)
     short = sum(1 for row in data if len(row.cells) < width)
     recipe = Recipe(
@@ -236,8 +239,13 @@ def _find(source: _Source, layout: Layout, wanted: Wanted) -> Found:
         above=len(layout.above),
         below=len(layout.below) if source.whole else wanted.below,
         short_rows=short > 0,
-        **source.recipe,
+        **source.recipe | ({"empty_quotes": "text"} if texts else {}),
     )
+    for at, count in texts.items():
+        if decided[at].column.type == "text":
+            empty[at] -= count
+            columns[at][""] = count
+    notes = (_EMPTY_TEXTS,) if texts else ()
     guessed = source.guessed
     guessed += ("below",) if layout.below and wanted.below is None else ()
     return Found(
@@ -253,7 +261,43 @@ def _find(source: _Source, layout: Layout, wanted: Wanted) -> Found:
         short,
         source.whole,
         tuple(empty),
-        source.notes,
+        (*source.notes, *notes),
+    )
+
+
+def _empty_texts(
+    rows: Sequence[Row], data: Sequence[Row], recipe: Mapping[str, Any]
+) -> Counter[int]:
+    """How many empty texts each column has, where quotes tell them from absent values: in a column
+    empty cells are there with quotes and without, or no cell of the file has quotes that it does
+    not need, be it a name."""
+    if recipe.get("container") is not None:
+        return Counter()
+    found = Counter(
+        at
+        for row in data
+        if row.quoted and "" in row.cells
+        for at in row.quoted
+        if not row.cells[at]
+    )
+    if not found:
+        return found
+    are_both = any(
+        at < len(row.cells) and not row.cells[at] and at not in row.quoted
+        for row in data
+        for at in found
+    )
+    marks = (recipe["delimiter"], recipe["quote"], "\r", "\n")
+    if are_both or not any(_has_needless_quotes(row, marks) for row in rows):
+        return found
+    return Counter()
+
+
+def _has_needless_quotes(row: Row, marks: Sequence[str]) -> bool:
+    """Whether a cell that is not empty is in quotes for nothing that is in it."""
+    return any(
+        cell.strip() and cell == cell.strip() and not any(mark in cell for mark in marks)
+        for cell in (row.cells[at] for at in row.quoted)
     )
 
 
@@ -313,9 +357,9 @@ def dialect_of(text: str, wanted: Wanted) -> tuple[int, str, str]:
     if first and first[0].lower().startswith("sep=") and len(first[0]) == len("sep=") + 1:
         return 1, first[0][-1], '"'
     delimiter, quote = find_dialect(text)
-    if wanted.delimiter is not None:
-        return 0, wanted.delimiter, quote if wanted.delimiter == delimiter else '"'
-    return 0, delimiter, quote
+    if wanted.delimiter is not None and wanted.delimiter != delimiter:
+        delimiter, quote = wanted.delimiter, '"'
+    return 0, delimiter, quote if wanted.quote is None else wanted.quote
 
 
 def _layout(rows: Sequence[Row], wanted: Wanted, *, lead: int, whole: bool) -> Layout:

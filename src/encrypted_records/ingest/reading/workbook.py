@@ -47,6 +47,7 @@ _FORMULA = re.compile(rb"<(?:\w{1,20}:)?f[\s/>]")
 _LONG = re.compile(rb"\s*-?[1-9][0-9]{%d,}\s*" % _DIGITS)
 _SHEET = re.compile(rb"<(?:\w{1,20}:)?sheet\s[^<>]*>")
 _RECOMPUTES = re.compile(rb"""\bfullCalcOnLoad=["'](?:1|true)["']""")
+_FROM_1904 = re.compile(rb"""\bdate1904=["'](?:1|true)["']""")
 _RELATION = re.compile(rb"<(?:\w{1,20}:)?Relationship\s[^<>]*>")
 _FORMAT = re.compile(rb"<(?:\w{1,20}:)?numFmt\s[^<>]*>")
 _XF = re.compile(rb"<(?:\w{1,20}:)?xf[\s/>][^<>]*>")
@@ -104,6 +105,8 @@ class _Seen:
     ``recomputes`` says that values of formulas are placeholders, until a program opens it."""
 
     recomputes: bool = False
+    #: whether days are counted from 1904, so that the first of them is number 0
+    from_1904: bool = False
     height: int = 0
     width: int = 0
     cells: int = 0
@@ -244,6 +247,7 @@ def _look_at_all(archive: zipfile.ZipFile, sheets: Sequence[Any]) -> dict[str, _
         return _look_at_tables(_part(archive, "content.xml"), sheets)
     book = _part(archive, "xl/workbook.xml")
     recomputes = _RECOMPUTES.search(book) is not None
+    from_1904 = _FROM_1904.search(book) is not None
     entries = _SHEET.findall(book)
     if len(entries) != len(sheets):
         raise refused("the workbook's list of sheets cannot be read")
@@ -257,7 +261,7 @@ def _look_at_all(archive: zipfile.ZipFile, sheets: Sequence[Any]) -> dict[str, _
         target = targets.get(_attribute(entry, rb"\w+:id"), "")
         path = target.removeprefix("/") if target.startswith("/") else f"xl/{target}"
         is_table = "worksheets/" in path
-        seen[sheet.name] = _Seen(recomputes=recomputes)
+        seen[sheet.name] = _Seen(recomputes=recomputes, from_1904=from_1904)
         if is_table:
             _look_at(seen[sheet.name], _part(archive, path), zeros)
     return seen
@@ -473,6 +477,7 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
     negative = frozenset(seen.negative)
     finer = array("Q", sorted(seen.finer))
     computed = early = fine = 0
+    kinds: dict[tuple[int, type], int] = {}
     left = sheet.start[1] if sheet.start else 0
     for at, cells in enumerate(sheet.iter_rows()):
         texts = [""] * left
@@ -489,6 +494,7 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
                 text = text.zfill(seen.padded[at, column]) if (at, column) in seen.padded else text
             else:
                 text = _text_of(value)
+                kinds.setdefault((column, type(value)), at)
                 early += isinstance(value, date) and _is_early(value)
                 fine += not isinstance(value, str) and _is_in(finer, _place(at, column))
                 if isinstance(value, str) and _EITHER.fullmatch(value):
@@ -501,6 +507,8 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
                     )
             texts.append(text)
         rows.append(Row(texts, _NOTHING, 0))
+    if seen.from_1904:
+        _require_no_first_day(kinds)
     notes = []
     if computed:
         notes.append(f"{computed:,} numbers have more than {_DIGITS} digits; {_DIGITS} are kept")
@@ -519,6 +527,24 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
         *(sheet.name, rows, frozenset(numbers), mixed),
         *(others, hidden, tuple(notes), tuple(merged)),
     )
+
+
+def _require_no_first_day(kinds: Mapping[tuple[int, type], int]) -> None:
+    """
+    Args:
+        kinds: columns and kinds of their values, with the row of the first one, from 0 on.
+
+    Raises:
+        InvalidRecords: ``reading``; a column of days has a time, as which the library reads the
+            first day of workbooks that count from 1904.
+    """
+    for (column, kind), row in kinds.items():
+        if kind is time and {(column, date), (column, datetime)} & kinds.keys():
+            raise refused(
+                f"cell {_letters(column + 1)}{row + 1} of the sheet is a time among days, or the"
+                " first day of 1904",
+                "write it as a text, or save the sheet as CSV",
+            )
 
 
 def _is_in(places: array[int], place: int) -> bool:
