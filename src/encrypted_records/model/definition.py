@@ -292,6 +292,16 @@ class SchemaDefinition:
         return hashlib.sha256(self.canonical).digest()
 
     @cached_property
+    def columns_digest(self) -> str:
+        """64 hexadecimal digits that name the fields and the types of their columns, in any order:
+        other fields, or other types, have other digits."""
+        types = sorted(
+            (name, spec.field_type.column_type(spec)) for name, spec in self.fields.items()
+        )
+        parts = (part.encode() for pair in types for part in pair)
+        return hashlib.sha256(length_prefixed(*parts)).hexdigest()
+
+    @cached_property
     def by_id(self) -> Mapping[int, FieldSpec]:
         return {spec.id: spec for spec in self.fields.values()}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from encrypted_records.model import json_text
+from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ _TYPES = {
     "timestamp[us, tz=UTC]": "TIMESTAMP WITH TIME ZONE",
     "duration[us]": "INTERVAL",
 }
-#: Schemas of DuckDB that nothing can be put into.
-_RESERVED = frozenset({"information_schema", "pg_catalog"})
+#: The schema of DuckDB that plans name.
+INTERNAL = "_columns"
+#: Schemas of DuckDB that no dataset can be.
+_RESERVED = frozenset({"information_schema", "pg_catalog", "_catalogues", INTERNAL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Table:
         name: its slug.
         schema: its path at the proxy.
         description: what its definition says of it, or nothing.
+        digest: of the fields and their types: :attr:`SchemaDefinition.columns_digest`.
     """
 
     dataset: str
@@ -63,6 +67,7 @@ class Table:
     schema: str
     columns: tuple[Column, ...]
     description: str = ""
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +109,24 @@ async def load_catalogue(client: ProxyClient, filters: dict[str, str]) -> Catalo
     tables = []
     for schema in schemas:
         dataset = slugs[schema["dataset"]]
+        definition = parse_definition(json_text.encode(schema["schema"]))
         tables.append(
             Table(
                 dataset,
                 _free_name(str(schema["slug"]), taken.setdefault(dataset, set())),
                 str(schema["url"]),
-                tuple(_columns(json_text.encode(schema["schema"]))),
+                tuple(_columns(definition)),
                 str(schema.get("description") or ""),
+                definition.columns_digest,
             )
         )
     datasets = sorted({slug for slug in slugs.values() if slug not in unclear})
     return Catalogue(tuple(datasets), tuple(tables), tuple(sorted(unclear)))
 
 
-def _columns(definition: bytes) -> Iterable[Column]:
+def _columns(definition: SchemaDefinition) -> Iterable[Column]:
     taken: set[str] = set()
-    for spec in parse_definition(definition).fields.values():
+    for spec in definition.fields.values():
         arrow = spec.field_type.column_type(spec)
         yield Column(_free_name(spec.name, taken), duckdb_type(arrow), spec.name, arrow)
 

@@ -11,11 +11,9 @@ from collections.abc import Collection, Mapping
 
 import duckdb
 
-from encrypted_records.sql.catalogue import Catalogue, Table, quoted
+from encrypted_records.sql.catalogue import INTERNAL, Catalogue, Table, quoted
 from encrypted_records.sql.limits import SqlLimits
 
-#: The schema that plans name; no slug begins so in SQL, since people write slugs.
-INTERNAL = "_columns"
 #: Optimizers that let a scan of an empty table vanish, or that look at its (missing) values.
 #: A plan without them names each scan that the statement needs.
 _DISABLED = (
@@ -76,8 +74,8 @@ def views(
     """Statements that make every table as a view of its numbered columns.
 
     Args:
-        sent: of each table that has rows here, the columns of ``temp.main.s<number>``. To read
-            another column of it is an error, never an absent value.
+        sent: of each table that has rows here, the columns of :func:`source_of`. To read another
+            column of it is an error, never an absent value.
     """
     parts = [f"CREATE SCHEMA {INTERNAL};", _schemas(catalogue)]
     for number, table in enumerate(catalogue.tables):
@@ -92,13 +90,18 @@ def views(
                 else f"error('a column was not planned')::{one.type} AS c{at}"
                 for at, one in enumerate(table.columns)
             )
-            source = f"temp.main.s{number}"
+            source = f"temp.main.{quoted(source_of(number))}"
             parts.append(_view(f"{INTERNAL}.t{number}", listed, source))
         named = ", ".join(f"c{at} AS {quoted(one.name)}" for at, one in enumerate(table.columns))
         parts.append(_view(_name(table), named, f"{INTERNAL}.t{number}"))
     parts += [_alias(table) for table in _unqualified(catalogue, dataset)]
     parts.append(_search_path(dataset))
     return "\n".join(parts)
+
+
+def source_of(number: int) -> str:
+    """The name of a table's rows. It is looked up before all tables, so no slug can be it."""
+    return f"rows of {number}"
 
 
 def _view(name: str, listed: str, source: str) -> str:

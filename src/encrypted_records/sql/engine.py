@@ -15,6 +15,7 @@ one caller and one event loop, and runs one statement at a time; :meth:`Engine.c
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from types import TracebackType
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import pyarrow
 
 from encrypted_records import runtime
-from encrypted_records.errors import InvalidQuery, SqlError
+from encrypted_records.errors import InvalidQuery, NotFound, SqlError
 from encrypted_records.sql import failures, pushdown, source
 from encrypted_records.sql.catalogue import Catalogue, Column, Table, load_catalogue
 from encrypted_records.sql.limits import STANDARD, SqlLimits
@@ -207,7 +208,7 @@ class Engine:
         Raises:
             SqlError: 42601.
         """
-        return await runtime.in_thread(self._ready.split, text)
+        return await self._with_planner(lambda planner: planner.split(text))
 
     async def describe(self, statement: str, parameters: Parameters = ()) -> Description:
         """The columns of a statement's result and the types of its parameters. Nothing is read.
@@ -252,11 +253,14 @@ class Engine:
         planner, only, plan = await run.wait(self._planned(work))
         try:
             await self._bring(run, planner, plan)
-        except source.Moved:
-            # A definition has changed since the catalogue was read.
+        except (source.Moved, InvalidQuery, NotFound):
+            # A definition has changed since the catalogue was read, or a table is gone.
             await run.wait(self.refresh())
             planner, only, plan = await run.wait(self._planned(work))
-            await self._bring(run, planner, plan)
+            try:
+                await self._bring(run, planner, plan)
+            except source.Moved:
+                raise failures.moved() from None
         columns, reader = await run.step(partial(run.start, planner, plan, only, parameters))
         versions = {
             planner.catalogue.tables[number].schema: stream.version
@@ -290,12 +294,21 @@ class Engine:
     async def _planned(self, work: Callable[[Planner], T]) -> T:
         """Work with the catalogue; where it names something unknown, again with a new one."""
         try:
-            return await runtime.in_thread(work, self._ready)
+            return await self._with_planner(work)
         except SqlError as error:
             if error.reason != "sql_unknown":
                 raise
         await self.refresh()
-        return await runtime.in_thread(work, self._ready)
+        return await self._with_planner(work)
+
+    async def _with_planner(self, work: Callable[[Planner], T]) -> T:
+        planner = self._ready
+        try:
+            return await runtime.in_thread(work, planner)
+        except CancelledError:
+            # Its thread goes on, and has the planner to itself.
+            planner.interrupt()
+            raise
 
     def cancel(self) -> None:
         """End the statement that runs, if one does: it raises 57014."""

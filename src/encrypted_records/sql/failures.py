@@ -114,6 +114,16 @@ def broken_stream() -> ApiFailed:
     return ApiFailed("the columns that came are not of the expected form")
 
 
+def moved() -> SqlError:
+    """Definitions go on changing, or the proxy says other types than this package knows."""
+    return sql_error(
+        "40001",
+        "the table's columns are not those that its definition says",
+        code="sql_invalid",
+        hint="run the statement again; if it fails again, update encrypted-records",
+    )
+
+
 #: The nearest class decides.
 _OF_OURS: dict[type[ErsError], str] = {
     errors.SqlError: INVALID,

@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,8 @@ import duckdb
 
 from encrypted_records.errors import SqlError
 from encrypted_records.sql import failures
-from encrypted_records.sql.catalogue import Catalogue, Column
-from encrypted_records.sql.connections import INTERNAL, lock, open_closed, real_tables, views
+from encrypted_records.sql.catalogue import INTERNAL, Catalogue, Column
+from encrypted_records.sql.connections import lock, open_closed, real_tables, views
 from encrypted_records.sql.limits import SqlLimits
 
 Parameters = Sequence[object] | Mapping[str, object]
@@ -73,18 +73,40 @@ class Planner:
         self._connection = open_closed(limits, plans=True)
         lock(self._connection, views(catalogue, dataset))
         self._one_plans = threading.Lock()
+        self._closed = False
+
+    def interrupt(self) -> None:
+        """End the planning that runs, if any does, as soon as DuckDB notices."""
+        with suppress(duckdb.Error):  # closed already
+            self._connection.interrupt()
 
     def close(self) -> None:
-        self._connection.close()
+        """Free its memory; a thread that still plans does so once it has done."""
+        self._closed = True
+        self.interrupt()
+        if self._one_plans.acquire(blocking=False):
+            try:
+                self._connection.close()
+            finally:
+                self._one_plans.release()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One thread plans at a time; errors of DuckDB become :class:`SqlError`."""
         try:
             with self._one_plans:
-                yield
+                try:
+                    yield
+                finally:
+                    if self._closed:
+                        self._connection.close()
         except duckdb.Error as error:
             raise failures.translate(error, self.catalogue, self.dataset) from None
+        except RecursionError:
+            # Trees and plans are read as JSON, of which Python takes some hundred levels.
+            raise failures.sql_error(
+                failures.TOO_MUCH, "the statement is nested too deeply", code="sql_invalid"
+            ) from None
 
     def split(self, text: str) -> list[str]:
         """The statements of a text, without what is between them.
@@ -131,7 +153,7 @@ class Planner:
             asked = f"EXPLAIN (FORMAT json) {statement}"
             rows = self._connection.execute(asked, parameters or None).fetchall()
             ((_, told),) = rows
-        nodes = [node for root in json.loads(told) for node in _nodes(root)]
+            nodes = list(_nodes(json.loads(told)))
         found: dict[int, list[Mapping[str, Any]]] = {}
         for node in nodes:
             name = _TABLE.fullmatch(str(node["extra_info"].get("Table", "")))
@@ -207,20 +229,23 @@ def _nothing_for(names: Sequence[str]) -> Parameters:
     return dict.fromkeys(names)
 
 
-def _nodes(root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield root
-    for child in root.get("children", []):
-        yield from _nodes(child)
+def _nodes(roots: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    left = list(roots)
+    while left:
+        node = left.pop()
+        yield node
+        left += node.get("children", [])
 
 
 def _node_kinds(tree: Any) -> Iterator[str]:
     """The kinds of all queries within a tree."""
-    if isinstance(tree, dict):
-        kind = tree.get("type")
-        if isinstance(kind, str) and kind.endswith("_NODE"):
-            yield kind
-        for value in tree.values():
-            yield from _node_kinds(value)
-    elif isinstance(tree, list):
-        for value in tree:
-            yield from _node_kinds(value)
+    left = [tree]
+    while left:
+        part = left.pop()
+        if isinstance(part, dict):
+            kind = part.get("type")
+            if isinstance(kind, str) and kind.endswith("_NODE"):
+                yield kind
+            left += part.values()
+        elif isinstance(part, list):
+            left += part

@@ -55,7 +55,13 @@ def condition_of(table: Table, filters: Sequence[str], parse: Parse) -> Where | 
         filters: all of which a row has to pass, as DuckDB writes them.
         parse: the tree that DuckDB's parser makes of one; None of what it cannot read.
     """
-    found = [part for one in filters for part in _all_of(_Reader(table), parse(one))]
+    if any(text.count("'") % 2 for text in filters):
+        # DuckDB lists the lines of a literal as if each were a filter.
+        return None
+    try:
+        found = [part for one in filters for part in _all_of(_Reader(table), parse(one))]
+    except RecursionError:
+        return None
     return _joined("and", found) if found else None
 
 
@@ -149,7 +155,9 @@ def _value(arrow: str, tree: Any) -> Any:
         if len(tree["children"]) != 1:
             return None
         value = _value(arrow, tree["children"][0])
-        return -value if isinstance(value, int | Decimal) else None
+        if isinstance(value, Decimal):
+            return value.copy_negate()  # the minus rounds to 28 digits
+        return -value if isinstance(value, int) else None
     literal = tree.get("literal") if tree.get("type") == "VALUE_CONSTANT" else None
     if not isinstance(literal, dict):
         return None

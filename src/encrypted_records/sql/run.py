@@ -15,7 +15,7 @@ import pyarrow
 from encrypted_records.errors import ErsError, SqlError
 from encrypted_records.sql import failures
 from encrypted_records.sql.catalogue import Catalogue, Column
-from encrypted_records.sql.connections import lock, open_closed, views
+from encrypted_records.sql.connections import lock, open_closed, source_of, views
 from encrypted_records.sql.limits import SqlLimits
 from encrypted_records.sql.planner import Parameters, Plan, Planner
 from encrypted_records.sql.source import Stream, read_all
@@ -184,7 +184,7 @@ class Run:
             rows = self._kept.get(number)
             if rows is None:
                 rows = pyarrow.RecordBatchReader.from_batches(stream.schema, stream.batches())
-            connection.register(f"s{number}", rows)
+            connection.register(source_of(number), rows)
         here = {number: scan.columns for number, scan in plan.scans.items()}
         # Without a table's rows, tables of their own names say more to those who list them.
         setup = views(planner.catalogue, planner.dataset, here) if here else planner.tables

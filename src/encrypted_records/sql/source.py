@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Moved(Exception):
-    """The table has other columns than the catalogue says."""
+    """The table has other columns than the catalogue says, or is gone."""
 
 
 class Stream:
@@ -57,9 +57,12 @@ class Stream:
             self._reader = await runtime.in_thread(pyarrow.ipc.open_stream, _File(self))
         except (pyarrow.ArrowException, OSError):
             raise self.error or failures.broken_stream() from None
-        self.version = int(self._reader.schema.metadata[b"log_version"])
+        metadata = self._reader.schema.metadata
+        self.version = int(metadata[b"log_version"])
         there = [_named(kind) for kind in self._reader.schema.types]
-        if there != [self._table.columns[at].arrow for at in self._columns]:
+        known = [self._table.columns[at].arrow for at in self._columns]
+        # Of a field that was added, no column is asked for: SELECT * lacks it.
+        if there != known or metadata[b"definition"].decode() != self._table.digest:
             raise Moved
 
     @property
@@ -95,6 +98,11 @@ class Stream:
             self.error = error
             raise OSError("the proxy's answer broke off") from None
 
+    def broken(self) -> OSError:
+        """That the rows have ended before their end."""
+        self.error = failures.broken_stream()
+        return OSError("the proxy's answer broke off")
+
     async def _next(self) -> bytes:
         return await anext(self._pieces, b"")
 
@@ -125,7 +133,8 @@ class _File:
             if not self._left:
                 self._left = memoryview(self._stream.read())
                 if not self._left:
-                    break
+                    # A reader has no question after the mark that ends a whole stream.
+                    raise self._stream.broken()
             part = self._left[:wanted] if wanted > 0 else self._left
             self._left = self._left[len(part) :]
             parts.append(part)

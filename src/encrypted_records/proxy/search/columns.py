@@ -139,7 +139,10 @@ async def _write(
 ) -> Pieces:
     """The stream: never an empty piece before its end, and its schema with the first window."""
     specs = [context.definition.fields[name] for name in fields]
-    told = {"log_version": str(context.snapshot.version)}
+    told = {
+        "log_version": str(context.snapshot.version),
+        "definition": context.definition.columns_digest,
+    }
     kind = pyarrow.schema([arrow_values.field_of(spec) for spec in specs], told)
     sink = _Sink()
     with pyarrow.ipc.new_stream(sink, kind) as writer:
