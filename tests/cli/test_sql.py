@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyarrow import parquet
+from pyarrow import ArrowInvalid, parquet
 
 from encrypted_records import Client
 from tests.cli.command import Ers
@@ -105,6 +105,23 @@ def test_parquet_is_written_to_a_file_with_exact_types(
     assert str(table.schema.field("paid").type) == "decimal128(6, 2)"
     assert table["name"].to_pylist()[0] == "Ada"
     assert sys.executable in COMMAND
+
+
+def test_parquet_of_a_statement_that_fails_is_no_whole_file(ers: Ers, people: str) -> None:
+    del ers
+    statement = """
+        SELECT CASE WHEN n < 3000000 THEN n ELSE error('too far') END AS n FROM range(3000001) t(n)
+    """
+    done = subprocess.run(
+        [*COMMAND, "sql", "--dataset", people, "-o", "parquet", statement],
+        capture_output=True,
+        check=False,
+        env=dict(os.environ),
+    )
+    assert done.returncode != 0
+    assert "too far" in done.stderr.decode()
+    with pytest.raises(ArrowInvalid):
+        parquet.read_table(io.BytesIO(done.stdout))
 
 
 def test_a_prompt_lists_tables_runs_statements_and_goes_on_after_errors(

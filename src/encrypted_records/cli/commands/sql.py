@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -258,6 +258,33 @@ async def _write_parquet(result: Result, names: list[str]) -> None:
     from pyarrow import parquet  # noqa: PLC0415
 
     schema = pyarrow.schema(list(zip(names, result.schema.types, strict=True)))
-    with parquet.ParquetWriter(sys.stdout.buffer, schema) as writer:
-        async for batch in result.batches():
-            writer.write_batch(pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema))
+    out = _UntilFailure(sys.stdout.buffer)
+    with parquet.ParquetWriter(out, schema) as writer:
+        try:
+            async for batch in result.batches():
+                writer.write_batch(pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema))
+        except BaseException:
+            out.failed = True
+            raise
+
+
+class _UntilFailure:
+    """A file that takes nothing once ``failed`` is set: the footer, which the writer then writes,
+    would make a whole file of some of the rows."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.failed = False
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if not self.failed:
+            self._file.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
