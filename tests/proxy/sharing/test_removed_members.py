@@ -3,16 +3,19 @@ database of the API."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
+import pytest
 
+from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.crypto import sealing
 from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.errors import DoesNotOpen
+from encrypted_records.errors import DoesNotOpen, ErsError, NotAllowed, SqlError
 from encrypted_records.index.roster import grants
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
@@ -20,6 +23,8 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.roster import Grant
 from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.sql.engine import Engine
+from encrypted_records.sql.failures import state_of
 from tests.e2e.database import Database, database_of
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.shared import DEFINITION, Shared, numbers
@@ -132,6 +137,29 @@ def test_who_was_removed_opens_nothing_that_is_stored_after_it_is_done(shared: S
     assert {record for record, _ in after} == new | {ids.from_text(second)}
     assert set(hers) <= {gone.id}
     assert of_ada == [team.ada.id]
+
+
+def test_an_engine_of_sql_that_is_open_gets_nothing_more_of_who_was_removed(
+    shared: Shared,
+) -> None:
+    ada = shared.proxy(shared.team.ada)
+    ada.ingest([{"n": 1}])
+    gone = shared.person(form.READER)
+    url, account = shared.proxy(gone).service.proxy_url, gone.account
+
+    async def run() -> ErsError:
+        client = ProxyClient(url, email=account.email, password=account.password)
+        async with client, Engine(client) as engine:
+            async with await engine.execute("SELECT n FROM adults") as result:
+                assert (await result.table()).to_pylist() == [{"n": 1}]
+            assert (await asyncio.to_thread(shared.put_out, ada, gone)).status == 200
+            with pytest.raises(ErsError) as caught:
+                await engine.execute("SELECT n FROM adults")
+            return caught.value
+
+    error = asyncio.run(run())
+    assert isinstance(error, NotAllowed | SqlError)
+    assert state_of(error) in ("42501", "42P01", "3D000"), error
 
 
 def test_who_was_let_into_one_schema_opens_no_byte_of_its_neighbour(shared: Shared) -> None:
