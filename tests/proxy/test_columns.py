@@ -145,6 +145,17 @@ def test_a_condition_selects_records(store: Store, in_windows: Store) -> None:
         assert rows(read(in_windows, FIELDS, where)) == stored(store, where)
 
 
+def test_a_batch_of_wide_rows_has_fewer_of_them(
+    in_windows: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "MOST_WINDOW_BYTES", 100 * 300)
+    body = {"schema": in_windows.schema, "fields": FIELDS}
+    answer = in_windows.proxy("POST", "/api/records/columns/", body)
+    batches = list(pyarrow.ipc.open_stream(answer.body))
+    assert 0 < max(batch.num_rows for batch in batches) < 200
+    assert sum(batch.num_rows for batch in batches) == 2 * MANY + 3 - 5
+
+
 def test_a_value_that_only_dead_records_had_is_not_sent(store: Store, in_windows: Store) -> None:
     for one in (store, in_windows):
         body = {"schema": store.schema, "fields": ["city"]}

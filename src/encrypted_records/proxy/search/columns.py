@@ -38,6 +38,8 @@ from encrypted_records.proxy.search.joins import parse_body
 
 #: Bytes of the values of one window, by the widest that its fields can have.
 WINDOW_BYTES = 64 << 20
+#: The same where a batch of so many rows would take more.
+MOST_WINDOW_BYTES = 256 << 20
 #: Rows of one record batch.
 BATCH_ROWS = 1 << 17
 _MEMBERS = frozenset({"schema", "fields", "where", "filters"})
@@ -121,7 +123,10 @@ def _windows(
     context: QueryContext, parts: Sequence[Candidates], fields: Sequence[str]
 ) -> Iterator[_Window]:
     width = sum(_width(context.definition.fields[name]) for name in fields)
-    most = max(BATCH_ROWS, WINDOW_BYTES // max(1, width))
+    width = max(1, width)
+    most = max(BATCH_ROWS, WINDOW_BYTES // width)
+    # Of hundreds of fields a batch has fewer rows.
+    most = max(1, min(most, MOST_WINDOW_BYTES // width))
     for part in parts:
         for first in range(0, len(part), most):
             yield _Window(part, first, min(len(part), first + most))
