@@ -3,6 +3,7 @@ as long."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -18,6 +19,8 @@ from encrypted_records.proxy.pages.sealed_values import SealedValue, SealedValue
 _MISSING = '<span class="missing" title="missing">\N{EN DASH}</span>'
 #: Fields that a record's card has on a phone; each says its name there.
 CARD_FIELDS = 4
+#: Names that HTML takes without quotes.
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ def write_rows(
         number = first + place
         parts.append(
             f'<tr><td><a href="{at}{escape(record["id"])}/{query}" id=open-{place + 1}'
-            f' aria-label="Open record {number}">{number}</a></td>'
+            f' aria-label="Open record {number}">{number}</a>'
         )
         data, hidden = record["data"], sealed.get(record["id"], {})
         for name, is_text, start, other_start in starts:
@@ -76,7 +79,8 @@ def write_rows(
 
 def _starts(column: Column, place: int) -> tuple[str, str]:
     """How a cell begins, and one whose text shows its own direction."""
-    label = f' data-label="{escape(column.name)}"' if place < CARD_FIELDS else ""
+    named = column.name if _PLAIN.fullmatch(column.name) else f'"{escape(column.name)}"'
+    label = f" data-label={named}" if place < CARD_FIELDS else ""
     if BY_NAME[column.type].is_text:
         return f"<td{label}>", f"<td dir=auto{label}>"
     return f"<td class=number{label}>", ""

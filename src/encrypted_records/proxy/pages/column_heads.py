@@ -31,17 +31,17 @@ def write_heads(columns: Sequence[Column], question: Question) -> Markup:
     parts: list[str] = []
     for column in columns:
         named, at = escape(column.name), column.position
-        number = "" if BY_NAME[column.type].is_text else ' class="number"'
+        number = "" if BY_NAME[column.type].is_text else " class=number"
         sorts, arrow = "", ""
         if question.order == column.name:
             way, sign = ("descending", "▼") if question.descending else ("ascending", "▲")
             sorts = f' aria-sort="{way}"'
             arrow = f' <span aria-hidden="true">{sign}</span>'
         parts.append(
-            f'<th scope="col"{number}{sorts}><span class="head">'
-            f'<button name="do" value="sort:{named}" id="sort-{at}">'
+            f"<th scope=col{number}{sorts}><span class=head>"
+            f'<button name=do value="sort:{named}" id=sort-{at}>'
             f"<bdi>{reveal(column.name)}</bdi>{arrow}</button>"
-            f'<button type="button" class="more" id="more-{at}" popovertarget="menu-{at}"'
+            f"<button type=button class=more id=more-{at} popovertarget=menu-{at}"
             f' aria-label="Menu of {named}">⋮</button></span></th>\n'
         )
     return Markup("".join(parts))  # noqa: S704 - each name was escaped
@@ -54,12 +54,12 @@ def write_menus(columns: Sequence[Column], look: str) -> Markup:
     for column in columns:
         named, at = escape(column.name), column.position
         parts.append(
-            f'<div popover id="menu-{at}" class="menu" role="group" aria-label="{named}">'
-            f'<button name="do" value="up:{named}">Sort ascending</button>'
-            f'<button name="do" value="down:{named}">Sort descending</button>'
-            f'<button name="do" value="filter:{named}">Filter by this</button>'
-            f'<button name="do" value="hide:{named}"{last}>Hide</button>'
-            f'<a class="button" href="{escape(look)}#field-{at}">Statistics</a></div>\n'
+            f'<div popover id=menu-{at} class=menu role=group aria-label="{named}">'
+            f'<button name=do value="up:{named}">Sort ascending</button>'
+            f'<button name=do value="down:{named}">Sort descending</button>'
+            f'<button name=do value="filter:{named}">Filter by this</button>'
+            f'<button name=do value="hide:{named}"{last}>Hide</button>'
+            f'<a class=button href="{escape(look)}#field-{at}">Statistics</a></div>\n'
         )
     return Markup("".join(parts))  # noqa: S704 - as above
 
@@ -70,7 +70,7 @@ def write_facets(fields: Sequence[Column], schema: str) -> Markup:
     for field in fields:
         at, shown = field.position, reveal(field.name)
         parts.append(
-            f'<section id="facet-{at}"><h2><bdi>{shown}</bdi></h2>'
+            f"<section id=facet-{at}><h2><bdi>{shown}</bdi></h2>"
             f'<div class="facet small" data-facet="{escape(schema)}facet/{at}/"></div></section>\n'
         )
     return Markup("".join(parts))  # noqa: S704 - as above
