@@ -2,7 +2,7 @@
 with a long file while the others have nothing left to do.
 
 ``weights.txt`` has a line of each: the file, and its seconds. A run writes it again, of the files
-that ran, with ``--weigh tests/weights.txt``; as :file:`.ci/run` does with ``build/weights.txt``. On
+that ran, with ``--weigh=tests/weights.txt``; as :file:`.ci/run` does with ``build/weights.txt``. On
 a machine that does much else the seconds are too many.
 """
 
