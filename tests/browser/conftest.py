@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +20,9 @@ from tests.support.service import Service, running_service
 @pytest.fixture(scope="package")
 def site(in_memory: Path) -> Iterator[Service]:
     """A service of these tests' own. Its database does not matter to pages: SQLite is quick."""
-    (in_memory / "site").mkdir()
-    with running_service(in_memory / "site" / "data") as running:
+    # Made again where pytest leaves the package and comes back to it.
+    folder = Path(tempfile.mkdtemp(prefix="site-", dir=in_memory))
+    with running_service(folder / "data") as running:
         yield running
 
 

@@ -32,7 +32,7 @@ DEFINITION: dict[str, Any] = {
     },
     "required": ["name"],
 }
-#: All that openapi-python-client cannot take of a document: bodies of frames, and of text.
+#: All that openapi-python-client cannot take of a document: bodies of frames, of text and of Arrow.
 FRAMES = (
     "/api/commits/",
     "/api/invitations/{invitation_id}/answer/",
@@ -48,7 +48,12 @@ FRAMES = (
     "/api/schemas/{schema_id}/rows/",
     "/api/schemas/{schema_id}/staging/",
 )
-TEXTS = ("/api/jobs/upload/", "/api/schemas/infer/", "/api/schemas/{id}/verify/")
+TEXTS = (
+    "/api/jobs/upload/",
+    "/api/records/columns/",
+    "/api/schemas/infer/",
+    "/api/schemas/{id}/verify/",
+)
 
 
 @pytest.fixture(scope="module")

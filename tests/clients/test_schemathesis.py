@@ -58,16 +58,16 @@ ACCEPTED = (
     Accepted("missing_required_header", FILES, 412, "(version_refused)?", _VERSION),
     Accepted(
         *(TAKEN, r"OPTIONS /api/files/\{id\}/", 204, ""),
-        "TUS's `OPTIONS` says what is possible, whatever upload it names.",
+        "`OPTIONS` of TUS lists what is supported, for any upload.",
     ),
     Accepted(
         *(TAKEN, FILES, 201, ""),
-        "A header that nobody knows is no mistake.",
+        "Unknown headers are ignored.",
         case="in header - object with unexpected properties",
     ),
     Accepted(
         *(REFUSED, "POST /api/files/", 400, "invalid_header"),
-        "Headers of a creation exclude each other: a length, that it comes later, parts.",
+        "The headers of a creation exclude each other: a length, a deferred length, parts.",
     ),
     Accepted(
         *(TAKEN, "POST /api/jobs/upload/", 201, ""),
@@ -87,25 +87,31 @@ ACCEPTED = (
     ),
     Accepted(
         *(REFUSED, "POST /api/readings/detect/", 400, "reading"),
-        "Bytes that are not a table in text, which the detection of a reading refuses by name.",
+        "The detection of a reading refuses bytes that are not a table in text.",
     ),
     Accepted(
         *(REFUSED, r"PUT /api/schemas/\{id\}/reading/|POST /api/schemas/preview/", 400, "reading"),
         "A reading has rules that hold between its members, and between them and a schema.",
     ),
-    Accepted(REFUSED, r"POST /api/accounts/[\w-]+/", 400, "invalid: password_.*", _LINKS),
+    Accepted(
+        REFUSED, r"POST /api/accounts/[\w-]+/", 400, "invalid: (password_.*|wrong_password)", _LINKS
+    ),
     Accepted(REFUSED, r"POST /api/accounts/[\w-]+/", 400, "invalid_link", _LINKS),
     Accepted(
+        *(REFUSED, "POST /api/schemas/preview/", 400, "invalid_query"),
+        "With a `reading`, the `sample` of a preview is base64.",
+    ),
+    Accepted(
         *(REFUSED, "(POST|PUT|PATCH) .*", 400, "invalid(_records)?: unknown_reference"),
-        "A reference of the right form that leads nowhere is 400, with its place.",
+        "A reference of the right form to something that does not exist is 400, with its place.",
     ),
     Accepted(
         *(REFUSED, r"POST /api/organizations/\{organization_id\}/services/", 400),
-        *("invalid: invalid", "Leap seconds, and offsets of a day, are no times for `expires`."),
+        *("invalid: invalid", "`expires` takes no leap seconds and no offset of a whole day."),
     ),
     Accepted(
         *(REFUSED, ".*", 400, "invalid: invalid_reference"),
-        "An absolute URL leads to this service, whose names a document does not know.",
+        "An absolute URL must point to this service, and a document does not know its host names.",
     ),
     Accepted(REFUSED, "(POST|PUT|PATCH) .*", 400, "invalid_definition: .*", _DEFINITIONS),
     Accepted(
@@ -130,12 +136,12 @@ ACCEPTED = (
     ),
     Accepted(
         *(REFUSED, "POST /api/devices/", 400, "invalid_query"),
-        "A device shows itself by a header, and what lets it in is one of several members.",
+        "A device identifies itself by a header, and one of several members registers it.",
     ),
     Accepted(
         *(REFUSED, "(POST|PUT|PATCH) /api/records/.*", 400, "invalid_records: read_only"),
-        "The `id` and the `url` that a record is sent back with must be its own, and so must the"
-        " rest that only answers have.",
+        "A record that is sent back must have its own `id` and `url`, and its own values of the"
+        " other members that only answers have.",
     ),
     Accepted(REFUSED, ".*", 400, "malformed_id", _IDS),
     Accepted(REFUSED, r"HEAD /api/files/\{id\}/", 400, "", _IDS),

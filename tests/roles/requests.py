@@ -251,6 +251,7 @@ _MAKERS: dict[str, Callable[[Stage, str], Sent]] = {
     ),
     "POST /api/tokens/": _token,
     "DELETE /api/tokens/{id}/": _of_new(lambda stage: str(stage.new_token()["url"])),
+    "POST /api/organizations/": _at("/api/organizations/", lambda stage: {"name": "Another"}),
     "POST /api/datasets/": _at(
         "/api/datasets/", lambda stage: named(organization=stage.organization)
     ),
@@ -361,6 +362,9 @@ _MAKERS: dict[str, Callable[[Stage, str], Sent]] = {
     "POST /api/records/explain/": _at("/api/records/explain/", _schema_body),
     "POST /api/records/why/": _at("/api/records/why/", _schema_body),
     "POST /api/records/export/": _at("/api/records/export/", _schema_body),
+    "POST /api/records/columns/": _at(
+        "/api/records/columns/", lambda stage: _schema_body(stage, fields=["age"])
+    ),
     "POST /api/records/aggregate/": _at(
         "/api/records/aggregate/", lambda stage: _schema_body(stage, measures=[{"op": "count"}])
     ),

@@ -18,6 +18,7 @@ ROWS = read_table()
 PUBLIC = {
     "GET /api/status/",
     "GET /api/csrf/",
+    "GET /api/openapi.json",
     "POST /api/accounts/login/",
     "POST /api/accounts/register/",
     "POST /api/accounts/verify-registration/",
@@ -43,6 +44,7 @@ READ_BY_BODY = {
     "POST /api/schemas/infer/",
     "POST /api/schemas/preview/",
     "POST /api/records/aggregate/",
+    "POST /api/records/columns/",
     "POST /api/records/decrypt/",
     "POST /api/records/explain/",
     "POST /api/records/export/",

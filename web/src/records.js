@@ -244,7 +244,7 @@ const observer = new IntersectionObserver((entries) => {
     waiting.push(target);
   }
   loadNext();
-}, { rootMargin: "200px" });
+});
 
 function loadPictures(root) {
   const places = [...root.querySelectorAll("[data-facet]")];

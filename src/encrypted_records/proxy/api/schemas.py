@@ -191,7 +191,8 @@ _STRING_BYTES = {
         object_of(
             {"schema": DEFINITION, "records": _RECORDS},
             string_bytes=_STRING_BYTES,
-            sample=object_of({"type": one_of(*(kind.media_type for kind in Format)), "text": TEXT}),
+            sample=object_of({"type": one_of(*(kind.media_type for kind in Format)), "text": TEXT})
+            | {"type": ["object", "null"]},
         )
     ),
     answers={200: json_answer(OBJECT)},
