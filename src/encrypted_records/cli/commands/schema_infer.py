@@ -43,7 +43,7 @@ async def infer(
     Examples:
       ers schema infer people.csv > people.schema.json
       ers schema infer people.csv --enum city --required name
-      ers schema infer kunden.csv --reading kunden.reading.json > kunden.json
+      ers schema infer people.csv --reading people.reading.json > people.schema.json
     """
     source = await asyncio.to_thread(open_input, file)
     if source.path.suffix.lower() in COLUMNAR:
