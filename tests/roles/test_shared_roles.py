@@ -51,8 +51,8 @@ FINDS_NOTHING_TO_DO = {
     "proxy POST /api/schemas/{id}/repair/",
     "proxy POST /api/schemas/{id}/sign/",
 }
-#: Who invites, or signs an entry, is looked at once there is something to look at. Those who belong to
-#: an organization founds no other (409): reader, writer and service alike.
+#: Who invites, or signs an entry, is looked at once there is something to look at. Those who belong
+#: to an organization found no other (409): reader, writer and service alike.
 FOUNDING = "POST /api/organizations/"
 JUDGED_BEFORE = {
     f"api {FOUNDING}",
