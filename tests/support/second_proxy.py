@@ -139,10 +139,17 @@ async def second_proxy(store: Store, data_dir: Path) -> AsyncIterator[Proxy]:
     """Over the keyrings in ``data_dir``."""
     settings = ProxySettings(data_dir, "127.0.0.1", 1, store.service.base_url, access="api")
     app = create_app(settings, Overrides(background=Queued))
+    failed: Exception | None = None
     async with app.router.lifespan_context(app):
         services: Services = app.state.services
         secret = f"{store.account.email}:{store.account.password}"
         known = await services.access.caller(Credentials("basic", secret))
         caller = Holder(known.user, known.auth)
         state = await services.schemas.refresh(caller, ids.from_text(store.schema_id))
-        yield Proxy(store, services, caller, state)
+        try:
+            yield Proxy(store, services, caller, state)
+        except Exception as error:
+            failed = error
+    # The proxy ends in order first: else its workers and connections would stay.
+    if failed is not None:
+        raise failed
