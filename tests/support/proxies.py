@@ -19,10 +19,8 @@ from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.settings import ProxySettings
-from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support.background import Queued
 from tests.support.eventually import eventually
-from tests.support.forked_workers import ForkedWorkers
 from tests.support.service import DOORS, free_ports
 
 SETTLE_SECONDS = 240.0
@@ -66,10 +64,6 @@ def settle_all(*names: str) -> None:
         proxy.settle(*names)
 
 
-def _forked(workers: Callable[[Background], WorkerPool]) -> Callable[[Background], WorkerPool]:
-    return ForkedWorkers if workers is WorkerPool else workers
-
-
 @contextmanager
 def running_proxy(
     base_url: str,
@@ -110,7 +104,7 @@ def running_proxy(
             inline_secret=inline_secret,
             memory_cache=memory_cache,
         ),
-        replace(overrides, background=background, workers=_forked(overrides.workers)),
+        replace(overrides, background=background),
     )
     services: Services = app.state.services
     server = Server(app, limits, stop_seconds=2, sockets=Socket, proxy_headers=True)
