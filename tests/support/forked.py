@@ -36,9 +36,6 @@ from tests.support import children
 #: Where Python finds what lowers the cost of a hash.
 STARTUP = Path(__file__).with_name("startup")
 PROGRAM = "encrypted_records.cli.main"
-#: The program of a worker process, whose template imports nothing else: a worker ends where it
-#: holds much memory.
-WORKER = "encrypted_records.proxy.workers.main"
 #: What a side imports when it starts. Those of Django cannot be imported before it has settings.
 _MODULES = (
     PROGRAM,
@@ -187,26 +184,23 @@ def run(
     return subprocess.CompletedProcess(line, process.returncode, out, err)
 
 
-_templates: dict[tuple[int, str], Template | None] = {}
+#: By the process that asks.
+_templates: dict[int, Template | None] = {}
 _making = threading.Lock()
 
 
-def template_of_this_process(program: str = PROGRAM) -> Template | None:
-    """The template that this process asks, which is started when it is first wanted.
-
-    Args:
-        program: what it has imported is what this program needs.
-    """
-    place = (os.getpid(), program)
+def template_of_this_process() -> Template | None:
+    """The template that this process asks, which is started when it is first wanted."""
+    pid = os.getpid()
     with _making:
-        if place not in _templates:
-            _templates[place] = _started(program) if sys.platform == "linux" else None
-        return _templates[place]
+        if pid not in _templates:
+            _templates[pid] = _started() if sys.platform == "linux" else None
+        return _templates[pid]
 
 
-def _started(program: str) -> Template:
+def _started() -> Template:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    line = [sys.executable, "-m", __name__, str(its.fileno()), program, "-" * _SHOWN]
+    line = [sys.executable, "-m", __name__, str(its.fileno()), "-" * _SHOWN]
     with its, children.lasting():
         process = subprocess.Popen(
             line,
@@ -284,7 +278,7 @@ def _show(line: Sequence[str]) -> None:
 
 
 def main() -> None:
-    for name in _MODULES if sys.argv[2] == PROGRAM else [sys.argv[2]]:
+    for name in _MODULES:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
@@ -298,7 +292,7 @@ def main() -> None:
         ours, connection = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork():
             connection.close()
-            _templates[os.getpid(), PROGRAM] = Template(ours, os.environ)
+            _templates[os.getpid()] = Template(ours, os.environ)
             subprocess.Popen = Forked  # type: ignore[misc]
             break
         _hide(connection)
