@@ -171,6 +171,19 @@ def test_a_roster_that_lacks_an_entry_takes_none(two: Two, ring: Ring, dataset: 
     assert refused(ring, two.second, ring.dataset(dataset, 3)) == (500, "database_damaged")
 
 
+@pytest.mark.parametrize("column", ["body", "openings"])
+def test_a_roster_with_an_entry_that_cannot_be_read_takes_none_and_blames_no_caller(
+    two: Two, ring: Ring, dataset: Any, column: str
+) -> None:
+    organization = f"'\\x{ring.organization.hex()}'"
+    ring.begin(dataset, epoch=2)
+    two.first.execute(
+        f"UPDATE roster_entry SET {column} = '\\x00'"
+        f" WHERE organization_id = {organization} AND number = 2"
+    )
+    assert refused(ring, two.second, ring.dataset(dataset, 3)) == (500, "database_damaged")
+
+
 def test_two_organizations_go_on_each_with_its_own_roster(two: Two, ring: Ring) -> None:
     other = found(two.first.new_account())
     for _ in range(2):

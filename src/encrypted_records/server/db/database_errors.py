@@ -8,11 +8,17 @@ of a fixed list.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
 from encrypted_records import logs
 from encrypted_records.errors import (
     DatabaseDamaged,
     DatabaseDiskFailed,
     DatabaseFull,
+    Malformed,
     Unavailable,
 )
 
@@ -46,3 +52,17 @@ def meaning(error: BaseException) -> Unavailable | None:
     if name in _DISK or name.startswith(("SQLITE_IOERR", "SQLITE_READONLY")):
         return DatabaseDiskFailed("the disk that holds the API's database fails, or is read-only")
     return None
+
+
+@contextmanager
+def reading_stored(thing: str) -> Iterator[None]:
+    """Errors of the form of something that was checked before it was stored: not the caller's.
+    A format of another version stays the ``Unsupported`` that it is, and names what to do.
+
+    Raises:
+        DatabaseDamaged: instead of ``Malformed``.
+    """
+    try:
+        yield
+    except (Malformed, msgspec.DecodeError):
+        raise DatabaseDamaged(f"{thing} cannot be read as it is stored") from None

@@ -17,6 +17,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Answer
 from encrypted_records.server import signatures
 from encrypted_records.server.accounts.models import User, of_address
+from encrypted_records.server.db.database_errors import reading_stored
 from encrypted_records.server.organizations.models import Invitation, Organization
 from encrypted_records.server.organizations.roster_change import require
 from encrypted_records.server.organizations.roster_tables import Entry, Seat, Standing
@@ -26,7 +27,8 @@ def of(seat: Seat) -> Answer | None:
     """The answer to an invitation."""
     if seat.answer is None:
         return None
-    return wire.decode_one(bytes(seat.answer), Answer)
+    with reading_stored("an answer to an invitation"):
+        return wire.decode_one(bytes(seat.answer), Answer)
 
 
 def give(user: User, invitation_id: str, answer: Answer) -> bool:

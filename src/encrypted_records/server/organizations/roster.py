@@ -10,7 +10,7 @@ names or heads it states are locked after that, in the order of their ids, as co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -28,6 +28,7 @@ from encrypted_records.server import signatures
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
+from encrypted_records.server.db.database_errors import reading_stored
 from encrypted_records.server.erasure import remains, unstaging
 from encrypted_records.server.organizations import grants as granting
 from encrypted_records.server.organizations import (
@@ -65,12 +66,20 @@ def entries_after(
 
     Args:
         among: datasets; names that concern none of them are left out. All are there if None.
+
+    Raises:
+        DatabaseDamaged: a stored entry is not of its form.
     """
     concerned = (
         None if among is None else set(map(ids.from_text, among.values_list("pk", flat=True)))
     )
     for entry in roster_states.stored_entries(organization, number, number + MAX_ENTRIES):
-        yield entry if concerned is None else form.cut_entry(entry, concerned)
+        yield entry if concerned is None else _cut(entry, concerned)
+
+
+def _cut(entry: RosterEntry, datasets: Set[bytes]) -> RosterEntry:
+    with reading_stored("an entry of a roster"):
+        return form.cut_entry(entry, datasets)
 
 
 def append(

@@ -26,6 +26,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody, RosterEntry
 from encrypted_records.rules.roster import judging
 from encrypted_records.rules.roster.state import State
+from encrypted_records.server.db.database_errors import reading_stored
 from encrypted_records.server.organizations.models import Organization
 from encrypted_records.server.organizations.roster_tables import Entry
 
@@ -34,6 +35,7 @@ _MOST_BYTES = 32 << 20
 #: Of a sum, however few entries it has.
 _SUM_BYTES = 8 << 10
 _AT_ONCE = 100
+_ENTRY = "an entry of a roster"
 _openings = msgspec.msgpack.Decoder(list[bytes])
 
 
@@ -63,7 +65,11 @@ class RosterStates:
         self._lock = threading.Lock()
 
     def prepare(self, organization: Organization) -> None:
-        """Add up beforehand what :meth:`of` needs under the organization's lock."""
+        """Add up beforehand what :meth:`of` needs under the organization's lock.
+
+        Raises:
+            DatabaseDamaged: a stored entry is not of its form.
+        """
         kept = self._find(organization.pk)
         # Where more is known than the caller has read, others go on from that.
         if kept is None or kept.state.number < organization.roster_number:
@@ -73,7 +79,8 @@ class RosterStates:
         """The sum of all entries of an organization, which is locked.
 
         Raises:
-            DatabaseDamaged: the stored entries do not lead to the stored head.
+            DatabaseDamaged: the stored entries do not lead to the stored head, or one is not of
+                its form.
         """
         found = self._add_up(organization)
         if not found.is_of(organization):
@@ -110,11 +117,16 @@ class RosterStates:
 
 
 def _go_on(organization: Organization, since: Sum) -> Sum | None:
-    """The sum with the entries that follow; None where these do not follow it."""
+    """The sum with the entries that follow; None where these do not follow it.
+
+    Raises:
+        DatabaseDamaged: a stored entry is not of its form.
+    """
     state, size = since.state.copy(), since.size
     own = ids.from_text(organization.pk)
     for entry in stored_entries(organization, state.number, organization.roster_number):
-        body = form.read_entry(entry)
+        with reading_stored(_ENTRY):
+            body = form.read_entry(entry)
         if not _follows(state, own, body):
             return None
         size += len(entry.body)
@@ -132,7 +144,11 @@ def _follows(state: State, organization: bytes, body: EntryBody) -> bool:
 
 
 def stored_entries(organization: Organization, after: int, last: int) -> Iterator[RosterEntry]:
-    """The entries behind number ``after`` up to ``last``, as far as they are there."""
+    """The entries behind number ``after`` up to ``last``, as far as they are there.
+
+    Raises:
+        DatabaseDamaged: the openings beside an entry are not of their form.
+    """
     # They may be long, so a few are read at a time.
     for number in range(after, last, _AT_ONCE):
         rows = Entry.objects.filter(
@@ -142,7 +158,9 @@ def stored_entries(organization: Organization, after: int, last: int) -> Iterato
         ).order_by("number")
         some = list(rows.values_list("body", "signature", "openings"))
         for body, signature, openings in some:
-            yield RosterEntry(bytes(body), bytes(signature), _openings.decode(openings))
+            with reading_stored(_ENTRY):
+                shown = _openings.decode(openings)
+            yield RosterEntry(bytes(body), bytes(signature), shown)
         if len(some) < _AT_ONCE:
             return
 
