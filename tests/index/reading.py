@@ -82,7 +82,7 @@ class Kept:
             self.blocks[at] = segment.blocks[number]
 
     def kept(self, step: Keep | KeptColumn | KeptSums) -> ByRow | ColumnSums | None:
-        """What is kept of a column, of which something may have been made just now."""
+        """A column by row, or its sums, where they are kept or were made just now."""
         at = step.segment.segment.uid, step.field
         if isinstance(step, KeptColumn):
             return self.columns.get(at)

@@ -32,7 +32,7 @@ def compare(field: str, op: str, value: Any) -> dict[str, Any]:
     return {"field": field, "op": op, "value": value}
 
 
-#: Of the worlds' segments, most have all of their rows in such a range, or none.
+#: Most segments of the worlds have all of their rows in such a range, or none.
 COMPARISONS = st.one_of(
     st.builds(
         compare,
@@ -160,7 +160,7 @@ def test_nothing_is_resolved_where_directories_decide_every_segment() -> None:
     ],
 )
 def test_a_segment_that_is_older_than_a_field_makes_no_column_of_it(where: Any, count: int) -> None:
-    """That would take four bytes for each row, of all segments at once."""
+    """A column would take four bytes for each row, of all segments at once."""
     made = world()
     made.change(
         TEXT.replace("}}}", '}, "late": {"type": "integer", "minimum": 0, "maximum": 99}}}')

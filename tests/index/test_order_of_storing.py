@@ -36,7 +36,7 @@ def views(draw: st.DrawFn) -> Snapshot:
 
 
 def places(snapshot: Snapshot, segments: list[Segment]) -> list[int]:
-    """Of all rows."""
+    """The numbers of all rows."""
     return [
         snapshot.number(RowRef(uid, ordinal))
         for segment in segments

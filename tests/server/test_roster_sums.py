@@ -1,4 +1,4 @@
-"""What an API keeps of rosters in memory never decides against what is stored.
+"""The sums of rosters that an API keeps in memory never decide against what is stored.
 
 Two APIs serve one database, so each has added up a roster that the other one goes on with; and the
 database is changed behind their backs, as a backup that is restored changes it.

@@ -48,7 +48,7 @@ _OBJECTS: dict[str, Any] = {
 #: Optional members of a request that its example has.
 _SHOWN = ("where", "limit")
 _COLLECTIONS = ("schemas", "datasets", "organizations", "records", "users", "invitations", "files")
-#: Of which the first that a pattern admits is taken.
+#: Texts, the first of which that a pattern admits is taken.
 _SAMPLES = (
     *(f"/api/{collection}/{_ID}/" for collection in _COLLECTIONS),
     f"/api/organizations/{_ID}/members/{_ID}/",

@@ -1,4 +1,4 @@
-"""What a roster entry and a commit may say, judged by proxies and the API alike. Pure, keyless.
+"""Judges of roster entries and commits, for proxies and the API alike. Pure, keyless.
 
-Who can verify signatures hands in what that gave. May import: ``model``, ``errors``.
+Callers that can verify signatures hand in what that gave. May import: ``model``, ``errors``.
 """

@@ -85,8 +85,8 @@ class KeptSums:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What was made of a column, for questions that follow. It may be kept already, and have grown:
-    what is made of a column's keys is kept with it."""
+    """A column by row or its sums, for questions that follow. It may be kept already, and have
+    grown: what is made of a column's keys is kept with it."""
 
     segment: LoadedSegment
     field: str

@@ -43,7 +43,7 @@ _ALL_KEYS = sys.maxsize
 def ask_for(
     segment: LoadedSegment, reading: Reading[T], *, passing: bool = True, light: bool = False
 ) -> Asking[T]:
-    """What reads one segment, as work on several.
+    """A reading of one segment, as work on several.
 
     Args:
         passing, light: as for :class:`Need`.
@@ -123,7 +123,7 @@ def bring_by_row(segment: OpenedSegment, field: str, limits: ReadingLimits) -> A
 def bring_sums(
     segment: LoadedSegment, field: str, rows: BitMap, limits: ReadingLimits
 ) -> Asking[ColumnSums]:
-    """What a column of numbers adds up to, with the keys of some rows; its directory is here.
+    """The sums of a column of numbers, with the keys of some rows; its directory is here.
 
     Raises:
         DoesNotOpen: the column does not open.
@@ -204,7 +204,7 @@ def open_columns(segment: Segment, fields: Collection[str], sizes: Sizes) -> Ask
 
 
 def _make(segment: LoadedSegment, reading: Reading[T]) -> Asking[T]:
-    """What is made of a whole column, where work on so many entries belongs."""
+    """Make something of a whole column, where work on so many entries belongs."""
     before: Work = yield Work("fetch_pages", segment.covered)
     found = yield from ask_for(segment, reading)
     yield before

@@ -1,4 +1,4 @@
-"""Fields of a segment's rows, some rows at a time: what is sent of whole columns.
+"""Fields of a segment's rows, some rows at a time, as they are sent in columns.
 
 Each field's column is in memory alone, by row or a window of pages at a time; what is left of it is
 a key for each different value of the rows, so that values of other rows, dead ones among them, are
@@ -34,7 +34,7 @@ from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import Window, WindowEntries, read_column
 from encrypted_records.model.word_columns import column_spec
 
-#: Of a column without keys, up to this share of a segment's rows is looked up page by page.
+#: Up to this share of a segment's rows, a column without keys is looked up page by page.
 _FEW = 1 / 64
 
 RowCodes = NDArray[np.int64]
@@ -53,7 +53,7 @@ class FieldValues:
     codes: RowCodes
 
     def part(self, first: int, end: int) -> FieldValues:
-        """Of some of the rows."""
+        """The field of some of the rows."""
         return _only_used(self.keys, self.codes[first:end])
 
     @property
@@ -118,7 +118,7 @@ def _read_pages(
     keys: list[Keys] = [np.zeros(0, key_type(kind))]
     codes: RowCodes = np.zeros(len(rows), np.int64)
     first = int(rows[0]) if len(rows) else 0
-    # Of each ordinal from the first row on, which of the rows it is.
+    # The place among the rows of each ordinal from the first row on, else -1.
     place = np.full(int(rows[-1]) - first + 1 if len(rows) else 0, -1, np.int32)
     place[rows - first] = np.arange(len(rows))
     count = 0

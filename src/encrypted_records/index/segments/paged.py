@@ -47,7 +47,7 @@ class PagedSegment:
 
     @property
     def view(self) -> bytes:
-        """As :attr:`OpenedHeader.view`."""
+        """The view under which the header was opened; see :attr:`OpenedHeader.view`."""
         return self.opened.view
 
     @property

@@ -24,7 +24,7 @@ from encrypted_records.proxy.services import services_of
 
 _OPENAPI = "application/vnd.oai.openapi+json"
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}, {"session": []}]
-#: Of the proxy's own endpoints those that need no credentials.
+#: The proxy's own endpoints that need no credentials.
 _PUBLIC = ("/api/openapi.json",)
 #: Statuses of problems that each operation of the proxy may answer with.
 _PROBLEMS = (400, 401, 403, 404, 408, 409, 412, 413, 415, 422, 429, 502, 503, 504, 507)

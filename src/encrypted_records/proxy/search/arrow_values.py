@@ -137,7 +137,7 @@ def _points(spec: FieldSpec, kind: pyarrow.DataType, given: FieldValues) -> pyar
 
 
 def _start(kind: pyarrow.DataType, lowest: int) -> int:
-    """What Arrow calls the point at which a grid begins."""
+    """Arrow's number of the point at which a grid begins."""
     if pyarrow.types.is_date32(kind):
         return lowest - _EPOCH
     if pyarrow.types.is_timestamp(kind):

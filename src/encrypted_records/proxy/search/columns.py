@@ -1,6 +1,6 @@
 """Columns of the records that a condition selects as a stream of Arrow, a window at a time.
 
-All of it is of one version of the log. Rows come segment by segment, in the order in which each
+Every row is of one version of the log. Rows come segment by segment, in the order in which each
 stores them. No record is opened, but for texts that are longer than an index key holds, and where
 the condition leaves a record open.
 """
@@ -125,7 +125,7 @@ def _windows(
     width = sum(_width(context.definition.fields[name]) for name in fields)
     width = max(1, width)
     most = max(BATCH_ROWS, WINDOW_BYTES // width)
-    # Of hundreds of fields a batch has fewer rows.
+    # A batch of hundreds of fields has fewer rows.
     most = max(1, min(most, MOST_WINDOW_BYTES // width))
     for part in parts:
         for first in range(0, len(part), most):

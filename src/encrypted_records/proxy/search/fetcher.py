@@ -186,7 +186,7 @@ class Fetcher:
         await self._forget_ended(upstream, [segment])
 
     def kept(self, wanted: KeptColumn | KeptSums) -> ByRow | ColumnSums | None:
-        """What is kept of a column, if it is."""
+        """A column by row, or its sums, where they are kept."""
         view = wanted.segment.view
         if isinstance(wanted, KeptSums):
             return self._cache.sums(view, wanted.field, again=wanted.again)

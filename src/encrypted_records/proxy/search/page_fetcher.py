@@ -170,7 +170,7 @@ class PageFetcher:
         self._stored.drop(uids)
 
     def _from_memory(self, wanted: Sequence[LackingPages]) -> _Wanted:
-        """What memory does not have."""
+        """The pages that memory does not have."""
         every = ((segment, self._not_in_memory(segment, numbers)) for segment, numbers in wanted)
         return [(segment, left) for segment, left in every if left]
 

@@ -1,4 +1,4 @@
-"""Which commits may follow in a log, as far as it takes no key to tell.
+"""Commits that may follow in a log, as far as it takes no key to tell.
 
 Readers of the log refuse it at any other commit, so the API takes none. Each side hands in what it
 knows of the log before the commit, and says in its own errors what is wrong.

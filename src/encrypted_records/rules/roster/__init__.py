@@ -1,1 +1,1 @@
-"""What the entries of a roster add up to, and which of them count (docs/SPEC.md, section 15.4)."""
+"""The sum of a roster's entries, and which of them count (docs/SPEC.md, section 15.4)."""

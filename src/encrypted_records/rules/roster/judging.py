@@ -1,9 +1,9 @@
-"""Which entries count, and why others do not (docs/SPEC.md, section 15.4).
+"""Entries that count, and reasons why others do not (docs/SPEC.md, section 15.4).
 
 An entry in good form that does not count is *void*: it stays in the chain and changes nothing.
 Otherwise an API that lies, or checks no signatures, could let one member stop all others with one
-bad entry. Its form and its chain were checked before. Nothing here has a key: who can verify
-signatures hands in what that gave.
+bad entry. Its form and its chain were checked before. Nothing here has a key: callers
+that can verify signatures hand in what that gave.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Verified:
     proof: bool
 
 
-#: Of an entry whose signatures were found right before.
+#: The signatures of an entry that were found right before.
 RIGHT = Verified(by_actor=True, proof=True)
 
 
@@ -237,7 +237,7 @@ def _judge_keys(
 ) -> Reason | None:
     given = (content.keys, content.anchor, content.proof)
     if not any(given):
-        # Who was removed, or comes by an invitation, has to show keys.
+        # A member who was removed, or comes by an invitation, has to show keys.
         return None if stands and not content.invitation else Reason.NO_KEYS
     if not all(given):
         return Reason.PART_OF_KEYS

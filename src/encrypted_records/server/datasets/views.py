@@ -138,7 +138,7 @@ class _Collection(viewsets.ModelViewSet[M]):
 
     @abstractmethod
     def facts(self, row: M) -> list[str]:
-        """What a change of the row can change; its entity tag follows from it."""
+        """Facts that a change of the row can change; its entity tag follows from them."""
 
     @abstractmethod
     def require_deleter(self, row: M) -> None:

@@ -76,7 +76,7 @@ def plain(name: str, longest: int) -> str:
 
 @dataclass
 class Change:
-    """What the entries of one request act on, and what they have brought about so far."""
+    """The things that entries of one request act on, and what they have brought about so far."""
 
     caller: User
     organization: Organization

@@ -6,7 +6,7 @@ taken as right here. What a process has added up it keeps, and goes on from ther
 that others have stored since.
 
 A sum is named by number and digest of its newest entry, and this digest covers all entries before
-it. So one of a transaction that was rolled back, of a database that was restored, or of another
+it. So the sum of a transaction that was rolled back, of a database that was restored, or of another
 organization is never taken for what is stored.
 """
 
@@ -30,9 +30,9 @@ from encrypted_records.server.db.database_errors import reading_stored
 from encrypted_records.server.organizations.models import Organization
 from encrypted_records.server.organizations.roster_tables import Entry
 
-#: Of the bodies of the entries whose sums are kept, and of the sums themselves.
+#: Bytes of the sums that are kept, with the bodies of the entries that they add up.
 _MOST_BYTES = 32 << 20
-#: Of a sum, however few entries it has.
+#: Bytes of a sum, however few entries it has.
 _SUM_BYTES = 8 << 10
 _AT_ONCE = 100
 _ENTRY = "an entry of a roster"
@@ -41,8 +41,8 @@ _openings = msgspec.msgpack.Decoder(list[bytes])
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The state that entries add up to, and about how many bytes it takes. Nobody changes it: who
-    goes on from it takes a copy."""
+    """The state that entries add up to, and about how many bytes it takes. Nobody changes it: to go
+    on from it, take a copy."""
 
     state: State = field(default_factory=lambda: State(historic=False))
     size: int = _SUM_BYTES
@@ -165,5 +165,5 @@ def stored_entries(organization: Organization, after: int, last: int) -> Iterato
             return
 
 
-#: Of this process.
+#: The sums of this process.
 STATES = RosterStates()

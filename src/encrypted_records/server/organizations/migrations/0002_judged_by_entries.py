@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db import migrations
 
-#: Of tables that are there still.
+#: Columns by table; the tables are there still.
 _GONE = {
     "roster_standing": ("is_service", "name", "anchor", "expires"),
     "roster_dataset": ("commitment", "since"),
