@@ -133,11 +133,11 @@ class Examples:
         if several := schema.get("oneOf") or schema.get("anyOf"):
             return self.of(several[0], name, depth)
         if all_of := schema.get("allOf"):
-            made = [self.of(one, name, depth) for one in all_of]
-            return made[0] if len(made) == 1 else {k: v for one in made for k, v in one.items()}
+            made = [self.of(part, name, depth) for part in all_of]
+            return made[0] if len(made) == 1 else {k: v for part in made for k, v in part.items()}
         kind = schema.get("type", "object" if "properties" in schema else None)
         if isinstance(kind, list):
-            kind = next(one for one in kind if one != "null")
+            kind = next(item for item in kind if item != "null")
         if kind == "object":
             return self._object(schema, name, depth)
         if kind == "array":

@@ -86,7 +86,7 @@ class KeptSums:
 @dataclass(frozen=True, slots=True)
 class Keep:
     """A column by row or its sums, for questions that follow. It may be kept already, and have
-    grown: what is made of a column's keys is kept with it."""
+    grown: things that are made of a column's keys are kept with it."""
 
     segment: LoadedSegment
     field: str

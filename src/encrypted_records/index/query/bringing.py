@@ -79,14 +79,14 @@ def bring_together(
     first. They are in memory at once."""
     left = list(segments)
     while True:
-        lacking = [(one, numbers) for one in left if (numbers := missing(one))]
+        lacking = [(segment, numbers) for segment in left if (numbers := missing(segment))]
         if not lacking:
             return
-        left = [one for one, _ in lacking]
+        left = [segment for segment, _ in lacking]
         needs: list[Need] = []
-        for one, numbers in lacking:
-            assert isinstance(one, LoadedSegment)
-            needs.append(Need(one, pages=frozenset(numbers), light=True))
+        for segment, numbers in lacking:
+            assert isinstance(segment, LoadedSegment)
+            needs.append(Need(segment, pages=frozenset(numbers), light=True))
         yield Together(tuple(needs))
 
 
@@ -145,8 +145,8 @@ def bring_sums(
 def bring_columns(
     segments: Iterable[object], fields: Collection[str], sizes: Sizes
 ) -> Asking[None]:
-    """Have whole columns with their keys, to sort or measure rows by them. Of few values, all that
-    lack come with one request; of more, one after the other, a window of pages at a time.
+    """Have whole columns with their keys, to sort or measure rows by them. Few values that lack
+    come with one request; more of them column after column, a window of pages at a time.
 
     Args:
         segments: of either form; minis have all of their columns.
@@ -185,7 +185,7 @@ def _bring_few(lacking: Sequence[tuple[LoadedSegment, Sequence[str]]]) -> Asking
     fields = {segment.segment.uid: own for segment, own in lacking}
     yield from bring_together(
         [segment for segment, _ in lacking],
-        lambda one: one.missing_columns(fields[one.segment.uid]),
+        lambda segment: segment.missing_columns(fields[segment.segment.uid]),
     )
     entries = sum(segment.count * len(own) for segment, own in lacking)
     before: Work = yield Work("fetch_pages", entries)

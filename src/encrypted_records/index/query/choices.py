@@ -67,10 +67,15 @@ class ComparisonFigures:
 
 #: The rows of a comparison.
 COMPARISON: Table[ComparisonFigures] = (
-    (Way.AT_ONCE, lambda one: not one.is_wide),
-    (Way.KEPT, lambda one: one.is_kept),
-    (Way.BY_ROW, lambda one: one.keeps and one.cost.pages > one.pages * one.most_of_column),
-    (Way.WINDOWS, lambda one: True),
+    (Way.AT_ONCE, lambda figures: not figures.is_wide),
+    (Way.KEPT, lambda figures: figures.is_kept),
+    (
+        Way.BY_ROW,
+        lambda figures: (
+            figures.keeps and figures.cost.pages > figures.pages * figures.most_of_column
+        ),
+    ),
+    (Way.WINDOWS, lambda figures: True),
 )
 
 
@@ -90,11 +95,11 @@ class TestFigures:
 
 #: The rows that pass a test of each distinct key.
 TEST: Table[TestFigures] = (
-    (Way.KEPT, lambda one: one.is_kept),
-    (Way.AT_ONCE, lambda one: one.pages <= one.few),
-    (Way.SAMPLE, lambda one: one.fits is None),
-    (Way.BY_ROW, lambda one: bool(one.fits)),
-    (Way.WINDOWS, lambda one: True),
+    (Way.KEPT, lambda figures: figures.is_kept),
+    (Way.AT_ONCE, lambda figures: figures.pages <= figures.few),
+    (Way.SAMPLE, lambda figures: figures.fits is None),
+    (Way.BY_ROW, lambda figures: bool(figures.fits)),
+    (Way.WINDOWS, lambda figures: True),
 )
 
 
@@ -111,8 +116,11 @@ class OldestFigures:
 
 #: The first rows of a segment in the order of storing, where some are enough.
 OLDEST: Table[OldestFigures] = (
-    (Way.PREFIX, lambda one: one.entries > one.few and one.is_exact and one.is_in_order),
-    (Way.SET, lambda one: True),
+    (
+        Way.PREFIX,
+        lambda figures: figures.entries > figures.few and figures.is_exact and figures.is_in_order,
+    ),
+    (Way.SET, lambda figures: True),
 )
 
 
@@ -130,11 +138,11 @@ class CountFigures:
 
 #: How many rows of a segment match comparisons that keys decide.
 COUNT: Table[CountFigures] = (
-    (Way.NONE, lambda one: one.decided is False),
-    (Way.ALL, lambda one: one.decided is True),
-    (Way.ENDS, lambda one: one.is_alone and not one.dead),
-    (Way.ENDS_LESS_DEAD, lambda one: one.is_alone and one.by_row()),
-    (Way.SET, lambda one: True),
+    (Way.NONE, lambda figures: figures.decided is False),
+    (Way.ALL, lambda figures: figures.decided is True),
+    (Way.ENDS, lambda figures: figures.is_alone and not figures.dead),
+    (Way.ENDS_LESS_DEAD, lambda figures: figures.is_alone and figures.by_row()),
+    (Way.SET, lambda figures: True),
 )
 
 
@@ -162,11 +170,11 @@ class LookupFigures:
 
 #: Whether some rows match a comparison: by the set of all that do, or looked up by row.
 LOOKUP: Table[LookupFigures] = (
-    (Way.SET, lambda one: not one.can or one.cost.entries <= one.sizes.few_entries),
-    (Way.KEPT, lambda one: one.is_kept()),
-    (Way.SET, lambda one: one.cost.pages <= one.pages * one.share),
-    (Way.BY_ROW, lambda one: one.listed or one.is_wide),
-    (Way.SET, lambda one: True),
+    (Way.SET, lambda figures: not figures.can or figures.cost.entries <= figures.sizes.few_entries),
+    (Way.KEPT, lambda figures: figures.is_kept()),
+    (Way.SET, lambda figures: figures.cost.pages <= figures.pages * figures.share),
+    (Way.BY_ROW, lambda figures: figures.listed or figures.is_wide),
+    (Way.SET, lambda figures: True),
 )
 
 
@@ -184,9 +192,9 @@ class SortFigures:
 
 #: The first rows of an order in a large segment.
 SORT: Table[SortFigures] = (
-    (Way.SET, lambda one: one.wide),
-    (Way.FILTER, lambda one: one.by_row > 0 or one.range_entries > one.few_entries),
-    (Way.SET, lambda one: True),
+    (Way.SET, lambda figures: figures.wide),
+    (Way.FILTER, lambda figures: figures.by_row > 0 or figures.range_entries > figures.few_entries),
+    (Way.SET, lambda figures: True),
 )
 
 

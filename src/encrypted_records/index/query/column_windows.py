@@ -169,12 +169,12 @@ def read_long_texts(
     """
     texts = Texts(len(rows) * len(values))
     wanted: dict[str, dict[int, bytes]] = {}
-    for name, one in values.items():
-        if space.definition.fields[name].field_type.is_text and len(one.long):
-            row_of = np.zeros(len(one.keys) + 1, np.int64)
-            row_of[one.codes] = np.arange(len(rows))
-            positions = places.positions(rows[row_of[one.long + 1]])
-            wanted[name] = {int(at): bytes(one.keys[at]) for at in one.long}
+    for name, field in values.items():
+        if space.definition.fields[name].field_type.is_text and len(field.long):
+            row_of = np.zeros(len(field.keys) + 1, np.int64)
+            row_of[field.codes] = np.arange(len(rows))
+            positions = places.positions(rows[row_of[field.long + 1]])
+            wanted[name] = {int(at): bytes(field.keys[at]) for at in field.long}
             for key, position in zip(wanted[name].values(), positions.tolist(), strict=True):
                 texts.want(name, key, position)
     if texts.wanted:

@@ -133,8 +133,8 @@ def scope(*segments: object) -> Iterator[None]:
     """
     every = [segment for segment in segments if isinstance(segment, LoadedSegment)]
     held: list[dict[Any, Any]] = []
-    for one in every:
-        held += (one.blocks, one.columns, one.sums)
+    for segment in every:
+        held += (segment.blocks, segment.columns, segment.sums)
     before = [set(own) for own in held]
     try:
         yield

@@ -166,7 +166,7 @@ async def erase_subject(request: Request) -> Response:
     dataset = id_in_path(request)
     if flag_of(request, "dry_run", default=False):
         found = await services.eraser.find_subject(caller, dataset, subject.field, subject.value)
-        return answer(_counts_json({schema: one.count for schema, one in found.items()}))
+        return answer(_counts_json({schema: rows.count for schema, rows in found.items()}))
     receipt = await services.eraser.erase_subject(
         caller, dataset, subject.field, subject.value, confirmed
     )

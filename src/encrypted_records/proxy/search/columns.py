@@ -169,11 +169,11 @@ async def _batches(
     names = [spec.name for spec in specs]
     values = await context.run(read_window(context.space, segment, names, rows))
     most = BATCH_ROWS
-    if any(len(one.long) for one in values.values()):
+    if any(len(field.long) for field in values.values()):
         most = min(most, context.fetcher.window(context.state))
     for first in range(0, len(rows), most):
         end = min(len(rows), first + most)
-        some = {name: one.part(first, end) for name, one in values.items()}
+        some = {name: field.part(first, end) for name, field in values.items()}
         texts = await context.run(
             read_long_texts(context.space, window.part.places, rows[first:end], some)
         )

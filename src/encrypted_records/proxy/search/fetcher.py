@@ -100,7 +100,7 @@ class Fetcher:
         unopened = [segment for segment in unopened if opened[segment.uid] is None]
         if unopened:
             opened |= await self._open(upstream, unopened)
-        segments = [one for one in opened.values() if one is not None]
+        segments = [segment for segment in opened.values() if segment is not None]
         await self._forget_ended(upstream, segments)
         return segments
 
@@ -111,7 +111,10 @@ class Fetcher:
         for both."""
         keys = upstream.state.ledger.keys
         opened: dict[bytes, KeptSegment] = {}
-        names = {(keys.of(one.key_version).id, upstream.view(one)): one for one in unopened}
+        names = {
+            (keys.of(segment.key_version).id, upstream.view(segment)): segment
+            for segment in unopened
+        }
         alone = False
         while names:
             theirs = {} if alone else self._opening.of(names)
@@ -127,8 +130,10 @@ class Fetcher:
             alone = not await wait_for(theirs.values())
             names = {name: names[name] for name in theirs}
             found = {name: self._cache.get(*name) for name in names}
-            opened |= {one.segment.uid: one for one in found.values() if one is not None}
-            names = {name: one for name, one in names.items() if found[name] is None}
+            opened |= {
+                segment.segment.uid: segment for segment in found.values() if segment is not None
+            }
+            names = {name: segment for name, segment in names.items() if found[name] is None}
         return opened
 
     async def _forget_ended(

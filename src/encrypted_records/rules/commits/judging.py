@@ -63,9 +63,9 @@ def judge_form(body: CommitBody) -> Reason | None:
 def _judge_rows(every: Sequence[KilledRows]) -> Reason | None:
     if not every:
         return None
-    if not all(one.in_order for one in every):
+    if not all(rows.in_order for rows in every):
         return Reason.ROWS_ORDER
-    return Reason.ROWS_TWICE if len({one.group for one in every}) < len(every) else None
+    return Reason.ROWS_TWICE if len({rows.group for rows in every}) < len(every) else None
 
 
 class Log(NamedTuple):

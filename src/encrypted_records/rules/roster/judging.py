@@ -262,7 +262,7 @@ def _judge_admission(state: State, time: int, content: Standing[str]) -> Reason 
         return Reason.INVITATION_OVER
     if not is_for(state, invitation, content.member):
         return Reason.OTHERS_INVITATION
-    # The words make a member. That somebody becomes an owner is said by a later entry.
+    # The words make a member. A later entry says that somebody becomes an owner.
     return Reason.INVITED_OWNER if content.role == form.OWNER else None
 
 
@@ -353,15 +353,15 @@ def _may_follow(before: Ending, end: End, epoch: int) -> bool:
 
 
 def _judge_places(state: State, content: Sequence[Placement], actor: Member) -> Reason | None:
-    if not all(actor.writes(one.dataset).whole for one in content):
+    if not all(actor.writes(placement.dataset).whole for placement in content):
         return Reason.NOT_WRITER
-    if len({one.schema for one in content}) < len(content):
+    if len({placement.schema for placement in content}) < len(content):
         return Reason.PLACED_TWICE
-    if any(one.dataset not in state.epochs for one in content):
+    if any(placement.dataset not in state.epochs for placement in content):
         return Reason.NO_DATASET
-    for one in content:
-        placed = state.schemas.get(one.schema)
-        if placed is not None and placed[-1].dataset != one.dataset:
+    for placement in content:
+        placed = state.schemas.get(placement.schema)
+        if placed is not None and placed[-1].dataset != placement.dataset:
             return Reason.MOVED
-    new = sum(one.schema not in state.schemas for one in content)
+    new = sum(placement.schema not in state.schemas for placement in content)
     return Reason.SCHEMAS if len(state.schemas) + new > form.MAX_SCHEMAS else None

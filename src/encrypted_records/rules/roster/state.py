@@ -19,6 +19,7 @@ from encrypted_records.model.roster import (
     Forget,
     Found,
     Invite,
+    Placement,
     Remove,
     Share,
     Standing,
@@ -90,9 +91,9 @@ class Member:
         found = [
             share for share in self.shares if share.dataset == dataset and share.right in rights
         ]
-        if any(not one.schemas for one in found):
+        if any(not share.schemas for share in found):
             return EVERYTHING
-        return Scope(schemas=frozenset(schema for one in found for schema in one.schemas))
+        return Scope(schemas=frozenset(schema for share in found for schema in share.schemas))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +178,15 @@ class _Numbered(Protocol):
     def number(self) -> int: ...
 
 
-_One = TypeVar("_One", bound=_Numbered)
+_Item = TypeVar("_Item", bound=_Numbered)
 
 
-def at(history: Sequence[_One], number: int | None) -> _One | None:
+def at(history: Sequence[_Item], number: int | None) -> _Item | None:
     """The last of ``history`` that entry ``number``, or one before it, has made; without a
     number, the last."""
     if number is None:
         return history[-1] if history else None
-    place = bisect_right(history, number, key=lambda one: one.number)
+    place = bisect_right(history, number, key=lambda item: item.number)
     return history[place - 1] if place else None
 
 
@@ -230,23 +231,23 @@ class State:
             self.digest,
             self.found,
             self.founder,
-            {key: list(one) for key, one in self.members.items()},
-            {key: list(one) for key, one in self.datasets.items()},
-            {key: list(one) for key, one in self.epochs.items()},
-            {key: list(one) for key, one in self.forgotten.items()},
-            {key: list(one) for key, one in self.schemas.items()},
+            {key: list(history) for key, history in self.members.items()},
+            {key: list(history) for key, history in self.datasets.items()},
+            {key: list(history) for key, history in self.epochs.items()},
+            {key: list(history) for key, history in self.forgotten.items()},
+            {key: list(history) for key, history in self.schemas.items()},
             dict(self.invitations),
-            {key: list(one) for key, one in self.losses.items()},
+            {key: list(history) for key, history in self.losses.items()},
             dict(self.holders),
-            {key: list(one) for key, one in self.endings.items()},
-            {key: set(one) for key, one in self.open.items()},
+            {key: list(history) for key, history in self.endings.items()},
+            {key: set(schemas) for key, schemas in self.open.items()},
             set(self.members_now),
             set(self.owners_now),
             dict(self._slugs),
             self.historic,
         )
 
-    def _follow(self, histories: dict[bytes, list[_One]], key: bytes, newest: _One) -> None:
+    def _follow(self, histories: dict[bytes, list[_Item]], key: bytes, newest: _Item) -> None:
         history = histories.setdefault(key, [])
         if not self.historic:
             history.clear()
@@ -282,10 +283,8 @@ class State:
             case Remove():
                 self._remove(number, content)
             case list():
-                for one in content:
-                    self.place_schema(
-                        Schema(number, one.schema, one.dataset, one.slug, one.name, one.definition)
-                    )
+                for placement in content:
+                    self.place_schema(_placed(number, placement))
             case Forget():
                 self._follow(self.forgotten, content.dataset, Forgotten(number, content.first))
             case _:
@@ -334,13 +333,9 @@ class State:
             self._withdraw(standing)
 
     def _withdraw(self, standing: Member) -> None:
-        for one in [
-            invitation
-            for invitation in self.invitations.values()
-            if invitation.inviter == standing.member
-        ]:
-            if one.open:
-                self.invitations[one.content.id] = replace(one, withdrawn=standing.number)
+        for name, invitation in self.invitations.items():
+            if invitation.inviter == standing.member and invitation.open:
+                self.invitations[name] = replace(invitation, withdrawn=standing.number)
 
     def begin(self, dataset: bytes, epoch: Epoch) -> None:
         """A new epoch of a dataset's keys: what was lost before it is dealt with."""
@@ -352,11 +347,11 @@ class State:
 
     def end(self, dataset: bytes, number: int, epoch: int, ends: Sequence[End]) -> None:
         """Logs ended with the newest epoch of a dataset's keys."""
-        for one in ends:
-            if self.ended_with(one.schema, epoch) is None:
-                ending = Ending(number, epoch, one.version, one.digest)
-                self._follow(self.endings, one.schema, ending)
-            self.open[dataset].discard(one.schema)
+        for end in ends:
+            if self.ended_with(end.schema, epoch) is None:
+                ending = Ending(number, epoch, end.version, end.digest)
+                self._follow(self.endings, end.schema, ending)
+            self.open[dataset].discard(end.schema)
 
     def ended_with(self, schema: bytes, epoch: int) -> Ending | None:
         """Where a schema's log stood when the newest epoch began; None where no entry says it."""
@@ -410,6 +405,12 @@ def _founder(member: bytes, content: Found[str]) -> Member:
         admitted_by=member,
         keyed_by=member,
         invitation=b"",
+    )
+
+
+def _placed(number: int, content: Placement) -> Schema:
+    return Schema(
+        number, content.schema, content.dataset, content.slug, content.name, content.definition
     )
 
 

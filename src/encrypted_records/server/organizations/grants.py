@@ -134,8 +134,8 @@ def store(change: Change, given: Sequence[Given]) -> int:
 
 def _may_seal(change: Change, given: Given) -> bool:
     """Whether the actor is, or was until this request, an owner under these keys."""
-    standings = (one.member(given.body.actor) for one in (change.before, change.state))
-    return any(one is not None and one.owns and one.keys == given.keys for one in standings)
+    standings = (state.member(given.body.actor) for state in (change.before, change.state))
+    return any(actor is not None and actor.owns and actor.keys == given.keys for actor in standings)
 
 
 def _since(change: Change, dataset: bytes) -> int:

@@ -133,4 +133,8 @@ class Change:
         """Everybody who reads something of a dataset."""
         named = ids.from_text(dataset)
         present = (self.state.member(member) for member in self.state.members_now)
-        return {ids.to_text(one.member) for one in present if one is not None and one.reads(named)}
+        return {
+            ids.to_text(member.member)
+            for member in present
+            if member is not None and member.reads(named)
+        }

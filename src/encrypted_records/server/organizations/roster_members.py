@@ -276,7 +276,7 @@ def remove(change: Change, content: form.Remove) -> None:
 
 def _end_invitations_of(change: Change, inviter: bytes) -> None:
     change.end_invitations(
-        ids.to_text(one.content.id)
-        for one in change.state.invitations.values()
-        if one.inviter == inviter and one.open
+        ids.to_text(invitation.content.id)
+        for invitation in change.state.invitations.values()
+        if invitation.inviter == inviter and invitation.open
     )

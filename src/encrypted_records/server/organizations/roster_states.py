@@ -2,8 +2,8 @@
 
 An entry is judged by what the entries before it add up to, as its readers judge it
 (:mod:`encrypted_records.rules.roster`). Its signatures were verified before it was stored, and are
-taken as right here. What a process has added up it keeps, and goes on from there with the entries
-that others have stored since.
+taken as right here. A process keeps the sums that it has made, and goes on from there with the
+entries that others have stored since.
 
 A sum is named by number and digest of its newest entry, and this digest covers all entries before
 it. So the sum of a transaction that was rolled back, of a database that was restored, or of another
@@ -58,7 +58,7 @@ class RosterStates:
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         """
         Args:
-            most_bytes: of all sums; the one that was used last is kept anyhow.
+            most_bytes: of all sums; the sum that was used last is kept anyhow.
         """
         self._most_bytes = most_bytes
         self._kept: OrderedDict[str, Sum] = OrderedDict()
@@ -79,8 +79,8 @@ class RosterStates:
         """The sum of all entries of an organization, which is locked.
 
         Raises:
-            DatabaseDamaged: the stored entries do not lead to the stored head, or one is not of
-                its form.
+            DatabaseDamaged: the stored entries do not lead to the stored head, or are not of
+                their form.
         """
         found = self._add_up(organization)
         if not found.is_of(organization):
@@ -100,7 +100,7 @@ class RosterStates:
         with self._lock:
             self._kept[organization] = newest
             self._kept.move_to_end(organization)
-            size = sum(one.size for one in self._kept.values())
+            size = sum(kept.size for kept in self._kept.values())
             while size > self._most_bytes and len(self._kept) > 1:
                 size -= self._kept.popitem(last=False)[1].size
 
