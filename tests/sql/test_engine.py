@@ -13,7 +13,6 @@ from encrypted_records import Client
 from encrypted_records.errors import SqlError
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.limits import SqlLimits
-from encrypted_records.sql.planner import Description
 from tests.support.sql import MakeClient, ask
 
 EVERY_TYPE: dict[str, Any] = {
@@ -122,25 +121,6 @@ def test_a_count_of_all_rows_needs_no_column(proxy: MakeClient) -> None:
 def test_parameters_stand_for_values(proxy: MakeClient) -> None:
     assert ask(proxy, "SELECT name FROM people WHERE age > $1", [30]) == [{"name": "Ada"}]
     assert ask(proxy, "SELECT $x::int + 1 AS y", {"x": 1}) == [{"y": 2}]
-
-
-def describe(proxy: MakeClient, statement: str) -> Description:
-    async def run() -> Description:
-        async with proxy() as client, Engine(client) as engine:
-            return await engine.describe(statement)
-
-    return asyncio.run(run())
-
-
-def test_a_description_names_columns_and_types_without_reading(proxy: MakeClient) -> None:
-    described = describe(
-        proxy, "SELECT number, sum(whole) AS s FROM every WHERE day > $1 GROUP BY 1"
-    )
-    assert [(one.name, one.type) for one in described.columns] == [
-        ("number", "DECIMAL(12,2)"),
-        ("s", "HUGEINT"),
-    ]
-    assert len(described.parameters) == 1
 
 
 @pytest.mark.parametrize(

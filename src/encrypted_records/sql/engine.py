@@ -3,7 +3,6 @@
 ::
 
     async with Engine(client, dataset="medical") as engine:
-        described = await engine.describe("SELECT age FROM patient WHERE city = $1")
         async with await engine.execute("SELECT ... WHERE city = $1", ["Oslo"]) as result:
             async for batch in result.batches():
                 ...
@@ -28,7 +27,7 @@ from encrypted_records.errors import InvalidQuery, NotFound, SqlError
 from encrypted_records.sql import failures, pushdown, source
 from encrypted_records.sql.catalogue import Catalogue, Column, Table, load_catalogue
 from encrypted_records.sql.limits import STANDARD, SqlLimits
-from encrypted_records.sql.planner import Description, Parameters, Plan, Planner, Scan
+from encrypted_records.sql.planner import Parameters, Plan, Planner, Scan
 from encrypted_records.sql.run import Run
 
 if TYPE_CHECKING:
@@ -210,21 +209,6 @@ class Engine:
         """
         return await self._with_planner(lambda planner: planner.split(text))
 
-    async def describe(self, statement: str, parameters: Parameters = ()) -> Description:
-        """The columns of a statement's result and the types of its parameters. Nothing is read.
-
-        Args:
-            parameters: where they are known: some types follow from them.
-
-        Raises:
-            SqlError: 42601; 25006 where it is no SELECT; 42P01, 42703, 42883 for unknown names.
-        """
-
-        def work(planner: Planner) -> Description:
-            return planner.describe(planner.only(statement), parameters)
-
-        return await self._planned(work)
-
     async def execute(self, statement: str, parameters: Parameters = ()) -> Result:
         """Run a SELECT. The statement before, if it still runs, is ended.
 
@@ -233,7 +217,8 @@ class Engine:
             parameters: by position or by name, of Python's types.
 
         Raises:
-            SqlError: as :meth:`describe` and :meth:`Result.batches`.
+            SqlError: 42601; 25006 where it is no SELECT; 42P01, 42703, 42883 for unknown names; and
+                as :meth:`Result.batches`.
             ErsError: as the proxy answers: :func:`failures.state_of` has its SQLSTATE.
         """
         await self._end_last()

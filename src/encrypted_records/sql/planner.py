@@ -14,7 +14,7 @@ import duckdb
 
 from encrypted_records.errors import SqlError
 from encrypted_records.sql import failures
-from encrypted_records.sql.catalogue import INTERNAL, Catalogue, Column
+from encrypted_records.sql.catalogue import INTERNAL, Catalogue
 from encrypted_records.sql.connections import lock, open_closed, real_tables, views
 from encrypted_records.sql.limits import SqlLimits
 
@@ -48,15 +48,6 @@ class Plan:
     """The scans of a statement, by the tables' numbers in the catalogue."""
 
     scans: Mapping[int, Scan]
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """The columns of a statement's result, and the types of its parameters in order, which are
-    ``UNKNOWN`` where DuckDB decides by the value."""
-
-    columns: tuple[Column, ...]
-    parameters: tuple[str, ...]
 
 
 class Planner:
@@ -171,33 +162,6 @@ class Planner:
         texts = (filters,) if isinstance(filters, str) else tuple(filters)
         return Scan(frozenset(at for at in named if at < count), texts, once)
 
-    def describe(self, statement: str, parameters: Parameters = ()) -> Description:
-        """
-        Args:
-            statement: as :meth:`only` gives it.
-            parameters: where they are known; a type may follow from them.
-
-        Raises:
-            SqlError: as :meth:`plan`.
-        """
-        with self._alone():
-            (parsed,) = self._connection.extract_statements(statement)
-            names = sorted(parsed.named_parameters, key=lambda name: (len(name), name))
-            given = parameters or _nothing_for(names)
-            rows = self._connection.execute(f"DESCRIBE {statement}", given or None).fetchall()
-            types = self._parameter_types(statement) if names else ()
-        return Description(tuple(Column(str(row[0]), str(row[1])) for row in rows), types)
-
-    def _parameter_types(self, statement: str) -> tuple[str, ...]:
-        self._connection.execute(f"PREPARE asked AS {statement}")
-        try:
-            found = self._connection.execute(
-                "SELECT parameter_types FROM duckdb_prepared_statements() WHERE name = 'asked'"
-            ).fetchall()
-        finally:
-            self._connection.execute("DEALLOCATE asked")
-        return tuple(str(kind) for kind in found[0][0] or ())
-
     def _reads(self, statement: str) -> bool:
         """Whether each part of a statement only reads."""
         tree = self.tree(statement)
@@ -220,13 +184,6 @@ class Planner:
         except (SqlError, ValueError):
             return None
         return None if tree is None else tree[0]["node"]["where_clause"]
-
-
-def _nothing_for(names: Sequence[str]) -> Parameters:
-    """Absent values for parameters, by position or by name."""
-    if all(name.isdecimal() for name in names):
-        return [None] * len(names)
-    return dict.fromkeys(names)
 
 
 def _nodes(roots: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

@@ -457,10 +457,8 @@ def notice_fields(fields: Iterable[tuple[str, str]]) -> bytes:
     return b"".join(code.encode() + _texts(text) for code, text in fields if text) + b"\0"
 
 
-def error_response(
-    severity: str, state: str, message: str, *, hint: str = "", position: int = 0
-) -> bytes:
-    """``state`` is the SQLSTATE; ``position`` counts characters of the statement from 1."""
+def error_response(severity: str, state: str, message: str, *, hint: str = "") -> bytes:
+    """``state`` is the SQLSTATE."""
     return _message(
         b"E",
         notice_fields(
@@ -470,7 +468,6 @@ def error_response(
                 ("C", state),
                 ("M", message),
                 ("H", hint),
-                ("P", str(position) if position else ""),
             )
         ),
     )
