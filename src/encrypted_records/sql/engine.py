@@ -17,12 +17,12 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import pyarrow
 
 from encrypted_records import runtime
+from encrypted_records.client.messages import Closing
 from encrypted_records.errors import InvalidQuery, NotFound, SqlError
 from encrypted_records.sql import failures, pushdown, source
 from encrypted_records.sql.catalogue import Catalogue, Column, Table, load_catalogue
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Result:
+class Result(Closing):
     """The rows of a statement, read once; to be closed, or used as a context.
 
     Attributes:
@@ -100,19 +100,8 @@ class Result:
         """End the statement, if it still runs, and free its memory."""
         await self._run.close()
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-
-class Engine:
+class Engine(Closing):
     """
     Args:
         client: of the caller; every decision about rights is its proxy's.
@@ -139,14 +128,6 @@ class Engine:
     async def __aenter__(self) -> Self:
         await self.refresh()
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         await self._end_last()
