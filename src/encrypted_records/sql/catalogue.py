@@ -69,6 +69,11 @@ class Table:
     description: str = ""
     digest: str = ""
 
+    @property
+    def qualified(self) -> str:
+        """Its name with that of its dataset."""
+        return f"{self.dataset}.{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
@@ -84,6 +89,20 @@ class Catalogue:
 
     def in_dataset(self, dataset: str) -> list[Table]:
         return [table for table in self.tables if table.dataset == dataset]
+
+    def named(self, name: str, dataset: str | None) -> list[Table]:
+        """Tables of a name, with or without their dataset's; several where datasets share it.
+
+        Args:
+            dataset: whose tables need no qualification; None is all.
+        """
+        wanted = name.casefold()
+        return [
+            table
+            for table in self.tables
+            if wanted == table.qualified.casefold()
+            or (dataset in (None, table.dataset) and wanted == table.name.casefold())
+        ]
 
 
 async def load_catalogue(client: ProxyClient, filters: dict[str, str]) -> Catalogue:

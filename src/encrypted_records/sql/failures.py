@@ -99,7 +99,7 @@ def _tables_there(catalogue: Catalogue, dataset: str | None) -> str:
     if dataset is not None:
         names = [table.name for table in catalogue.in_dataset(dataset)]
     else:
-        names = [f"{table.dataset}.{table.name}" for table in catalogue.tables]
+        names = [table.qualified for table in catalogue.tables]
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     told = f"tables: {', '.join(names[:_LISTED])}{more}" if names else "there are no tables"
     if catalogue.left_out:
