@@ -80,6 +80,14 @@ def test_statements_come_from_a_file_or_from_a_pipe(ers: Ers, people: str, tmp_p
     assert ers.done("sql", "--dataset", people, typed=file.read_text()).lines == told
 
 
+def test_a_file_of_nonsense_is_refused_by_name(ers: Ers, people: str, tmp_path: Path) -> None:
+    file = tmp_path / "some.sql"
+    file.write_bytes(b"SELECT '\xff'")
+    told = ers("sql", "--dataset", people, "--file", file)
+    assert told.code == 2
+    assert "the statements are not UTF-8" in told.err
+
+
 def test_an_error_names_what_there_is(ers: Ers, people: str) -> None:
     told = ers("sql", "--dataset", people, "SELECT * FROM persons")
     assert told.code == 2

@@ -131,6 +131,7 @@ def test_parameters_stand_for_values(proxy: MakeClient) -> None:
         ("SELECT nonsense(1)", "42883", "functions"),
         ("SELEC 1", "42601", ""),
         ("", "42601", ""),
+        ("SELECT '\ud800'", "42601", "Unicode"),
         ("SELECT 1; SELECT 2", "42601", ""),
         ("SELECT 'x'::int", "22P02", ""),
         ("SELECT '10:00:00+02'::TIMETZ", "0A000", "VARCHAR"),

@@ -1,4 +1,4 @@
-"""Which columns of which tables a statement needs, as DuckDB's own plan of it says."""
+"""The columns of each table that a statement needs, as DuckDB's own plan of it says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOTHING = failures.sql_error(failures.SYNTAX, "the statement is empty", code="s
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a statement needs of one table.
+    """The need of a statement for one table.
 
     Attributes:
         columns: by number.
@@ -106,7 +106,7 @@ class Planner:
             SqlError: 42601.
         """
         with self._alone():
-            return [one.query.strip() for one in self._connection.extract_statements(text)]
+            return [parsed.query.strip() for parsed in self._parsed(text)]
 
     def only(self, text: str) -> str:
         """The one statement of a text, which must be a SELECT.
@@ -115,7 +115,7 @@ class Planner:
             SqlError: 42601; 25006 where it does more than read.
         """
         with self._alone():
-            statements = self._connection.extract_statements(text)
+            statements = self._parsed(text)
             if not statements:
                 raise _NOTHING
             if len(statements) > 1:
@@ -131,6 +131,16 @@ class Planner:
                     hint="use ers import, ers record create or the Python client to store records",
                 )
             return str(statement.query).strip().rstrip(";")
+
+    def _parsed(self, text: str) -> list[duckdb.Statement]:
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # DuckDB's is a TypeError
+            raise failures.sql_error(
+                failures.SYNTAX, "the statement is not Unicode", code="sql_invalid"
+            ) from None
+        statements: list[duckdb.Statement] = self._connection.extract_statements(text)
+        return statements
 
     def plan(self, statement: str, parameters: Parameters = ()) -> Plan:
         """

@@ -99,8 +99,8 @@ async def sql(
             await shell.prompt(engine)
             return
         try:
-            for one in await engine.split(statement or _read(file)):
-                await shell.run(engine, one)
+            for each in await engine.split(statement or _read(file)):
+                await shell.run(engine, each)
         except SqlError as error:
             if error.reason == "sql_canceled":
                 raise click.Abort from None
@@ -166,7 +166,7 @@ class _Shell:
                     warn(f"hint: {error.hint}")
 
     async def _take(self, engine: Engine, held: str, line: str) -> str:
-        """What is left of a statement, of which a line more has come."""
+        """The unfinished statement after another line."""
         if not held and line.startswith("\\"):
             await self._command(engine, line.split())
             return ""
@@ -175,8 +175,8 @@ class _Shell:
             return ""
         if not held.rstrip().endswith(";"):
             return held
-        for one in await engine.split(held):
-            await self.run(engine, one)
+        for statement in await engine.split(held):
+            await self.run(engine, statement)
         return ""
 
     async def _command(self, engine: Engine, words: list[str]) -> None:
@@ -199,15 +199,13 @@ class _Shell:
             rows = rendering.describe_tables(engine.tables())
             columns = ["dataset", "table", "columns", "description"]
         else:
-            wanted = name.rstrip(";").replace('"', "").casefold()
-            tables = [
-                table
-                for table in engine.catalogue.tables
-                if wanted == f"{table.dataset}.{table.name}".casefold()
-                or (table in engine.tables() and wanted == table.name.casefold())
-            ]
-            if not tables:
-                warn(f"error: there is no table {name}")
+            wanted = name.rstrip(";").replace('"', "")
+            tables = engine.catalogue.named(wanted, engine.dataset)
+            if len(tables) != 1:
+                found = ", ".join(table.qualified for table in tables)
+                warn(
+                    f"error: {name} may be {found}" if found else f"error: there is no table {name}"
+                )
                 return
             rows = rendering.describe_columns(tables[0])
             columns = ["column", "type", "field"]
@@ -220,7 +218,16 @@ class _Shell:
 
 
 def _read(file: Path | None) -> str:
-    return sys.stdin.read() if file is None else file.read_text()
+    """
+    Raises:
+        InvalidSetting: it is no text, or cannot be read.
+    """
+    try:
+        return sys.stdin.read() if file is None else file.read_text("utf-8")
+    except OSError as error:
+        raise InvalidSetting(f"the statements cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidSetting("the statements are not UTF-8") from None
 
 
 def _read_line(prompt: str) -> str | None:
