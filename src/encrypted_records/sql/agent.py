@@ -3,14 +3,17 @@
 An agent lists schemas, describes them and asks by SELECT; it changes nothing and gets no key. What
 a tool answers goes to the agent, and with it to the provider of the agent's model. Answers are
 bounded in rows and characters, and texts of records are data, never part of an instruction.
+Numbers that JSON's readers may round are texts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable
+from decimal import Decimal
 from typing import Any, TypeVar
 
+import pyarrow
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
@@ -18,14 +21,23 @@ from mcp.types import ToolAnnotations
 from encrypted_records import __version__
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.errors import ErsError, NotAllowed
-from encrypted_records.model import api_token
+from encrypted_records.model import api_token, json_text
 from encrypted_records.sql.catalogue import Table
 from encrypted_records.sql.engine import Engine
+from encrypted_records.sql.rendering import values_of
 
 #: Rows of one answer: where the agent names no limit, and at most.
 ROWS, MOST_ROWS = 100, 1_000
-#: Characters of one value; a longer text is cut, and says so.
+#: Characters of a value, a nested one as JSON; a longer value is cut, and says so.
 VALUE_CHARACTERS = 2_000
+#: Characters of all values of an answer.
+ANSWER_CHARACTERS = 200_000
+#: Characters of a description in a list of tables.
+DESCRIPTION_CHARACTERS = 200
+#: Bytes of Arrow of a nested value from which on it is not even made, so as not to show all of it.
+_NESTED_BYTES = 1 << 20
+#: The last integer that every reader of JSON has exactly (RFC 8259, section 6).
+_EXACT = 2**53 - 1
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
 _INSTRUCTIONS = (
     "Encrypted records, as SQL tables that are read only. Call list_schemas, then describe_schema,"
@@ -74,52 +86,96 @@ class Tools:
             tables = self._engine.catalogue.tables
         return {
             "tables": [
-                {"table": f"{one.dataset}.{one.name}", "description": one.description}
-                for one in tables
+                {
+                    "table": table.qualified,
+                    "description": _cut(table.description, DESCRIPTION_CHARACTERS),
+                }
+                for table in tables
             ]
         }
 
     async def describe_schema(self, table: str) -> dict[str, Any]:
         """Name the columns of a table (as list_schemas calls it) and their types."""
-        found = self._named(table)
+        found = await self._named(table)
         return {
-            "table": f"{found.dataset}.{found.name}",
-            "description": found.description,
-            "columns": [{"name": one.name, "type": one.type} for one in found.columns],
+            "table": found.qualified,
+            "description": _cut(found.description, VALUE_CHARACTERS),
+            "columns": [{"name": column.name, "type": column.type} for column in found.columns],
         }
 
     async def query(self, sql: str, limit: int = ROWS) -> dict[str, Any]:
-        """Run one SELECT (DuckDB's dialect) and return its first rows, at most 1,000."""
-        most = max(1, min(limit, MOST_ROWS))
+        """Run one SELECT (DuckDB's dialect) and return its first rows, at most 1,000 rows and
+        200,000 characters."""
         async with self._turn:
-            return await _told(self._rows(sql, most))
+            return await _told(self._rows(sql, max(1, min(limit, MOST_ROWS))))
 
     async def _rows(self, sql: str, most: int) -> dict[str, Any]:
-        rows: list[list[Any]] = []
         async with await self._engine.execute(sql) as result:
+            shown = FirstRows(most)
             async for batch in result.batches():
-                taken = batch.slice(0, most + 1 - len(rows))
-                columns = [column.to_pylist() for column in taken.columns]
-                rows += [[_shown(value) for value in row] for row in zip(*columns, strict=True)]
-                if len(rows) > most:
+                shown.take(batch)
+                if shown.more:
                     break
             names = [column.name for column in result.columns]
-        return {"columns": names, "rows": rows[:most], "more": len(rows) > most}
+        return {"columns": names, "rows": shown.rows, "more": shown.more}
 
     async def why_nothing(self, table: str, where: dict[str, Any]) -> dict[str, Any]:
         """Say for each comparison of a condition how many records it finds alone, to see why all
         of them together find nothing. The condition is the proxy's own, in JSON:
         {"field": "city", "op": "eq", "value": "Oslo"}, or {"and": [...]} of such."""
-        found = self._named(table)
+        found = await self._named(table)
         return dict(await _told(self._client.explain_nothing(found.schema, where)))
 
-    def _named(self, table: str) -> Table:
-        tables = self._engine.catalogue.tables
-        for one in tables:
-            if table.casefold() in (one.name.casefold(), f"{one.dataset}.{one.name}".casefold()):
-                return one
-        listed = ", ".join(f"{one.dataset}.{one.name}" for one in tables[:50])
+    async def _named(self, table: str) -> Table:
+        """
+        Raises:
+            ToolError: there is no such table, or not for this token; or there are several.
+        """
+        async with self._turn:
+            await _told(self._engine.refresh())
+            catalogue = self._engine.catalogue
+        found = catalogue.named(table, None)
+        if len(found) == 1:
+            return found[0]
+        listed = ", ".join(each.qualified for each in (found or catalogue.tables)[:50])
+        if found:
+            raise ToolError(f"several datasets have a table of this name: {listed}")
         raise ToolError(f"there is no table of this name; tables: {listed}")
+
+
+class FirstRows:
+    """The first rows of a result, as an agent gets them.
+
+    Args:
+        most: rows.
+
+    Attributes:
+        more: whether the result has rows beyond these.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.rows: list[list[Any]] = []
+        self.more = False
+        self._most, self._left = most, ANSWER_CHARACTERS
+
+    def take(self, batch: pyarrow.RecordBatch) -> None:
+        """Add rows of the next batch, as many as there is room for.
+
+        Raises:
+            ToolError: the first row alone is too long.
+            SqlError: as :func:`values_of`.
+        """
+        for at in range(batch.num_rows):
+            row = [_shown(column.slice(at, 1)) for column in batch.columns]
+            self._left -= sum(len(_text(value)) for value in row)
+            if self._left < 0 and not self.rows:
+                raise ToolError(
+                    f"a row has more than {ANSWER_CHARACTERS:,} characters: select fewer columns"
+                )
+            if self._left < 0 or len(self.rows) == self._most:
+                self.more = True
+                return
+            self.rows.append(row)
 
 
 async def _told(asked: Awaitable[T]) -> T:
@@ -134,15 +190,32 @@ async def _told(asked: Awaitable[T]) -> T:
         raise ToolError(f"{error.message}{hint}") from None
 
 
-def _shown(value: Any) -> Any:
-    """A value as JSON has it; numbers that JSON would round are texts."""
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_shown(one) for one in value]
-    if isinstance(value, Mapping):
-        return {str(key): _shown(one) for key, one in value.items()}
-    text = str(value)
-    if len(text) > VALUE_CHARACTERS:
-        return f"{text[:VALUE_CHARACTERS]}... ({len(text)} characters)"
-    return text
+def _shown(cell: pyarrow.Array) -> Any:
+    """The value of a column's only row as JSON has it; a long one is a text that is cut."""
+    if pyarrow.types.is_nested(cell.type) and cell.nbytes > _NESTED_BYTES:
+        return f"... ({cell.nbytes:,} bytes)"
+    value = _exact(values_of(cell)[0])
+    text = _text(value)
+    return value if len(text) <= VALUE_CHARACTERS else _cut(text, VALUE_CHARACTERS)
+
+
+def _exact(value: Any) -> Any:
+    """A value of JSON without numbers that are rounded where it is read."""
+    match value:
+        case Decimal():
+            return str(value)
+        case int() if abs(value) > _EXACT:
+            return str(value)
+        case list():
+            return [_exact(item) for item in value]
+        case dict():
+            return {name: _exact(item) for name, item in value.items()}
+    return value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json_text.encode(value).decode()
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"

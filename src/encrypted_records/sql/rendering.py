@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow
 
+from encrypted_records.sql import failures
 from encrypted_records.sql.catalogue import Table
 
 
@@ -33,9 +34,29 @@ def rows_of(batch: Any, names: Sequence[str]) -> list[dict[str, Any]]:
 
     Args:
         names: of the columns, all different.
+
+    Raises:
+        SqlError: as :func:`values_of`.
     """
-    columns = [[plain(value) for value in column.to_pylist()] for column in batch.columns]
+    columns = [values_of(column) for column in batch.columns]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def values_of(column: Any) -> list[Any]:
+    """The values of a column of Arrow as JSON has them.
+
+    Raises:
+        SqlError: 22003; a time is beyond the years 1 to 9999, or finer than microseconds.
+    """
+    try:
+        return [plain(value) for value in column.to_pylist()]
+    except (OverflowError, ValueError):
+        raise failures.sql_error(
+            failures.OUT_OF_RANGE,
+            "a time is beyond the years 1 to 9999, or finer than microseconds",
+            code="sql_invalid",
+            hint="cast it to VARCHAR",
+        ) from None
 
 
 def plain(value: Any) -> Any:
@@ -55,11 +76,11 @@ def plain(value: Any) -> Any:
         case bytes():
             return base64.b64encode(value).decode()
         case dict():
-            return {str(name): plain(one) for name, one in value.items()}
+            return {str(name): plain(item) for name, item in value.items()}
         case pyarrow.MonthDayNano():
             return _duration(value.months, value.days, value.nanoseconds // 1000)
         case list() | tuple():
-            return [plain(one) for one in value]
+            return [plain(item) for item in value]
     return str(value)
 
 
@@ -73,7 +94,7 @@ def _duration(months: int, days: int, microseconds: int) -> str:
 
 
 def describe_tables(tables: Sequence[Table]) -> list[dict[str, Any]]:
-    """What ``\\dt`` shows."""
+    """Lines of ``\\dt``."""
     return [
         {
             "dataset": table.dataset,
@@ -86,8 +107,12 @@ def describe_tables(tables: Sequence[Table]) -> list[dict[str, Any]]:
 
 
 def describe_columns(table: Table) -> list[dict[str, Any]]:
-    """What ``\\d TABLE`` shows."""
+    """Lines of ``\\d TABLE``."""
     return [
-        {"column": one.name, "type": one.type, "field": one.field if one.field != one.name else ""}
-        for one in table.columns
+        {
+            "column": column.name,
+            "type": column.type,
+            "field": column.field if column.field != column.name else "",
+        }
+        for column in table.columns
     ]

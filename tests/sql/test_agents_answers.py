@@ -1,0 +1,87 @@
+"""An agent gets the first rows of a result: exact, and never more than there is room for."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+from mcp.server.mcpserver.exceptions import ToolError
+
+from encrypted_records.errors import SqlError
+from encrypted_records.sql.agent import ANSWER_CHARACTERS, VALUE_CHARACTERS, FirstRows
+
+
+def first_rows(statement: str, most: int = 100) -> FirstRows:
+    shown = FirstRows(most)
+    with duckdb.connect() as connection:
+        for batch in connection.sql(statement).to_arrow_reader(1_000):
+            if not shown.more:
+                shown.take(batch)
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("9007199254740991", 2**53 - 1),
+        ("9007199254740992", "9007199254740992"),
+        ("-9007199254740993", "-9007199254740993"),
+        ("[1, 9007199254740993]", [1, "9007199254740993"]),
+        ("{'a': 9007199254740993, 'b': 1.50}", {"a": "9007199254740993", "b": "1.50"}),
+        ("true", True),
+        ("1.5::DOUBLE", 1.5),
+        ("'nan'::DOUBLE", "nan"),
+        ("NULL", None),
+        ("INTERVAL 3 DAYS", "P3D"),
+        ("DATE '2020-01-31'", "2020-01-31"),
+        (r"'\xFF'::BLOB", "/w=="),
+    ],
+)
+def test_values_are_those_that_every_reader_of_json_has_exactly(value: str, told: object) -> None:
+    (row,) = first_rows(f"SELECT {value}").rows
+    assert row == [told]
+    assert type(row[0]) is type(told)
+
+
+@pytest.mark.parametrize("value", ["DATE 'infinity'", "[TIMESTAMP '20000-01-01']"])
+def test_a_time_without_a_counterpart_is_an_error_that_says_so(value: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        first_rows(f"SELECT {value}")
+    assert caught.value.sqlstate == "22003"
+
+
+@pytest.mark.parametrize(
+    ("value", "end"),
+    [
+        ("repeat('x', 5 * count(*)::INT)", "x... (5000 characters)"),
+        ("list('name ' || r)", " characters)"),
+        ("{'names': list('name ' || r)}", " characters)"),
+    ],
+)
+def test_a_long_value_is_cut_and_says_so(value: str, end: str) -> None:
+    ((told,),) = first_rows(f"SELECT {value} FROM range(1000) t(r)").rows
+    assert told.endswith(end)
+    assert VALUE_CHARACTERS < len(told) < VALUE_CHARACTERS + 50
+
+
+def test_a_whole_table_in_a_value_is_not_shown() -> None:
+    ((told,),) = first_rows("SELECT list('name ' || r) FROM range(300000) t(r)").rows
+    assert told.startswith("... (")
+    assert told.endswith(" bytes)")
+
+
+def test_rows_end_at_the_limit() -> None:
+    shown = first_rows("SELECT * FROM range(3000)", 3)
+    assert (shown.rows, shown.more) == ([[0], [1], [2]], True)
+    assert not first_rows("SELECT * FROM range(3)", 3).more
+
+
+def test_rows_end_where_an_answer_has_no_room_for_more() -> None:
+    shown = first_rows("SELECT repeat('x', 1000) FROM range(1000)", 1_000)
+    assert len(shown.rows) == ANSWER_CHARACTERS // 1_000
+    assert shown.more
+
+
+def test_a_row_that_no_answer_has_room_for_is_an_error() -> None:
+    columns = ", ".join(["repeat('x', 2000)"] * 101)
+    with pytest.raises(ToolError, match="select fewer columns"):
+        first_rows(f"SELECT {columns}")
