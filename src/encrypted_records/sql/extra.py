@@ -1,4 +1,4 @@
-"""Whether the extra ``sql`` is installed."""
+"""The extras ``sql`` and ``mcp``, which may not be installed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,21 @@ def require_sql() -> None:
     Raises:
         NotInstalled: DuckDB or pyarrow is not there.
     """
-    missing = [name for name in ("duckdb", "pyarrow") if find_spec(name) is None]
+    _require("SQL", "sql", "duckdb", "pyarrow")
+
+
+def require_mcp() -> None:
+    """
+    Raises:
+        NotInstalled: DuckDB, pyarrow or the Model Context Protocol's package is not there.
+    """
+    _require("ers mcp", "sql,mcp", "duckdb", "pyarrow", "mcp")
+
+
+def _require(who: str, extra: str, *modules: str) -> None:
+    missing = [name for name in modules if find_spec(name) is None]
     if missing:
         raise NotInstalled(
-            f"SQL needs packages that are not installed: {', '.join(missing)}",
-            hint="install them: pip install 'encrypted-records[sql]'",
+            f"{who} needs packages that are not installed: {', '.join(missing)}",
+            hint=f"install them: pip install 'encrypted-records[{extra}]'",
         )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import click
 
 from encrypted_records.cli.login.session import CommandSession, connected
-from encrypted_records.errors import InvalidSetting
+from encrypted_records.sql.extra import require_mcp
 
 
 @click.command(short_help="Let an agent query your records, over MCP.")
@@ -24,11 +22,7 @@ async def mcp(session: CommandSession) -> None:
     Example:
       ERS_TOKEN="$(cat agent.token)" ers mcp
     """
-    if find_spec("mcp") is None or find_spec("duckdb") is None:
-        raise InvalidSetting(
-            "ers mcp needs packages that are not installed",
-            hint="pip install 'encrypted-records[sql,mcp]'",
-        )
+    require_mcp()
     from encrypted_records.sql.agent import Tools, refuse_wide_token  # noqa: PLC0415 - optional
     from encrypted_records.sql.engine import Engine  # noqa: PLC0415 - optional
 
