@@ -173,6 +173,8 @@ def test_bad_rows_are_named_and_nothing_is_stored(ers: Ers, schema: str) -> None
     assert said.one["status"] == "failed"
     assert "  row 2, age: above the maximum of 130\n" in said.err
     assert "nothing was stored" in said.err
+    assert "ers import with --skip-invalid stores the other rows\n" in said.err
+    assert "X-On" not in said.out + said.err
     assert count(ers, schema) == 0
 
     job = said.one["job_id"]

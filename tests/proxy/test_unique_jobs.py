@@ -106,7 +106,7 @@ def test_what_collides_is_named_and_nothing_is_stored(store: Store) -> None:
     job = ended(store, path)
     assert (job["status"], "(not_unique)" in job["error"]) == ("failed", True)
     assert job["error"].startswith("3 of 4 records have values")
-    assert "X-On-Conflict: skip leaves them out, replace stores them" in job["error"]
+    assert "on conflict, skip leaves them out, and replace stores them" in job["error"]
     assert flaws(store, path) == [
         (2, "email", "not_unique"),
         (3, "site", "not_unique"),
@@ -201,8 +201,8 @@ def test_what_replaces_one_record_must_not_collide_with_another(store: Store) ->
     failed = ended(store, path)
     assert failed["status"] == "failed"
     # Who asked to replace is not told to.
-    assert "X-On-Invalid: skip leaves them out" in failed["error"]
-    assert "X-On-Conflict" not in failed["error"]
+    assert "skip invalid rows to leave them out" in failed["error"]
+    assert "on conflict" not in failed["error"]
     found = [(1, "site", "not_unique"), (2, "email", "required"), (4, "email", "not_unique")]
     assert flaws(store, path) == found
     assert f"/api/records/{taken}/" in details(store, path)[0]

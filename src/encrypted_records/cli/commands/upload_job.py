@@ -19,7 +19,7 @@ from encrypted_records.cli.output import Output
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.cli.terminal import DONE, FAILED, REJECTED, say, warn
 from encrypted_records.client.media import LocalFile
-from encrypted_records.client.proxy.jobs import OnConflict
+from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
 from encrypted_records.client.proxy.records import tell_rounding
 from encrypted_records.client.sdk.progress_bars import Moved, bar, job_bar
 from encrypted_records.errors import ErsError, NotFound, Unavailable, UploadedBefore
@@ -300,7 +300,7 @@ async def finish(session: CommandSession, job: str, output: Output) -> int:
     told = {"rounded": rounded} if rounded else {}
     output.write_one({"job_id": job, **msgspec.to_builtins(progress), **told})
     warn_of_rounding(rounded)
-    return await exit_code(session, job, progress.status)
+    return await exit_code(session, job, progress)
 
 
 def warn_of_rounding(fields: Iterable[str] | Mapping[str, int]) -> None:
@@ -313,16 +313,18 @@ def warn_of_rounding(fields: Iterable[str] | Mapping[str, int]) -> None:
         warn(told)
 
 
-async def exit_code(session: CommandSession, job: str, status: str) -> int:
+async def exit_code(session: CommandSession, job: str, last: JobProgress) -> int:
     """What a command about a job that ended exits with; says on stderr why it is not 0."""
-    rejected = 0
+    rejected, is_stored = 0, last.status == "completed"
     async for flaw in session.client.job_errors(job):
         rejected += 1
         if rejected <= _SHOWN:
             location = f"row {flaw['row']}" + (f", {flaw['field']}" if flaw.get("field") else "")
             warn(f"  {location}: {flaw['detail']}")
     if rejected:
-        stored = "the other rows were stored" if status == "completed" else "nothing was stored"
+        stored = "the other rows were stored" if is_stored else "nothing was stored"
         warn(f"rows were rejected, {stored}; all flaws: ers job errors {job}")
+        if last.error and last.error.endswith("(invalid_records)"):
+            warn("ers import with --skip-invalid stores the other rows")
         return REJECTED
-    return DONE if status == "completed" else FAILED
+    return DONE if is_stored else FAILED

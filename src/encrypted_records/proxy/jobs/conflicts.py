@@ -370,17 +370,17 @@ def _refs(snapshot: Snapshot, verdict: Verdict) -> list[RowRef]:
 def _refusal(refused: int, job: Job) -> Conflict:
     verb = "has" if refused == 1 else "have"
     way_out = (
-        "X-On-Conflict: skip leaves them out, replace stores them in place of the records that"
+        "on conflict, skip leaves them out, and replace stores them in place of the records that"
+        " have these values"
     )
-    way_out += " have these values"
     if job.options.on_conflict == "replace":
         way_out = (
-            "these are of other rows, or of a record that they do not replace; correct the file;"
+            "these are of other rows, or of a record that they do not replace; correct the file,"
+            " or skip invalid rows to leave them out"
         )
-        way_out += " X-On-Invalid: skip leaves them out"
     return Conflict(
         f"{refused} of {job.total} records {verb} values that others have, so that nothing was"
         " stored",
         code="not_unique",
-        hint=f"the job's errors/ lists them; {way_out}",
+        hint=f"the job's errors list them; {way_out}",
     )

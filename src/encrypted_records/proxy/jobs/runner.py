@@ -363,7 +363,7 @@ class JobRunner:
                 f"{report.bad_rows} of {report.rows} records {verb} not fit, so that nothing was"
                 " stored",
                 code="invalid_records",
-                hint="the job's errors/ lists them; X-On-Invalid: skip stores the others",
+                hint="the job's errors list them; skip invalid rows to store the others",
             )
         return await self._read(job.id)
 
