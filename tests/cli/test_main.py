@@ -132,6 +132,15 @@ def test_an_old_name_works_and_says_the_new_one(
     assert (code, f"Usage: ers {new}" in shown.out) == (0, True)
 
 
+def test_an_old_name_in_another_group_is_told_by_the_usage_of_the_new_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main.run(["job", "upload", "--help"]) == 0
+    assert "Usage: ers import [OPTIONS] [SOURCE]" in capsys.readouterr().out
+    assert main.run(["job", "upload", "--no-such-option"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "hint: see ers import --help"
+
+
 def test_no_help_lists_an_old_name() -> None:
     names = {path.rpartition(" ")[2] for path, _ in commands()}
     assert "get" in names

@@ -53,22 +53,45 @@ class CommandGroup(click.Group):
             meant = suggestions(ctx, self, name)
             asked = f"; did you mean {meant}?" if meant else ""
             raise click.UsageError(f"no such command: {ctx.command_path} {name}{asked}", ctx)
-        if not now.startswith("ers "):
-            now = f"{ctx.command_path} {now}"
+        moved = now.startswith("ers ")
         if not ctx.resilient_parsing:
-            warn(f"{ctx.command_path} {name} is now called {now}")
-        return self._resolve_path(ctx, now.split()[1:], rest)
+            called = now if moved else f"{ctx.command_path} {now}"
+            warn(f"{ctx.command_path} {name} is now called {called}")
+        if not moved:
+            return now, self.get_command(ctx, now), rest
+        return _resolve_path(ctx.find_root(), now.split()[1:], rest)
 
-    def _resolve_path(
-        self, ctx: click.Context, words: list[str], rest: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """A command by all its words, with the options that follow them."""
-        found: click.Command = ctx.find_root().command
-        while words and isinstance(found, click.Group):
-            below = found.get_command(ctx, words.pop(0))
-            assert below is not None
-            found = below
-        return found.name, found, [*words, *rest]
+
+class _Elsewhere(click.Command):
+    """A command that was called below another group than its own, whose usage names its own."""
+
+    def __init__(self, command: click.Command, own: click.Context) -> None:
+        super().__init__(command.name)
+        self._command, self._own = command, own
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        return self._command.make_context(info_name, args, parent=self._own, **extra)
+
+
+def _resolve_path(
+    root: click.Context, words: list[str], rest: list[str]
+) -> tuple[str | None, click.Command, list[str]]:
+    """A command by all its words, with the options that follow them."""
+    own, found = root, root.command
+    while isinstance(found, click.Group):
+        name, *words = words
+        below = found.get_command(own, name)
+        assert below is not None
+        if isinstance(below, click.Group):
+            own = click.Context(below, info_name=name, parent=own)
+        found = below
+    return found.name, _Elsewhere(found, own), [*words, *rest]
 
 
 def suggestions(ctx: click.Context, group: click.Group, name: str) -> str:
