@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import ErsError, InvalidRecords
-from encrypted_records.ingest.blocks import BadRow, RecordStart
+from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.reading import workbook
 from encrypted_records.ingest.reading.again import read_again
 from encrypted_records.ingest.reading.containers import head_of, parser_by
@@ -415,6 +415,14 @@ def test_a_late_member_that_was_not_seen_is_named_and_never_dropped() -> None:
     ]
 
 
+def test_a_late_number_that_would_be_spelled_otherwise_is_named_and_long_ones_stay() -> None:
+    long = b"9" * 300 + b".5"
+    body = b'{"a": "x"}\n{"a": ' + long + b"}\n"
+    rows = rows_by(look(body).recipe, body + b'{"a": 1e400}\n')
+    assert [row.data["a"] for row in rows if isinstance(row, RawRecord)] == ["x", long.decode()]
+    assert [row.row for row in rows if isinstance(row, BadRow)] == [3]
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [
@@ -424,6 +432,8 @@ def test_a_late_member_that_was_not_seen_is_named_and_never_dropped() -> None:
         (b'[{"a": 1}', "not JSON"),
         (b'{"a": 1, "a": 2}\n{"a": 1}\n', "same key twice"),
         (b'[{"a": {"b": 1}, "a.b": 2}]', "one name when objects are flattened"),
+        (b'[{"a": 1}, {"a": 1e400}]', "row 2: a number with an exponent has more than 400"),
+        (b'[{"a": {"b": -1e-400}}]', "row 1: a number with an exponent has more than 400"),
         (b'{"a":' * 50 + b"1" + b"}" * 50, "nested"),
         (b"[" * 100_000, "not JSON"),
         (b"[]", "no objects"),

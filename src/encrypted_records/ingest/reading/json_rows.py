@@ -19,8 +19,9 @@ from encrypted_records.model.definition import MAX_FIELDS
 _MAX_DEPTH = 20
 #: Bytes of a document that is one object with the records in it, and is read whole.
 MAX_WRAPPED = 16 << 20
-#: Numbers of more digits stay as they are written.
+#: Digits that a number with an exponent may have when they are written out.
 _MAX_DIGITS = 400
+_TOO_LONG = f"a number with an exponent has more than {_MAX_DIGITS} digits; write it as a text"
 
 
 class _Items:
@@ -219,9 +220,10 @@ def _flatten(item: Mapping[str, Any], before: str, depth: int, into: _Into) -> s
         elif isinstance(value, str):
             texts.add(name)
             cells[name] = value
+        elif isinstance(value, Decimal) and abs(value.adjusted()) >= _MAX_DIGITS:
+            flaw = flaw or _TOO_LONG
         else:
-            is_plain = isinstance(value, Decimal) and abs(value.adjusted()) < _MAX_DIGITS
-            cells[name] = format(value, "f") if is_plain else str(value)
+            cells[name] = format(value, "f") if isinstance(value, Decimal) else str(value)
     return flaw
 
 
