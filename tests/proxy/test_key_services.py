@@ -44,6 +44,13 @@ from tests.support.recorded import recorded_server
 from tests.support.softhsm import PIN, new_token
 
 USER = new_id()
+AWS = {
+    "AWS_REGION": "eu-central-1",
+    "AWS_DEFAULT_REGION": "eu-central-1",
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "secret-of-the-tests",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 GOOGLE_KEY = "projects/clinic/locations/europe-west3/keyRings/ers/cryptoKeys/keyrings"
 
 
@@ -78,14 +85,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     _, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL_KMS": f"http://127.0.0.1:{port}",
-        "AWS_REGION": "eu-central-1",
-        "AWS_DEFAULT_REGION": "eu-central-1",
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "secret-of-the-tests",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
+    for name, value in {"AWS_ENDPOINT_URL_KMS": f"http://127.0.0.1:{port}", **AWS}.items():
         monkeypatch.setenv(name, value)
     client = boto3.client("kms")
     key = client.create_key()["KeyMetadata"]["KeyId"]
@@ -490,3 +490,33 @@ def test_settings_that_are_not_whole_are_named(environment: dict[str, str], fold
     with pytest.raises(Startup, match="ERS_"):
         secrets_from(dict(environment), folder)
     assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("environment", "more"),
+    [
+        ({"ERS_AZURE_KEY": "nonsense"}, {}),
+        ({"ERS_AWS_KMS_KEY": "key"}, {**AWS, "AWS_ENDPOINT_URL_KMS": "nonsense"}),
+    ],
+)
+def test_settings_of_another_form_stop_the_start_and_are_named(
+    environment: dict[str, str],
+    more: dict[str, str],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in more.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Startup, match="do not fit") as caught:
+        secrets_from(dict(environment), folder)
+    assert all(name in caught.value.hint for name in environment)
+    assert not list(folder.iterdir())
+
+
+def test_a_name_that_is_none_of_a_google_key_is_no_damage_of_the_file(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with google(tmp_path, monkeypatch) as case:
+        fingerprint(folder, case.environment)
+        with pytest.raises(Startup, match="do not fit"):
+            fingerprint(folder, case.environment | {"ERS_GOOGLE_KMS_KEY": "nonsense"})

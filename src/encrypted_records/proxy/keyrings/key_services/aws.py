@@ -93,5 +93,5 @@ class AwsKms(KeyService):
             raise (Unfit if code in _UNFIT else Refused)(code) from None
         except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
             raise Unreachable(type(error).__name__) from None
-        except exceptions.BotoCoreError as error:  # no region, no credentials
+        except (exceptions.BotoCoreError, ValueError) as error:  # no region, no credentials, no URL
             raise Unfit(type(error).__name__) from None

@@ -112,3 +112,5 @@ class AzureKeyVault(KeyService):
             raise Refused(f"status {status}") from None
         except exceptions.AzureError as error:
             raise Unreachable(type(error).__name__) from None
+        except ValueError as error:  # no URL of a key
+            raise Unfit(type(error).__name__) from None

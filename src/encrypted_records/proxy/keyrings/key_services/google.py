@@ -93,7 +93,7 @@ class GoogleKms(KeyService):
             raise Refused(type(error).__name__) from None
         except (of_login.TransportError, requests.RequestException) as error:
             raise Unreachable(type(error).__name__) from None
-        except of_login.DefaultCredentialsError as error:
+        except (of_login.DefaultCredentialsError, ValueError) as error:  # no name of a key
             raise Unfit(type(error).__name__) from None
         except of_login.GoogleAuthError as error:
             # Of the machine's own server of credentials, it tells only in the cause.
