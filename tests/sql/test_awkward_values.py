@@ -39,9 +39,9 @@ def stored(client: Client) -> None:
     numbers = [{"number": Decimal(f"-{LOW}.{cents}")} for cents in ("00", "25", "50", "75")]
     dataset.create_schema("Numbers", definition, slug="numbers").ingest(numbers)
     # Numbers of tables follow their names: this is not the table of that number.
-    one = {"type": "object", "properties": {"a": {"type": "string"}}, "required": []}
+    texts = {"type": "object", "properties": {"a": {"type": "string"}}, "required": []}
     for slug, count in (("s3", 1), ("s4", 2), ("s1", 4), ("s0", 8)):
-        dataset.create_schema(slug, one, slug=slug).ingest([{"a": slug}] * count)
+        dataset.create_schema(slug, texts, slug=slug).ingest([{"a": slug}] * count)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -60,20 +60,23 @@ def test_numbers_of_many_digits_are_compared_exactly(proxy: MakeClient) -> None:
 def test_tables_may_be_called_as_nothing_else_is(proxy: MakeClient) -> None:
     told = ask(proxy, "SELECT * FROM s3")
     assert told == [{"a": "s3"}]
-    for one, two in (("s3", "s4"), ("s1", "s0"), ("s0", "s3")):
+    for first, second in (("s3", "s4"), ("s1", "s0"), ("s0", "s3")):
         counts = ask(
-            proxy, f"SELECT (SELECT count(*) FROM {one}) AS x, (SELECT count(*) FROM {two}) AS y"
+            proxy,
+            f"SELECT (SELECT count(*) FROM {first}) AS x, (SELECT count(*) FROM {second}) AS y",
         )
         sizes = {"s3": 1, "s4": 2, "s1": 4, "s0": 8}
-        assert counts == [{"x": sizes[one], "y": sizes[two]}]
+        assert counts == [{"x": sizes[first], "y": sizes[second]}]
 
 
 @pytest.mark.parametrize("slug", ["memory", "temp", "system", "main", "_columns", "t0"])
 def test_a_dataset_of_any_name_lets_others_be_asked(
     client: Client, proxy: MakeClient, slug: str
 ) -> None:
-    one = {"type": "object", "properties": {"a": {"type": "string"}}, "required": []}
-    client.create_dataset(slug, slug=slug).create_schema("t0", one, slug="t0").ingest([{"a": slug}])
+    texts = {"type": "object", "properties": {"a": {"type": "string"}}, "required": []}
+    client.create_dataset(slug, slug=slug).create_schema("t0", texts, slug="t0").ingest(
+        [{"a": slug}]
+    )
     asked = "SELECT count(*) AS n FROM texts"
     assert ask(proxy, asked, dataset="awkward") == [{"n": len(TEXTS)}]
     if slug == "_columns":

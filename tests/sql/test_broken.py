@@ -16,7 +16,7 @@ from tests.support.front import Front, Lie, running_front
 from tests.support.service import Account, Service
 from tests.support.sql import MakeClient, ask
 
-#: That a stream of Arrow ends with, once it is whole.
+#: The end of a whole stream of Arrow.
 END_BYTES = 8
 
 

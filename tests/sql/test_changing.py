@@ -32,7 +32,7 @@ def dataset(client: Client) -> Dataset:
 
 
 def answers(proxy: MakeClient, *steps: str | Callable[[], Any]) -> list[Any]:
-    """What one engine answers to each statement; the other steps are done in between."""
+    """The answers of an engine to each statement; the other steps are done in between."""
 
     async def run() -> list[Any]:
         found: list[Any] = []

@@ -99,7 +99,7 @@ def _renamed(table: pyarrow.Table) -> pyarrow.Table:
 
 @pytest.fixture(scope="module")
 def contents(client: Client) -> dict[str, dict[str, dict[str, Any]]]:
-    """What is stored, by table and id."""
+    """The records that are stored, by table and id."""
     chance = random.Random(SEED)
     dataset = client.create_dataset("Fuzz", slug="fuzz")
     found: dict[str, dict[str, dict[str, Any]]] = {}
@@ -113,8 +113,8 @@ def contents(client: Client) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _stored(client: Client, table: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for one in client.schema(f"fuzz/{table}").search(limit=None):
-        yield one.id, dict(one.data)
+    for stored in client.schema(f"fuzz/{table}").search(limit=None):
+        yield stored.id, dict(stored.data)
 
 
 def test_answers_equal_those_over_plaintext(
@@ -140,8 +140,9 @@ def test_answers_equal_those_over_plaintext(
 
 
 class History:
-    """What each table held from which version of its log on. Between the version before a change
-    and that after it, either content is right: merges have versions of their own."""
+    """The rows of each table, by the version of its log from which on it held them. Between the
+    version before a change and that after it, either content is right: merges have versions of
+    their own."""
 
     def __init__(self, table: str, version: int, content: Mapping[str, Any]) -> None:
         self.table = table
@@ -182,8 +183,8 @@ def test_answers_equal_those_of_one_version_while_records_change(
                 for name in unread:
                     seen[name] = [held[name].steps[-1][1]]
                 told = shown(answer, statement)
-                right = (shown(one, statement) for one in _answers(statement, seen))
-                assert any(told == one for one in right), (number, statement.text, versions)
+                right = (shown(answer, statement) for answer in _answers(statement, seen))
+                assert any(told == answer for answer in right), (number, statement.text, versions)
         return changes
 
     assert asyncio.run(run()) == COUNT - COUNT // 2

@@ -114,7 +114,10 @@ async def load_catalogue(client: ProxyClient, filters: dict[str, str]) -> Catalo
     Raises:
         ErsError: as the proxy answers.
     """
-    slugs = {one["url"]: str(one["slug"]) async for one in client.listing("datasets", **filters)}
+    slugs = {
+        dataset["url"]: str(dataset["slug"])
+        async for dataset in client.listing("datasets", **filters)
+    }
     times = Counter(slug.casefold() for slug in slugs.values())
     unclear = {slug for slug in slugs.values() if times[slug.casefold()] > 1}
     unclear |= {slug for slug in slugs.values() if slug.casefold() in _RESERVED}

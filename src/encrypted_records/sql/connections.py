@@ -61,7 +61,7 @@ def real_tables(catalogue: Catalogue, dataset: str | None) -> str:
     """Statements that make every table, empty, under its own name: what clients list."""
     parts = [_schemas(catalogue)]
     for table in catalogue.tables:
-        columns = ", ".join(f"{quoted(one.name)} {one.type}" for one in table.columns)
+        columns = ", ".join(f"{quoted(column.name)} {column.type}" for column in table.columns)
         parts.append(f"CREATE TABLE {_name(table)} ({columns});")
     parts += [_alias(table) for table in _unqualified(catalogue, dataset)]
     parts.append(_search_path(dataset))
@@ -81,18 +81,20 @@ def views(
     for number, table in enumerate(catalogue.tables):
         here = None if sent is None else sent.get(number)
         if here is None:
-            columns = ", ".join(f"c{at} {one.type}" for at, one in enumerate(table.columns))
+            columns = ", ".join(f"c{at} {column.type}" for at, column in enumerate(table.columns))
             parts.append(f"CREATE TABLE {INTERNAL}.t{number} ({columns});")
         else:
             listed = ", ".join(
                 f"c{at}"
                 if at in here
-                else f"error('a column was not planned')::{one.type} AS c{at}"
-                for at, one in enumerate(table.columns)
+                else f"error('a column was not planned')::{column.type} AS c{at}"
+                for at, column in enumerate(table.columns)
             )
             source = f"temp.main.{quoted(source_of(number))}"
             parts.append(_view(f"{INTERNAL}.t{number}", listed, source))
-        named = ", ".join(f"c{at} AS {quoted(one.name)}" for at, one in enumerate(table.columns))
+        named = ", ".join(
+            f"c{at} AS {quoted(column.name)}" for at, column in enumerate(table.columns)
+        )
         parts.append(_view(_name(table), named, f"{INTERNAL}.t{number}"))
     parts += [_alias(table) for table in _unqualified(catalogue, dataset)]
     parts.append(_search_path(dataset))
@@ -131,7 +133,7 @@ def _unqualified(catalogue: Catalogue, dataset: str | None) -> list[Table]:
 
 def _schemas(catalogue: Catalogue) -> str:
     return "\n".join(
-        f"CREATE SCHEMA IF NOT EXISTS memory.{quoted(one)};" for one in catalogue.datasets
+        f"CREATE SCHEMA IF NOT EXISTS memory.{quoted(dataset)};" for dataset in catalogue.datasets
     )
 
 

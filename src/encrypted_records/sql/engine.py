@@ -88,7 +88,7 @@ class Result(Closing):
         Raises:
             SqlError, ErsError: as :meth:`batches`.
         """
-        return pyarrow.Table.from_batches([one async for one in self.batches()], self.schema)
+        return pyarrow.Table.from_batches([batch async for batch in self.batches()], self.schema)
 
     def _next(self) -> pyarrow.RecordBatch | None:
         try:

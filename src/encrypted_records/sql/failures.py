@@ -35,7 +35,7 @@ _UNKNOWN = (
     (re.compile(r"Table with name .* does not exist"), UNKNOWN_TABLE),
     (
         re.compile(r"(?:Scalar|Table|Aggregate|Macro)? ?Function with name .* does not exist"),
-        "42883",
+        UNKNOWN_FUNCTION,
     ),
     (re.compile(r"Referenced (?:column|table) .* not found"), UNKNOWN_COLUMN),
     (re.compile(r"does not have a column named"), UNKNOWN_COLUMN),
@@ -110,12 +110,12 @@ def _tables_there(catalogue: Catalogue, dataset: str | None) -> str:
 
 
 def broken_stream() -> ApiFailed:
-    """What came from the proxy is no stream of Arrow."""
+    """The error of bytes from the proxy that are no stream of Arrow."""
     return ApiFailed("the columns that came are not of the expected form")
 
 
 def moved() -> SqlError:
-    """Definitions go on changing, or the proxy says other types than this package knows."""
+    """The error of definitions that go on changing, or of types that this package does not know."""
     return sql_error(
         "40001",
         "the table's columns are not those that its definition says",

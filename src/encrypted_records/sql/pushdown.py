@@ -32,10 +32,10 @@ _TESTS = {
     "prefix": "prefix",
     "starts_with": "prefix",
     "suffix": "ends_with",
+    "ends_with": "ends_with",
     "contains": "contains",
 }
-_TESTS["ends_with"] = "ends_with"
-#: Of what is left of a text in the years 1 to 9999.
+#: A day in the years 1 to 9999.
 _DAY = r"(?!0000)([0-9]{4}-[0-9]{2}-[0-9]{2})"
 _CLOCK = r"([0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?)"
 #: By the type of Arrow: the form of a literal, and how the proxy is told.
@@ -59,14 +59,14 @@ def condition_of(table: Table, filters: Sequence[str], parse: Parse) -> Where | 
         # DuckDB lists the lines of a literal as if each were a filter.
         return None
     try:
-        found = [part for one in filters for part in _all_of(_Reader(table), parse(one))]
+        found = [part for text in filters for part in _all_of(_Reader(table), parse(text))]
     except RecursionError:
         return None
     return _joined("and", found) if found else None
 
 
 def _all_of(reader: _Reader, tree: Any) -> list[Where]:
-    """Those parts of a conjunction that are understood."""
+    """The parts of a conjunction that are understood."""
     if isinstance(tree, dict) and tree.get("type") == "CONJUNCTION_AND":
         return [part for child in tree["children"] for part in _all_of(reader, child)]
     understood = reader.read(tree)

@@ -61,13 +61,13 @@ class Stream:
         self.version = int(metadata[b"log_version"])
         there = [_named(kind) for kind in self._reader.schema.types]
         known = [self._table.columns[at].arrow for at in self._columns]
-        # Of a field that was added, no column is asked for: SELECT * lacks it.
+        # No column is asked for of a field that was added: SELECT * lacks it.
         if there != known or metadata[b"definition"].decode() != self._table.digest:
             raise Moved
 
     @property
     def schema(self) -> pyarrow.Schema:
-        """Of the batches; a table of which no column is needed has one without values."""
+        """The schema of the batches; a table of which no column is needed has a column of nulls."""
         if not self._columns:
             return pyarrow.schema([("rows", pyarrow.int8())])
         names = (f"c{at}" for at in self._columns)
@@ -99,7 +99,7 @@ class Stream:
             raise OSError("the proxy's answer broke off") from None
 
     def broken(self) -> OSError:
-        """That the rows have ended before their end."""
+        """The error of rows that end before their mark."""
         self.error = failures.broken_stream()
         return OSError("the proxy's answer broke off")
 
@@ -115,7 +115,7 @@ class Stream:
 
 
 class _File:
-    """What pyarrow reads a stream from."""
+    """A stream as the file that pyarrow reads."""
 
     closed = False
 

@@ -38,7 +38,7 @@ def few(running: Service, owner: Account, clinic: str) -> Iterator[Running]:
 
 @pytest.fixture
 def small(few: Running) -> Running:
-    """That listener, once the sessions of other tests have ended."""
+    """The listener, once the sessions of other tests have ended."""
     eventually(lambda: not few.listener._sessions, "sessions of other tests have ended")
     return few
 
@@ -129,8 +129,8 @@ def test_many_silent_connections_keep_nobody_out(small: Running) -> None:
         with small.connect() as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
     finally:
-        for one in held:
-            one.close()
+        for connection in held:
+            connection.close()
 
 
 def test_more_sessions_than_the_limit_are_told_so(small: Running) -> None:

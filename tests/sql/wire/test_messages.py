@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from encrypted_records.sql.wire import messages as m
 from tests.support.listener import message, startup
 
-#: What psql sends for a statement, and asyncpg for one with a parameter, laid out by the
+#: The bytes that psql sends for a statement, and asyncpg for one with a parameter, laid out by the
 #: protocol's documentation; tests with the clients themselves are in test_clients.py.
 OF_PSQL = bytes.fromhex("51 0000000d 53454c454354203100")
 OF_ASYNCPG = (

@@ -1,4 +1,4 @@
-"""Who answers a query: the engine, over records, or the catalogues."""
+"""Answers to queries: the engine's, over records, or the catalogues'."""
 
 from __future__ import annotations
 
@@ -258,5 +258,5 @@ def _value(kind: ColumnType, value: Any) -> Any:
     if kind.element is INTERVAL and isinstance(value, Interval):
         return duckdb.Value(value.text, "INTERVAL")
     if kind.is_array:
-        return [one.text if isinstance(one, Interval) else one for one in value]
+        return [item.text if isinstance(item, Interval) else item for item in value]
     return duckdb.Value(value, kind.duckdb)

@@ -156,7 +156,7 @@ class PgCatalog:
             found = {name.lower() for name in self.connection.get_table_names(sql)}
         except duckdb.Error:
             found = {token.word.lower() for token in words}
-        # Of every dataset: a table of records that is taken for none would have no rows.
+        # Tables of every dataset: a table of records that is not known here has no rows.
         here = {table.name.lower() for table in self.catalogue.tables}
         catalogues = {name for name in found if name in _names()}
         records = (found & here) - catalogues
@@ -410,9 +410,9 @@ class _Rows:
             "dtd_identifier": [str(row[2]) for row in rows],
             "data_type": [_FORMATTED.get(row[4].element.name, row[4].element.name) for row in rows],
             "udt_name": [row[4].element.name for row in rows],
-            "numeric_precision": pyarrow.array([one[0] for one in numbers], pyarrow.int32()),
-            "numeric_precision_radix": pyarrow.array([one[1] for one in numbers], pyarrow.int32()),
-            "numeric_scale": pyarrow.array([one[2] for one in numbers], pyarrow.int32()),
+            "numeric_precision": pyarrow.array([own[0] for own in numbers], pyarrow.int32()),
+            "numeric_precision_radix": pyarrow.array([own[1] for own in numbers], pyarrow.int32()),
+            "numeric_scale": pyarrow.array([own[2] for own in numbers], pyarrow.int32()),
             "datetime_precision": pyarrow.array(
                 [_clock_precision(row[4]) for row in rows], pyarrow.int32()
             ),
@@ -583,10 +583,10 @@ def _without_schemas(words: Sequence[Token]) -> Iterator[Token]:
 def _replaced(words: Sequence[Token], at: int) -> tuple[int, Sequence[Token]]:
     """How many words are taken at a place, and what stands for them."""
     token = words[at]
-    following = [one.word for one in words[at + 1 : at + 5]]
+    following = [token.word for token in words[at + 1 : at + 5]]
     if token.word == "operator" and following[:1] == ["("] and ")" in following:
         end = at + 1 + following.index(")")
-        sign = "".join(one.text for one in words[at + 2 : end])
+        sign = "".join(token.text for token in words[at + 2 : end])
         return end + 1 - at, [Token("other", sign, 0, 0)]
     if token.word == "collate" and following:
         return 2, ()

@@ -70,7 +70,7 @@ class RowEncoder:
 
 
 def _shown_as(duckdb: str) -> ColumnType:
-    """What a type without a counterpart is shown as: nested ones as JSON, others as text."""
+    """The type that stands for a type without a counterpart: JSON for nested types, else text."""
     nested = duckdb.startswith(("STRUCT", "MAP", "UNION")) or duckdb.endswith("]")
     return ColumnType(NESTED if nested else TEXT)
 

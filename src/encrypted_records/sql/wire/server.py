@@ -95,7 +95,7 @@ class Listener:
     @asynccontextmanager
     async def listening(self, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
         """Serve these sockets until the block ends; sessions end with it."""
-        servers = [await asyncio.start_server(self._serve, sock=one) for one in sockets]
+        servers = [await asyncio.start_server(self._serve, sock=sock) for sock in sockets]
         try:
             yield
         finally:

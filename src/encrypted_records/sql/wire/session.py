@@ -235,7 +235,7 @@ class Session:
     async def _answer_simple(self, statement: Statement) -> None:
         if statement.first == "copy":
             self._check_transaction(statement)
-            await self._copy(statement, ())
+            await self._copy(statement)
         elif (tag := await self._command(statement)) is not None:
             self._channel.write(m.command_complete(tag))
         else:
@@ -368,7 +368,7 @@ class Session:
             self._channel.write(m.EMPTY_QUERY)
         elif statement.first == "copy":
             self._check_transaction(statement)
-            await self._copy(statement, portal.parameters)
+            await self._copy(statement)
         elif statement.first in st.READS:
             await self._execute_query(portal, most)
         elif (tag := await self._command(statement, portal)) is not None:
@@ -450,7 +450,7 @@ class Session:
             case "discard":
                 await self._discard(statement)
                 return f"DISCARD {statement.words[-1].word.upper()}"
-            case "listen" | "unlisten" | "notify" if first == "unlisten":
+            case "unlisten":
                 pass
             case _:
                 raise Failure(
@@ -576,10 +576,10 @@ class Session:
 
     # --- COPY -------------------------------------------------------------------------------------
 
-    async def _copy(self, statement: Statement, parameters: Sequence[Any]) -> None:
+    async def _copy(self, statement: Statement) -> None:
         copied = st.copied(statement)
         query = st.only(copied.query)
-        answer = await self._answers.run(query, None, parameters)
+        answer = await self._answers.run(query, None, ())
         try:
             writer = CopyWriter(copied, answer.columns)
             self._channel.write(m.copy_out(writer.form, len(answer.columns)))

@@ -586,14 +586,14 @@ class ColumnType:
         return -1 if self.is_array else self.element.size
 
     def encoder(self, form: int) -> Callable[[Any], bytes]:
-        """What makes bytes of a value that is present."""
-        one = self.element.to_binary if form == BINARY_FORM else self.element.to_text
+        """The function that makes bytes of a value that is present."""
+        encode = self.element.to_binary if form == BINARY_FORM else self.element.to_text
         if not self.is_array:
-            return one
+            return encode
         oid = self.element.oid
         if form == BINARY_FORM:
-            return lambda values: _array_binary(values, oid, one)
-        return lambda values: _array_text(values, one)
+            return lambda values: _array_binary(values, oid, encode)
+        return lambda values: _array_text(values, encode)
 
 
 def column_type(duckdb: str) -> ColumnType | None:
@@ -608,13 +608,13 @@ def column_type(duckdb: str) -> ColumnType | None:
     return None if kind is None else ColumnType(kind)
 
 
-def _array_binary(values: Sequence[Any], oid: int, one: Callable[[Any], bytes]) -> bytes:
+def _array_binary(values: Sequence[Any], oid: int, encode: Callable[[Any], bytes]) -> bytes:
     absent = any(value is None for value in values)
     if not values:
         return struct.pack("!iiI", 0, 0, oid)
     parts = [struct.pack("!iiIii", 1, absent, oid, len(values), 1)]
     for value in values:
-        data = None if value is None else one(value)
+        data = None if value is None else encode(value)
         parts.append(struct.pack("!i", -1 if data is None else len(data)) + (data or b""))
     return b"".join(parts)
 
@@ -622,10 +622,10 @@ def _array_binary(values: Sequence[Any], oid: int, one: Callable[[Any], bytes]) 
 _BARE = re.compile(rb'[^\s{}",\\]+')
 
 
-def _array_text(values: Sequence[Any], one: Callable[[Any], bytes]) -> bytes:
+def _array_text(values: Sequence[Any], encode: Callable[[Any], bytes]) -> bytes:
     parts = []
     for value in values:
-        data = b"NULL" if value is None else one(value)
+        data = b"NULL" if value is None else encode(value)
         if value is not None and (not _BARE.fullmatch(data) or data.upper() == b"NULL"):
             data = b'"' + data.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
         parts.append(data)
@@ -635,7 +635,7 @@ def _array_text(values: Sequence[Any], one: Callable[[Any], bytes]) -> bytes:
 _ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]+))\s*(,|$)', re.DOTALL)
 
 
-def _array_in(value: str, one: Callable[[str], Any]) -> list[Any]:
+def _array_in(value: str, decode: Callable[[str], Any]) -> list[Any]:
     text = value.strip()
     if text[:1] != "{" or text[-1:] != "}":
         raise BadParameter("malformed array literal")
@@ -646,10 +646,10 @@ def _array_in(value: str, one: Callable[[str], Any]) -> list[Any]:
         if found is None:
             raise BadParameter("malformed array literal: one dimension is read")
         if found[1] is not None:
-            values.append(one(re.sub(r"\\(.)", r"\1", found[1], flags=re.DOTALL)))
+            values.append(decode(re.sub(r"\\(.)", r"\1", found[1], flags=re.DOTALL)))
         else:
             word = found[2].strip()
-            values.append(None if word.upper() == "NULL" else one(word))
+            values.append(None if word.upper() == "NULL" else decode(word))
         at, more = found.end(), found[3] == ","
     return values
 
