@@ -142,7 +142,7 @@ def _width(spec: FieldSpec) -> int:
 async def _write(
     context: QueryContext, windows: Sequence[_Window], fields: Sequence[str]
 ) -> Pieces:
-    """The stream: never an empty piece before its end, and its schema with the first window."""
+    """The stream in pieces, none of them empty: its schema in the first, its end in the last."""
     specs = [context.definition.fields[name] for name in fields]
     told = {
         "log_version": str(context.snapshot.version),
@@ -150,15 +150,13 @@ async def _write(
     }
     kind = pyarrow.schema([arrow_values.field_of(spec) for spec in specs], told)
     sink = _Sink()
-    with pyarrow.ipc.new_stream(sink, kind) as writer:
-        for window in windows:
-            async for batch in _batches(context, window, specs, kind):
-                writer.write_batch(batch)
-                yield sink.take()
-        if not windows:
-            yield sink.take()
-    if last := sink.take():
-        yield last
+    # It is closed at the end of a whole stream alone: a thread may still write when another ends.
+    writer = pyarrow.ipc.new_stream(sink, kind)
+    for window in windows:
+        async for batch in _batches(context, window, specs, kind):
+            yield await aside(sink.write_batch, writer, batch)
+    writer.close()
+    yield sink.take()
 
 
 async def _batches(
@@ -214,6 +212,10 @@ class _Sink:
 
     def flush(self) -> None:
         pass
+
+    def write_batch(self, writer: pyarrow.RecordBatchStreamWriter, batch: Any) -> bytes:
+        writer.write_batch(batch)
+        return self.take()
 
     def take(self) -> bytes:
         taken, self._parts = b"".join(self._parts), []
