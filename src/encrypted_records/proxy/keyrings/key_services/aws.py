@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from encrypted_records.crypto import format as fmt
 from encrypted_records.proxy.keyrings.key_services.service import (
     CONTEXT,
+    TRY_SECONDS,
     KeyService,
-    Refused,
     Unfit,
     Unreachable,
+    answered,
     needed,
 )
 
@@ -28,8 +29,6 @@ _NOT_WELL = frozenset(
 )
 #: Those by which it says that a ciphertext is damaged, or of another key.
 _UNFIT = frozenset({"IncorrectKeyException", "InvalidCiphertextException"})
-#: of each connection and answer; the library tries twice
-_TRY_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +77,8 @@ class AwsKms(KeyService):
         except ImportError:
             raise needed("ERS_AWS_KMS_KEY", self.name, "aws") from None
         limits = Config(
-            connect_timeout=_TRY_SECONDS,
-            read_timeout=_TRY_SECONDS,
+            connect_timeout=TRY_SECONDS,
+            read_timeout=TRY_SECONDS,
             retries={"total_max_attempts": 2, "mode": "standard"},
         )
         try:
@@ -88,9 +87,11 @@ class AwsKms(KeyService):
             # Its text may quote the request.
             code = str(error.response.get("Error", {}).get("Code", "no code"))
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
-            if code in _NOT_WELL or status >= 500:
+            if code in _NOT_WELL:
                 raise Unreachable(code) from None
-            raise (Unfit if code in _UNFIT else Refused)(code) from None
+            if code in _UNFIT:
+                raise Unfit(code) from None
+            raise answered(status, code) from None
         except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
             raise Unreachable(type(error).__name__) from None
         except (exceptions.BotoCoreError, ValueError) as error:  # no region, no credentials, no URL

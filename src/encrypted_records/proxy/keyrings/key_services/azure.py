@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from encrypted_records.crypto import format as fmt
 from encrypted_records.proxy.keyrings.key_services.service import (
     CONTEXT_BYTES,
+    TRY_SECONDS,
     KeyService,
-    Refused,
     Unfit,
     Unreachable,
+    answered,
     needed,
 )
 
@@ -25,7 +26,6 @@ T = TypeVar("T")
 
 #: RSA-OAEP takes no context, so its digest is encrypted behind the key (docs/SPEC.md, section 8).
 _CONTEXT_DIGEST = hashlib.sha256(CONTEXT_BYTES).digest()
-_TRY_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class AzureKeyVault(KeyService):
             key,
             DefaultAzureCredential(),
             retry_total=1,
-            connection_timeout=_TRY_SECONDS,
-            read_timeout=_TRY_SECONDS,
+            connection_timeout=TRY_SECONDS,
+            read_timeout=TRY_SECONDS,
         )
 
     def _ask(self, call: Callable[[], T]) -> T:
@@ -107,9 +107,7 @@ class AzureKeyVault(KeyService):
             status = error.status_code
             if status is None:  # no credentials, or a login that was refused or not reached
                 raise Unfit(type(error).__name__) from None
-            if status == 429 or status >= 500:
-                raise Unreachable(f"status {status}") from None
-            raise Refused(f"status {status}") from None
+            raise answered(status, f"status {status}") from None
         except exceptions.AzureError as error:
             raise Unreachable(type(error).__name__) from None
         except ValueError as error:  # no URL of a key

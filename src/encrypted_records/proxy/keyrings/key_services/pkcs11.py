@@ -10,14 +10,15 @@ from typing import Any, TypeVar
 
 from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
-from encrypted_records.errors import Startup
 from encrypted_records.proxy.keyrings.key_services.service import (
     CONTEXT_BYTES,
     KeyService,
     Refused,
     Unfit,
     Unreachable,
+    check_beside,
     needed,
+    read_secret,
 )
 
 T = TypeVar("T")
@@ -69,9 +70,11 @@ class Pkcs11(KeyService):
         module = environment.get("ERS_PKCS11_MODULE")
         if not module:
             return None
-        for name in ("ERS_PKCS11_TOKEN", "ERS_PKCS11_KEY", "ERS_PKCS11_PIN_FILE"):
-            if not environment.get(name):
-                raise Startup(f"ERS_PKCS11_MODULE is set and {name} is not", hint=f"set {name}")
+        check_beside(
+            environment,
+            "ERS_PKCS11_MODULE",
+            *("ERS_PKCS11_TOKEN", "ERS_PKCS11_KEY", "ERS_PKCS11_PIN_FILE"),
+        )
         return Pkcs11(
             module=Path(module),
             token=environment["ERS_PKCS11_TOKEN"],
@@ -96,13 +99,7 @@ class Pkcs11(KeyService):
             import pkcs11  # noqa: PLC0415 - an extra, and loads native code
         except ImportError:
             raise needed("ERS_PKCS11_MODULE", self.name, "pkcs11") from None
-        try:
-            pin = self.pin_file.read_text().strip()
-        except (OSError, UnicodeDecodeError):
-            raise Startup(
-                f"the file with the PIN cannot be read: {self.pin_file}",
-                hint="correct ERS_PKCS11_PIN_FILE",
-            ) from None
+        pin = read_secret(self.pin_file, "the PIN", "ERS_PKCS11_PIN_FILE")
 
         def how(nonce: bytes) -> dict[str, Any]:
             return {

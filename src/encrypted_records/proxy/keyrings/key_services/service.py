@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -26,6 +25,8 @@ CONTEXT = {"application": "encrypted-records", "purpose": "keyrings"}
 CONTEXT_BYTES = b"encrypted-records keyrings"
 #: A service answers within some hundred milliseconds; its library may try more than once.
 SECONDS = 15.0
+#: Of each connection and answer, where the library tries twice.
+TRY_SECONDS = 5
 _KEY_BYTES = 32
 
 
@@ -161,10 +162,7 @@ def _recall(service: KeyService, error: Unreachable, kept: Kept | None) -> bytes
     Raises:
         Startup: none is kept.
     """
-    secret = None
-    if kept is not None:
-        with suppress(TimeoutError):
-            secret = kept.recall()
+    secret = None if kept is None else kept.recall()
     if secret is None:
         raise _does_not_open(service, error)
     log.warning(
@@ -182,6 +180,38 @@ def _does_not_open(service: KeyService, error: _Failed) -> Startup:
         f"{service.name} at {service.where} does not open the keyrings' key: {why}",
         hint=service.advice,
     )
+
+
+def answered(status: int, why: str) -> Refused | Unreachable:
+    """The failure that an HTTP status stands for: a service that is not well, or too busy, has not
+    refused.
+    """
+    return (Unreachable if status == 429 or status >= 500 else Refused)(why)
+
+
+def check_beside(environment: Mapping[str, str], named: str, *others: str) -> None:
+    """Check that a service which the variable ``named`` names has the other variables, too.
+
+    Raises:
+        Startup: a variable is missing.
+    """
+    for name in others:
+        if not environment.get(name):
+            raise Startup(f"{named} is set and {name} is not", hint=f"set {name}")
+
+
+def read_secret(path: Path, what: str, environment_variable: str) -> str:
+    """The secret in a file, without the space around it.
+
+    Raises:
+        Startup: the file cannot be read.
+    """
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        raise Startup(
+            f"the file with {what} cannot be read: {path}", hint=f"correct {environment_variable}"
+        ) from None
 
 
 def needed(environment_variable: str, service: str, extra: str) -> Startup:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from encrypted_records.crypto import format as fmt
-from encrypted_records.errors import Startup
 from encrypted_records.proxy.keyrings.key_services.service import (
     SECONDS,
     KeyService,
     Refused,
     Unreachable,
+    check_beside,
     needed,
+    read_secret,
 )
 
 if TYPE_CHECKING:
@@ -64,9 +64,7 @@ class Vault(KeyService):
         address = environment.get("ERS_VAULT_ADDR")
         if not address:
             return None
-        for name in ("ERS_VAULT_TOKEN_FILE", "ERS_VAULT_KEY"):
-            if not environment.get(name):
-                raise Startup(f"ERS_VAULT_ADDR is set and {name} is not", hint=f"set {name}")
+        check_beside(environment, "ERS_VAULT_ADDR", "ERS_VAULT_TOKEN_FILE", "ERS_VAULT_KEY")
         return Vault(
             address=address,
             token_file=Path(environment["ERS_VAULT_TOKEN_FILE"]),
@@ -87,23 +85,14 @@ class Vault(KeyService):
             lambda: engine.decrypt_data(name=self.key, mount_point=self.mount, ciphertext=sealed),
             "plaintext",
         )
-        try:
-            return base64.b64decode(opened, validate=True)
-        except binascii.Error:
-            raise ValueError("it is not base64") from None
+        return base64.b64decode(opened, validate=True)
 
     def _client(self) -> hvac.Client:
         try:
             import hvac  # noqa: PLC0415 - an extra, and slow to import
         except ImportError:
             raise needed("ERS_VAULT_ADDR", self.name, "vault") from None
-        try:
-            token = self.token_file.read_text().strip()
-        except (OSError, UnicodeDecodeError):
-            raise Startup(
-                f"the file with Vault's token cannot be read: {self.token_file}",
-                hint="correct ERS_VAULT_TOKEN_FILE",
-            ) from None
+        token = read_secret(self.token_file, "Vault's token", "ERS_VAULT_TOKEN_FILE")
         return hvac.Client(url=self.address, token=token, timeout=int(SECONDS))
 
 
