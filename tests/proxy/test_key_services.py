@@ -16,19 +16,17 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import boto3
-import keyring
 import pkcs11
 import pytest
 from azure.core.credentials import AccessToken
 from azure.keyvault.keys.crypto import CryptographyClient
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from keyring.backends import fail
 from moto.server import ThreadedMotoServer
 
 from encrypted_records.crypto.recovery import ServiceKey
@@ -38,10 +36,11 @@ from encrypted_records.proxy.keyrings.key_services import service as services
 from encrypted_records.proxy.keyrings.key_services.azure import AzureKeyVault
 from encrypted_records.proxy.keyrings.key_services.pkcs11 import Pkcs11
 from encrypted_records.proxy.keyrings.secrets import secrets_from
-from tests.cli.keychain import FileKeychain
 from tests.support.keyrings import holder, keyrings_in
 from tests.support.recorded import recorded_server
 from tests.support.softhsm import PIN, new_token
+
+pytestmark = pytest.mark.usefixtures("backend")
 
 USER = new_id()
 AWS = {
@@ -68,16 +67,6 @@ class Case:
     refuse: Callable[[], str]
     #: ends it
     end: Callable[[], None]
-    secrets: list[bytes] = field(default_factory=list)
-
-
-@pytest.fixture(autouse=True)
-def _no_keychain(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = keyring.get_keyring()
-    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
-    keyring.set_keyring(fail.Keyring())
-    yield
-    keyring.set_keyring(before)
 
 
 @contextmanager
@@ -320,12 +309,8 @@ def test_a_service_that_is_away_stops_the_start_and_makes_no_other_key(
 
 
 def test_a_start_goes_on_without_the_service_only_where_that_is_asked_for(
-    case: Case, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: Case, folder: Path, chain: Path
 ) -> None:
-    chain = tmp_path / "keychain.json"
-    chain.write_text("{}")
-    monkeypatch.setenv("ERS_TEST_KEYCHAIN", str(chain))
-    keyring.set_keyring(FileKeychain())
     # The keychain itself seals nothing here: it would be preferred.
     service = case.environment | {"ERS_KEYRING_KEYCHAIN": "off"}
     offline = service | {"ERS_KEYRING_OFFLINE": "keychain"}
@@ -337,12 +322,8 @@ def test_a_start_goes_on_without_the_service_only_where_that_is_asked_for(
 
 
 def test_a_service_that_refuses_ends_what_the_keychain_has_kept(
-    case: Case, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: Case, folder: Path, chain: Path
 ) -> None:
-    chain = tmp_path / "keychain.json"
-    chain.write_text("{}")
-    monkeypatch.setenv("ERS_TEST_KEYCHAIN", str(chain))
-    keyring.set_keyring(FileKeychain())
     offline = case.environment | {"ERS_KEYRING_KEYCHAIN": "off", "ERS_KEYRING_OFFLINE": "keychain"}
     fingerprint(folder, offline)
     assert chain.read_text() != "{}"
@@ -353,12 +334,8 @@ def test_a_service_that_refuses_ends_what_the_keychain_has_kept(
 
 
 def test_a_start_that_needs_no_copy_in_the_keychain_ends_it(
-    case: Case, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: Case, folder: Path, chain: Path
 ) -> None:
-    chain = tmp_path / "keychain.json"
-    chain.write_text("{}")
-    monkeypatch.setenv("ERS_TEST_KEYCHAIN", str(chain))
-    keyring.set_keyring(FileKeychain())
     service = case.environment | {"ERS_KEYRING_KEYCHAIN": "off"}
     made = fingerprint(folder, service | {"ERS_KEYRING_OFFLINE": "keychain"})
     assert chain.read_text() != "{}"
@@ -367,13 +344,9 @@ def test_a_start_that_needs_no_copy_in_the_keychain_ends_it(
 
 
 def test_a_login_that_is_missing_stops_the_start_and_leaves_the_copy(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, chain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody has refused, so the next start may need it."""
-    chain = tmp_path / "keychain.json"
-    chain.write_text("{}")
-    monkeypatch.setenv("ERS_TEST_KEYCHAIN", str(chain))
-    keyring.set_keyring(FileKeychain())
     with aws(monkeypatch) as case:
         offline = case.environment | {
             "ERS_KEYRING_KEYCHAIN": "off",

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import keyring
 import pytest
-from keyring.backends import fail
 
 from encrypted_records.crypto.recovery import KeychainKey, Passphrase, ServiceKey
 from encrypted_records.errors import Closed, Startup
@@ -32,26 +31,6 @@ def wrapping(folder: Path, environment: dict[str, str], **more: float) -> str:
     keyrings = keyrings_in(folder, *secrets_from(dict(environment), folder, **more))
     keyrings.of(holder(USER))
     return keyrings.wrapping_name(USER)
-
-
-@pytest.fixture
-def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Lets a test choose the library's backend; none of this machine is ever asked."""
-    before = keyring.get_keyring()
-    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
-    keyring.set_keyring(fail.Keyring())
-    yield monkeypatch
-    keyring.set_keyring(before)
-
-
-@pytest.fixture
-def chain(backend: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An unlocked keychain; the file that holds it."""
-    path = tmp_path / "keychain.json"
-    path.write_text("{}")
-    backend.setenv("ERS_TEST_KEYCHAIN", str(path))
-    keyring.set_keyring(FileKeychain())
-    return path
 
 
 @pytest.fixture
