@@ -242,6 +242,27 @@ def test_a_vault_that_is_not_well_leaves_the_copy_that_a_start_needs_then(
     assert chain.read_text() == kept != "{}"
 
 
+@pytest.mark.parametrize("answer", [{}, {"data": None}, {"data": {"text": "x"}}, ["x"]])
+def test_an_answer_that_is_none_of_vault_refuses_nothing(
+    vault: tuple[Vault, dict[str, str]],
+    chain: Path,
+    tmp_path: Path,
+    answer: object,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A page of a gateway must not end the copy that a start needs behind it."""
+    engine, environment = vault
+    folder = tmp_path / "proxy"
+    folder.mkdir()
+    offline = environment | {"ERS_KEYRING_KEYCHAIN": "off", "ERS_KEYRING_OFFLINE": "keychain"}
+    assert wrapping(folder, offline) == "vault"
+    kept = chain.read_text()
+    monkeypatch.setattr(engine, "answer", lambda *_: (200, answer))
+    with pytest.raises(Startup, match="none of a transit engine"):
+        wrapping(folder, offline)
+    assert chain.read_text() == kept != "{}"
+
+
 def test_each_secret_goes_before_those_that_come_later(
     vault: tuple[Vault, dict[str, str]], chain: Path, tmp_path: Path
 ) -> None:

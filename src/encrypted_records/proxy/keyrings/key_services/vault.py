@@ -13,6 +13,7 @@ from encrypted_records.proxy.keyrings.key_services.service import (
     SECONDS,
     KeyService,
     Refused,
+    Unfit,
     Unreachable,
     check_beside,
     needed,
@@ -109,4 +110,4 @@ def _ask(call: Callable[[], Any], member: str) -> str:
     except requests.RequestException as error:
         raise Unreachable(type(error).__name__) from None
     except (KeyError, TypeError, ValueError):
-        raise Refused("its answer is none of a transit engine") from None
+        raise Unfit("its answer is none of a transit engine") from None
