@@ -13,9 +13,12 @@ from pathlib import Path
 import keyring
 import pytest
 
+from encrypted_records.cli.settings import Settings
+from encrypted_records.cli.supervise.supervisor import environment as environment_of
 from encrypted_records.crypto.recovery import KeychainKey, Passphrase, ServiceKey
 from encrypted_records.errors import Closed, Startup
 from encrypted_records.model.ids import new_id
+from encrypted_records.proxy.keyrings import secrets
 from encrypted_records.proxy.keyrings.keychain import Kept
 from encrypted_records.proxy.keyrings.secrets import secrets_from
 from tests.cli.keychain import FileKeychain
@@ -290,3 +293,13 @@ def test_what_was_read_is_taken_out_of_the_environment(
     environment |= {"ERS_DATA_DIR": "kept"}
     secrets_from(environment, tmp_path)
     assert environment == {"ERS_DATA_DIR": "kept"}
+
+
+def test_what_is_taken_out_of_the_environment_never_reaches_the_api_beside_the_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for prefix in secrets._PREFIXES:
+        monkeypatch.setenv(prefix + "ANY", "secret")
+    settings = Settings(data_dir=tmp_path)
+    assert "secret" in environment_of(settings, "proxy").values()
+    assert "secret" not in environment_of(settings, "api").values()
