@@ -581,3 +581,30 @@ def test_of_a_file_of_many_rows_the_first_are_looked_at_and_all_are_read(row: by
     assert not found.whole
     if row != b";\n":  # its rows hold nothing
         assert len(rows_by(found.recipe, row * count)) == count
+
+
+def test_rows_without_values_are_left_out_and_counted_and_blank_lines_are_nothing() -> None:
+    text = 'id,note\n1,a\n"",\n\n,\n2,""\n---,---\n3,b\n,\n'
+    found = detect(text.encode(), whole=True)
+    assert "rows left out, of empty cells alone or of a drawn line: 4" in found.notes
+    assert [row["id"] for row in records(found.recipe, text.encode())] == ["1", "2", "3"]
+    long = text + "4,c\n,\n" * 40_000
+    for below in (0, None):
+        recipe = msgspec.structs.replace(found.recipe, below=below)
+        head = read_head(long.encode(), recipe, final=True)
+        assert head is not None
+        parser = ReadingParser(recipe, head, head.start)
+        parser.tally = Tally()
+        body = long.encode()[head.start.offset :]
+        count = sum(
+            block.count
+            for at in range(0, len(body), 100_000)
+            for block in parser.feed(body[at : at + 100_000])
+        )
+        count += sum(block.count for block in parser.finish())
+        assert (count, parser.tally.valueless) == (40_003, 40_004)
+
+
+def test_no_row_is_left_out_of_a_file_whose_rows_all_have_values() -> None:
+    found = detect(b"id,note\n1,a\n\n2,\n", whole=True)
+    assert found.notes == ()

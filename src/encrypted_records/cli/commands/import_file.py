@@ -601,3 +601,5 @@ def _tell_reading(report: Mapping[str, Any]) -> None:
             warn(f"Left out: {format_count(report[member], 'row')} {what}.")
     if report["short_rows"]:
         warn(f"Without their last cells: {format_count(report['short_rows'], 'row')}.")
+    if report["valueless_rows"]:
+        warn(f"Left out: {format_count(report['valueless_rows'], 'row')} without values.")

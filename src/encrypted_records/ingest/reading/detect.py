@@ -19,7 +19,13 @@ from encrypted_records.ingest.reading.json_rows import (
     rows_of_all,
 )
 from encrypted_records.ingest.reading.recipe import Recipe
-from encrypted_records.ingest.reading.table import Layout, find_layout, is_no_row, names_of
+from encrypted_records.ingest.reading.table import (
+    Layout,
+    find_layout,
+    is_left_out,
+    is_no_row,
+    names_of,
+)
 from encrypted_records.ingest.reading.values import ABSENT
 from encrypted_records.ingest.reading.workbook import (
     MAX_BYTES,
@@ -54,6 +60,7 @@ _OTHERS = {
     b"{\\rtf": ("a document of a word processor", "export the data as CSV"),
 }
 _EMPTY_TEXTS = 'of texts, empty cells in quotes ("") are empty texts, those without absent values'
+_VALUELESS = "rows left out, of empty cells alone or of a drawn line"
 _MARKUP = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")
 
 
@@ -215,6 +222,7 @@ def _detect_objects(sample: bytes, wanted: Wanted, *, whole: bool) -> Found:
 
 def _find(source: _Source, layout: Layout, wanted: Wanted) -> Found:
     data = list(source.rows[layout.first :])
+    left_out = sum(map(is_left_out, data)) if source.recipe.get("container") is None else 0
     if source.recipe.get("container") not in ("json", "ndjson"):  # any object is a record
         data = [row for row in data if not is_no_row(row)]
     if layout.below:
@@ -245,7 +253,11 @@ def _find(source: _Source, layout: Layout, wanted: Wanted) -> Found:
         if decided[at].column.type == "text":
             empty[at] -= count
             columns[at][""] = count
-    notes = (_EMPTY_TEXTS,) if texts else ()
+    notes = source.notes
+    if texts:
+        notes += (_EMPTY_TEXTS,)
+    if left_out:
+        notes += (f"{_VALUELESS}: {left_out:,}",)
     guessed = source.guessed
     guessed += ("below",) if layout.below and wanted.below is None else ()
     return Found(
@@ -261,7 +273,7 @@ def _find(source: _Source, layout: Layout, wanted: Wanted) -> Found:
         short,
         source.whole,
         tuple(empty),
-        (*source.notes, *notes),
+        notes,
     )
 
 

@@ -25,7 +25,7 @@ from encrypted_records.ingest.blocks import (
 from encrypted_records.ingest.reading.charset import BYTE_ORDER_MARKS, refused
 from encrypted_records.ingest.reading.dialect import Row, rows_of
 from encrypted_records.ingest.reading.recipe import MOMENTS, TYPE_OF, Column, Recipe, reader_of
-from encrypted_records.ingest.reading.table import count_below, is_no_row
+from encrypted_records.ingest.reading.table import count_below, is_left_out, is_no_row
 from encrypted_records.ingest.reading.values import ABSENT
 
 #: Bytes that are read at once.
@@ -47,12 +47,14 @@ Convert = Callable[[str], str | None]
 class Tally:
     """Counts of the cells that a parser has read. ``rewritten`` counts, by field, cells that
     are stored in another spelling; ``absent`` those that stand for nothing, by what is written
-    there; ``short`` rows that lack their last cells."""
+    there; ``short`` rows that lack their last cells; ``valueless`` rows of CSV that are left out,
+    since they have empty cells alone, or are only a line that is drawn."""
 
     def __init__(self) -> None:
         self.rewritten: Counter[str] = Counter()
         self.absent: dict[str, Counter[str]] = {}
         self.short = 0
+        self.valueless = 0
 
     def add(self, name: str, cells: Sequence[str], values: Sequence[str | None]) -> None:
         """Cells of a field, and what is stored of each."""
@@ -76,6 +78,7 @@ class Tally:
                 "rewritten": self.rewritten,
                 "absent": self.absent,
                 "short_rows": self.short,
+                "valueless_rows": self.valueless,
                 "above": recipe.above,
                 "below": recipe.below or 0,
             }
@@ -250,6 +253,7 @@ class ReadingParser:
                 " inside quotes",
                 hint="look for a quote in this row that is not closed",
             )
+        every = rows
         if final:
             rows = self.watch(rows)
         held = _WATCHED if recipe.below is None and not final else recipe.below
@@ -257,6 +261,8 @@ class ReadingParser:
             real = [at for at, row in enumerate(rows) if not is_no_row(row)]
             kept = real[: len(real) - held] if len(real) > held else []
             rows = rows[: kept[-1] + 1] if kept else []
+        if self.tally is not None:
+            self.tally.valueless += sum(map(is_left_out, every if final else rows))
         end = rows[-1].end if rows else 0
         size = _size(text[:end], recipe)
         blocks = self._blocks([row for row in rows if not is_no_row(row)])

@@ -47,6 +47,12 @@ def is_no_row(row: Row) -> bool:
     return row.is_empty or is_rule(row)
 
 
+def is_left_out(row: Row) -> bool:
+    """Whether a row of CSV is no record although it is more than a blank line: it has empty cells
+    alone, or is only a line that is drawn."""
+    return is_no_row(row) and (row.cells != [""] or bool(row.quoted))
+
+
 def find_layout(rows: Sequence[Row], *, whole: bool) -> Layout:
     """
     Args:

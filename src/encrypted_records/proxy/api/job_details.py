@@ -172,6 +172,7 @@ async def list_bad_rows(request: Request) -> Response:
                     "absent": OBJECT,
                     "rounded": OBJECT,
                     "short_rows": NUMBER,
+                    "valueless_rows": NUMBER,
                     "above": NUMBER,
                     "below": NUMBER,
                     "unread": array_of(OBJECT),

@@ -434,7 +434,8 @@ class BatchJobs:
         if sealed is None:
             raise NotFound("there is no reading of this job's file, or it is not checked yet")
         opened = await runtime.in_thread(self._uses.secrets.open_report, caller, job, sealed)
-        report: dict[str, Any] = msgspec.json.decode(opened)
+        # Reports of earlier versions have no number of such rows.
+        report: dict[str, Any] = {"valueless_rows": 0} | msgspec.json.decode(opened)
         unread = [flaw for flaw in await self.errors(caller, job) if flaw.code in _UNREAD]
         return report | {
             "bad_rows": job.bad_rows,
