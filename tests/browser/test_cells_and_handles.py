@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Request, expect
+from playwright.sync_api import Browser, Locator, Request, expect
 
 from tests.browser.census import Census, stored_census
 from tests.browser.conftest import visiting
@@ -32,16 +32,27 @@ def open_sorted(reader: Visitor, census: Census) -> None:
     expect(reader.page.locator("th[aria-sort=ascending]")).to_contain_text("fnlwgt")
 
 
+def age_of(reader: Visitor, row: int) -> Locator:
+    """The cell of a row's age."""
+    return reader.page.locator(f"table.records tbody tr:nth-child({row}) td:nth-child(2)")
+
+
+def opened(cell: Locator) -> Locator:
+    """The control that a double click puts into a cell."""
+    cell.dblclick()
+    field = cell.locator(".cell-form input[type=number]")
+    expect(field).to_be_focused()
+    return field
+
+
 def test_a_double_click_edits_a_value_in_its_cell_and_a_toast_undoes_it(
     reader: Visitor, census: Census
 ) -> None:
     page = reader.page
     open_sorted(reader, census)
-    cell = page.locator("table.records tbody tr:nth-child(2) td:nth-child(2)")
+    cell = age_of(reader, 2)
     before = cell.inner_text()
-    cell.dblclick()
-    field = cell.locator(".cell-form input[type=number]")
-    expect(field).to_be_focused()
+    field = opened(cell)
     assert reader.serious_flaws() == []
     field.press("Escape")
     expect(cell).to_have_text(before)
@@ -49,8 +60,7 @@ def test_a_double_click_edits_a_value_in_its_cell_and_a_toast_undoes_it(
     # Text in the line that was not asked yet stays there.
     page.locator("#line").fill("age > ")
     page.locator("#grid").focus()  # and its completions go
-    cell.dblclick()
-    field.fill("77")
+    opened(cell).fill("77")
     field.press("Enter")
     expect(page.locator(".toast")).to_contain_text("Saved.")
     page.locator(".toast").hover()  # it stays as long
@@ -67,11 +77,11 @@ def test_a_value_that_is_refused_in_its_cell_is_corrected_beside_the_table(
 ) -> None:
     page = reader.page
     reader.go(census.page("search"))
-    cell = page.locator("table.records tbody tr:nth-child(3) td:nth-child(2)")
+    cell = age_of(reader, 3)
     before = cell.inner_text()
-    cell.dblclick()
-    cell.locator("input[type=number]").fill("900")
-    cell.locator("input[type=number]").press("Enter")
+    field = opened(cell)
+    field.fill("900")
+    field.press("Enter")
     expect(page.locator("#panel #value-0")).to_have_value("900")
     expect(page.locator("#panel .failed").first).to_be_visible()
     expect(cell).to_have_text(before)
@@ -82,10 +92,9 @@ def test_a_cell_keeps_its_text_where_no_answer_comes_and_is_sent_once_by_two_key
 ) -> None:
     page = reader.page
     open_sorted(reader, census)
-    cell = page.locator("table.records tbody tr:nth-child(5) td:nth-child(2)")
+    cell = age_of(reader, 5)
     before = cell.inner_text()
-    cell.dblclick()
-    field = cell.locator("input[type=number]")
+    field = opened(cell)
     field.fill("61")
     page.route("**/edit/**", lambda route: route.abort())
     field.press("Enter")
@@ -121,11 +130,10 @@ def test_a_cell_has_no_control_of_a_record_s_form_beside_the_table(
     reader.open_record(1)
     reader.press("Edit")
     expect(page.locator("#panel #value-0")).to_be_visible()
-    cell = page.locator("table.records tbody tr:nth-child(3) td:nth-child(2)")
-    cell.dblclick()
-    expect(cell.locator("input[type=number]")).to_be_focused()
+    cell = age_of(reader, 3)
+    field = opened(cell)
     expect(page.locator("[id=value-0]")).to_have_count(1)
-    described = cell.locator("input[type=number]").get_attribute("aria-describedby")
+    described = field.get_attribute("aria-describedby")
     expect(cell.locator(f"[id={described}]")).to_have_count(1)
 
 
@@ -135,14 +143,13 @@ def test_what_somebody_else_has_stored_is_not_overwritten_by_a_cell(
     page = reader.page
     reader.go(census.page("search"))
     row = page.locator("table.records tbody tr:nth-child(4)")
-    row.locator("td:nth-child(2)").dblclick()
-    expect(row.locator(".cell-form")).to_be_visible()
+    field = opened(age_of(reader, 4))
     record = (row.locator("a").get_attribute("href") or "").split("/records/")[1].split("/")[0]
     url = f"{reader.site.proxy_url}/api/records/{record}/"
     auth = census.account.auth
     assert call("PATCH", url, {"data": {"age": 33}}, auth=auth).status == 200
-    row.locator("input[type=number]").fill("44")
-    row.locator("input[type=number]").press("Enter")
+    field.fill("44")
+    field.press("Enter")
     expect(page.locator("#panel .versions")).to_contain_text("33")
     assert call("GET", url, auth=auth).json()["data"]["age"] == 33
 
