@@ -19,9 +19,16 @@ from encrypted_records.http import openapi_page as reference
 
 @cache
 def _document() -> Any:
-    """The OpenAPI document, made once: anybody may ask for it as often as they like."""
+    """The OpenAPI document."""
     made: Any = SchemaGenerator
     return made().get_schema(request=None, public=True)
+
+
+@cache
+def _text() -> bytes:
+    """The document as it is sent, made once: anybody may ask for it as often as they like."""
+    text: bytes = OpenApiJsonRenderer().render(_document(), renderer_context={})
+    return text
 
 
 class OpenApiDocument(APIView):
@@ -33,8 +40,7 @@ class OpenApiDocument(APIView):
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> HttpResponse:
-        text = OpenApiJsonRenderer().render(_document(), renderer_context={})
-        return HttpResponse(text, content_type=OpenApiJsonRenderer.media_type)
+        return HttpResponse(_text(), content_type=OpenApiJsonRenderer.media_type)
 
 
 class Docs(APIView):
