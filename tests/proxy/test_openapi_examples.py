@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from encrypted_records.http.openapi_examples import Examples, NoExample
+from encrypted_records.proxy.api.openapi import join
 from tests.support.service import Service, call
 
 JSON = "application/json"
@@ -49,3 +50,16 @@ def test_a_text_of_which_there_is_no_sample_is_named() -> None:
     schema = {"type": "object", "required": ["code"], "properties": {"code": code}}
     with pytest.raises(NoExample, match="code"):
         Examples({}, is_sent=True).of(schema)
+
+
+def test_a_proxy_follows_no_link_of_an_apis_document() -> None:
+    loop = {"$ref": "#/components/schemas/Loop"}
+    answers = {"200": {"content": {JSON: {"schema": loop}}}}
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "API", "version": "1"},
+        "components": {"responses": {}, "schemas": {"Loop": loop}},
+        "paths": {"/api/datasets/": {"get": {"tags": ["datasets"], "responses": answers}}},
+    }
+    joined = join(document, [])["paths"]["/api/datasets/"]["get"]
+    assert joined["responses"]["200"] == {"content": {JSON: {"schema": loop}}}

@@ -71,16 +71,19 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
     except (AttributeError, KeyError, TypeError, ValueError):
         raise refusal("it is no OpenAPI document") from None
     problems = set(_PROBLEMS)
+    described: dict[str, dict[str, Any]] = {}
     for operation in own:
-        methods = paths.setdefault(operation.path, {})
+        methods = described.setdefault(operation.path, {})
         methods[operation.method.lower()] = _describe(operation)
         problems |= set(operation.problems)
         tags.add(operation.tag)
+    # The API gives its operations examples. No pattern or link of its document is followed here.
+    add_examples({"paths": described, "components": {"schemas": PARTS}})
+    paths |= {path: paths.get(path, {}) | methods for path, methods in described.items()}
     components["responses"] |= {
         f"Problem{status}": reference.problem_response(status) for status in problems
     }
     more = {"info": info, "paths": paths, "components": components}
-    add_examples(more)
     return document | more | {"tags": [{"name": name} for name in sorted(tags)]}
 
 
