@@ -197,7 +197,7 @@ def test_an_editor_says_each_error_at_its_field(visitor: Visitor, census: Census
     visitor.go(f"/datasets/{census.dataset}/new-schema/")
     page.get_by_label("Choose a file").set_input_files(CENSUS)
     page.get_by_text("Proposed from").wait_for()
-    # Of numbers what was seen, below them; of texts how their lengths are hidden, beside them.
+    # Below numbers, the values that were seen; beside texts, how their lengths are hidden.
     assert "None" not in page.locator("main").inner_text()
     expect(page.locator("tr.about")).to_have_count(6)
     expect(page.get_by_text("padded to")).to_have_count(9)

@@ -24,7 +24,7 @@ PICTURES = ROOT / "docs" / "images"
 #: costs nothing where it passes.
 PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
-#: What axe does not look at: rows of records behind the first four, but for the last. It takes half
+#: Rows that axe does not look at: records behind the first four, but for the last. They take half
 #: of its time where there are fifty.
 ALIKE = "[['table.records tbody tr:nth-child(n+5):not(:last-child)']]"
 #: What htmx has asked for and not yet put into the page.

@@ -115,7 +115,7 @@ def test_the_removed_are_told_so_in_the_tab_that_is_open(service: Service) -> No
         assert f"You are no longer in <bdi>{name}</bdi>" in said(answer)
     assert "Ask one of its owners to invite" in said(browser.visit("/"))
 
-    # Who is invited again, and accepts, is told nothing of it any more.
+    # Somebody who is invited again, and accepts, is told nothing of it any more.
     invite(service, owner, guest.email)
     (accept,) = re.findall(r'value="(accept:[^"]+)"', said(browser.visit("/")))
     browser.visit("/organizations/", do=accept)

@@ -65,8 +65,8 @@ def store(service: Service, tmp_path: Path) -> Store:
     gone = (
         store.search(limit=3, order_by=["-age"])["results"] + store.search(limit=3)["results"][1:]
     )
-    for one in gone:
-        assert store.proxy("DELETE", one["url"]).status == 204
+    for record in gone:
+        assert store.proxy("DELETE", record["url"]).status == 204
     return store
 
 
@@ -157,9 +157,9 @@ def test_a_batch_of_wide_rows_has_fewer_of_them(
 
 
 def test_a_value_that_only_dead_records_had_is_not_sent(store: Store, in_windows: Store) -> None:
-    for one in (store, in_windows):
+    for way in (store, in_windows):
         body = {"schema": store.schema, "fields": ["city"]}
-        assert b"only of the dead" not in one.proxy("POST", "/api/records/columns/", body).body
+        assert b"only of the dead" not in way.proxy("POST", "/api/records/columns/", body).body
 
 
 def test_texts_are_dictionaries_of_different_values(in_windows: Store) -> None:

@@ -371,7 +371,7 @@ def test_a_right_that_was_narrowed_to_schemas_since_is_not_passed_over(
     narrowed = {f"right-{medical}": "reader", f"only-{medical}-{schema}": "yes"}
     ada.text(f"people/{member['id']}/", do="share", **proof, **narrowed)
 
-    # Of a tab that has shown the right to all schemas.
+    # By a tab that has shown the right to all schemas.
     cell = f"{member['id']}-{medical}"
     for typed, status in (("", 409), ("writer", 409), ("reader", 200)):
         form = {f"was-{cell}": "reader", f"right-{cell}": typed}

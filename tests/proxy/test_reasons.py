@@ -74,7 +74,7 @@ def test_a_range_without_any_value_is_not_counted() -> None:
 
 
 def test_a_pattern_that_cannot_be_trimmed_is_counted_as_it_is() -> None:
-    """What it was asked for stays valid: its last blank is escaped."""
+    """The pattern stays valid: its last blank is escaped."""
     reason, counted = told(compare("city", "matches", "^Oslo\\ "), 0, 1)
     assert reason == Reason("/where", "city", "matches", 0, folded=1)
     assert len(counted) == 2

@@ -24,7 +24,7 @@ async function open(cell) {
   const whole = page.querySelector("#record form[data-guard]");
   const field = whole?.querySelector(`#value-${position}`)?.closest(".field");
   if (!cell.isConnected) return;
-  // What stands in the way is said beside the table; an answer for it would take the editor along.
+  // The page beside the table says what prevents it; an answer for it would take the editor along.
   if (!field || document.querySelector(".cell-form, #ask.htmx-request")) return link.click();
   const sent = new FormData(whole);
   const form = document.createElement("form");

@@ -22,10 +22,10 @@ function draw(place) {
 function move(handle) {
   const place = handle.parentElement;
   const [low, high] = handlesOf(place);
-  // One does not pass the other.
+  // Neither handle passes the other.
   if (Number(low.value) > Number(high.value)) handle.value = handle === low ? high.value : low.value;
   const ends = draw(place);
-  [low, high].forEach((one, at) => (fieldOf(one).value = ends[at]));
+  [low, high].forEach((end, at) => (fieldOf(end).value = ends[at]));
 }
 
 function askSoon(handle) {
@@ -51,7 +51,7 @@ function handleOf(field, at, most, word, spoken) {
   return handle;
 }
 
-/** Of pictures that have just come. */
+/** Handles of pictures that have just come. */
 export function showHandles(root) {
   for (const ends of root.querySelectorAll(".ends")) {
     const chart = ends.parentElement.querySelector("svg[data-brush]");

@@ -120,7 +120,7 @@ function moveRow(step) {
   rows[next].querySelector("a[href]").focus();
 }
 
-/** What was saved last is in the message that goes away; what stands in the page is older. */
+/** The message that goes away has the last change; the page has an older one. */
 function undo() {
   const newest = document.querySelector("[data-undo]") ?? document.querySelector("[data-changed] button");
   newest?.click();

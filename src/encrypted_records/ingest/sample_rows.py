@@ -27,8 +27,8 @@ Row = Mapping[str, Decimal | str | bool | None]
 
 
 def read_rows(sample: bytes, kind: Format) -> Iterator[Row]:
-    """Of CSV with a header row, as an upload is read; or of an array of records or of bare objects,
-    or one of them per line.
+    """Rows of CSV with a header row, as an upload is read; or of an array of records or of bare
+    objects, or of lines with one of them each.
 
     Raises:
         Malformed: not JSON; or a quote of CSV does not close.

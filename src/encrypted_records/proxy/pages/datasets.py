@@ -52,7 +52,8 @@ async def show(visit: Visit) -> Response:
 
 
 async def _records(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, int]:
-    """Of the newest schemas that have any, as far as they are known in time; by identifier."""
+    """Numbers of records of the newest schemas that have any, by identifier, as far as they are
+    known in time."""
     filled = [schema for schema in schemas if schema["key_id"] is not None]
     newest = sorted(filled, key=lambda one: str(one["id"]), reverse=True)[:MOST_SCHEMAS]
     try:

@@ -18,7 +18,7 @@ _METHODS = ("GET", "POST")
 
 
 async def own_organizations(visit: Visit) -> list[dict[str, Any]]:
-    """Those that the visitor belongs to, one at least.
+    """The organizations that the visitor belongs to, at least one.
 
     Raises:
         NotFound: there is none.
