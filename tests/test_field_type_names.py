@@ -13,8 +13,8 @@ from encrypted_records.model.field_types import TYPES
 from encrypted_records.model.field_types.base import FieldType
 
 SOURCES = Path(__file__).parents[1] / "src" / "encrypted_records"
-#: What definitions call the types, and what readings of files call their columns, but for "text",
-#: a word for much else.
+#: Names of types in definitions, and of columns in readings of files, but for "text", a word for
+#: much else.
 NAMES = {kind.name for kind in TYPES} | {kind.reading for kind in TYPES if kind.reading} - {"text"}
 #: The types themselves, as modules name them.
 OBJECTS = {

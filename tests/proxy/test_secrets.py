@@ -1,4 +1,5 @@
-"""What seals keyrings, in its order: a passphrase, the keychain, Vault, else a key beside them."""
+"""Keyrings are sealed by the first of these that there is: a passphrase, the keychain, Vault, else
+a key beside them."""
 
 from __future__ import annotations
 

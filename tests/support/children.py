@@ -14,7 +14,7 @@ from tests.support.eventually import comes_about
 
 #: Seconds that a process may take to end behind the last test of its file.
 ENDING_SECONDS = 10.0
-#: Those that more than one file uses.
+#: Processes that more than one file uses.
 _lasting: set[int] = set()
 
 
@@ -29,7 +29,7 @@ def running_children() -> set[int]:
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """What is started in the block may outlive the file."""
+    """Let processes that are started in the block outlive the file."""
     before = running_children()
     yield
     _lasting.update(running_children() - before)

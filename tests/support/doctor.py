@@ -29,5 +29,5 @@ def looked_at(check: str, **environment: str) -> Look:
     done = forked.run(
         [*ERS, "doctor", "--stored", "--output", "json"], clean_environment(**environment)
     )
-    [one] = [load for load in json.loads(done.stdout) if load["check"] == check]
-    return Look(one["state"], one["found"], done.returncode, done.stdout + done.stderr)
+    [part] = [load for load in json.loads(done.stdout) if load["check"] == check]
+    return Look(part["state"], part["found"], done.returncode, done.stdout + done.stderr)

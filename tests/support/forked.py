@@ -36,7 +36,8 @@ from tests.support import children
 #: Where Python finds what lowers the cost of a hash.
 STARTUP = Path(__file__).with_name("startup")
 PROGRAM = "encrypted_records.cli.main"
-#: What a side imports when it starts. Those of Django cannot be imported before it has settings.
+#: Modules that a side imports when it starts. Those of Django cannot be imported before it has
+#: settings.
 _MODULES = (
     PROGRAM,
     "encrypted_records.cli.commands.api",
@@ -81,8 +82,8 @@ _SUBREAPER = 36  # of <sys/prctl.h>
 _SHOWN = 4096
 #: Descriptors are moved above this one before they get their numbers.
 _HIGH = 512
-#: What is read when Python starts, or when something is imported: where these differ from the
-#: template's, no copy has them.
+#: Beginnings of settings that are read when Python starts, or when something is imported: where
+#: these differ from the template's, no copy has them.
 _READ_BEFORE = ("PYTHON", "LD_", "MALLOC_", "TZ", "LANG", "LC_", "PROMETHEUS_")
 #: Held while this process asks for orphans: were two starts to overlap, the first to be done would
 #: no longer ask, and the copy of the other would be inherited by the system.

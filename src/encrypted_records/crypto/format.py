@@ -123,7 +123,7 @@ COMMITMENT_BYTES = 32
 SALT_BYTES = 16
 #: A recovery phrase (section 8.1).
 PHRASE_WORDS = 24
-#: What a reader derives a key with; more would let a hostile file exhaust the machine.
+#: Most that a reader derives a key with; more would let a hostile file exhaust the machine.
 ARGON2_MEMORY_KIB = range(8_192, 1_048_576 + 1)
 ARGON2_PASSES = range(1, 16 + 1)
 ARGON2_LANES = range(1, 16 + 1)
@@ -133,7 +133,7 @@ ARGON2_WORK = 1_048_576
 #: The spool file (docs/SPEC.md, section 11).
 SPOOL_MAGIC = b"ERSSPOOL"
 SPOOL_VERSION = 1
-#: What a spool file holds. Numbers are never reused.
+#: Contents of a spool file. Numbers are never reused.
 SPOOL_PLAIN = 1
 SPOOL_JOINED = 2
 SPOOL_NOTE = 3

@@ -26,7 +26,7 @@ TAG_BYTES = 16
 HEAD_BYTES = _HEAD.size
 SESSION_BYTES = 1 + fmt.SPOOL_SALT_BYTES
 FRAME_HEAD_BYTES = _FRAME.size
-#: What a frame takes on disk beyond its plaintext.
+#: Bytes of a frame on disk beyond its plaintext.
 FRAME_OVERHEAD = FRAME_HEAD_BYTES + TAG_BYTES
 
 

@@ -44,7 +44,7 @@ _UNLOCK = (
     " ERS_KEYRING_PASSPHRASE_FILE or ERS_KEYRING_PASSPHRASE to what it was sealed with and start"
     " the proxy again"
 )
-#: What to do where the secret of a wrapping is not here.
+#: Remedies where the secret of a wrapping is not here.
 _NOT_HERE = {
     fmt.WRAP_KEYCHAIN: "unlock the keychain that it was sealed with and start the proxy again",
     fmt.WRAP_VAULT: "set ERS_VAULT_ADDR and the variables beside it and start the proxy again",

@@ -31,7 +31,7 @@ _APP = "encrypted-records keyrings"
 _KEY_BYTES = 32
 #: A user at the machine may be asked to unlock the keychain; without one, the start continues.
 WAIT_SECONDS = 30.0
-#: What the library calls a backend that can be recommended; below are plain files.
+#: Least priority of a backend that the library recommends; below are plain files.
 _RECOMMENDED = 1
 
 

@@ -28,7 +28,7 @@ _KEY_BYTES = 32
 _MAX_PASSPHRASE_BYTES = 4096
 
 
-#: What the variables begin with that hold a secret, or the way to one.
+#: Beginnings of our variables that hold a secret, or the way to one; a cloud's own stay.
 _PREFIXES = (
     *("ERS_KEYRING_", "ERS_VAULT_", "ERS_AWS_KMS_", "ERS_GOOGLE_KMS_", "ERS_AZURE_", "ERS_PKCS11_"),
 )

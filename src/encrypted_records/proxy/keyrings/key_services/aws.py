@@ -27,7 +27,7 @@ _NOT_WELL = frozenset(
         *("KeyUnavailableException", "ServiceUnavailable", "ThrottlingException"),
     }
 )
-#: Those by which it says that a ciphertext is damaged, or of another key.
+#: Codes by which it says that a ciphertext is damaged, or of another key.
 _UNFIT = frozenset({"IncorrectKeyException", "InvalidCiphertextException"})
 
 

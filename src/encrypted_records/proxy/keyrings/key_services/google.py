@@ -96,6 +96,6 @@ class GoogleKms(KeyService):
         except (of_login.DefaultCredentialsError, ValueError) as error:  # no name of a key
             raise Unfit(type(error).__name__) from None
         except of_login.GoogleAuthError as error:
-            # Of the machine's own server of credentials, it tells only in the cause.
+            # Only the cause tells that the machine's own server of credentials is away.
             away = error.retryable or isinstance(error.__cause__, of_login.TransportError)
             raise (Unreachable if away else Refused)(type(error).__name__) from None

@@ -25,7 +25,7 @@ CONTEXT = {"application": "encrypted-records", "purpose": "keyrings"}
 CONTEXT_BYTES = b"encrypted-records keyrings"
 #: A service answers within some hundred milliseconds; its library may try more than once.
 SECONDS = 15.0
-#: Of each connection and answer, where the library tries twice.
+#: Limit of each connection and answer, where the library tries twice.
 TRY_SECONDS = 5
 _KEY_BYTES = 32
 
