@@ -129,8 +129,8 @@ def test_many_silent_connections_keep_nobody_out(small: Running) -> None:
         with small.connect() as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
     finally:
-        for connection in held:
-            connection.close()
+        for waiting in held:
+            waiting.close()
 
 
 def test_more_sessions_than_the_limit_are_told_so(small: Running) -> None:
