@@ -114,7 +114,6 @@ class _Window:
     first: int
     end: int
 
-    @property
     def rows(self) -> Ordinals:
         return ordinals(self.part.matches.possible[self.first : self.end])
 
@@ -163,19 +162,27 @@ async def _batches(
     context: QueryContext, window: _Window, specs: Sequence[FieldSpec], kind: pyarrow.Schema
 ) -> AsyncGenerator[pyarrow.RecordBatch, None]:
     segment: OpenedSegment = window.part.segment  # type: ignore[assignment] # of either form
-    rows = window.rows
+    rows = await aside(window.rows)
     names = [spec.name for spec in specs]
     values = await context.run(read_window(context.space, segment, names, rows))
     most = BATCH_ROWS
-    if any(len(field.long) for field in values.values()):
+    if await aside(_has_long, values):
         most = min(most, context.fetcher.window(context.state))
     for first in range(0, len(rows), most):
         end = min(len(rows), first + most)
-        some = {name: field.part(first, end) for name, field in values.items()}
+        some = await aside(_part, values, first, end)
         texts = await context.run(
             read_long_texts(context.space, window.part.places, rows[first:end], some)
         )
         yield await aside(_batch_of, specs, kind, some, texts, end - first)
+
+
+def _has_long(values: Mapping[str, FieldValues]) -> bool:
+    return any(len(field.long) for field in values.values())
+
+
+def _part(values: Mapping[str, FieldValues], first: int, end: int) -> dict[str, FieldValues]:
+    return {name: field.part(first, end) for name, field in values.items()}
 
 
 def _batch_of(
