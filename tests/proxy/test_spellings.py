@@ -66,7 +66,10 @@ Change = Callable[[random.Random, str], str]
 
 
 def _at_slash(chance: random.Random, path: str, put: str) -> str:
-    at = chance.choice([place for place, letter in enumerate(path) if letter == "/"])
+    places = [place for place, letter in enumerate(path) if letter == "/"]
+    if not places:  # an earlier change has written each of them as something else
+        return put + path
+    at = chance.choice(places)
     return path[:at] + put + path[at + 1 :]
 
 
