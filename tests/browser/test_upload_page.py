@@ -16,7 +16,7 @@ from tests.browser.census import Census
 from tests.browser.conftest import visiting
 from tests.browser.visitor import CENSUS, Visitor, wait_until
 from tests.support.eventually import eventually
-from tests.support.service import Service, call, free_ports, running_service
+from tests.support.service import call, free_ports, running_service
 
 ROW_BYTES = 64 << 10
 
