@@ -110,6 +110,7 @@ def test_after_an_edit_and_a_deletion_the_filters_are_still_there(clinic: Clinic
     page.keyboard.press("Enter")
     expect(page.locator("#panel")).to_contain_text("The record is saved.")
     expect(page.locator("#panel")).to_contain_text("3 of 20 on this page")
+    expect(page.locator("tbody tr").nth(2)).to_contain_text("Somebody else")
     expect(page.locator("tr.current")).to_contain_text("Somebody else")
     # A reload, and Back, find the page as it was.
     page.reload()

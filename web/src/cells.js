@@ -96,7 +96,7 @@ function show(record) {
   if (done) {
     const rounded = record.querySelector("p.notice")?.textContent ?? "";
     toast(`Saved. ${rounded}`.trim(), done.querySelector("button") ? done : null);
-    return document.dispatchEvent(new CustomEvent("table:outdated"));
+    return document.dispatchEvent(new CustomEvent("record:changed", { detail: record }));
   }
   const panel = document.getElementById("panel");
   panel.replaceChildren(document.adoptNode(record));

@@ -14,11 +14,11 @@ const rows = () => [...document.querySelectorAll("table.records tbody tr")];
 
 const shownRecord = () => panel()?.querySelector("[data-record]")?.dataset.record ?? "";
 
-/** The link of the record that the panel shows, by its address without what follows. */
-function currentRow() {
-  const shown = shownRecord();
-  return rows().find((row) => row.querySelector("a").pathname.endsWith(`/records/${shown}/`));
-}
+/** The row of a record, by the address that its number leads to. */
+const rowOf = (record) =>
+  rows().find((row) => row.querySelector("a").pathname.endsWith(`/records/${record}/`));
+
+const currentRow = () => rowOf(shownRecord());
 
 function markRow() {
   for (const row of rows()) row.classList.remove("current");
@@ -66,9 +66,9 @@ function closePanel() {
 let reloaded = "";
 
 /** A record beside the table is shown as it is by now, unless somebody is typing into it. */
-function reloadPanel() {
+function reloadPanel(record) {
   const shown = shownRecord();
-  if (!shown || panel().querySelector("form[data-guard]")) return;
+  if (!shown || shown !== record || panel().querySelector("form[data-guard]")) return;
   reloaded = shown;
   const path = `${at}/records/${shown}/${location.search.replace(/[?&]record=[^&]*/, "")}`;
   htmx.ajax("GET", path, { target: "#panel", select: "#record", swap: "innerHTML show:none" });
@@ -95,15 +95,24 @@ function refreshTable() {
   for (const [name, listener] of Object.entries(listeners)) form.removeEventListener(name, listener);
 }
 
-/** A record that was changed beside the table is shown anew in it. */
-function showChange() {
-  if (panel().querySelector("[data-changed]")) refreshTable();
+/** A record that was changed stays in its place, also where the question would find it elsewhere by
+ * now, or not at all: the next question orders records anew. `part` is its page. */
+function showChange(part) {
+  const fresh = part.querySelector("template[data-row]")?.content.querySelector("tr");
+  const row = rowOf(part.dataset.record);
+  if (!fresh || !row) return;
+  if (fresh.cells.length !== row.cells.length) return refreshTable();
+  // The first cell has its number.
+  [...row.cells].slice(1).forEach((cell) => cell.replaceWith(fresh.cells[1]));
+  document.getElementById("lens")?.dispatchEvent(new Event("input", { bubbles: true }));
+  for (const place of document.querySelectorAll(".facets [data-facet]")) observer.observe(place);
 }
 
 function onPanel() {
   markRow();
   rememberPanel({ isStep: true });
-  showChange();
+  const record = panel().querySelector("#record");
+  if (record) showChange(record);
   const isAsked = !reloaded || reloaded !== shownRecord();
   reloaded = "";
   const active = document.activeElement ?? document.body;
@@ -314,7 +323,10 @@ export function tendRecords() {
   document.addEventListener("pointermove", onMove);
   document.addEventListener("pointerup", onUp);
   document.addEventListener("panel:filled", onPanel);
-  document.addEventListener("table:outdated", () => (refreshTable(), reloadPanel()));
+  document.addEventListener("record:changed", ({ detail }) => {
+    showChange(detail);
+    reloadPanel(detail.dataset.record);
+  });
   addEventListener("pagehide", () => leaving.abort());
   document.addEventListener("htmx:beforeSwap", beforeSwap);
   document.addEventListener("htmx:afterSettle", ({ target }) => {

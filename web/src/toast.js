@@ -53,10 +53,10 @@ function buttonOf(form) {
     const headers = { "HX-Request": "true", "HX-Target": "panel" };
     const answer = await whileBusy(post(path, fieldsOf, { headers })).catch(() => null);
     const page = answer && new DOMParser().parseFromString(await answer.text(), "text/html");
-    const done = page?.querySelector("#record [data-changed]");
+    const record = page?.querySelector("#record:has([data-changed])");
     const said = page?.querySelector(".problem p")?.textContent;
-    toast(done ? "As it was before." : (said ?? "The proxy does not answer."));
-    if (done) document.dispatchEvent(new CustomEvent("table:outdated"));
+    toast(record ? "As it was before." : (said ?? "The proxy does not answer."));
+    if (record) document.dispatchEvent(new CustomEvent("record:changed", { detail: record }));
   });
   return button;
 }

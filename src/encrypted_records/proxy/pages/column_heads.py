@@ -6,7 +6,7 @@ of fields.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -24,6 +24,12 @@ class Column:
     name: str
     type: str
     position: int
+
+
+def columns_of(types: Mapping[str, str], hidden: Collection[str] = ()) -> list[Column]:
+    """The fields of a schema, by name and type, but for those that are hidden."""
+    fields = [Column(name, kind, at) for at, (name, kind) in enumerate(types.items())]
+    return [field for field in fields if field.name not in hidden]
 
 
 def write_heads(columns: Sequence[Column], question: Question) -> Markup:

@@ -122,14 +122,13 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
     if visit.sends:
         question = Question.read(visit.form, types)
         name = visit.text("q")
-        before = visit.desk.find(("search", visit.id, name), Question)
         return SchemaQuestion(
             schema,
             types,
             question,
             name,
             down,
-            before=before or visit.desk.find(("view", visit.id), Question) or Question(),
+            before=find_shown(visit, visit.id, name),
             remembered=remembered,
             asking=asking,
         )
@@ -137,7 +136,7 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
     kept = visit.desk.find(("search", visit.id, name), Question)
     unknown = bool(name) and kept is None
     name = name if kept else ""
-    question = kept or visit.desk.find(("view", visit.id), Question) or Question()
+    question = find_shown(visit, visit.id, name)
     refused = visit.desk.take(("refused", visit.id, name), ErsError)
     question = copy.deepcopy(question)
     return SchemaQuestion(
@@ -151,6 +150,13 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
         remembered=remembered,
         asking=asking,
     )
+
+
+def find_shown(visit: Visit, schema: str, name: str) -> Question:
+    """The question of this name on a schema's page of records; where it is not on the desk, one
+    that shows records as the last window did."""
+    kept = visit.desk.find(("search", schema, name), Question)
+    return kept or visit.desk.find(("view", schema), Question) or Question()
 
 
 def carry(question: Question) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from markupsafe import Markup
 from starlette.responses import Response
 
 from encrypted_records import runtime
@@ -20,8 +21,11 @@ from encrypted_records.errors import (
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import sealed_values
+from encrypted_records.proxy.pages.cells import Links, write_rows
+from encrypted_records.proxy.pages.column_heads import columns_of
 from encrypted_records.proxy.pages.internal_client import Answer
 from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.questions import find_shown
 from encrypted_records.proxy.pages.search_form import is_listed, number, read_typed, types_of
 from encrypted_records.proxy.pages.widgets import instant_of
 
@@ -42,10 +46,12 @@ async def show(visit: Visit) -> Response:
     place = found.index(record["id"]) if record["id"] in found else -1
     query = _query(visit)
     joined = f"{query}&" if query else "?"
+    done = visit.desk.take(("done", visit.id), str) or ""
     return visit.render(
         "record.html",
         record=record,
-        done=visit.desk.take(("done", visit.id), str) or "",
+        done=done,
+        row=await _row(visit, record, schema, name) if done and visit.is_for_part else "",
         undoable=visit.desk.find(("before", visit.id), Replaced),
         rounded=visit.desk.take(("rounded", visit.id), list) or [],
         schema=schema,
@@ -57,6 +63,16 @@ async def show(visit: Visit) -> Response:
         previous=found[place - 1] if place > 0 else "",
         next=found[place + 1] if 0 <= place < len(found) - 1 else "",
     )
+
+
+async def _row(
+    visit: Visit, record: dict[str, Any], schema: dict[str, Any], name: str
+) -> Markup | str:
+    """The record's row in the table that it was opened from."""
+    shown = find_shown(visit, schema["id"], name)
+    sealed = await sealed_values.fetch(visit, [record["id"]]) if shown.sealed else {}
+    columns = columns_of(types_of(schema["schema"]), shown.hidden)
+    return write_rows([record], columns, sealed, Links("", ""), 1)
 
 
 def _query(visit: Visit) -> str:

@@ -12,7 +12,7 @@ from encrypted_records.model.queries import MAX_OFFSET
 from encrypted_records.proxy.pages import explanations, sealed_values
 from encrypted_records.proxy.pages.cells import Links, write_rows
 from encrypted_records.proxy.pages.column_heads import (
-    Column,
+    columns_of,
     write_facets,
     write_heads,
     write_menus,
@@ -105,15 +105,14 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
     if answer["count"] is not None:  # otherwise the page still shows those of before
         visit.desk.put(("found", visit.id, on.name), ids)
     opened = f"{on.query}{'&' if on.query else '?'}sealed=yes" if question.sealed else on.query
-    fields = [Column(name, kind, at) for at, (name, kind) in enumerate(on.types.items())]
-    seen = [field for field in fields if field.name not in question.hidden]
+    seen = columns_of(on.types, question.hidden)
     look = f"{_SCHEMA}overview/{on.query}"
     shown: dict[str, Any] = {
         "schema": on.schema,
         "types": on.types,
         "heads": write_heads(seen, question),
         "menus": write_menus(seen, look),
-        "facets": write_facets(fields, _SCHEMA),
+        "facets": write_facets(columns_of(on.types), _SCHEMA),
         "look": look,
         "question": question,
         "query": on.query,
