@@ -23,8 +23,8 @@ from encrypted_records.errors import (
     Unsupported,
 )
 from encrypted_records.http import problem
+from encrypted_records.index.log import checkpoint
 from encrypted_records.index.log import checkpoint as taking
-from encrypted_records.index.log import checkpoint_state
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.model import checkpoints, ids, strict_json, wire
@@ -92,7 +92,7 @@ def the_state_of_a_checkpoint(data: bytes) -> None:
     made = Checkpoint(body, KEY.checkpoint.compute(body), b"")
     ledger = taking.take(made, KEYS, bytes(16), None, 1 << 62)
     _holds_together(ledger)
-    checkpoint_state.encode(ledger.state(), requests_since=0, ends={})
+    checkpoint.encode(ledger.state(), requests_since=0, ends={})
     ledger.extend(known.delta(known.signed(_LATER[0]), first=2))
     _holds_together(ledger)
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import CheckpointBroken, LogBroken
+from encrypted_records.index.log import checkpoint as checkpoint_module
 from encrypted_records.index.log import checkpoint as taking
-from encrypted_records.index.log import checkpoint_state
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import Head
 from encrypted_records.model import checkpoints
@@ -51,7 +51,7 @@ def taken(checkpoint: Checkpoint, ledger: Ledger) -> Ledger:
 
 
 def contents(ledger: Ledger) -> bytes:
-    return checkpoint_state.encode(ledger.state(), requests_since=0, ends={})
+    return checkpoint_module.encode(ledger.state(), requests_since=0, ends={})
 
 
 def go_on(ledger: Ledger, world: World) -> None:

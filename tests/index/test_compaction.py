@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import CheckpointBroken, DoesNotOpen
-from encrypted_records.index.log import checkpoint_state
+from encrypted_records.index.log import checkpoint
 from encrypted_records.index.log.order import Begun
 from encrypted_records.index.segments.crowds import Crowd, Crowds, Sizes
 from encrypted_records.index.segments.merge import merge
@@ -165,7 +165,7 @@ def test_a_checkpoint_that_says_other_groups_is_refused(lie: Callable[[Laid], La
     state[-1] = lie([(uid, [(group, base) for group, base in own]) for uid, own in state[-1]])
     head, begun = world.ledger.head, Begun(world.ledger.version, bytes(16), bytes(32))
     with pytest.raises(CheckpointBroken):
-        checkpoint_state.decode(msgspec.msgpack.encode(state), head.version, head.digest, begun)
+        checkpoint.decode(msgspec.msgpack.encode(state), head.version, head.digest, begun)
 
 
 # --- which groups become one --------------------------------------------------------------------

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import BadInput, KeyMissing, LogBroken, Unsupported
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.order import Head
-from encrypted_records.index.log.writers import EMPTY_DIGEST
+from encrypted_records.index.log.order import EMPTY_DIGEST, Head
 from encrypted_records.model import wire
 from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.ids import new_id

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from encrypted_records.index.columns import directory
-from encrypted_records.index.columns.column import Column, EntryBlock, Keys, key_type, run_starts
-from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.columns.column import (
+    Column,
+    Edge,
+    EntryBlock,
+    KeyRange,
+    Keys,
+    key_type,
+    run_starts,
+)
 from encrypted_records.index.columns.outline import Outline, Separators
 from encrypted_records.index.query.long_strings import classes
 from encrypted_records.model.field_types.base import KeyKind

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encrypted_records.errors import LogBroken
-from encrypted_records.index.log.endings import Ended
-from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.ledger import Ended, Ledger
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import wire
 from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS, LeastClass
-from encrypted_records.model.definition_ids import with_ids_for_types
+from encrypted_records.model.definition import with_ids_for_types
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import (

@@ -13,10 +13,10 @@ import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records.listening import pace
-from encrypted_records.listening.lingering import Lingering
+from encrypted_records.listening.connections import Lingering
+from encrypted_records.listening.last_answers import Socket
 from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.serving import Server
-from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.listening.watch import Watch
 from tests.support.eventually import eventually
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from encrypted_records.listening.joining import Joining
+from encrypted_records.listening.connections import Joining
 
 HEAD, BODY = b"HTTP/1.1 200 OK\r\n\r\n", b"the body"
 

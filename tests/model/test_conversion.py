@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.model.conversion import convert
+from encrypted_records.model.definition_changes import convert
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.json_text import encode
 from encrypted_records.model.rules import ValueRefused

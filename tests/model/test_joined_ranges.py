@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.model.definition import Value
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.joined_ranges import Range, join_ranges
+from encrypted_records.model.joins import Range, join_ranges
 from encrypted_records.model.predicates import (
     Absent,
     And,

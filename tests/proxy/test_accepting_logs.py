@@ -19,8 +19,7 @@ import msgspec
 import pytest
 
 from encrypted_records.errors import Unavailable
-from encrypted_records.index.log.order import Head
-from encrypted_records.index.log.writers import EMPTY_DIGEST
+from encrypted_records.index.log.order import EMPTY_DIGEST, Head
 from encrypted_records.model import device_secret
 from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import ManifestDelta

@@ -2,6 +2,8 @@
 
 A key is handed on as an object that can do its one job. Bytes are given away by
 :meth:`RootKey.export`, for the keyring file, and by ``hand_over``, for worker processes, alone.
+
+The keys of one schema, whether they come from a keyring or were granted.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cryptography.exceptions import InvalidTag
 
@@ -24,6 +26,7 @@ from encrypted_records.model.definition import FieldSpec
 
 if TYPE_CHECKING:
     from encrypted_records.crypto.rows import RowOpener
+
 
 #: Groups whose keys a field remembers, and whose openers a schema's key does.
 GROUPS_KEPT = 256
@@ -423,3 +426,35 @@ class SchemaKeys:
         if key.id != key_id:
             raise KeyMissing(f"{needed} {version}; version {version} of this keyring is another")
         return key
+
+
+class LogKeys(Protocol):
+    """One schema's keys, wherever they come from. ``version`` is a keyring's, or an epoch."""
+
+    @property
+    def organization(self) -> bytes: ...
+
+    @property
+    def schema(self) -> bytes: ...
+
+    @property
+    def newest(self) -> SchemaKey:
+        """Seals whatever is new.
+
+        Raises:
+            Closed: it is not here.
+        """
+
+    def of(self, version: int) -> SchemaKey:
+        """The schema's key of a version.
+
+        Raises:
+            KeyMissing: it is not here.
+        """
+
+    def find(self, version: int, key_id: bytes) -> SchemaKey:
+        """The same, which must be the one that ``key_id`` names.
+
+        Raises:
+            KeyMissing: it is not here; the message names it.
+        """

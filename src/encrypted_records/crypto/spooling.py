@@ -3,6 +3,11 @@
 Why no key and nonce ever seal two plaintexts: every append draws a salt and has the key of that
 salt to itself; the nonce counts the frames that it has sealed. An append that is cut off, by a
 crash or by its client, is never gone on with. Whatever follows is another append.
+
+Seal what one process writes to a file and reads back (docs/SPEC.md, section 11.1).
+
+The key is in the memory of that process alone and goes with it, so that nobody can open the file
+afterwards, whatever is left of it on the disk.
 """
 
 from __future__ import annotations
@@ -10,6 +15,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.utils import Buffer
 
 from encrypted_records import runtime
@@ -160,3 +167,27 @@ def open_whole(kind: int, key: SpoolKey, file: bytes) -> bytes:
     if head.kind != kind or marker[0] != fmt.SPOOL_SESSION or len(sealed) != size + TAG_BYTES:
         raise DoesNotOpen("a sealed note is of another form")
     return SpoolSession(key, file[:HEAD_BYTES], 0, 0, salt).open(sealed)
+
+
+_KEY_BITS = 256
+_NONCE_BYTES = 12
+
+
+class ScratchKey:
+    """A key that is drawn now. The caller seals one thing under each number, and one only."""
+
+    def __init__(self) -> None:
+        self._cipher = AESGCM(AESGCM.generate_key(_KEY_BITS))
+
+    def seal(self, number: int, plain: bytes) -> bytes:
+        return self._cipher.encrypt(number.to_bytes(_NONCE_BYTES, "big"), plain, None)
+
+    def open(self, number: int, sealed: bytes) -> bytes:
+        """
+        Raises:
+            DoesNotOpen: it is not what was sealed under this number.
+        """
+        try:
+            return self._cipher.decrypt(number.to_bytes(_NONCE_BYTES, "big"), sealed, None)
+        except InvalidTag:
+            raise DoesNotOpen("the disk has other bytes than were written to it") from None

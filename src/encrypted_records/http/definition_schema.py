@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from encrypted_records.model.definition_sets import MAX_SET_FIELDS, MAX_SETS
+from encrypted_records.model.definition_keywords import MAX_SET_FIELDS, MAX_SETS
 from encrypted_records.model.field_types import FORMATS, PLAIN
 
 _NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}

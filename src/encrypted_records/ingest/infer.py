@@ -22,8 +22,8 @@ from encrypted_records.errors import Flaw, InvalidDefinition, InvalidRecords
 from encrypted_records.ingest.sample_rows import MAX_SAMPLED, Row, read_rows, too_wide
 from encrypted_records.model import proposals
 from encrypted_records.model.definition import MAX_FIELDS, FieldSpec
+from encrypted_records.model.definition_keywords import MAX_SETS
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.definition_sets import MAX_SETS
 from encrypted_records.model.field_types import FORMATS, proposed_type
 from encrypted_records.model.field_types.base import FieldType
 from encrypted_records.model.field_types.formatted import BOOLEAN

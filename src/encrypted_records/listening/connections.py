@@ -4,27 +4,42 @@ uvicorn understands what is read and runs the application. It has no bounds of i
 long a request may take to come, and none for the size of its head; they are here. What is read
 comes into one buffer, over and over: an object for every read, a quarter of a MiB of fresh memory
 that is copied from once, was a tenth of all processor time of uploads.
+
+The head of an answer goes out with the beginning of its body.
+
+uvicorn writes them one after the other, and each write is a packet that the other end wakes up for.
+A body that does not come at once keeps no head back: what was held goes out when the event loop has
+done what it is at.
+
+Let a refusal reach its client, also one that sends its whole body before it reads.
+
+An answer may be sent before the body is read, for instance where credentials are wrong or the disk
+is full. If the connection were closed then, it would be reset under a client that is still sending,
+and the answer would be lost. So the rest of the body is read and dropped, within limits. The answer
+is sent before that: a client that reads it early need not send the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from encrypted_records.errors import Misdirected, TooSlow
 from encrypted_records.http import problem
 from encrypted_records.listening import pace
-from encrypted_records.listening.joining import Joining
 from encrypted_records.listening.last_answers import Refusal, raw_answer
-from encrypted_records.listening.lingering import Lingering
 from encrypted_records.listening.pace import Pace
 from encrypted_records.listening.watch import Watch
 
 if TYPE_CHECKING:
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
 
 #: The host of a target in absolute form (RFC 9112, section 3.2.2).
 _AUTHORITY = re.compile(rb"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
@@ -268,3 +283,89 @@ class _Http(HttpToolsProtocol):
         self.transport.write(last_word)
         self.transport.close()
         self.loop.call_later(_LAST_WORD_SECONDS, self.transport.abort)
+
+
+class Joining:
+    """The target of one answer: a connection's transport, as far as uvicorn's answers use it.
+
+    Args:
+        transport: of the connection, which writes what it gets at once.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held = b""
+        self._flushing: asyncio.Handle | None = None
+        self._has_begun = False
+
+    def write(self, data: bytes) -> None:
+        if self._has_begun:
+            self._transport.write(data)
+        elif self._held:
+            self._begin([self._held, data])
+        else:
+            self._held = data
+            self._flushing = self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        if self._held and not self._transport.is_closing():
+            self._begin([self._held])
+
+    def _begin(self, parts: list[bytes]) -> None:
+        if self._flushing is not None:
+            self._flushing.cancel()
+        self._has_begun, self._held, self._flushing = True, b"", None
+        self._transport.writelines(parts)
+
+
+#: The rest of a body is read for so long.
+LINGER_SECONDS = 30.0
+#: And no longer than this when nothing comes.
+SILENT_SECONDS = 2.0
+
+
+class Lingering:
+    """ASGI middleware; streaming passes through it untouched."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        coming = pace.of(scope)
+        if coming is None or coming.is_over:
+            await self._app(scope, receive, send)
+            return
+        unread = not _waits_to_be_told(Headers(scope=scope))
+
+        async def receiving() -> Message:
+            nonlocal unread
+            message = await receive()
+            unread = bool(message.get("more_body", False))
+            return message
+
+        async def answering(message: Message) -> None:
+            is_last = message["type"] == "http.response.body" and not message.get("more_body")
+            if coming.is_over or not (is_last and unread):
+                await send(message)
+                return
+            await send({**message, "more_body": True})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINGER_SECONDS):
+                    while unread:
+                        await asyncio.wait_for(receiving(), SILENT_SECONDS)
+            await send({"type": "http.response.body"})
+
+        await self._app(scope, receiving, answering)
+
+
+def _waits_to_be_told(headers: Headers) -> bool:
+    """Whether nothing comes unless it is asked for."""
+    return headers.get("expect", "").lower() == "100-continue"

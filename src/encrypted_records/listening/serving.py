@@ -1,4 +1,11 @@
-"""A server of either side: from a bound port until it is told to stop."""
+"""A server of either side: from a bound port until it is told to stop.
+
+Header names as people and documents spell them: ``X-Job-ID``, not ``x-job-id``.
+
+HTTP does not mind (RFC 9110, section 5.1), but ``grep X-Job-ID`` and maps with case do. Frameworks
+hand over names in lower case, and uvicorn writes the lower case of what it gets. So a name is made
+here that compares as uvicorn expects, and is its own lower case.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +18,18 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from types import FrameType
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records.errors import Startup
-from encrypted_records.listening.binding import CannotListen, bound
+from encrypted_records.listening.binding import CannotListen, GoingOn, bound
 from encrypted_records.listening.connections import Connection
-from encrypted_records.listening.header_names import Spelling
 from encrypted_records.listening.last_answers import LastAnswers
 from encrypted_records.listening.pace import Limits
-from encrypted_records.listening.sockets import GoingOn
 from encrypted_records.listening.watch import LOOK_SECONDS, Watch
 
 #: Descriptors that are asked for, and how many of them are for other things than connections.
@@ -173,3 +178,53 @@ def _raise_limit() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
             soft = most
     return soft
+
+
+_STARTS = frozenset({"http.response.start", "websocket.http.response.start"})
+#: Those that are not spelled with a capital at the beginning of each word alone.
+_OTHERS = {
+    name.lower(): name
+    for name in (
+        b"ETag",
+        b"WWW-Authenticate",
+        b"X-ERS-Answer",
+        b"X-Request-ID",
+    )
+}
+
+
+class _Name(bytes):
+    """A header's name, equal to any spelling of it."""
+
+    def lower(self) -> _Name:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, bytes) and bytes.lower(self) == bytes.lower(other)
+
+    def __hash__(self) -> int:
+        return hash(bytes.lower(self))
+
+
+@lru_cache(1024)
+def spell(name: bytes) -> bytes:
+    """The name as it is usually spelled; one that has capitals already is left as it is."""
+    if not name.islower():
+        return _Name(name)
+    return _Name(_OTHERS.get(name) or name.title())
+
+
+class Spelling:
+    """ASGI: the outermost layer, nothing changes a header after it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def answering(message: Message) -> None:
+            if message["type"] in _STARTS:
+                headers = [(spell(name), value) for name, value in message.get("headers", ())]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await self._app(scope, receive, answering)

@@ -14,8 +14,7 @@ from encrypted_records.errors import Flaw, InvalidQuery
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.field_types.base import KeyKind, Span
 from encrypted_records.model.field_types.plain import TEXT
-from encrypted_records.model.joined_ranges import join_ranges
-from encrypted_records.model.joins import Joins
+from encrypted_records.model.joins import Joins, join_ranges
 from encrypted_records.model.predicates import (
     Absent,
     And,

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from encrypted_records.errors import Flaw, InvalidDefinition, Malformed
-from encrypted_records.model import definition_formats, definition_sets, strict_json
+from encrypted_records.model import definition_keywords, strict_json
 from encrypted_records.model import definition_keywords as keywords
 from encrypted_records.model.definition import (
     MAX_FIELDS,
@@ -23,7 +23,7 @@ from encrypted_records.model.definition import (
     FieldSpec,
     SchemaDefinition,
 )
-from encrypted_records.model.definition_retention import read_retention
+from encrypted_records.model.definition_keywords import read_retention
 from encrypted_records.model.field_types import PLAIN
 from encrypted_records.model.field_types.base import JsonType
 from encrypted_records.model.normalization import normalized
@@ -164,7 +164,7 @@ class _Reader:
         # A field with an error is still named: one mistake is not reported as two.
         names = frozenset(named) if isinstance(named, dict) else frozenset[str]()
         required = self.required(root.get("required", []), names)
-        unique, flaws = definition_sets.read_sets(root.get("unique", []), names)
+        unique, flaws = definition_keywords.read_sets(root.get("unique", []), names)
         retention, more = read_retention(root, fields, names)
         for keyword, found in (("unique", flaws), ("retention", more)):
             for detail, path in found:
@@ -257,14 +257,14 @@ class _Reader:
     def formatted(self, name: str, kind: JsonType, body: dict[str, Any]) -> FieldSpec | None:
         """A field whose format is a type of its own."""
         path, before = ("properties", name), len(self.errors)
-        for detail in definition_formats.find_flaws(kind, body):
+        for detail in definition_keywords.find_flaws(kind, body):
             self.report("format", detail, *path, "format")
-        self.refuse_keywords(body, definition_formats.find_keywords(kind), *path)
+        self.refuse_keywords(body, definition_keywords.find_keywords(kind), *path)
         is_number = PLAIN[kind].is_number
         rules = self.number_rules(kind, body, *path) if is_number else None
         if len(self.errors) > before:
             return None
-        spec = definition_formats.make_spec(name, kind, body, rules)
+        spec = definition_keywords.make_spec(name, kind, body, rules)
         if isinstance(spec, str):
             self.report("format", spec, *path, "format")
             return None

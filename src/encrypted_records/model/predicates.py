@@ -4,15 +4,17 @@ Every comparison becomes one of a few leaves on which numbers are grid points an
 the form in which they are compared, so that the index and the final check on opened records
 cannot differ. Meaning is two-valued: a comparison on an absent field is false, ``ne`` is the
 negation of ``eq`` (an absent field is not equal to anything), and ``not`` negates.
+
+Values that another field has, as a set: what a semi-join compares a field with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from encrypted_records.model.definition import SchemaDefinition, Value
-from encrypted_records.model.members import Members
 from encrypted_records.model.normalization import comparable
 from encrypted_records.model.text_tests import TextTest
 
@@ -67,6 +69,16 @@ class TextRange:
 class TextPrefix:
     field: str
     prefix: str
+
+
+class Members(Protocol):
+    """Values as the field has them that is compared, whatever they were where they come from."""
+
+    def has_point(self, point: int, /) -> bool:
+        """Whether a point of the field's grid is one of them."""
+
+    def has_text(self, text: str, /) -> bool:
+        """Whether a text, in the form in which it is compared, is one of them."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -2,6 +2,8 @@
 
 A *key* is the values of the fields of one set, in the form in which they are compared. A record
 that lacks one of them has no key of that set, and collides with none.
+
+Length classes of the fields of several groups, taken together.
 """
 
 from __future__ import annotations
@@ -9,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
+from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.definition import SchemaDefinition, Value
 from encrypted_records.model.normalization import comparable
 from encrypted_records.model.predicates import And, NumberIn, Or, Predicate, TextIn
+from encrypted_records.model.records import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +73,19 @@ def _among(name: str, values: Sequence[int | str]) -> Predicate:
     if texts:
         return TextIn(name, texts)
     return NumberIn(name, frozenset(value for value in values if isinstance(value, int)))
+
+
+def greatest_classes(groups: Iterable[Group]) -> Group | None:
+    """A group that states for each field the greatest class that it had in one of these: what is
+    sealed again gets no lower one. None without any."""
+    greatest: dict[int, LeastClass] = {}
+    first: Group | None = None
+    for group in groups:
+        first = first or group
+        for number, stated in zip(group.fields, group.classes, strict=True):
+            had = greatest.get(number)
+            if had is None or had.length < stated.length:
+                greatest[number] = stated
+    if first is None:
+        return None
+    return msgspec.structs.replace(first, fields=list(greatest), classes=list(greatest.values()))

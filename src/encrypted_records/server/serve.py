@@ -19,7 +19,7 @@ from pathlib import Path
 from encrypted_records import metrics
 from encrypted_records.errors import DatabaseDamaged, DatabaseDiskFailed, DatabaseFull, Startup
 from encrypted_records.listening.binding import names_of
-from encrypted_records.listening.lingering import Lingering
+from encrypted_records.listening.connections import Lingering
 from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.serving import (
     Server,
@@ -149,10 +149,10 @@ def make_owner(settings: ApiSettings, email: str, organization: str) -> None:
     prepare_operator(settings)
     from django.db import DatabaseError  # noqa: PLC0415
 
-    from encrypted_records.server.organizations import ownership  # noqa: PLC0415
+    from encrypted_records.server.organizations import members  # noqa: PLC0415
 
     try:
-        ownership.make_owner(email, organization)
+        members.make_owner(email, organization)
     except DatabaseError:
         raise Startup(
             "the API's database cannot be used", hint="start this version's API on it once"
@@ -322,7 +322,7 @@ def _drop_expired() -> None:
         mail,
         registration,
     )
-    from encrypted_records.server.erasure import unstaging  # noqa: PLC0415
+    from encrypted_records.server.erasure import removing  # noqa: PLC0415
     from encrypted_records.server.organizations import audit  # noqa: PLC0415
 
     logins.drop_expired()
@@ -331,7 +331,7 @@ def _drop_expired() -> None:
     limits.drop_forgotten()
     audit.drop_old()
     registration.drop_expired()
-    unstaging.drop_expired()
+    removing.drop_expired()
 
 
 @contextmanager

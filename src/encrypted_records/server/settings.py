@@ -319,7 +319,7 @@ REST_FRAMEWORK = {
         "encrypted_records.server.accounts.authentication.Bearer",
         "encrypted_records.server.accounts.authentication.Basic",
         "encrypted_records.server.accounts.authentication.Session",
-        "encrypted_records.server.accounts.service_tokens.ServiceToken",
+        "encrypted_records.server.accounts.tokens.ServiceToken",
     ],
     "DEFAULT_PERMISSION_CLASSES": [
         "rest_framework.permissions.IsAuthenticated",
@@ -328,7 +328,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["encrypted_records.server.http.parsers.JsonParser"],
     "DEFAULT_RENDERER_CLASSES": ["encrypted_records.server.http.parsers.JsonRenderer"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "encrypted_records.server.http.parsers.OneFormat",
-    "DEFAULT_PAGINATION_CLASS": "encrypted_records.server.http.pagination.Paging",
+    "DEFAULT_PAGINATION_CLASS": "encrypted_records.server.http.parameters.Paging",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "encrypted_records.server.http.problems.handle",
 }

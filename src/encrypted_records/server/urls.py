@@ -13,7 +13,7 @@ from rest_framework.routers import SimpleRouter
 
 from encrypted_records.server import admin as operators
 from encrypted_records.server.datasets.views import DatasetBySlug, Datasets, SchemaBySlug, Schemas
-from encrypted_records.server.http.api_docs import Docs, OpenApiDocument
+from encrypted_records.server.http.openapi import Docs, OpenApiDocument
 from encrypted_records.server.organizations.views import Organizations
 
 router = SimpleRouter()

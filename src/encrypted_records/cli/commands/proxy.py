@@ -18,7 +18,7 @@ from encrypted_records.cli.supervise.supervisor import run_proxy
 from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, warn
 
 if TYPE_CHECKING:
-    from encrypted_records.client.proxy.rollbacks import LostEntry, RosterStanding
+    from encrypted_records.client.proxy.schema_logs import LostEntry, RosterStanding
 
 _SETTINGS = (
     "data_dir",

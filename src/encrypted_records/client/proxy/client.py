@@ -20,15 +20,12 @@ from encrypted_records import runtime
 from encrypted_records.client.messages import Response
 from encrypted_records.client.proxy.api_tokens import ApiTokens
 from encrypted_records.client.proxy.connection import convert, encode
-from encrypted_records.client.proxy.erasures import Erasures
+from encrypted_records.client.proxy.erasures import Erasures, Retentions
 from encrypted_records.client.proxy.jobs import Jobs
 from encrypted_records.client.proxy.keyring import KeyringCalls
 from encrypted_records.client.proxy.records import Records
-from encrypted_records.client.proxy.repairs import RepairCalls
 from encrypted_records.client.proxy.resources import Resources
-from encrypted_records.client.proxy.retentions import Retentions
-from encrypted_records.client.proxy.rollbacks import RollbackCalls
-from encrypted_records.client.proxy.schema_logs import SchemaLogs
+from encrypted_records.client.proxy.schema_logs import RepairCalls, RollbackCalls, SchemaLogs
 from encrypted_records.client.proxy.sharing import SharingCalls
 from encrypted_records.client.proxy.sql import SqlCalls
 from encrypted_records.client.proxy.uploads import Uploads, head_of

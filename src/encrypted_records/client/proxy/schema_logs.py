@@ -1,4 +1,9 @@
-"""The log of a schema at the proxy: its state, accepting another one, and saving what opens."""
+"""The log of a schema at the proxy: its state, accepting another one, and saving what opens.
+
+Making a schema whole again of which the API has lost something.
+
+How an organization's roster stands to what the proxy has seen of it, and accepting another.
+"""
 
 from __future__ import annotations
 
@@ -196,3 +201,100 @@ class SchemaLogs(Connection):
         if seen is not None:
             body["seen"] = msgspec.to_builtins(seen)
         return convert(await self._ask("POST", f"{schema_url}sign/", body), SchemaSigned)
+
+
+#: A segment of 2**24 records is built again from rows, which are fetched and opened.
+REPAIR_SECONDS = 24 * 3600.0
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """``records`` of which nothing is left, and ``segments`` of the index that are lost, which have
+    ``rows``; ``done`` is whether nothing is lost."""
+
+    records: int
+    segments: int
+    rows: int
+    done: bool
+
+
+class RepairCalls(Connection):
+    async def lost_of(self, schema_url: str) -> Loss:
+        """The parts of a schema that the API has lost; ``schema_url`` is its path."""
+        return convert(await self._ask("GET", f"{schema_url}repair/"), Loss)
+
+    async def repair(self, schema_url: str, *, confirm: int = 0) -> Loss:
+        """Have the next step done: lost records deleted, or one segment built again; what was lost
+        before.
+
+        Args:
+            confirm: how many records may be deleted.
+
+        Raises:
+            Conflict: ``confirm_count``; more are lost.
+        """
+        answer = await self._transport.request(
+            "POST",
+            f"{schema_url}repair/",
+            params={"confirm": str(confirm)},
+            timeout=REPAIR_SECONDS,
+        )
+        return convert(answer.convert(dict), Loss)
+
+
+class RosterHead(msgspec.Struct, frozen=True):
+    """An entry's number, and in hex the digest of it and all before it."""
+
+    number: int
+    digest: str
+
+
+class LostEntry(msgspec.Struct, frozen=True):
+    """An entry that the API's roster does not have. ``what`` is founded, invited, stood, removed,
+    dataset or schema; ``who`` the person, service or dataset; ``by`` who signed it."""
+
+    number: int
+    time: str | None
+    what: str
+    who: str | None
+    by: str | None
+
+
+class RosterStanding(msgspec.Struct, frozen=True):
+    """``state`` is ``whole``, ``older``, ``forked`` or ``unclear``; ``common`` the newest entry of
+    which it is known that both have it; ``lost`` are those behind it that the proxy has kept."""
+
+    state: str
+    number: int
+    digest: str
+    members: int
+    seen: RosterHead | None
+    common: int
+    lost: list[LostEntry]
+
+
+class RollbackCalls(Connection):
+    async def roster_standing(self, organization: str) -> RosterStanding:
+        """How the API's roster of an organization, a path, stands."""
+        return convert(await self._ask("GET", f"{organization}rollback/"), RosterStanding)
+
+    async def accept_rollback(
+        self,
+        organization: str,
+        *,
+        number: int,
+        digest: str,
+        forked: bool = False,
+        proof: Proof | None = None,
+    ) -> RosterStanding:
+        """Have the proxy go on with a roster that lacks what it has seen; how it stood before.
+
+        Args:
+            number, digest: the head, as :meth:`roster_standing` showed it.
+            forked: whether it may have other entries.
+
+        Raises:
+            Conflict: ``nothing_to_accept``, ``roster_moved`` or ``roster_forked``; nothing has
+                changed.
+        """
+        body = {"number": number, "digest": digest, "forked": forked, **proof_member(proof)}
+        return convert(await self._ask("POST", f"{organization}rollback/", body), RosterStanding)

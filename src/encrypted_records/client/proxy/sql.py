@@ -1,12 +1,15 @@
-"""SQL over the records that a proxy shows, in this process."""
+"""SQL over the records that a proxy shows, in this process.
+
+The rows of a statement of SQL, as frames.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from encrypted_records.client.proxy.connection import Connection
-from encrypted_records.client.sql_result import SqlResult
+from encrypted_records.errors import InvalidSetting
 from encrypted_records.sql.extra import require_sql
 
 if TYPE_CHECKING:
@@ -48,3 +51,54 @@ class SqlCalls(Connection):
             table: Any = await result.table()
             types = tuple(column.type for column in result.columns)
             return SqlResult(table, types, dict(result.versions))
+
+
+class SqlResult:
+    """Rows in memory. Iterating gives each as a dictionary of Python's values.
+
+    Attributes:
+        columns: their names.
+        types: DuckDB's, such as ``DECIMAL(18,2)``.
+        versions: of each schema that was read, by its path, the version of its log.
+    """
+
+    def __init__(self, table: Any, types: tuple[str, ...], versions: Mapping[str, int]) -> None:
+        self._table = table
+        self.types = types
+        self.versions = versions
+
+    @property
+    def columns(self) -> list[str]:
+        names: list[str] = self._table.column_names
+        return names
+
+    def __len__(self) -> int:
+        rows: int = self._table.num_rows
+        return rows
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        yield from self._table.to_pylist()
+
+    def __repr__(self) -> str:
+        # Without values: what is shown in passing may end in a log.
+        return f"<{type(self).__name__} {len(self)} rows of {', '.join(self.columns)}>"
+
+    def to_arrow(self) -> Any:
+        """A ``pyarrow.Table``."""
+        return self._table
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` whose columns are Arrow's, so that numbers stay exact."""
+        try:
+            import pandas  # noqa: PLC0415 - only frames need it
+        except ImportError:
+            raise InvalidSetting("pandas is not installed", hint="pip install pandas") from None
+        return self._table.to_pandas(types_mapper=pandas.ArrowDtype)
+
+    def to_polars(self) -> Any:
+        """A ``polars.DataFrame``."""
+        try:
+            import polars  # noqa: PLC0415 - only frames need it
+        except ImportError:
+            raise InvalidSetting("polars is not installed", hint="pip install polars") from None
+        return polars.from_arrow(self._table)

@@ -25,13 +25,13 @@ from encrypted_records.client.proxy.api_tokens import (
 )
 from encrypted_records.client.proxy.client import User
 from encrypted_records.client.proxy.devices import Code, Devices, OwnDevice, Proof
+from encrypted_records.client.proxy.sql import SqlResult
 from encrypted_records.client.proxy.transport import Device
 from encrypted_records.client.sdk.async_datasets import AsyncDataset
 from encrypted_records.client.sdk.async_jobs import AsyncJob
 from encrypted_records.client.sdk.async_records import AsyncRecord
 from encrypted_records.client.sdk.async_schemas import AsyncSchema
 from encrypted_records.client.sdk.event_loop import AsyncCalls, AsyncLink
-from encrypted_records.client.sql_result import SqlResult
 from encrypted_records.client.transport import Authorization
 
 if TYPE_CHECKING:

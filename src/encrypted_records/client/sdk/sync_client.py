@@ -17,13 +17,13 @@ from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.api_tokens import TOKEN_LIFETIME, ApiToken, NewApiToken, Scope
 from encrypted_records.client.proxy.client import User
 from encrypted_records.client.proxy.devices import Code, Devices, OwnDevice, Proof
+from encrypted_records.client.proxy.sql import SqlResult
 from encrypted_records.client.proxy.transport import Device
 from encrypted_records.client.sdk.event_loop import Calls, Link
 from encrypted_records.client.sdk.sync_datasets import Dataset
 from encrypted_records.client.sdk.sync_jobs import Job
 from encrypted_records.client.sdk.sync_records import Record
 from encrypted_records.client.sdk.sync_schemas import Schema
-from encrypted_records.client.sql_result import SqlResult
 from encrypted_records.client.transport import Authorization
 
 if TYPE_CHECKING:

@@ -2,6 +2,10 @@
 
 A column lists local ordinals in the order (absent first, then by index key, then by ordinal) and
 beside them the keys of the rows that have one. All work on many entries is numpy's.
+
+Bytes that arrays take in memory, with what they hold on to.
+
+Ranges of sorted index keys: what a column is searched for.
 """
 
 from __future__ import annotations
@@ -9,17 +13,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.crypto import values
-from encrypted_records.crypto.format import INDEX_KEY_BYTES, UUID_KEY_BYTES
+from encrypted_records.crypto.format import INDEX_KEY_BYTES, INDEX_KEY_PREFIX, UUID_KEY_BYTES
 from encrypted_records.crypto.keys import FieldKey
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
-from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.definition import FieldSpec, Value
 from encrypted_records.model.field_types.base import KeyKind
@@ -315,3 +317,55 @@ def in_order(ordinals: Ordinals, keys: NDArray[Any]) -> bool:
     rising = ordinals[:-1] < ordinals[1:]
     below, equal = keys[:-1] < keys[1:], keys[:-1] == keys[1:]
     return bool(np.all(rising[: max(0, absent - 1)]) and np.all(below | (equal & rising[absent:])))
+
+
+#: About what Python and its allocator take for one object beside its content.
+OBJECT_BYTES = 112
+
+
+def measure(*arrays: NDArray[Any]) -> int:
+    """Bytes of these arrays; of a view, those of the whole buffer that it keeps alive."""
+    return sum(_measure(array) for array in arrays)
+
+
+def _measure(array: NDArray[Any]) -> int:
+    held: Any = array
+    while getattr(held, "base", None) is not None:
+        held = held.base
+    if held is array:
+        return int(array.nbytes) + OBJECT_BYTES
+    size = held.nbytes if hasattr(held, "nbytes") else len(held)
+    return int(max(array.nbytes, size)) + 2 * OBJECT_BYTES
+
+
+class Edge(NamedTuple):
+    """A point between sorted keys: before (left) or after (right) all keys equal to ``key``."""
+
+    key: int | bytes
+    side: Literal["left", "right"]
+
+
+class KeyRange(NamedTuple):
+    """The keys between two edges."""
+
+    first: Edge
+    last: Edge
+
+
+def last_with(prefix: bytes) -> Edge:
+    """After all keys that begin with these order bytes (at most 48)."""
+    return Edge(prefix.ljust(INDEX_KEY_BYTES, b"\xff"), "right")
+
+
+def longer_than_key(ordered: bytes) -> KeyRange:
+    """The keys of long strings whose first 48 order bytes are those of ``ordered``."""
+    prefix = ordered[:INDEX_KEY_PREFIX]
+    # The string that is just the prefix, and ends there, is not long.
+    return KeyRange(Edge(prefix, "right"), last_with(prefix))
+
+
+def alike(key: int | bytes) -> KeyRange:
+    """The keys that the index treats as equal to ``key``: of long strings, all of their class."""
+    if isinstance(key, bytes) and values.is_long(key):
+        return longer_than_key(key)
+    return KeyRange(Edge(key, "left"), Edge(key, "right"))

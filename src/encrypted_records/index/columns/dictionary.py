@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.crypto.format import INDEX_KEY_PREFIX
-from encrypted_records.index.columns.column import Column, Keys, run_starts
-from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
+from encrypted_records.index.columns.column import OBJECT_BYTES, Column, Keys, measure, run_starts
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.columns.texts import ColumnTexts
 from encrypted_records.index.ordinals import Ordinals

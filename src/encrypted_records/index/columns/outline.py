@@ -17,10 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.crypto.format import INDEX_KEY_PREFIX
-from encrypted_records.index.columns.column import EntryBlock, Keys
+from encrypted_records.index.columns.column import (
+    OBJECT_BYTES,
+    Edge,
+    EntryBlock,
+    KeyRange,
+    Keys,
+    measure,
+)
 from encrypted_records.index.columns.directory import Directory
-from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
-from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.ordinals import Ordinals
 

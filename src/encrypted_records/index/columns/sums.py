@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from pyroaring import BitMap
 
-from encrypted_records.index.columns.column import Keys
+from encrypted_records.index.columns.column import OBJECT_BYTES, Keys, measure
 from encrypted_records.index.columns.dictionary import Codes
-from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
 from encrypted_records.index.ordinals import Ordinals, ordinals
 
 #: What a roaring set takes for a member at most.

@@ -17,8 +17,14 @@ from encrypted_records.crypto import values
 from encrypted_records.crypto.format import UNDECIDED_FROM, WORDS_FROM
 from encrypted_records.crypto.keys import FieldKey
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns.column import Column, EntryBlock, Keys, in_order
-from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.columns.column import (
+    Column,
+    Edge,
+    EntryBlock,
+    KeyRange,
+    Keys,
+    in_order,
+)
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.ciphertext_lengths import LeastClass, padded_length
 from encrypted_records.model.definition import Value

@@ -2,27 +2,56 @@
 
 A checkpoint spares a new reader the log before it (docs/SPEC.md, section 7.9). It is its signer's
 word: who takes one looks at who that is now, and somebody compares it with the log.
+
+The state in a checkpoint, as bytes and back (docs/SPEC.md, section 7.9).
+
+Equal ledgers give equal bytes, so that two of them can be compared. What comes from others is
+looked through here, so that it cannot confuse the caller, who goes on from it; whether it is true,
+only the log shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Annotated
 
-from encrypted_records.crypto.log_keys import LogKeys
-from encrypted_records.errors import (
-    CheckpointBroken,
-    KeyMissing,
-    LogBroken,
-    Malformed,
-)
-from encrypted_records.index.log.checkpoint_state import decode, encode
+import msgspec
+import numpy as np
+from msgspec import Meta
+from pyroaring import BitMap
+
+from encrypted_records.crypto.keys import LogKeys
+from encrypted_records.errors import CheckpointBroken, KeyMissing, LogBroken, Malformed
+from encrypted_records.index.log.layout import Laid
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.ledger_state import LedgerState
-from encrypted_records.index.log.order import Begun, Head
+from encrypted_records.index.log.ledger_state import Deaths, LedgerState, RestoredState
+from encrypted_records.index.log.order import Begun, Head, OrderState
+from encrypted_records.index.log.past import Past, Resealed
 from encrypted_records.index.log.signing import NO_MEMBER, Membership
+from encrypted_records.index.log.standing import bitmap_of
+from encrypted_records.index.ordinals import ordinals
 from encrypted_records.model import checkpoints, wire
 from encrypted_records.model.checkpoints import Checkpoint, CheckpointBody
-from encrypted_records.model.records import LogEntry, ManifestDelta
+from encrypted_records.model.ciphertext_lengths import LeastClass, is_class
+from encrypted_records.model.definition_history import DefinitionHistory
+from encrypted_records.model.definition_parser import parse_canonical
+from encrypted_records.model.ids import milliseconds
+from encrypted_records.model.records import (
+    MAX_BEHIND,
+    MAX_GROUP_RECORDS,
+    U32,
+    U63,
+    Digest,
+    Group,
+    KeyId,
+    KeyVersion,
+    KilledRows,
+    LogEntry,
+    ManifestDelta,
+    Segment,
+    Uid,
+)
 from encrypted_records.model.roster import NO_DIGEST
 
 #: For so long after its own time a request may be sent again, and a day more; in milliseconds.
@@ -195,3 +224,260 @@ def _ends(
     digests = state.order.digests
     every = (end for end in membership.roster.ends(schema) if end.number <= number)
     return {one.version: digests[one.version] for one in every if one.version < len(digests)}
+
+
+UID, COUNTER, DIGEST = 16, 8, 32
+_U32 = np.dtype(">u4")
+
+Key = tuple[KeyVersion, KeyId]
+
+
+class _State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    digests: bytes
+    ends: list[tuple[U63, Digest]]
+    first: Key
+    present: Key
+    since: U63
+    epochs: Annotated[list[tuple[U63, KeyVersion]], Meta(min_length=1)]
+    definitions: Annotated[list[bytes], Meta(min_length=1)]
+    usable: list[Digest]
+    defined_at: U63
+    resealed: tuple[U63, U63, list[Key]]
+    named: U63
+    writers: bytes
+    requests_since: U63
+    requests: bytes
+    added_at: U63
+    shapes: list[tuple[list[U32], list[LeastClass], Digest]]
+    groups: tuple[bytes, bytes, bytes, bytes, bytes]
+    segments: list[Segment]
+    dead: list[KilledRows]
+    deaths: list[tuple[Uid, list[tuple[U63, U32]]]]
+    stored: list[tuple[U63, U63]]
+    last: U63
+    laid: list[tuple[Uid, list[tuple[Uid, U32]]]]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_State)
+
+
+def encode(state: LedgerState, *, requests_since: int, ends: Mapping[int, bytes]) -> bytes:
+    """The bytes of a ledger's state.
+
+    Args:
+        requests_since: of earlier requests nothing is said; in milliseconds since 1970.
+        ends: log digests at versions before it at which the roster says that the log stood.
+    """
+    order, snapshot, history = state.order, state.snapshot, state.history
+    assert state.first is not None and state.present is not None and history is not None
+    groups = snapshot.in_order[: len(snapshot.groups)]
+    shapes: dict[tuple[tuple[int, ...], tuple[LeastClass, ...], bytes], int] = {}
+    numbers = [
+        shapes.setdefault(
+            (tuple(group.fields), tuple(group.classes), group.definition), len(shapes)
+        )
+        for group in groups
+    ]
+    dead = [group for group in groups if group.uid in snapshot.dead]
+    oldest = max(0, snapshot.version - MAX_BEHIND)
+    requests = (request for request in order.requests if milliseconds(request) >= requests_since)
+    return _encoder.encode(
+        _State(
+            digests=b"".join(order.digests[oldest - order.base :]),
+            ends=sorted(ends.items()),
+            first=state.first,
+            present=state.present,
+            since=state.since,
+            epochs=order.epochs,
+            definitions=[one.canonical for one in history.every.values()],
+            usable=sorted(history.usable),
+            defined_at=state.defined_at,
+            resealed=(
+                state.resealed.version,
+                state.resealed.moment,
+                list(state.resealed.former),
+            ),
+            named=order.roster,
+            writers=b"".join(
+                uid + counter.to_bytes(COUNTER, "big") + digest
+                for uid, (counter, digest) in sorted(order.writers.items())
+            ),
+            requests_since=requests_since,
+            requests=b"".join(sorted(requests)),
+            added_at=order.added_at,
+            shapes=[(list(fields), list(classes), named) for fields, classes, named in shapes],
+            groups=(
+                b"".join([group.uid for group in groups]),
+                _numbers([group.key_version for group in groups]),
+                _numbers([group.count for group in groups]),
+                _numbers(numbers),
+                b"".join([group.rows for group in groups]),
+            ),
+            segments=list(snapshot.segments),
+            dead=[KilledRows(one.uid, _runs(snapshot.dead[one.uid])) for one in dead],
+            deaths=[(one.uid, list(snapshot.deaths.get(one.uid, ()))) for one in dead],
+            stored=sorted(state.past.stored.items()),
+            last=state.past.last,
+            laid=sorted((uid, list(own)) for uid, own in snapshot.laid.items()),
+        )
+    )
+
+
+def decode(data: bytes, version: int, digest: bytes, begun: Begun) -> RestoredState:
+    """Undo :func:`encode`.
+
+    Args:
+        version, digest: of the log, as the checkpoint says.
+        begun: the checkpoint.
+
+    Raises:
+        CheckpointBroken: these bytes are no state that a log can have at this version.
+    """
+    try:
+        state = _decoder.decode(data)
+        groups = list(_groups(state))
+        history = _history(state)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, Malformed):
+        raise CheckpointBroken("a checkpoint is not of the form that this version knows") from None
+    digests = _cut(state.digests, DIGEST)
+    oldest = max(0, version - MAX_BEHIND)
+    if len(digests) != version - oldest + 1 or digests[-1] != digest:
+        raise CheckpointBroken("a checkpoint does not say how its log came to be")
+    begins, epochs = zip(*state.epochs, strict=True)
+    stands = (state.since, state.present[0]) == state.epochs[-1]
+    if begins[0] != 1 or not stands or not _ascending(begins) or not _ascending(epochs):
+        raise CheckpointBroken("a checkpoint does not say under which keys its log was made")
+    by_uid = {group.uid: group for group in groups}
+    dead = {one.group: bitmap_of(one) for one in _in_place(state.dead, by_uid)}
+    deaths: dict[bytes, Deaths] = {uid: tuple(every) for uid, every in state.deaths if every}
+    if len(by_uid) != len(groups) or len(dead) != len(state.dead) or not deaths.keys() <= set(dead):
+        raise CheckpointBroken("a checkpoint names a group twice, or one that it does not have")
+    laid = dict(state.laid)
+    if len(laid) != len(state.laid) or not laid.keys() <= {
+        segment.uid for segment in state.segments
+    }:
+        raise CheckpointBroken("a checkpoint says twice, or of no segment, which groups it has")
+    _check_segments(state.segments, by_uid, dead, history, laid)
+    return RestoredState(
+        first=state.first,
+        present=state.present,
+        since=state.since,
+        history=history,
+        order=OrderState(
+            digests=digests,
+            base=oldest,
+            apart={at: one for at, one in state.ends if at < oldest},
+            writers=_writers(state.writers),
+            requests=set(_cut(state.requests, UID)),
+            requests_since=state.requests_since,
+            begun=begun,
+            added_at=state.added_at,
+            roster=state.named,
+            epochs=state.epochs,
+        ),
+        groups=groups,
+        segments=state.segments,
+        dead=dead,
+        deaths=deaths,
+        past=Past(dict(state.stored), state.last),
+        headers=[],
+        resealed=Resealed(state.resealed[0], state.resealed[1], tuple(state.resealed[2])),
+        defined_at=state.defined_at,
+        laid=laid,
+    )
+
+
+def _groups(state: _State) -> Iterator[Group]:
+    uids, rows = _cut(state.groups[0], UID), _cut(state.groups[4], DIGEST)
+    key_versions, counts, shapes = (
+        np.frombuffer(group, _U32).tolist() for group in state.groups[1:4]
+    )
+    for uid, key_version, count, shape, own in zip(
+        uids, key_versions, counts, shapes, rows, strict=True
+    ):
+        if shape >= len(state.shapes) or not 1 <= count <= MAX_GROUP_RECORDS or not key_version:
+            raise ValueError
+        fields, classes, definition = state.shapes[shape]
+        yield Group(uid, key_version, count, fields, classes, definition, own)
+
+
+def _history(state: _State) -> DefinitionHistory:
+    every = {one.digest: one for one in map(parse_canonical, state.definitions)}
+    present = list(every.values())[-1]
+    history = DefinitionHistory(present, every, frozenset(state.usable))
+    if not history.is_comparable or present.digest not in history.usable:
+        raise ValueError
+    if len(every) != len(state.definitions) or not every.keys() >= history.usable:
+        raise ValueError
+    for fields, classes, named in state.shapes:
+        if named not in every or fields != every[named].ids or len(fields) != len(classes):
+            raise CheckpointBroken("a checkpoint has a group of other fields than its definition")
+        if not all(map(is_class, classes)):
+            raise CheckpointBroken("a checkpoint states a class that no field has")
+    return history
+
+
+def _writers(joined: bytes) -> dict[bytes, tuple[int, bytes]]:
+    every = _cut(joined, UID + COUNTER + DIGEST)
+    return {one[:UID]: (int.from_bytes(one[UID:-DIGEST], "big"), one[-DIGEST:]) for one in every}
+
+
+def _in_place(every: Sequence[KilledRows], groups: Mapping[bytes, Group]) -> Iterator[KilledRows]:
+    for one in every:
+        group = groups.get(one.group)
+        if group is None or not one.in_order or one.end > group.count:
+            raise CheckpointBroken("a checkpoint names dead rows that do not exist")
+        yield one
+
+
+def _check_segments(
+    segments: Sequence[Segment],
+    groups: Mapping[bytes, Group],
+    dead: Mapping[bytes, BitMap],
+    history: DefinitionHistory,
+    laid: Mapping[bytes, Laid],
+) -> None:
+    """Each group lies in one segment, and counts add up: what questions rely on."""
+    uids = {segment.uid for segment in segments}
+    covered = [uid for segment in segments for uid, _ in laid.get(segment.uid, segment.groups)]
+    if len(uids) != len(segments) or len(covered) != len(groups) or set(covered) != groups.keys():
+        raise CheckpointBroken("the segments of a checkpoint do not cover its groups")
+    for segment in segments:
+        base = gone = 0
+        for uid, stated in laid.get(segment.uid, segment.groups):
+            if stated != base:
+                raise CheckpointBroken("a segment's groups do not follow one another")
+            base += groups[uid].count
+            gone += len(dead.get(uid, ()))
+        if segment.count + segment.purged != base or segment.purged > gone:
+            raise CheckpointBroken("a segment's counts do not add up")
+        if segment.definition not in history.every:
+            raise CheckpointBroken("a segment is of a definition that a checkpoint does not have")
+
+
+def _ascending(numbers: Sequence[int]) -> bool:
+    return all(one < after for one, after in pairwise(numbers))
+
+
+def _runs(rows: BitMap) -> list[tuple[int, int]]:
+    """Ascending (first, count), each as long as it can be."""
+    every = ordinals(rows).astype(np.int64)
+    cuts = np.flatnonzero(np.diff(every) != 1) + 1
+    firsts = every[np.concatenate(([0], cuts))]
+    counts = np.diff(np.concatenate(([0], cuts, [len(every)])))
+    return list(zip(firsts.tolist(), counts.tolist(), strict=True))
+
+
+def _numbers(values: Sequence[int]) -> bytes:
+    return np.array(values, _U32).tobytes()
+
+
+def _cut(joined: bytes, size: int) -> list[bytes]:
+    """
+    Raises:
+        CheckpointBroken: there is a rest.
+    """
+    if len(joined) % size:
+        raise CheckpointBroken("a checkpoint is cut short")
+    return [joined[at : at + size] for at in range(0, len(joined), size)]

@@ -6,31 +6,32 @@ name the log they had seen by its running digest, so that dropping, reordering o
 earlier commit breaks every later one that knew of it.
 
 A keyring may be rotated: each commit names its key, whose version never falls (section 7.5).
+
+Whether a commit's changes fit the log before it (docs/SPEC.md, section 7.3).
+
+Rows that are no longer what they were, until somebody who keeps them was told.
+
+The sealed headers of live segments, which the API hands out beside the log.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from msgspec.structs import replace
 from pyroaring import BitMap
 
-from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.crypto.log_keys import LogKeys
+from encrypted_records.crypto.keys import LogKeys, SchemaKey
 from encrypted_records.errors import ErsError, LogBroken, SchemaUnsigned
-from encrypted_records.index.log.changes import check_cover, check_killed
 from encrypted_records.index.log.definitions import brings_definition, check_groups, follow
-from encrypted_records.index.log.endings import Ended, Endings
 from encrypted_records.index.log.layout import Laid, lay_anew
 from encrypted_records.index.log.ledger_state import Deaths, LedgerState, RestoredState
-from encrypted_records.index.log.live_headers import keep_live
-from encrypted_records.index.log.order import Order, require
-from encrypted_records.index.log.past import Past
-from encrypted_records.index.log.resealed import Resealed, seals_everything_again
+from encrypted_records.index.log.order import Order, Writer, require
+from encrypted_records.index.log.past import Past, Resealed, seals_everything_again
 from encrypted_records.index.log.signing import Membership
 from encrypted_records.index.log.snapshot import Groups, GroupState, Snapshot
 from encrypted_records.index.log.standing import (
@@ -40,7 +41,6 @@ from encrypted_records.index.log.standing import (
     check_standing,
     without,
 )
-from encrypted_records.index.log.writers import Writer
 from encrypted_records.model import ids, wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_history import DefinitionHistory
@@ -59,7 +59,65 @@ from encrypted_records.model.records import (
     SegmentHeader,
 )
 from encrypted_records.rules.commits import judging
-from encrypted_records.rules.commits.judging import KeyName, Log
+from encrypted_records.rules.commits.judging import KeyName, Log, Size
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """``rows`` died, in groups that live; the rows with these ``numbers``, of which no two ranges
+    touch, lie in other groups; ``segments`` were replaced."""
+
+    rows: list[RowRef]
+    numbers: list[range]
+    segments: list[bytes]
+
+
+@dataclass(slots=True)
+class Endings:
+    """What commits ended, with the version at which they did."""
+
+    _killed: list[tuple[int, Sequence[KilledRows]]] = field(default_factory=list)
+    _moved: list[tuple[int, Sequence[range]]] = field(default_factory=list)
+    _replaced: list[tuple[int, Sequence[bytes]]] = field(default_factory=list)
+
+    def note_killed(self, version: int, rows: Sequence[KilledRows]) -> None:
+        self._killed.append((version, rows))
+
+    def note_moved(self, version: int, numbers: Sequence[range]) -> None:
+        self._moved.append((version, numbers))
+
+    def note_replaced(self, version: int, uids: Sequence[bytes]) -> None:
+        if uids:
+            self._replaced.append((version, uids))
+
+    def take(self, since: int, live: Container[bytes]) -> Ended:
+        """What ended after version ``since``, of what this was not asked for yet.
+
+        Args:
+            live: the groups that live, by uid.
+        """
+        killed, self._killed = self._killed, []
+        moved, self._moved = self._moved, []
+        replaced, self._replaced = self._replaced, []
+        some = (one for version, every in killed if version > since for one in every)
+        rows = [row for one in some if one.group in live for row in one.rows()]
+        return Ended(
+            rows,
+            _joined(at for version, every in moved if version > since for at in every),
+            [uid for version, every in replaced if version > since for uid in every],
+        )
+
+
+def _joined(numbers: Iterable[range]) -> list[range]:
+    """The same numbers in ascending order, in as few ranges as can be: the groups of a crowd are
+    many, and follow one another."""
+    joined: list[range] = []
+    for number in sorted(numbers, key=lambda some: some.start):
+        if joined and number.start <= joined[-1].stop:
+            joined[-1] = range(joined[-1].start, max(joined[-1].stop, number.stop))
+        else:
+            joined.append(number)
+    return joined
 
 
 @dataclass
@@ -421,3 +479,68 @@ class Ledger(Order):
         )
         commit = self._signing.sign(body, self.key)
         return CommitUpload(commit, tuple(rows), tuple(pages), tuple(salts), tuple(headers))
+
+
+def check_killed(
+    every: Sequence[KilledRows], groups: Mapping[bytes, GroupState], dead: Mapping[bytes, BitMap]
+) -> None:
+    """Check that the rows that a commit ends are there and live.
+
+    Raises:
+        LogBroken: they are not.
+    """
+    for killed in every:
+        state = groups.get(killed.group)
+        if state is None or killed.end > state.group.count:
+            raise LogBroken("a commit removes a row that does not exist")
+        ended = dead.get(killed.group)
+        if ended is not None and not ended.isdisjoint(bitmap_of(killed)):
+            raise LogBroken("a commit removes a row that is dead")
+
+
+def check_cover(
+    body: CommitBody,
+    groups: Mapping[bytes, GroupState],
+    segments: Mapping[bytes, Segment],
+    dead: Mapping[bytes, BitMap],
+    laid: Mapping[bytes, Laid],
+) -> None:
+    """Check that each group belongs to exactly one live segment, before and after, and that counts
+    add up. A compaction, whose segment stays, is :mod:`.layout`'s.
+
+    Args:
+        groups, segments, laid: those that are live before the commit.
+        dead: rows of these groups, and of those that it adds.
+
+    Raises:
+        LogBroken: they do not.
+    """
+    uids = [segment.uid for segment in body.segments]
+    if len(set(uids)) != len(uids) or any(uid in segments for uid in uids):
+        raise LogBroken("a commit adds a segment that exists")
+    added = {group.uid: group for group in body.groups}
+    freed: list[bytes] = []
+    for uid in body.replaced:
+        if uid not in segments or body.replaced.count(uid) > 1:
+            raise LogBroken("a commit replaces a segment that is not live")
+        freed += [group for group, _ in laid.get(uid, segments[uid].groups)]
+    ended = set(body.ended)
+    if not ended.issubset(freed):
+        raise LogBroken("a commit ends a group whose segment it does not replace")
+    freed = [uid for uid in freed if uid not in ended]
+    sizes = {uid: Size(groups[uid].group.count, len(dead.get(uid, ()))) for uid in freed}
+    sizes |= {uid: Size(group.count, len(dead.get(uid, ()))) for uid, group in added.items()}
+    require(judging.judge_cover(body.segments, sizes))
+
+
+def keep_live(
+    known: Mapping[bytes, SegmentHeader], new: Sequence[SegmentHeader], live: Collection[bytes]
+) -> Mapping[bytes, SegmentHeader]:
+    """Those of the segments that live; each is checked when its segment is opened.
+
+    ``known`` does not change, since a snapshot may have it.
+    """
+    if not new and all(uid in live for uid in known):
+        return known
+    every = {**known, **{one.segment: one for one in new}}
+    return {uid: one for uid, one in every.items() if uid in live}

@@ -18,8 +18,7 @@ from pyroaring import BitMap
 from encrypted_records.errors import Malformed
 from encrypted_records.index.log.layout import Laid
 from encrypted_records.index.log.order import Begun, OrderState
-from encrypted_records.index.log.past import Past
-from encrypted_records.index.log.resealed import Resealed
+from encrypted_records.index.log.past import Past, Resealed
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.definition_history import DefinitionHistory

@@ -1,15 +1,16 @@
-"""The order of a log: how far it goes, who has added to it, and what may come next."""
+"""The order of a log: how far it goes, who has added to it, and what may come next.
+
+How far each writer of a log has come.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import islice
 
-from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.crypto.log_keys import LogKeys
+from encrypted_records.crypto.keys import LogKeys, SchemaKey
 from encrypted_records.errors import LogBroken
 from encrypted_records.index.log.signing import Membership, Signing
-from encrypted_records.index.log.writers import EMPTY_DIGEST, Writer
 from encrypted_records.model import wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import milliseconds, new_id
@@ -51,6 +52,18 @@ class OrderState:
     added_at: int
     roster: int
     epochs: list[tuple[int, int]]
+
+
+#: Stands before the first commit, of a log and of a writer.
+EMPTY_DIGEST = bytes(32)
+
+
+@dataclass(slots=True)
+class Writer:
+    """The counter and the digest of a writer's newest commit."""
+
+    counter: int = 0
+    digest: bytes = EMPTY_DIGEST
 
 
 @dataclass

@@ -15,7 +15,7 @@ from itertools import count
 from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.index.columns.key_range import KeyRange
+from encrypted_records.index.columns.column import KeyRange
 from encrypted_records.index.query.condition_tree import (
     Either,
     Every,

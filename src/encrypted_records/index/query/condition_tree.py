@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap
 
-from encrypted_records.index.columns.key_range import KeyRange
+from encrypted_records.index.columns.column import KeyRange
 from encrypted_records.index.query.leaves import LeafOperator, RangeLeaf
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.segments.loaded import OpenedSegment

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from encrypted_records.crypto import values
 from encrypted_records.crypto.format import INDEX_KEY_BYTES
 from encrypted_records.crypto.keys import FieldKey
-from encrypted_records.index.columns.key_range import Edge, KeyRange, last_with, longer_than_key
+from encrypted_records.index.columns.column import Edge, KeyRange, last_with, longer_than_key
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.predicates import (

@@ -23,8 +23,7 @@ from pyroaring import BitMap
 
 from encrypted_records.crypto import values
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.index.columns.column import Keys
-from encrypted_records.index.columns.key_range import KeyRange, alike
+from encrypted_records.index.columns.column import KeyRange, Keys, alike
 from encrypted_records.index.columns.texts import ColumnTexts, Mask
 from encrypted_records.index.columns.words import UNDECIDED
 from encrypted_records.index.ordinals import Ordinals, bitmap, mask_of, of_mask

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from encrypted_records.index.columns.column import Edge, alike
 from encrypted_records.index.columns.dictionary import (
     Codes,
     Dictionary,
     PageMap,
 )
-from encrypted_records.index.columns.key_range import Edge, alike
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, ordinals

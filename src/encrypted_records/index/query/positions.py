@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from encrypted_records.index.columns.column import Column, Keys, Lookup
-from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.columns.column import Column, Edge, KeyRange, Keys, Lookup
 
 
 def span_of(keys: Keys) -> KeyRange:

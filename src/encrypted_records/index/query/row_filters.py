@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from encrypted_records.index.columns.column import EntryBlock, Keys
+from encrypted_records.index.columns.column import Edge, EntryBlock, KeyRange, Keys
 from encrypted_records.index.columns.dictionary import ColumnDictionary, RowCodes
-from encrypted_records.index.columns.key_range import Edge, KeyRange
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.columns.texts import Mask
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, of_masks, take_masks

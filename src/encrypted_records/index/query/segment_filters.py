@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap
 
+from encrypted_records.index.columns.column import KeyRange
 from encrypted_records.index.columns.dictionary import code_type
-from encrypted_records.index.columns.key_range import KeyRange
 from encrypted_records.index.query.asking import Asking, Work
 from encrypted_records.index.query.bringing import (
     ask_for,

@@ -17,9 +17,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap
 
-from encrypted_records.index.columns.column import EntryBlock, Keys, Lookup, key_type
+from encrypted_records.index.columns.column import (
+    EntryBlock,
+    KeyRange,
+    Keys,
+    Lookup,
+    alike,
+    key_type,
+)
 from encrypted_records.index.columns.dictionary import PartialDictionary, build_partial_dictionary
-from encrypted_records.index.columns.key_range import KeyRange, alike
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import Ordinals, bitmap, finder, ordinals
 from encrypted_records.index.segments.loaded import OpenedSegment

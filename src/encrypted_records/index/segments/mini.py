@@ -23,9 +23,8 @@ from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import words
-from encrypted_records.index.columns.column import Column
+from encrypted_records.index.columns.column import OBJECT_BYTES, Column, measure
 from encrypted_records.index.columns.dictionary import ColumnDictionary, build_column_dictionary
-from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
 from encrypted_records.index.columns.rebase import Rebase
 from encrypted_records.index.ordinals import Ordinals, bitmap
 from encrypted_records.index.segments.headers import (

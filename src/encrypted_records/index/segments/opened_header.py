@@ -1,7 +1,7 @@
 """A paged segment's header, opened: what all readers of the segment share.
 
 It says which pages its directories are, and keeps which pages these say they have, so that no two
-name the same. The directories themselves are each reader's own (:mod:`.directories`).
+name the same. The directories themselves are each reader's own (:mod:`.paged`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from encrypted_records.crypto.format import PAGE_DIRECTORY
 from encrypted_records.crypto.keys import IndexKey, SchemaKey
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns.footprint import OBJECT_BYTES, measure
+from encrypted_records.index.columns.column import OBJECT_BYTES, measure
 from encrypted_records.index.columns.rebase import Rebase
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.index.segments.headers import (

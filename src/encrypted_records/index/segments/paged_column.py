@@ -8,8 +8,14 @@ from itertools import pairwise
 import numpy as np
 
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns.column import Column, EntryBlock, Keys, key_type
-from encrypted_records.index.columns.key_range import Edge, KeyRange
+from encrypted_records.index.columns.column import (
+    Column,
+    Edge,
+    EntryBlock,
+    KeyRange,
+    Keys,
+    key_type,
+)
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.model.field_types.base import KeyKind

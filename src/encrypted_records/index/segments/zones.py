@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.index.columns.column import Keys, stored_key_type
-from encrypted_records.index.columns.key_range import KeyRange
+from encrypted_records.index.columns.column import KeyRange, Keys, stored_key_type
 from encrypted_records.model.field_types.base import KeyKind
 
 

@@ -18,9 +18,9 @@ from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, Flaw, NotF
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.ingest.check import MAX_ERRORS
 from encrypted_records.model.definition import SchemaDefinition
-from encrypted_records.model.group_classes import greatest_classes
 from encrypted_records.model.ids import reference
 from encrypted_records.model.records import MAX_KILLED, RowRef
+from encrypted_records.model.unique import greatest_classes
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
 from encrypted_records.proxy.jobs.job import Job, JobOptions
 from encrypted_records.proxy.jobs.job_keys import JobKeys

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from encrypted_records import runtime
-from encrypted_records.crypto.log_keys import LogKeys
+from encrypted_records.crypto.keys import LogKeys
 from encrypted_records.errors import Closed, KeyMissing, Malformed, NotAllowed, NotFound
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.signing import Membership

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from encrypted_records import runtime
 from encrypted_records.crypto.format import NONCE_BYTES
-from encrypted_records.crypto.log_keys import LogKeys
+from encrypted_records.crypto.keys import LogKeys
 from encrypted_records.errors import ErsError, Malformed
 from encrypted_records.index.log import ledger_state
 from encrypted_records.index.log.ledger import Ledger

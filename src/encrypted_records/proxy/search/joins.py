@@ -18,8 +18,14 @@ from encrypted_records.index.query.members import are_alike, compare_with
 from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import from_reference
-from encrypted_records.model.joined_ranges import join_ranges
-from encrypted_records.model.joins import MAX_JOIN_DEPTH, MAX_JOINS, Join, Joins, refuse_join
+from encrypted_records.model.joins import (
+    MAX_JOIN_DEPTH,
+    MAX_JOINS,
+    Join,
+    Joins,
+    join_ranges,
+    refuse_join,
+)
 from encrypted_records.model.predicates import Everything, Predicate
 from encrypted_records.proxy.process.offload import aside, is_long
 from encrypted_records.proxy.search.context import Joined, QueryContext

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterable
 from pathlib import Path
 
-from encrypted_records.crypto.scratch import ScratchKey
+from encrypted_records.crypto.spooling import ScratchKey
 from encrypted_records.model.records import PAGE_BYTES, Page
 from encrypted_records.proxy.disk.nameless import NamelessFile
 

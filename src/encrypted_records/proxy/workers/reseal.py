@@ -15,11 +15,10 @@ from encrypted_records.crypto.values import shown
 from encrypted_records.errors import Conflict, DoesNotOpen
 from encrypted_records.ingest.seal import seal_columns
 from encrypted_records.model import wire
-from encrypted_records.model.conversion import convert
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
+from encrypted_records.model.definition_changes import convert
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.digests import check_rows
-from encrypted_records.model.group_classes import greatest_classes
 from encrypted_records.model.records import (
     KilledRows,
     Page,
@@ -33,6 +32,7 @@ from encrypted_records.model.records import (
     StoredRow,
 )
 from encrypted_records.model.rules import ValueRefused
+from encrypted_records.model.unique import greatest_classes
 from encrypted_records.proxy.workers import messages
 
 #: Values of the fields of the new definition, by name.

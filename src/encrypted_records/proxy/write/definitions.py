@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import Conflict, Flaw, InvalidQuery, PreconditionFailed
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition import SchemaDefinition, with_ids_for_types
 from encrypted_records.model.definition_changes import (
     Change,
     Cost,
@@ -23,7 +23,6 @@ from encrypted_records.model.definition_changes import (
     refuse_changes,
     refuse_reserved,
 )
-from encrypted_records.model.definition_ids import with_ids_for_types
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import by_size

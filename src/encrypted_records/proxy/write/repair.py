@@ -15,8 +15,7 @@ from itertools import islice
 from pyroaring import BitMap
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api
-from encrypted_records.client.damage import Damage, DamageApi
+from encrypted_records.client.api import Api, Damage, DamageApi
 from encrypted_records.errors import Conflict
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import Group, RowRef, Segment

@@ -22,9 +22,8 @@ from encrypted_records.index.query.global_dictionary import (
     build_global_dictionary,
 )
 from encrypted_records.index.query.records import BATCH
-from encrypted_records.model.conversion import convert
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
-from encrypted_records.model.definition_changes import Change, Cost, find_added_sets
+from encrypted_records.model.definition_changes import Change, Cost, convert, find_added_sets
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.predicates import Everything
 from encrypted_records.model.rules import ValueRefused

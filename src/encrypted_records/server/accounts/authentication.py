@@ -1,5 +1,5 @@
 """Three ways in which people prove who is asking: Bearer token, Basic, session cookie. Services
-have one of their own (:mod:`.service_tokens`).
+have one of their own (:mod:`.tokens`).
 
 A Bearer token is of a login, or an API token (:mod:`.api_tokens`), which limits what follows.
 
@@ -28,7 +28,7 @@ from encrypted_records.errors import NotAllowed
 from encrypted_records.server.accounts import api_tokens, credentials, logins, sessions, tokens
 from encrypted_records.server.accounts.digests import digest
 from encrypted_records.server.accounts.models import ApiToken, Login, User
-from encrypted_records.server.accounts.service_tokens import refuse_key
+from encrypted_records.server.accounts.tokens import refuse_key
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 

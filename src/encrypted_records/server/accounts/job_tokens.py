@@ -32,7 +32,7 @@ from encrypted_records.server.accounts import api_tokens
 from encrypted_records.server.accounts.authentication import Basic, Bearer, Session
 from encrypted_records.server.accounts.digests import digest, new_secret
 from encrypted_records.server.accounts.models import JobGrant, User
-from encrypted_records.server.accounts.service_tokens import ServiceToken, has_expired
+from encrypted_records.server.accounts.tokens import ServiceToken, has_expired
 
 LIFETIME = timedelta(days=7)
 SCHEME = "Job"

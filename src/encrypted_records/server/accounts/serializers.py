@@ -16,8 +16,7 @@ from encrypted_records.server import sql
 from encrypted_records.server.accounts.credentials import MAX_ADDRESS
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.db.statements import Statement
-from encrypted_records.server.http.members import KnownMembers
-from encrypted_records.server.http.texts import TextField
+from encrypted_records.server.http.parameters import KnownMembers, TextField
 
 
 class PasswordField(TextField):

@@ -50,8 +50,7 @@ from encrypted_records.server.accounts.serializers import (
     VerifySerializer,
 )
 from encrypted_records.server.db.fields import ReferenceField
-from encrypted_records.server.http.members import KnownMembers
-from encrypted_records.server.http.texts import TextField
+from encrypted_records.server.http.parameters import KnownMembers, TextField
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 

@@ -35,18 +35,10 @@ from encrypted_records.rules.commits import judging
 from encrypted_records.rules.commits.judging import Log, Reason
 from encrypted_records.server import permissions, sql
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.commits import (
-    checks,
-    compacting,
-    definitions,
-    facts,
-    signing,
-    staging,
-    storing,
-)
+from encrypted_records.server.commits import checks, definitions, signing, staging, storing
 from encrypted_records.server.commits.checks import Checked
-from encrypted_records.server.commits.facts import Facts
 from encrypted_records.server.commits.standing import Standing, place_at_the_end
+from encrypted_records.server.commits.storing import Facts
 from encrypted_records.server.datasets.models import EMPTY_LOG_DIGEST, Schema
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.db.statements import Statement, insert, update
@@ -183,7 +175,7 @@ def _apply_locked(
     """Apply one commit under the schema's lock, as :func:`_apply_all` does of several: its receipt,
     and whether it is new.
     """
-    found = facts.find(as_stored(user.pk), commit)
+    found = storing.find(as_stored(user.pk), commit)
     # Who lost the right since this request began stores nothing any more.
     permissions.require_written(schema, found.is_written)
     receipt, is_new = _apply_one(user, schema, commit, found, ready)
@@ -219,7 +211,7 @@ def _find_receipt(schema: Schema, commit: Checked) -> Receipt | None:
     Raises:
         Conflict: ``commit_reused``; its id is there with another content.
     """
-    return _receipt(commit, facts.in_log.row(schema=schema.uid, id=commit.body.id))
+    return _receipt(commit, storing.in_log.row(schema=schema.uid, id=commit.body.id))
 
 
 def _receipt(commit: Checked, logged: Sequence[Any] | None) -> Receipt | None:
@@ -250,7 +242,7 @@ def _apply_one(
     ends_all = _ends_all(schema, body)
     freed = free_groups(schema, body, version)
     if body.compacts:
-        standing: Standing | None = compacting.find_standing(schema, body)
+        standing: Standing | None = storing.find_standing(schema, body)
     else:
         standing = Standing(body, freed) if body.ended else None
     # Behind what ends: where a group has ended before, the writer lost a race, and did no wrong.

@@ -29,7 +29,7 @@ from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.commits import checks, definitions
 from encrypted_records.server.commits.storing import require_new
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.erasure import remains, removing, unstaging
+from encrypted_records.server.erasure import removing
 from encrypted_records.server.objects import drafts, objects
 from encrypted_records.server.objects.drafts import Draft
 from encrypted_records.server.records import store
@@ -111,7 +111,7 @@ def _add(
             job_tokens.hold(job)
         sealed_under = {group.key_version for group in part.groups}
         sealed_under |= {segment.key_version for segment in part.segments}
-        remains.require_not_forgotten(schema, sealed_under)
+        removing.require_not_forgotten(schema, sealed_under)
         staging = _make_or_lock(user, schema, part.staging)
         before = StagedPart.objects.filter(staging=staging, sequence=part.sequence).first()
         if _is_same(before, part, bound):
@@ -147,7 +147,7 @@ def _require_newest(before: StagedPart | None, attempt: int) -> None:
 
 def _make_or_lock(user: User, schema: Schema, uid: bytes) -> Staging:
     """The staging, made now if it is missing, with its row locked."""
-    unstaging.drop_expired()
+    removing.drop_expired()
     Staging.objects.get_or_create(
         schema=schema, uid=uid, defaults={"user": user, "touched": timezone.now()}
     )
@@ -329,7 +329,7 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
     for table, numbers in ((RecordGroup, rows), (IndexSegment, pages)):
         for some in store.cut(list(numbers)):
             table._default_manager.filter(pk__in=some).update(staging=None)
-    unstaging.drop_one(staging)
+    removing.drop_one(staging)
     return checks.Staged(
         {group.uid: groups[group.uid].pk for group in body.groups},
         {segment.uid: segments[segment.uid].pk for segment in body.segments},

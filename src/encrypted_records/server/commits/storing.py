@@ -1,20 +1,34 @@
-"""Store what a commit adds: segments with their pages, groups with their rows. Under the lock."""
+"""Store what a commit adds: segments with their pages, groups with their rows. Under the lock.
+
+Groups that become one while their segment stays (docs/SPEC.md, section 7.7.2).
+
+Under the schema's lock. Where a group lies in its segment is stored nowhere: the commits say it.
+
+Facts from other tables than its schema's row by which a commit is judged.
+
+It is read under the lock of that row with two statements, of which the first is of the table of
+rows alone: that may be in partitions, or over several servers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from encrypted_records.errors import Conflict
-from encrypted_records.model.records import Group
+from encrypted_records.model import wire
+from encrypted_records.model.records import Commit, CommitBody, Group
 from encrypted_records.rules.commits.judging import Size, judge_cover
-from encrypted_records.server.commits import checks, compacting
-from encrypted_records.server.commits.checks import Checked
-from encrypted_records.server.commits.facts import Facts, group_of_uid, segment_of_uid
-from encrypted_records.server.commits.standing import Place
+from encrypted_records.server import sql
+from encrypted_records.server.commits import checks
+from encrypted_records.server.commits.checks import Checked, require
+from encrypted_records.server.commits.signing import Signer
+from encrypted_records.server.commits.standing import Place, Standing, not_live
 from encrypted_records.server.datasets.models import Schema
-from encrypted_records.server.db.statements import insert
+from encrypted_records.server.db.statements import Statement, insert
 from encrypted_records.server.records import store
-from encrypted_records.server.records.models import IndexSegment, RecordGroup
+from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
 from encrypted_records.server.rows import identities
 
 
@@ -35,7 +49,7 @@ def add_segments(
     segments = commit.body.segments
     sizes = dict(added)
     sizes |= {bytes(g.uid): Size(g.count, g.count - g.live) for g in freed}
-    compacting.require_live(schema, commit.body, sizes)
+    require_live(schema, commit.body, sizes)
     checks.require_none(judge_cover(segments, sizes))
     if commit.staged:
         numbers = commit.staged.segments
@@ -156,3 +170,143 @@ def require_new(record_ids: Iterable[bytes], *, are_apart: bool = False) -> None
     distinct = set(every)
     if len(distinct) != len(every) or (not are_apart and identities.is_any_stored(distinct)):
         raise Conflict("a record with one of these ids is stored already", code="record_exists")
+
+
+def find_standing(schema: Schema, body: CommitBody) -> Standing:
+    """The groups that a compaction's group replaces, row by row.
+
+    Raises:
+        BadInput: ``invalid_commit``; it stands for groups that do not follow one another in one
+            segment, or as :class:`Standing`.
+        Conflict: ``group_not_live``; as :class:`Standing`.
+    """
+    ended = {
+        bytes(group.uid): group
+        for some in store.cut(body.ended)
+        for group in RecordGroup.objects.filter(
+            schema=schema, uid__in=some, staging=None, ended_at=None
+        )
+    }
+    if len(ended) != len(body.ended):
+        raise not_live("a group that the commit ends is not live")
+    homes = {group.segment_id for group in ended.values() if group.segment_id is not None}
+    require(len(homes) == 1, "a commit ends groups of several segments that stay")
+    segment = IndexSegment.objects.defer("header").get(pk__in=homes)
+    bases = _Bases(schema, segment)
+    at = bases.of(ended[body.ended[0]])
+    for uid in body.ended:
+        require(
+            bases.of(ended[uid]) == at,
+            "a group would stand for groups that are no neighbours in a segment",
+        )
+        at += ended[uid].count
+    return Standing(body, list(ended.values()), segment.pk)
+
+
+class _Bases:
+    """First ordinals of the groups of one segment, within it."""
+
+    def __init__(self, schema: Schema, segment: IndexSegment) -> None:
+        self._schema = schema
+        self._made = _version(segment)
+        uid = bytes(segment.uid)
+        named = [segment for segment in self._commit(self._made).segments if segment.uid == uid]
+        self._named = dict(named[0].groups)
+
+    def of(self, group: RecordGroup) -> int:
+        """The first ordinal of a group that the segment has, or had before a compaction."""
+        while (version := _version(group)) > self._made:
+            # It came with a compaction, in place of groups of which this was the first.
+            first = self._commit(version).ended[0]
+            group = RecordGroup.objects.get(schema=self._schema, uid=first)
+        return self._named[bytes(group.uid)]
+
+    def _commit(self, version: int) -> CommitBody:
+        entry = CommitLog.objects.get(schema=self._schema, version=version)
+        parts = (bytes(one) for one in (entry.body, entry.mac, entry.signature))
+        return wire.decode_commit_body(Commit(*parts))
+
+
+def _version(one: IndexSegment | RecordGroup) -> int:
+    assert one.version is not None, "it is visible"
+    return one.version
+
+
+def require_live(schema: Schema, body: CommitBody, known: Container[bytes]) -> None:
+    """Check that no group has ended that the new segments are over.
+
+    Args:
+        known: the groups that they have to cover.
+
+    Raises:
+        Conflict: ``group_not_live``; a compaction came before the merge.
+    """
+    named = [uid for segment in body.segments for uid, _ in segment.groups if uid not in known]
+    for some in store.cut(named):
+        if RecordGroup.objects.filter(schema=schema, uid__in=some, ended_at__isnull=False).exists():
+            raise not_live("a group of a new segment is not live")
+
+
+#: Version and digest of a schema's commit of an id.
+in_log = Statement(sql.LOGGED)
+#: The numbers of a schema's segment, and group, of a uid.
+segment_of_uid = Statement(sql.SEGMENT)
+group_of_uid = Statement(sql.GROUP)
+row_between = Statement(sql.ROW_BETWEEN)
+commit_facts = Statement(sql.COMMIT_FACTS)
+#: No id lies between these.
+_NOWHERE = b"\xff" * 17, b""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts that were read for one commit.
+
+    ``logged`` is the row of :data:`in_log`; ``head`` is number and digest of the writer's last
+    commit. ``has_segment`` and ``has_group`` say whether the uid of the commit's first one is
+    taken, ``has_ids_between`` whether a row may have an id from the least to the greatest of the
+    new records'.
+    """
+
+    signer: Signer
+    logged: Sequence[Any] | None
+    head: tuple[int, bytes] | None
+    is_written: bool
+    has_segment: bool
+    has_group: bool
+    has_ids_between: bool
+
+
+def find(user: bytes, commit: Checked) -> Facts:
+    """All of it, behind the lock of the schema's row.
+
+    Args:
+        user: the id of the one whose right is asked for.
+    """
+    body = commit.body
+    ids = [row.record_id for row in commit.new_rows() if row.version == 1]
+    first, last = (min(ids), max(ids)) if ids else _NOWHERE
+    # First: rows move to objects, and never back, so none is missed by both questions.
+    is_between = bool(row_between.rows(first=first, last=last))
+    found = commit_facts.row(
+        schema=body.schema,
+        user=user,
+        member=body.member,
+        segment=body.segments[0].uid if body.segments else b"",
+        group=body.groups[0].uid if body.groups else b"",
+        first=first,
+        last=last,
+        writer=body.writer,
+        id=body.id,
+    )
+    assert found is not None, "the schema is locked"
+    is_written, has_segment, has_group, is_changed, is_part, counter, digest, *logged = found[5:]
+    return Facts(
+        signer=Signer.of(found[:5]),
+        logged=None if logged[0] is None else logged,
+        head=None if counter is None else (counter, bytes(digest)),
+        is_written=bool(is_written),
+        has_segment=bool(has_segment),
+        has_group=bool(has_group),
+        has_ids_between=is_between or bool(is_changed) or bool(is_part),
+    )

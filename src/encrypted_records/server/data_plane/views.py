@@ -34,11 +34,14 @@ from encrypted_records.server.data_plane.endpoints import (
 )
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.fields import identifier
-from encrypted_records.server.erasure import damage, erasing, holds, sweeping, unstaging
+from encrypted_records.server.erasure import damage, erasing, holds, removing, sweeping
 from encrypted_records.server.http.frames import FRAMES, FRAMES_BODY, body_of, stream
-from encrypted_records.server.http.members import KnownMembers
-from encrypted_records.server.http.pagination import Paging
-from encrypted_records.server.http.parameters import flag_of, invalid_parameter
+from encrypted_records.server.http.parameters import (
+    KnownMembers,
+    Paging,
+    flag_of,
+    invalid_parameter,
+)
 from encrypted_records.server.http.parsers import FramesParser
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
@@ -116,7 +119,7 @@ class Job(APIView):
     def delete(self, request: Request, job: uuid.UUID) -> HttpResponse:
         """Drop what is staged under this id, and void the job's token."""
         require_own(request.auth, job.bytes)
-        unstaging.end(_user(request), job.bytes)
+        removing.end(_user(request), job.bytes)
         return HttpResponse(status=204)
 
 
@@ -128,7 +131,7 @@ class Parts(APIView):
     def delete(self, request: Request, job: uuid.UUID) -> HttpResponse:
         """Drop what is staged under this id, so that no late request publishes it."""
         require_own(request.auth, job.bytes)
-        unstaging.drop(_user(request), job.bytes)
+        removing.drop(_user(request), job.bytes)
         return HttpResponse(status=204)
 
 
@@ -412,7 +415,7 @@ class Erasure(APIView):
             erasing.ask(schema)
             audit.note(user, Action.RECORDS_ERASED, schema.dataset.organization_id, schema.url)
         # Without a lock of the schema, for which who stages may wait.
-        unstaging.drop_copies(schema)
+        removing.drop_copies(schema)
         sweeping.look_soon()
         return Response(_state(schema), status=202)
 

@@ -38,10 +38,9 @@ from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.db.fields import ReferenceField, identifier
 from encrypted_records.server.db.slugs import MAX_SLUG, free_slug, random_slug
 from encrypted_records.server.erasure import removing
-from encrypted_records.server.http.members import KnownMembers
 from encrypted_records.server.http.openapi import BY_ID, BY_SLUG
+from encrypted_records.server.http.parameters import KnownMembers, SlugField, TextField
 from encrypted_records.server.http.parsers import RawDefinitionParser
-from encrypted_records.server.http.texts import SlugField, TextField
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.roster_data import placed_elsewhere

@@ -1,18 +1,38 @@
 """Delete rows and pages, and all else that is known of them, in SQL. Callers decide and hold the
-transaction, as of :mod:`..records.store`."""
+transaction, as of :mod:`..records.store`.
+
+Data of a schema that an older key opens, and data that may not be stored any more.
+
+Drop what is staged and will not be published. What a request with the job's token brings late is
+refused then, or is dropped with the rest: nothing of it is left behind the job's end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
+from django.utils import timezone
 
+from encrypted_records.errors import Conflict
 from encrypted_records.model import ids
+from encrypted_records.server import permissions
+from encrypted_records.server.accounts import job_tokens
+from encrypted_records.server.accounts.models import User
+from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.objects import objects
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk_tables import ChangedRow, PagePart, RowPart
-from encrypted_records.server.records.models import IndexSegment, RecordGroup
+from encrypted_records.server.records.models import (
+    AskedErasure,
+    IndexSegment,
+    RecordGroup,
+    StagedPart,
+    Staging,
+)
 
 
 def drop_rows(group: int, first: int, count: int, *, at_once: bool = False) -> None:
@@ -147,3 +167,112 @@ def erase(schema: bytes) -> None:
 def _run(statement: str, *parameters: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
+
+
+def of_older_keys(schema: Schema, first: int) -> Iterator[str]:
+    """Reasons in words why key versions before ``first`` cannot be forgotten; none where they open
+    nothing that is stored. The schema's row is locked.
+
+    What ended is gone once its erasure is done, from the files of the database, too; the version at
+    which everything was sealed again is the newest at which something of an older key can end.
+    """
+    stored = (schema.key_version or first, schema.first_key_version or first)
+    if min(stored) < first:
+        yield f"has records that were sealed under epoch {min(stored)}"
+        return
+    asked = AskedErasure.objects.filter(schema=schema).first()
+    if schema.resealed_at > (0 if asked is None else asked.done):
+        yield "still has what was sealed again: it is not erased, or somebody reads it"
+    older = RecordGroup.objects.filter(schema=schema, key_version__lt=first, count__gt=0)
+    if older.filter(staging__isnull=False).exists():
+        yield "has a job under way that began under an older key"
+    # Segments that are staged alone do not say of which key they are.
+    elif schema.resealed_at and _staged_merges(schema):
+        yield "has a merge of its index under way"
+
+
+def _staged_merges(schema: Schema) -> bool:
+    return Staging.objects.filter(schema=schema).exclude(groups__isnull=False).exists()
+
+
+def require_not_forgotten(schema: Schema, versions: Collection[int]) -> None:
+    """Check that nothing is staged under an epoch that was forgotten. On PostgreSQL its entry waits
+    for the transaction of the caller, or the other way round; SQLite has one writer.
+
+    Raises:
+        Conflict: ``key_mismatch``.
+    """
+    wait = " FOR SHARE" if connection.vendor == "postgresql" else ""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f'SELECT "first" FROM roster_dataset WHERE dataset = %s{wait}',  # noqa: S608
+            [as_stored(schema.dataset_id)],
+        )
+        found = cursor.fetchone()
+    if found is not None and any(version < found[0] for version in versions):
+        raise Conflict(
+            f"the dataset's keys before epoch {found[0]} were forgotten",
+            code="key_mismatch",
+            hint="read the roster to its end, and seal it again under its newest keys",
+        )
+
+
+#: A staging to which nothing came for so long is dropped: its job will not go on.
+KEPT_FOR = timedelta(days=7)
+
+
+def end(user: User, job: bytes) -> None:
+    """Void a job's token, and drop what is staged under its id; what comes late is refused."""
+    with transaction.atomic():
+        # First the token: a part that is being stored holds it, and is there to be dropped then.
+        job_tokens.revoke(user, job)
+        drop(user, job)
+
+
+def drop(user: User, uid: bytes) -> None:
+    """Drop what the user has staged under this id, of any schema."""
+    mine = Staging.objects.filter(user=user, uid=uid)
+    if user.acting is not None:
+        mine = mine.filter(schema__in=permissions.schemas(user).values("pk"))
+    with transaction.atomic():
+        for staging in mine.select_for_update():
+            drop_one(staging)
+
+
+def drop_copies(schema: Schema) -> None:
+    """Drop what is staged of groups that are to stand for others without an index of their own:
+    copies of rows of which some may have ended since. Who staged them begins again."""
+    parts = StagedPart.objects.filter(staging__schema=schema)
+    numbers = set(parts.filter(stands=True).values_list("staging_id", flat=True))
+    numbers -= set(parts.exclude(pages="[]").values_list("staging_id", flat=True))
+    with transaction.atomic():
+        for staging in Staging.objects.filter(pk__in=numbers).order_by("pk").select_for_update():
+            drop_one(staging)
+
+
+def drop_stale_merges(schema: Schema, moment: datetime) -> None:
+    """Drop segments that were staged before a moment at which every segment was replaced: no commit
+    can publish them any more."""
+    stale = Staging.objects.filter(schema=schema, touched__lte=moment)
+    with transaction.atomic():
+        for staging in stale.exclude(groups__isnull=False).order_by("pk").select_for_update():
+            drop_one(staging)
+
+
+def drop_expired() -> None:
+    """Drop stagings to which nothing came for a week."""
+    old = Staging.objects.filter(touched__lt=timezone.now() - KEPT_FOR)
+    if not old.exists():
+        return  # which takes no lock
+    with transaction.atomic():
+        for staging in old.select_for_update():
+            drop_one(staging)
+
+
+def drop_one(staging: Staging) -> None:
+    """Drop a staging whose row is locked."""
+    drop_staged(staging.pk)
+    StagedPart.objects.filter(staging=staging).delete()
+    RecordGroup.objects.filter(staging=staging).delete()
+    IndexSegment.objects.filter(staging=staging).delete()
+    Staging.objects.filter(pk=staging.pk).delete()

@@ -20,7 +20,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from encrypted_records.errors import Unavailable
-from encrypted_records.server.erasure import erasing, removing, unstaging
+from encrypted_records.server.erasure import erasing, removing
 from encrypted_records.server.objects import block_cache, cache_files, objects
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import IndexSegment, RecordGroup
@@ -130,7 +130,7 @@ def look() -> None:
 
 
 def _drop_expired() -> bool:
-    unstaging.drop_expired()
+    removing.drop_expired()
     return drop_requests()
 
 

@@ -1,7 +1,7 @@
 """Bodies on their way to a thread: in memory while there is room, else in a file.
 
 A body is whole before a thread sees it, and what of an answer nobody has taken yet is not the
-thread's any more (:mod:`.passing`); so no thread ever waits for the network. What is small is
+thread's any more (:mod:`.gateway`); so no thread ever waits for the network. What is small is
 simply kept. The rest shares a budget of memory, and beyond that one of disk, in files that have no
 name. A body goes into a file only if it is all sealed rows and pages: whatever may hold a password
 is kept in memory, or refused.

@@ -1,7 +1,22 @@
-"""Parameters of queries: how they are read, and refused."""
+"""Parameters of queries and members of bodies: how they are read, and refused.
+
+Lists come in pages: ``limit`` (100, at most 1000) and ``offset``, with paths to go on by.
+
+Texts in JSON are strings. The library's fields take numbers too, and store another value.
+
+Members of a body that nobody reads are refused, with their places: a misspelt ``descripton``
+would otherwise be taken for a description that was left out.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail, ValidationError
+from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
 
 from encrypted_records.errors import BadInput, Flaw
@@ -41,3 +56,77 @@ def flag_of(request: Request, name: str, *, default: bool) -> bool:
     if text in ("true", "false"):
         return text == "true"
     raise invalid_parameter(name, "expected true or false")
+
+
+MAX_LIMIT = 1000
+
+
+class Paging(LimitOffsetPagination):
+    default_limit = 100
+    max_limit = MAX_LIMIT
+
+    def get_limit(self, request: Request) -> int:
+        return min(number_of(request, "limit", 1) or self.default_limit, MAX_LIMIT)
+
+    def get_offset(self, request: Request) -> int:
+        return number_of(request, "offset", 0) or 0
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        response_schema: dict[str, Any] = super().get_paginated_response_schema(schema)
+        for name in ("next", "previous"):
+            response_schema["properties"][name] |= {"format": "uri-reference"}
+            del response_schema["properties"][name]["example"]
+        return response_schema
+
+    def get_next_link(self) -> Any:
+        return _path(super().get_next_link())
+
+    def get_previous_link(self) -> Any:
+        return _path(super().get_previous_link())
+
+
+def _path(link: str | None) -> str | None:
+    """The link without its host: the client knows by which name it reaches us, we do not."""
+    return None if link is None else urlsplit(link)._replace(scheme="", netloc="").geturl()
+
+
+class TextField(serializers.CharField):
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        text: str = super().to_internal_value(data)
+        return text
+
+
+class SlugField(serializers.SlugField):
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        text: str = super().to_internal_value(data)
+        return text
+
+
+class KnownMembers(serializers.Serializer[Any]):
+    """For serializers to derive from. Read-only members may be sent back, and change nothing."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """
+        Raises:
+            ValidationError: ``unknown_member``, beside what else is wrong.
+        """
+        unknown = [name for name in data if name not in self.fields] if _is_object(data) else []
+        if not unknown:
+            return super().to_internal_value(data)
+        taken = ", ".join(name for name, field in self.fields.items() if not field.read_only)
+        detail = ErrorDetail(f"there is no such member; there are {taken}", code="unknown_member")
+        errors: dict[str, Any] = {name: [detail] for name in unknown}
+        try:
+            super().to_internal_value(data)
+        except ValidationError as error:
+            if isinstance(error.detail, dict):
+                errors |= error.detail
+        raise ValidationError(errors)
+
+
+def _is_object(data: Any) -> bool:
+    return isinstance(data, Mapping)

@@ -18,7 +18,7 @@ from encrypted_records.model import digests
 from encrypted_records.model.digests import RUN
 from encrypted_records.server.inventory import verifying
 from encrypted_records.server.objects import choice, drafts, layout, objects
-from encrypted_records.server.objects.both import Both
+from encrypted_records.server.objects.choice import Both
 from encrypted_records.server.objects.protocol import BulkStore, Range, lost
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk_tables import BulkObject, PagePart, RowPart

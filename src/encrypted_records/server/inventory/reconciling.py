@@ -27,7 +27,7 @@ from encrypted_records.errors import InvalidSetting, ObjectAltered, ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.model.digests import HOLE
 from encrypted_records.server.erasure import erasing
-from encrypted_records.server.erasure.rewriting import rewritten
+from encrypted_records.server.erasure.erasing import rewritten
 from encrypted_records.server.inventory import verifying
 from encrypted_records.server.objects import choice, layout, objects
 from encrypted_records.server.objects.layout import HEAD_BYTES, Contents, Head

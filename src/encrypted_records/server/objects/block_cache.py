@@ -26,15 +26,14 @@ import threading
 import time
 import zlib
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
-from typing import BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple, Protocol
 
-from encrypted_records.server.objects.copying import Ahead, Counts, Registry, Spare, Uncounted
 from encrypted_records.server.objects.files import free_below
 from encrypted_records.server.objects.protocol import BulkStore, Range, find_reach
 
@@ -484,3 +483,44 @@ def end_cache(registry: Registry) -> None:
 def opened() -> BlockCache | None:
     """The block cache of this process, if it has one."""
     return _opened[0] if _opened else None
+
+
+#: Ranges, of which some may be kept as well.
+Spare = Callable[[], Sequence[Range]]
+#: What lies around a range that is read, of so many bytes with it.
+Ahead = Callable[[Range, int], Iterable[Range]]
+
+
+class Registry(Protocol):
+    """Access to the tables of cache files, of all APIs, and of objects."""
+
+    def begin(self, cache: str, /) -> int: ...
+
+    def end(self, cache: str, number: int, /) -> bool: ...
+
+    def leave(self, cache: str, /) -> None: ...
+
+    def known(self, names: Collection[str], /) -> Collection[str]: ...
+
+
+class Counts(Protocol):
+    """Counters of what becomes of ranges, and of the bytes that are kept."""
+
+    def looked_up(self, hits: int, misses: int, /) -> None: ...
+
+    def dropped(self, reason: Literal["gone", "room"], ranges: int, /) -> None: ...
+
+    def holds(self, size: int, /) -> None: ...
+
+
+class Uncounted:
+    """Counters that count nothing."""
+
+    def looked_up(self, hits: int, misses: int, /) -> None:
+        pass
+
+    def dropped(self, reason: Literal["gone", "room"], ranges: int, /) -> None:
+        pass
+
+    def holds(self, size: int, /) -> None:
+        pass

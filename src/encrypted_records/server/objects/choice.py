@@ -1,18 +1,25 @@
-"""The bulk store that ``ERS_BULK_URL`` names."""
+"""The bulk store that ``ERS_BULK_URL`` names.
+
+Two stores while objects move from one to the other.
+
+Everything new goes to the new one; what is read lies in either. So an API serves while somebody
+moves the objects, and needs no table of where each of them is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.conf import settings
 
-from encrypted_records.errors import InvalidSetting
-from encrypted_records.server.objects.both import Both
+from encrypted_records.errors import InvalidSetting, ObjectLost
 from encrypted_records.server.objects.files import Files
-from encrypted_records.server.objects.protocol import BulkStore
+from encrypted_records.server.objects.protocol import BulkStore, Range
 
 #: A part of fewer bytes stays in the database, unless the URL says otherwise (``least``).
 LEAST_BYTES = 128 << 10
@@ -85,3 +92,51 @@ def _invalid(what: str) -> InvalidSetting:
         f"the URL of the bulk store cannot be used: {what}",
         hint="use file:///path, s3://bucket/prefix?endpoint=https://host, or database://",
     )
+
+
+class Both:
+    """``new``, and ``before`` for what has not moved yet."""
+
+    def __init__(self, new: BulkStore, before: BulkStore) -> None:
+        self.new, self.before = new, before
+
+    def put(self, name: str, data: bytes) -> None:
+        self.new.put(name, data)
+
+    def read(self, ranges: Sequence[Range]) -> list[bytes]:
+        try:
+            return self.new.read(ranges)
+        except ObjectLost:
+            pass
+        found: dict[Range, bytes] = {}
+        for _, some in groupby(sorted(set(ranges)), lambda one: one.name):
+            own = list(some)
+            found.update(zip(own, self._read_one(own), strict=True))
+        return [found[span] for span in ranges]
+
+    def _read_one(self, ranges: Sequence[Range]) -> list[bytes]:
+        # What moves between the two questions is in the new one then.
+        for store in (self.new, self.before):
+            try:
+                return store.read(ranges)
+            except ObjectLost:
+                continue
+        return self.new.read(ranges)
+
+    def free(self) -> int | None:
+        return self.new.free()
+
+    def keeps_versions(self, name: str) -> bool:
+        return self.new.keeps_versions(name)
+
+    def delete(self, names: Sequence[str]) -> None:
+        self.before.delete(names)
+        self.new.delete(names)
+
+    def listing(self) -> Iterator[tuple[str, int]]:
+        # The old one first: what moves meanwhile is seen there, or later here.
+        listed = dict(self.before.listing())
+        for name, size in self.new.listing():
+            # Of a move that goes on or was killed: what is cut off is not what is read.
+            listed[name] = max(size, listed.get(name, 0))
+        yield from listed.items()

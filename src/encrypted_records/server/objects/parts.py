@@ -17,7 +17,7 @@ from encrypted_records.model import digests
 from encrypted_records.model.digests import DIGEST, RUN
 from encrypted_records.server.db.statements import as_driver_has_it, executed
 from encrypted_records.server.objects import block_cache, choice, layout
-from encrypted_records.server.objects.copying import Ahead, Spare
+from encrypted_records.server.objects.block_cache import Ahead, Spare
 from encrypted_records.server.objects.layout import LINE_BYTES, Entry, Line
 from encrypted_records.server.objects.protocol import Range, find_reach
 from encrypted_records.server.records import store

@@ -29,7 +29,7 @@ from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.db.database_errors import reading_stored
-from encrypted_records.server.erasure import remains, unstaging
+from encrypted_records.server.erasure import removing
 from encrypted_records.server.organizations import grants as granting
 from encrypted_records.server.organizations import (
     members,
@@ -300,7 +300,7 @@ def _schemas_of(change: Change, dataset: str) -> list[Schema]:
     for schema in schemas:
         sealed = CommitLog.objects.filter(schema=schema, version=schema.resealed_at).first()
         if sealed is not None:
-            unstaging.drop_stale_merges(schema, sealed.created)
+            removing.drop_stale_merges(schema, sealed.created)
     return schemas
 
 
@@ -318,5 +318,5 @@ def _require_nothing(schemas: list[Schema], first: int) -> None:
 
 def _obstacles(schemas: list[Schema], first: int) -> Iterator[str]:
     for schema in schemas:
-        for what in remains.of_older_keys(schema, first):
+        for what in removing.of_older_keys(schema, first):
             yield f"{schema.url} {what}"

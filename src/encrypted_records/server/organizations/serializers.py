@@ -7,8 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from encrypted_records.model import ids
-from encrypted_records.server.http.members import KnownMembers
-from encrypted_records.server.http.texts import TextField
+from encrypted_records.server.http.parameters import KnownMembers, TextField
 from encrypted_records.server.organizations.models import (
     AuditEntry,
     Invitation,

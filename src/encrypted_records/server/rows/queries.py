@@ -3,21 +3,41 @@
 Frames stream: what can be refused is refused before the first byte, from the small tables alone.
 Should something asked for be swept or erased in between, the generators say so by the same names:
 :mod:`encrypted_records.server.http.frames` answers with that, or spoils an answer that has begun.
+
+Rows and pages from a replica of the database, where one is set and has them.
+
+What decides is asked of the primary, always: who may read, which version the log has, which rows
+are gone, which number a group or segment has. Rows and pages themselves are never changed once a
+commit has named them. So a replica that has seen that commit has the right ones, however far it is
+behind; of what it lacks, and where it is away or fails, the primary is asked. No answer shows which
+of the two it came from.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
+from django.conf import settings
+from django.db import DEFAULT_DB_ALIAS, Error, connections
 from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Length
 
-from encrypted_records.errors import BadInput, Conflict, NotFound, TooLarge
+from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    NotFound,
+    ObjectAltered,
+    ObjectLost,
+    TooLarge,
+)
 from encrypted_records.model import ids
 from encrypted_records.model.digests import DIGEST, HOLE, RUN, pack_fields, row_digest
 from encrypted_records.model.records import (
@@ -37,9 +57,11 @@ from encrypted_records.model.records import (
     StoredRow,
 )
 from encrypted_records.server.datasets.models import Schema
+from encrypted_records.server.db.configuration import REPLICA
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
-from encrypted_records.server.rows import contents, erased, replica
+from encrypted_records.server.records.store import Key, StoredSealedRow
+from encrypted_records.server.rows import contents, erased
 from encrypted_records.server.rows.row_ranges import Range
 
 MAX_PAGE_REFS = 4096
@@ -51,6 +73,95 @@ _PAGES_AT_ONCE = 256
 _ROWS_AT_ONCE = 250
 #: Of a header in a frame: uid, salt and lengths.
 _BESIDE_HEADER = 64
+
+
+#: A replica that has failed is left alone for so long.
+AGAIN_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class _Failed:
+    """Until when nobody asks the replica; of this process."""
+
+    until = 0.0
+
+
+def rows_at(groups: Mapping[int, bytes], keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
+    """Rows from the replica; see :func:`.contents.rows_at`.
+
+    Args:
+        groups: the uid of each group, by its number.
+    """
+    return _at(RecordGroup, groups, keys, contents.rows_at)
+
+
+def pages_at(segments: Mapping[int, bytes], keys: Sequence[Key]) -> dict[Key, bytes]:
+    """Pages from the replica; see :func:`.contents.pages_at`.
+
+    Args:
+        segments: the uid of each segment, by its number.
+    """
+    return _at(IndexSegment, segments, keys, contents.pages_at)
+
+
+def _at(
+    kind: type[RecordGroup | IndexSegment],
+    uids: Mapping[int, bytes],
+    keys: Sequence[Key],
+    read: Callable[[Sequence[Key]], dict[Key, T]],
+) -> dict[Key, T]:
+    if REPLICA not in settings.DATABASES:
+        return read(keys)
+    found = _of_replica(kind, uids, keys, read)
+    left = [key for key in keys if key not in found]
+    return found | read(left) if left else found
+
+
+def _of_replica(
+    kind: type[RecordGroup | IndexSegment],
+    uids: Mapping[int, bytes],
+    keys: Sequence[Key],
+    read: Callable[[Sequence[Key]], dict[Key, T]],
+) -> dict[Key, T]:
+    """Rows or pages that the replica has."""
+    if time.monotonic() < _Failed.until:
+        return {}
+    if _Failed.until:
+        # One finds out for all whether it is back.
+        _Failed.until = time.monotonic() + AGAIN_SECONDS
+    try:
+        with _on_replica():
+            # Under this number it may know another one, if it went on from what a primary lost; and
+            # what is staged may still be replaced.
+            known = kind._default_manager.filter(pk__in=list(uids), staging=None)
+            there = {
+                number
+                for number, uid in known.values_list("pk", "uid")
+                if bytes(uid) == uids[number]
+            }
+            found = read([key for key in keys if key[0] in there])
+    except (ObjectLost, ObjectAltered):
+        return {}  # it may name an object that was written again since
+    except Error as error:
+        _Failed.until = time.monotonic() + AGAIN_SECONDS
+        connections[REPLICA].close()
+        _log.warning("the replica of the database fails (%s)", type(error).__name__)
+        return {}
+    _Failed.until = 0.0
+    return found
+
+
+@contextmanager
+def _on_replica() -> Iterator[None]:
+    """Have this thread's statements go to the replica."""
+    primary = connections[DEFAULT_DB_ALIAS]
+    connections[DEFAULT_DB_ALIAS] = connections[REPLICA]
+    try:
+        yield
+    finally:
+        connections[DEFAULT_DB_ALIAS] = primary
+
 
 T = TypeVar("T")
 
@@ -172,7 +283,7 @@ def _pages(schema: Schema, wanted: Sequence[PageRef], segments: dict[bytes, int]
     uids = {number: uid for uid, number in segments.items()}
     for some in _cut(wanted, _PAGES_AT_ONCE):
         keys = [(segments[ref.segment], ref.number) for ref in some]
-        data = replica.pages_at(uids, keys)
+        data = pages_at(uids, keys)
         if len(data) < len(set(keys)):
             _segments_with(schema, some)  # swept since; of one that still has them, they are lost
         for ref, key in zip(some, keys, strict=True):
@@ -219,7 +330,7 @@ def _rows(
     uids = {number: uid for uid, number in groups.items()}
     for some in _cut(wanted, _ROWS_AT_ONCE):
         keys = [(groups[ref.group], ref.ordinal) for ref in some]
-        sealed_rows = replica.rows_at(uids, keys)
+        sealed_rows = rows_at(uids, keys)
         if len(sealed_rows) < len(set(keys)):
             _groups_with(schema, some)  # as for pages
         for ref, key in zip(some, keys, strict=True):
