@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Locator, Request, expect
@@ -146,6 +147,55 @@ def test_what_somebody_else_has_stored_is_not_overwritten_by_a_cell(
     field.press("Enter")
     expect(page.locator("#panel .versions")).to_contain_text("33")
     assert call("GET", url, auth=auth).json()["data"]["age"] == 33
+
+
+def test_ticked_records_are_copied_exported_deleted_and_stored_again(
+    reader: Visitor, census: Census
+) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    ticks = page.locator("tbody input[form=ticked]")
+    total = ticks.count()
+    said = page.locator("[data-ticked]")
+    expect(said).to_be_hidden()
+    everything = page.get_by_label("Tick all records of this page")
+    everything.check()
+    expect(said).to_have_text(f"{total} ticked")
+    assert reader.serious_flaws() == []
+    page.get_by_role("button", name="Untick").click()
+    expect(ticks.locator("visible=true").first).not_to_be_checked()
+    ticks.nth(1).check()
+    ticks.nth(3).click(modifiers=["Shift"])
+    expect(said).to_have_text("3 ticked")
+    assert everything.evaluate("box => box.indeterminate")
+    expect(page.locator("#panel #record")).to_have_count(0)
+    rows = [row.locator("td").all_inner_texts()[1:] for row in page.locator("tbody tr").all()[1:4]]
+
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy", exact=True).locator("visible=true").click()
+    expect(page.locator(".toast")).to_have_text("3 records copied, as a table.")
+    header, *lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+    names = page.locator("table.records thead bdi").all_inner_texts()
+    assert header.split("\t") == names
+    missing = "\N{EN DASH}"
+    assert [line.split("\t") for line in lines] == [
+        [text.replace(missing, "") for text in row] for row in rows
+    ]
+    for kind, most in (("CSV", 4), ("JSON", 3)):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Export as {kind}").click()
+        assert len(Path(download.value.path()).read_text().splitlines()) == most
+
+    page.get_by_role("button", name="Delete…").click()
+    reader.press("Delete the ticked records")
+    expect(page.locator(".notice.good")).to_contain_text("3 records were deleted.")
+    expect(page.locator(".found")).to_contain_text(f"{total - 3} records")
+    assert reader.serious_flaws() == []
+    reader.press("Store them again, as new records")
+    expect(page.locator(".notice.good")).to_have_text("3 records were stored again.")
+    expect(page.locator(".found")).to_contain_text(f"{total} records")
+    last = [row.locator("td").all_inner_texts()[1:] for row in page.locator("tbody tr").all()[-3:]]
+    assert sorted(last) == sorted(rows)
 
 
 def test_handles_below_a_histogram_choose_a_stretch_by_arrow_keys(

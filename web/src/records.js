@@ -162,7 +162,7 @@ function onClick(event) {
     return;
   }
   const row = event.target.closest("table.records tbody tr");
-  const choosing = event.target.closest("a, button, .cell-form") || String(getSelection());
+  const choosing = event.target.closest("a, button, input, .cell-form") || String(getSelection());
   clearTimeout(opening);
   // A second click edits the value (cells.js), which must not move away below the mouse.
   if (row && !choosing && event.detail < 2)

@@ -82,10 +82,15 @@ def cell(value: Value, *, safe: bool = False) -> str:
         # A number has no sign that could be anything else, and stays one.
         return format(value, "f") if isinstance(value, Decimal) else str(value)
     if safe:
-        return _quoted(_FORMULA.sub(r"\1'", value))
+        return _quoted(guard(value))
     if value and not any(mark in value for mark in '",\r\n'):
         return value
     return _quoted(value)
+
+
+def guard(text: str) -> str:
+    """A text that no spreadsheet runs as a formula."""
+    return _FORMULA.sub(r"\1'", text)
 
 
 def _quoted(text: str) -> str:

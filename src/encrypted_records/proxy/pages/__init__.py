@@ -34,6 +34,7 @@ from encrypted_records.proxy.pages import (
     schemas,
     search,
     static_files,
+    ticked,
     trust,
     uploads,
 )
@@ -50,6 +51,7 @@ routes = [
     *fields.routes,
     *search.routes,
     *records.routes,
+    *ticked.routes,
     *saved.routes,
     *links.routes,
     *keyring.routes,

@@ -19,6 +19,8 @@ from encrypted_records.proxy.pages.sealed_values import SealedValue, SealedValue
 _MISSING = '<span class="missing" title="missing">\N{EN DASH}</span>'
 #: Fields that a record's card has on a phone; each says its name there.
 CARD_FIELDS = 4
+#: Names of the ticks of rows, in the form of the ticked ones.
+TICK = re.compile(r"t[0-9]{1,2}")
 #: Names that HTML takes without quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -55,7 +57,9 @@ def write_rows(
     for place, record in enumerate(records):
         number = first + place
         parts.append(
-            f'<tr><td><a href="{at}{escape(record["id"])}/{query}" id=open-{place + 1}'
+            f"<tr><td><input type=checkbox form=ticked name=t{place} value={escape(record['id'])}"
+            f' aria-label="Tick record {number}">'
+            f' <a href="{at}{escape(record["id"])}/{query}" id=open-{place + 1}'
             f' aria-label="Open record {number}">{number}</a>'
         )
         data, hidden = record["data"], sealed.get(record["id"], {})

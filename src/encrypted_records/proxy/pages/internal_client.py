@@ -9,7 +9,7 @@ passed.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -64,6 +64,10 @@ class Answer:
         return _WRITTEN_HERE.decode(self.body)
 
 
+#: Of a query: a list is a name that stands several times.
+Parameters = Mapping[str, str | Sequence[str]]
+
+
 class Inside:
     """The endpoints under /api/, for one page.
 
@@ -82,7 +86,7 @@ class Inside:
         path: str,
         body: Any = None,
         *,
-        params: Mapping[str, str] | None = None,
+        params: Parameters | None = None,
         headers: Headers | None = None,
     ) -> Answer:
         """What the endpoint answers.
@@ -119,7 +123,7 @@ class Inside:
         path: str,
         body: Any,
         *,
-        params: Mapping[str, str] | None = None,
+        params: Parameters | None = None,
         headers: Headers,
         refused: Refusal | None = None,
     ) -> Response:
@@ -137,7 +141,7 @@ class Inside:
         method: str,
         path: str,
         body: Any,
-        params: Mapping[str, str] | None,
+        params: Parameters | None,
         headers: Headers | None,
     ) -> tuple[Scope, Receive]:
         # Services of a path may come from a form, or from what the API has said.
@@ -158,7 +162,7 @@ class Inside:
             "method": method,
             "path": path,
             "raw_path": path.encode("ascii"),
-            "query_string": urlencode(params or {}).encode("ascii"),
+            "query_string": urlencode(params or {}, doseq=True).encode("ascii"),
             "headers": [(name.lower().encode(), value.encode()) for name, value in sent.items()],
         }
         if streams:

@@ -43,7 +43,7 @@ from encrypted_records.proxy.pages import file_form, frame
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages.file_form import FileForm
 from encrypted_records.proxy.pages.headers import HEADERS
-from encrypted_records.proxy.pages.internal_client import Answer, Inside
+from encrypted_records.proxy.pages.internal_client import Answer, Inside, Parameters
 from encrypted_records.proxy.pages.record_counts import find_count
 from encrypted_records.proxy.pages.templating import templates
 from encrypted_records.proxy.process.offload import LONG_BYTES, aside
@@ -184,7 +184,7 @@ class Visit:
         return self.form.get(name, default)
 
     async def ask(
-        self, method: str, path: str, body: Any = None, params: Mapping[str, str] | None = None
+        self, method: str, path: str, body: Any = None, params: Parameters | None = None
     ) -> Any:
         """The JSON that an endpoint answers; raises the error it answers with."""
         return (await self._inside.ask(method, path, body, params=params)).json()
@@ -195,7 +195,7 @@ class Visit:
         path: str,
         body: Any = None,
         *,
-        params: Mapping[str, str] | None = None,
+        params: Parameters | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """As :meth:`ask`, with headers of its own, and those of the answer."""
@@ -227,7 +227,7 @@ class Visit:
         name: str,
         *,
         body: Any = None,
-        params: Mapping[str, str] | None = None,
+        params: Parameters | None = None,
         refused: Callable[[ErsError], Awaitable[Response]] | None = None,
     ) -> Response:
         """The answer of an endpoint as a file for the visitor to keep, streaming; what ``refused``

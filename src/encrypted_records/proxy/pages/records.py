@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -156,11 +157,26 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A record that was deleted, which can be stored again; ``once`` identifies the new one."""
+    """Records that were deleted, which can be stored again; ``once`` identifies the new ones."""
 
     id: str
-    data: dict[str, Any] = field(repr=False)
+    data: Sequence[dict[str, Any]] = field(repr=False)
     once: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the page of records says once; ``gone`` is the id of what can be stored again."""
+
+    text: str
+    gone: str = ""
+
+
+def leave_gone(visit: Visit, gone: Gone, schema: str = "") -> None:
+    """Keep what was deleted of a schema for its button, and have the page say it."""
+    visit.desk.put(("gone", schema or visit.id), gone)
+    said = "The record was" if len(gone.data) == 1 else f"{len(gone.data)} records were"
+    visit.desk.put(("said", schema or visit.id), Said(f"{said} deleted.", gone.id))
 
 
 async def edit(visit: Visit) -> Response:
@@ -262,10 +278,10 @@ async def delete(visit: Visit) -> Response:
     except PreconditionFailed:
         answer = await visit.answer("GET", _url(visit))
         return await _confirm_delete(visit, answer, changed)
-    visit.desk.put(("deleted", schema), visit.id)
     if how is None:
-        gone = Gone(record["id"], record["data"], str(runtime.uuid7()))
-        visit.desk.put(("gone", schema), gone)
+        leave_gone(visit, Gone(record["id"], [record["data"]], str(runtime.uuid7())), schema)
+    else:
+        visit.desk.put(("said", schema), Said("The record was deleted."))
     return visit.go(f"/schemas/{schema}/search/{_query(visit)}")
 
 
@@ -292,15 +308,18 @@ async def _confirm_delete(
 
 
 async def put_back(visit: Visit) -> Response:
-    """Store what the record had that was deleted, as a new one; once, however often it is sent."""
+    """Store what was deleted as new records; once, however often it is sent."""
     gone = visit.desk.find(("gone", visit.id), Gone)
     if gone is None or visit.text("record") != gone.id:
         raise NotFound("there is nothing to put back here")
-    body = [{"schema": f"/api/schemas/{visit.id}/", "data": gone.data}]
+    body = [{"schema": f"/api/schemas/{visit.id}/", "data": data} for data in gone.data]
     headers = {"idempotency-key": gone.once}
     stored = await visit.answer("POST", "/api/records/ingest/", body, headers=headers)
-    (made,) = stored.json()
+    made, *others = stored.json()
     visit.desk.take(("gone", visit.id), Gone)
+    if others:
+        visit.desk.put(("said", visit.id), Said(f"{1 + len(others)} records were stored again."))
+        return visit.go(f"/schemas/{visit.id}/search/{_query(visit)}")
     return _go_to(visit, made["id"], made, "stored again")
 
 

@@ -21,7 +21,7 @@ from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.question_changes import change
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
 from encrypted_records.proxy.pages.record_counts import keep_count
-from encrypted_records.proxy.pages.records import Gone
+from encrypted_records.proxy.pages.records import Gone, Said
 from encrypted_records.proxy.pages.search_counts import SearchCounts
 from encrypted_records.proxy.pages.search_form import PAGE_RECORDS, Question
 
@@ -117,7 +117,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "question": question,
         "query": on.query,
         "q": on.name,
-        "deleted": visit.desk.take(("deleted", visit.id), str),
+        "said": visit.desk.take(("said", visit.id), Said),
         "gone": visit.desk.find(("gone", visit.id), Gone),
         "misread": misread,
         "found": answer,
