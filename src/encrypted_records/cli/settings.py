@@ -42,7 +42,9 @@ class Url(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if value.partition("://")[0] not in self.schemes or "://" not in value:
-            self.fail(f"expected {' or '.join(f'{one}://' for one in self.schemes)}", param, ctx)
+            self.fail(
+                f"expected {' or '.join(f'{scheme}://' for scheme in self.schemes)}", param, ctx
+            )
         return value
 
 

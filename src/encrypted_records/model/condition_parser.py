@@ -189,7 +189,7 @@ class Conditions:
             read = spec.field_type.read_text
             return TextIn(spec.name, frozenset(_told(read, value, at) for value, at in values))
         spans = [
-            _told(lambda one: spec.field_type.read_span(spec, one), value, at)
+            _told(lambda sent: spec.field_type.read_span(spec, sent), value, at)
             for value, at in values
         ]
         return _within(spec, spans)
@@ -212,10 +212,10 @@ class Conditions:
         lowest, highest = spec.numbers.lowest, spec.numbers.highest
         if low:
             value, at, included = low
-            lowest = _told(lambda one: kind.read_lowest(spec, one, included=included), value, at)
+            lowest = _told(lambda sent: kind.read_lowest(spec, sent, included=included), value, at)
         if high:
             value, at, up_to = high
-            highest = _told(lambda one: kind.read_highest(spec, one, included=up_to), value, at)
+            highest = _told(lambda sent: kind.read_highest(spec, sent, included=up_to), value, at)
         return NumberRange(spec.name, lowest, highest)
 
 

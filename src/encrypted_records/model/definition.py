@@ -370,7 +370,8 @@ def _members(spec: FieldSpec) -> Iterator[str]:
         yield f'"padTo":{spec.pad_to}'
     if spec.allowed is not None:
         allowed = (
-            canonical(one) if isinstance(one, Decimal) else _quoted(one) for one in spec.allowed
+            canonical(choice) if isinstance(choice, Decimal) else _quoted(choice)
+            for choice in spec.allowed
         )
         yield f'"enum":[{",".join(sorted(allowed)) or "null"}]'
     if spec.words:

@@ -99,7 +99,7 @@ def are_packed_fields(packed: Sequence[msgspec.Raw], classes: Sequence[LeastClas
     if len(sizes) > _MOST_SIZES:
         return _are_packed(packed, classes)
     for size in sizes:
-        own = packed if len(sizes) == 1 else [one for one in packed if len(one) == size]
+        own = packed if len(sizes) == 1 else [raw for raw in packed if len(raw) == size]
         if not _are_packed(own[:1], classes):
             return False
         heads = _places_of_heads(own[0], len(classes))

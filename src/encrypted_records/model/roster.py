@@ -441,7 +441,8 @@ def _conceal(content: Content, salts: Salts) -> tuple[_Signed, list[bytes]]:
             ), [] if names is None else [names]
         case list():
             found = [
-                openings.conceal_names(one.slug, one.name, one.definition, salts) for one in content
+                openings.conceal_names(schema.slug, schema.name, schema.definition, salts)
+                for schema in content
             ]
             placed = [
                 _SignedPlacement(

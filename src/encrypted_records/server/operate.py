@@ -67,18 +67,18 @@ def reconcile(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
     with at_database(settings):
         from encrypted_records.server.inventory import reconciling  # noqa: PLC0415
 
-        one = reconciling.Reconciliation()
-        one.run()
+        outcome = reconciling.Reconciliation()
+        outcome.run()
         say(
-            f"{one.taken} objects of rows were found under other names and taken back;"
-            f" {one.dropped} have ended, and go"
+            f"{outcome.taken} objects of rows were found under other names and taken back;"
+            f" {outcome.dropped} have ended, and go"
         )
-        if one.pages or one.rows:
+        if outcome.pages or outcome.rows:
             say(
-                f"lost: {one.pages} objects of the index, {one.rows} of rows; run ers proxy"
+                f"lost: {outcome.pages} objects of the index, {outcome.rows} of rows; run ers proxy"
                 " accept-rollback, or ers schema repair for each schema"
             )
-        return not (one.pages or one.rows)
+        return not (outcome.pages or outcome.rows)
 
 
 def examine(settings: serve.ApiSettings, little_space: int) -> list[tuple[str, str, str, str]]:
@@ -95,7 +95,7 @@ def examine(settings: serve.ApiSettings, little_space: int) -> list[tuple[str, s
         from encrypted_records.server.inventory import examining  # noqa: PLC0415
 
         found = examining.looks(little_space)
-        return [(one.check, one.state, one.message, one.hint) for one in found]
+        return [(look.check, look.state, look.message, look.hint) for look in found]
 
 
 def move(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
@@ -108,17 +108,17 @@ def move(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
     with at_database(settings):
         from encrypted_records.server.inventory import moving  # noqa: PLC0415
 
-        one = moving.Move()
-        one.run()
-        for what in one.damaged:
+        move = moving.Move()
+        move.run()
+        for what in move.damaged:
             say(f"damaged, and left where it is: {what}")
         say(
-            f"{one.objects} objects, {one.rows} rows and {one.pages} pages were moved;"
-            f" {len(one.damaged)} are damaged"
+            f"{move.objects} objects, {move.rows} rows and {move.pages} pages were moved;"
+            f" {len(move.damaged)} are damaged"
         )
-        if one.waiting:
+        if move.waiting:
             say(
-                f"{one.waiting} objects of the old store wait until their time is over: APIs that"
+                f"{move.waiting} objects of the old store wait until their time is over: APIs that"
                 " have --bulk-before delete them; move again before you take it away"
             )
-        return not one.damaged
+        return not move.damaged

@@ -166,7 +166,8 @@ CACHES = {
 def _trusted_proxies() -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
     try:
         return [
-            ipaddress.ip_network(one.strip()) for one in env.list("ERS_TRUSTED_PROXIES", default=[])
+            ipaddress.ip_network(address.strip())
+            for address in env.list("ERS_TRUSTED_PROXIES", default=[])
         ]
     except ValueError:
         raise InvalidSetting(

@@ -246,5 +246,5 @@ def owner(settings: Settings, email: str, organization: str) -> None:
     say("  ers organization recover")
 
 
-for one in METHODS:
-    api.add_command(_passes(one))
+for method in METHODS:
+    api.add_command(_passes(method))

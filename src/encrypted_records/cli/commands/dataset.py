@@ -105,8 +105,8 @@ async def search(
     shown = 0 if output.form in ("table", "csv") else limit
 
     async def rows() -> AsyncIterator[dict[str, Any]]:
-        for one in await session.client.search_dataset(resource["url"], condition, limit=shown):
-            yield _row(one)
+        for counted in await session.client.search_dataset(resource["url"], condition, limit=shown):
+            yield _row(counted)
 
     await output.many(rows(), _FOUND, called="schemas")
 

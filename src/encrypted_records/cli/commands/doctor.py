@@ -32,8 +32,8 @@ async def _look(
 
 
 async def _each(every: list[Finding]) -> AsyncIterator[Finding]:
-    for one in every:
-        yield one
+    for finding in every:
+        yield finding
 
 
 @click.command(short_help="Check the installation, and say how to fix problems.")

@@ -102,20 +102,20 @@ class ReadingOptions:
                 said[name] = value
         columns: dict[str, dict[str, Any]] = {}
         for option, member in (("decimal", "decimal"), ("date_format", "format")):
-            for one in getattr(self, option):
-                column, value = _pair(one)
+            for text in getattr(self, option):
+                column, value = _pair(text)
                 of = said if column is None else columns.setdefault(column, {})
                 of[member] = value
-        for one in self.null:
-            column, value = _pair(one)
+        for text in self.null:
+            column, value = _pair(text)
             of = said if column is None else columns.setdefault(column, {})
             of.setdefault(_NULL, []).append(value)
         for option, member in (("type", "type"), ("rename", "name")):
-            for one in getattr(self, option):
-                column, value = _needed(one, option)
+            for text in getattr(self, option):
+                column, value = _needed(text, option)
                 columns.setdefault(column, {})[member] = value
-        for one in self.boolean:
-            column, value = _needed(one, "boolean")
+        for text in self.boolean:
+            column, value = _needed(text, "boolean")
             yes, mark, no = value.partition("/")
             if not mark:
                 raise InvalidSetting("--boolean takes COLUMN=YES/NO")
@@ -556,18 +556,26 @@ def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any] | N
         warn("The server will see these names and types, and no value.")
 
 
-def _line(one: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
-    examples = one["examples"]
-    notes = [one["note"]] if one["note"] else []
-    if one["type"] == _LOCAL:
+def _line(read_column: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+    examples = read_column["examples"]
+    notes = [read_column["note"]] if read_column["note"] else []
+    if read_column["type"] == _LOCAL:
         notes.append("--time-zone makes instants of it")
-    if one["ask"]:
-        told = {"decimal": "--decimal", "date_format": "--date-format"}.get(one["ask"], "--null")
-        notes.insert(0, f"ASK: {told} {one['name']}=...")
-    if one["absent"]:
-        notes.append(f"{format_count(one['absent'], 'row')} without one")
+    if read_column["ask"]:
+        told = {"decimal": "--decimal", "date_format": "--date-format"}.get(
+            read_column["ask"], "--null"
+        )
+        notes.insert(0, f"ASK: {told} {read_column['name']}=...")
+    if read_column["absent"]:
+        notes.append(f"{format_count(read_column['absent'], 'row')} without one")
     seen, kept = ([str(pair[at])[:30] for pair in examples] for at in (0, 1))
-    return (one["name"], one["type"], ", ".join(seen), ", ".join(kept), "; ".join(notes))
+    return (
+        read_column["name"],
+        read_column["type"],
+        ", ".join(seen),
+        ", ".join(kept),
+        "; ".join(notes),
+    )
 
 
 def _require_sure(found: Mapping[str, Any], reading: ReadingOptions, *, yes: bool) -> None:

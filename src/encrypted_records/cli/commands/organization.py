@@ -110,9 +110,9 @@ async def _user_of(session: CommandSession, organization: str, email: str) -> st
     """
     joined = session.client.listing(f"{organization}/audit-log", action="member.joined")
     for listed in (session.client.listing(f"{organization}/members"), joined):
-        async for one in listed:
-            if (one["email"] or "").casefold() == email.casefold():
-                return str(one["user"])
+        async for person in listed:
+            if (person["email"] or "").casefold() == email.casefold():
+                return str(person["user"])
     raise NotFound(
         f"nobody with the address {email} is or was in this organization",
         hint="ers organization member list shows the members; the log has the others for a year",
@@ -243,9 +243,9 @@ async def _member(session: CommandSession, email: str) -> str:
     """
     organization = await session.names.organization()
     members = session.client.listing(f"organizations/{organization['id']}/members")
-    async for one in members:
-        if one["email"].casefold() == email.casefold():
-            return str(one["url"])
+    async for found in members:
+        if found["email"].casefold() == email.casefold():
+            return str(found["url"])
     raise NotFound(
         f"{email} is not a member of {organization['slug']}", hint="ers organization member list"
     )

@@ -129,7 +129,7 @@ def _writer(
 
     columns = csv_text.Columns.of(list(schema["schema"]["properties"]), (), safe=safe)
     head(columns.header(schema["id"] if with_schema_id else None))
-    return lambda _, one: columns.record(one["data"])
+    return lambda _, record: columns.record(record["data"])
 
 
 def _say(report: Mapping[str, Any]) -> int:

@@ -24,10 +24,10 @@ def read_renames(given: tuple[str, ...]) -> dict[str, str]:
         click.BadParameter: one is not so.
     """
     renames = {}
-    for one in given:
-        new, equals, old = one.partition("=")
+    for pair in given:
+        new, equals, old = pair.partition("=")
         if not equals or not new or not old:
-            raise click.BadParameter(f"{one!r} is not NEW=OLD", param_hint="--rename")
+            raise click.BadParameter(f"{pair!r} is not NEW=OLD", param_hint="--rename")
         renames[new] = old
     return renames
 

@@ -113,9 +113,9 @@ async def _forget(
             yes=yes,
             undone="nothing was changed",
         )
-    for one in older:
-        warn(f"{one['schema']}:")
-        code = await finish(session, await session.client.reseal_schema(one["schema"]), output)
+    for schema in older:
+        warn(f"{schema['schema']}:")
+        code = await finish(session, await session.client.reseal_schema(schema["schema"]), output)
         if code != DONE:
             return code
     done = await session.client.forget_keys(url)

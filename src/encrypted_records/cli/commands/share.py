@@ -267,9 +267,9 @@ async def withdraw(session: CommandSession, invited: str) -> int:
             hint="ers share list shows invitations, with their ids",
         )
     code = DONE
-    for one in found:
-        code = max(code, tell(await session.client.remove_person(organization, one.id)))
-        say(f"Withdrew the invitation of {one.email}.")
+    for person in found:
+        code = max(code, tell(await session.client.remove_person(organization, person.id)))
+        say(f"Withdrew the invitation of {person.email}.")
     return code
 
 

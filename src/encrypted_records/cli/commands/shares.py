@@ -56,24 +56,24 @@ def rows_of_readers(people: People, place: Place) -> Iterator[Mapping[str, Any]]
 
 
 def _reader(
-    one: PersonOrService, role: str, schemas: Sequence[Any] | None, since: int | None
+    member: PersonOrService, role: str, schemas: Sequence[Any] | None, since: int | None
 ) -> Mapping[str, Any]:
     return {
-        "name": one.name,
+        "name": member.name,
         "role": role,
         "schemas": "all" if schemas is None else ", ".join(each.name for each in schemas),
         "since": minute_of(since),
-        **_rest(one),
+        **_rest(member),
     }
 
 
-def _rest(one: PersonOrService) -> dict[str, Any]:
+def _rest(member: PersonOrService) -> dict[str, Any]:
     return {
-        "known_by": one.known_by,
-        "admitted_by": one.admitted_by,
-        "last_used": minute_of(one.last_used),
-        "account": "gone" if one.account_gone else "",
-        "id": one.id,
+        "known_by": member.known_by,
+        "admitted_by": member.admitted_by,
+        "last_used": minute_of(member.last_used),
+        "account": "gone" if member.account_gone else "",
+        "id": member.id,
     }
 
 

@@ -54,8 +54,8 @@ async def erase(
         if not found["records"]:
             say("No record matches; nothing was deleted.")
             return
-        for one in found["counts"]:
-            say(f"{one['schema']}: {format_count(one['records'], 'record')}")
+        for schema in found["counts"]:
+            say(f"{schema['schema']}: {format_count(schema['records'], 'record')}")
         # Who said that there are none is told that there are.
         count = int(found["records"]) if confirm is None else confirm
     ask(
@@ -65,8 +65,8 @@ async def erase(
     )
     receipt = await session.client.erase_subject(url, field, value, confirm=count)
     if output.form == "table":
-        for one in receipt["counts"]:
-            say(f"{one['schema']}: {format_count(one['records'], 'record')} deleted")
+        for schema in receipt["counts"]:
+            say(f"{schema['schema']}: {format_count(schema['records'], 'record')} deleted")
         say_erased(receipt)
     else:
         output.write_one(receipt)

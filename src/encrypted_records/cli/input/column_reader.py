@@ -92,10 +92,10 @@ def _read_parquet(content: Any) -> tuple[Any, Iterator[Any]]:
     opened = parquet.ParquetFile(pyarrow.BufferReader(content))
     schema, metadata = opened.schema_arrow, opened.metadata
     folded = [
-        one.name
-        for one in schema
-        if (types.is_string(one.type) or types.is_binary(one.type))
-        and _may_stay_folded(metadata, one.name)
+        field.name
+        for field in schema
+        if (types.is_string(field.type) or types.is_binary(field.type))
+        and _may_stay_folded(metadata, field.name)
     ]
     fixed = [one.type for one in schema if types.is_fixed_size_binary(one.type)]
     width = sum(kind.byte_width for kind in fixed)

@@ -46,17 +46,21 @@ class ColumnFile(SourceTable):
         declared: Any = None
         for batch in batches_of(self._file):
             declared = batch.schema
-            for column, one in zip(batch.columns, declared, strict=True):
-                seen.setdefault(one.name, Seen()).add(column, one)
+            for column, arrow_field in zip(batch.columns, declared, strict=True):
+                seen.setdefault(arrow_field.name, Seen()).add(column, arrow_field)
         if declared is None:
             raise InvalidSetting("there is nothing in it, and no column")
         fields: dict[str, dict[str, Any]] = {}
         notes: dict[str, str] = {}
-        for one in declared:
-            fields[one.name], note = field_of(one, seen[one.name])
+        for arrow_field in declared:
+            fields[arrow_field.name], note = field_of(arrow_field, seen[arrow_field.name])
             if note:
-                notes[one.name] = note
-        return Shape(fields, [one.name for one in declared if not one.nullable], notes)
+                notes[arrow_field.name] = note
+        return Shape(
+            fields,
+            [arrow_field.name for arrow_field in declared if not arrow_field.nullable],
+            notes,
+        )
 
     async def total(self) -> int:
         return sum(batch.num_rows for batch in batches_of(self._file))

@@ -72,8 +72,8 @@ class ApiTokens(Connection):
 
     async def api_tokens(self) -> AsyncIterator[ApiToken]:
         """The account's tokens, page after page."""
-        async for one in self._list("/api/tokens/"):
-            yield convert(one, ApiToken)
+        async for token in self._list("/api/tokens/"):
+            yield convert(token, ApiToken)
 
     async def revoke_token(self, id: str) -> None:  # noqa: A002
         """Have a token refused from now on.

@@ -133,15 +133,17 @@ class Erasures(Connection):
         """Wait until what a receipt has is gone, as far as nobody holds it, and enter that. The
         proxy itself waits for less long than front servers do."""
         until, pause = runtime.monotonic() + WAIT_SECONDS, LOOK_SECONDS
-        for one in receipt.get("schemas", []):
-            while not one["gone"] and not one["left"]["holds"] and runtime.monotonic() < until:
+        for schema in receipt.get("schemas", []):
+            while (
+                not schema["gone"] and not schema["left"]["holds"] and runtime.monotonic() < until
+            ):
                 await runtime.sleep(pause)
                 pause = min(pause * 1.5, MOST_LOOK_SECONDS)
                 try:
-                    looked = await self.look_at_erasure(one["schema"], counts=False)
-                    if looked["api"]["done"] >= one["version"] or looked["api"]["holds"]:
-                        one["left"] = (await self.look_at_erasure(one["schema"]))["api"]
-                        one["gone"] = one["left"]["done"] >= one["version"]
+                    looked = await self.look_at_erasure(schema["schema"], counts=False)
+                    if looked["api"]["done"] >= schema["version"] or looked["api"]["holds"]:
+                        schema["left"] = (await self.look_at_erasure(schema["schema"]))["api"]
+                        schema["gone"] = schema["left"]["done"] >= schema["version"]
                 except ErsError:
                     # What was deleted is deleted: the receipt says so, and that it was not gone.
                     break

@@ -98,8 +98,8 @@ class Jobs(Connection):
 
     async def jobs(self) -> AsyncIterator[Mapping[str, Any]]:
         """The account's jobs, the newest first: ``job_id`` and the members of JobProgress."""
-        async for one in self._list("/api/jobs/"):
-            yield one
+        async for job in self._list("/api/jobs/"):
+            yield job
 
     async def job_about(self, job_id: str) -> Mapping[str, Any]:
         """A job's progress, and what else is known of it."""
@@ -122,8 +122,8 @@ class Jobs(Connection):
 
     async def job_errors(self, job_id: str) -> AsyncIterator[Mapping[str, Any]]:
         """Errors of rows: ``row``, ``field``, ``code``, ``detail``."""
-        async for one in self._list(f"/api/jobs/{job_id}/errors/"):
-            yield one
+        async for error in self._list(f"/api/jobs/{job_id}/errors/"):
+            yield error
 
     async def job_reading(self, job_id: str) -> Mapping[str, Any]:
         """How a job's file was read, and what became of its cells.

@@ -23,8 +23,8 @@ class Resources(Connection):
             collection: such as ``datasets``.
             filters: those that docs/http-api.md names for it, such as ``slug="people"``.
         """
-        async for one in self._list(f"/api/{collection}/", **filters):
-            yield one
+        async for resource in self._list(f"/api/{collection}/", **filters):
+            yield resource
 
     async def resource(self, url: str) -> Resource:
         """The resource at a path."""

@@ -145,8 +145,8 @@ class AsyncClient:
         paths = None
         if datasets is not None:
             paths = []
-            for one in datasets:
-                paths.append((await self._link.names.dataset(one))["url"])
+            for dataset in datasets:
+                paths.append((await self._link.names.dataset(dataset))["url"])
         return await self._link.proxy.create_token(
             name, scope=scope, datasets=paths, expires_in=expires_in, password=password
         )
@@ -162,8 +162,8 @@ class AsyncClient:
 
     async def datasets(self) -> AsyncIterator[AsyncDataset]:
         filters = await self._link.names.in_organization()
-        async for one in self._link.proxy.listing("datasets", **filters):
-            yield AsyncDataset(self._link, one)
+        async for dataset in self._link.proxy.listing("datasets", **filters):
+            yield AsyncDataset(self._link, dataset)
 
     async def dataset(self, name: str) -> AsyncDataset:
         """
@@ -203,8 +203,8 @@ class AsyncClient:
 
     async def schemas(self) -> AsyncIterator[AsyncSchema]:
         filters = await self._link.names.in_organization()
-        async for one in self._link.proxy.listing("schemas", **filters):
-            yield AsyncSchema(self._link, one)
+        async for schema in self._link.proxy.listing("schemas", **filters):
+            yield AsyncSchema(self._link, schema)
 
     async def schema(self, name: str, *, dataset: str | None = None) -> AsyncSchema:
         """A schema by its name, alone or after those of its dataset and organization, as in
@@ -251,8 +251,8 @@ class AsyncClient:
 
     async def jobs(self) -> AsyncIterator[AsyncJob]:
         """Your jobs of the last thirty days, the newest first."""
-        async for one in self._link.proxy.jobs():
-            yield AsyncJob(self._link, one["job_id"])
+        async for job in self._link.proxy.jobs():
+            yield AsyncJob(self._link, job["job_id"])
 
     def job(self, id: str) -> AsyncJob:  # noqa: A002
         return AsyncJob(self._link, id)

@@ -30,8 +30,8 @@ class AsyncJob:
 
     async def watch(self) -> AsyncIterator[JobProgress]:
         """Its progress now, its changes, and the last of them."""
-        async for one in self._link.proxy.watch(self.id):
-            yield one
+        async for progress in self._link.proxy.watch(self.id):
+            yield progress
 
     async def wait(self, *, progress: bool = False) -> JobProgress:
         """Its final state, when it has completed; warns (:class:`.ValuesRounded`) where it rounded
@@ -46,9 +46,9 @@ class AsyncJob:
             ErsError: it failed for another reason.
         """
         with job_bar(shown=progress) as move:
-            async for one in self.watch():
-                move(one.processed, one.total or None)
-        if one.status == "completed":
+            async for state in self.watch():
+                move(state.processed, state.total or None)
+        if state.status == "completed":
             try:
                 rounded = await self._link.proxy.rounded_values(self.id)
             except Unavailable:
@@ -56,7 +56,7 @@ class AsyncJob:
                 warn_of_rounding(None)
             else:
                 warn_of_rounding(rounded)
-            return one
+            return state
         flaws = await self.flaws()
         if {flaw.code for flaw in flaws} == {"not_unique"}:
             raise explain(
@@ -68,7 +68,7 @@ class AsyncJob:
             )
         if flaws:
             raise explain(InvalidRecords("rows were rejected, and nothing was stored", flaws=flaws))
-        raise ErsError(one.error or "the job failed", code="job_failed")
+        raise ErsError(state.error or "the job failed", code="job_failed")
 
     async def flaws(self) -> tuple[Flaw, ...]:
         """Errors of rows, up to the first thousand."""

@@ -352,7 +352,8 @@ class AsyncSchema(AsyncCare):
             options["group_by"] = [options["group_by"]]
         if options.get("group_by"):
             options["group_by"] = [
-                parse_group(one) if isinstance(one, str) else one for one in options["group_by"]
+                parse_group(group) if isinstance(group, str) else group
+                for group in options["group_by"]
             ]
         answer = await self._link.proxy.aggregate(
             self.url, asked, where=condition(where), **options

@@ -51,8 +51,10 @@ class Names:
         if wanted is None:
             fitting = every
         else:
-            fitting = [one for one in every if one["slug"] == wanted] or [
-                one for one in every if one["name"].casefold() == wanted.casefold()
+            fitting = [candidate for candidate in every if candidate["slug"] == wanted] or [
+                candidate
+                for candidate in every
+                if candidate["name"].casefold() == wanted.casefold()
             ]
         if wanted is None and len(fitting) > 1:
             raise InvalidSetting(
@@ -144,11 +146,11 @@ class Names:
                 )
             return found
         if slug is None:
-            async for one in self._client.listing(collection, **within, name=name):
-                if one["name"] == name:
+            async for resource in self._client.listing(collection, **within, name=name):
+                if resource["name"] == name:
                     kind = collection.removesuffix("s")
                     raise Conflict(
-                        f"there is a {kind} {name} already, with the slug {one['slug']}",
+                        f"there is a {kind} {name} already, with the slug {resource['slug']}",
                         code="slug_taken",
                         hint="take that one: get_or_create=True (--get-or-create); or choose a slug"
                         f" for another {kind} of this name",
@@ -222,7 +224,7 @@ def as_sent(definition: Any) -> Any:
 def _named(name: str, found: list[Resource]) -> list[Resource]:
     """The resources that have this name or slug: a proxy shows those of the signed roster, whatever
     the API has found them by."""
-    return [one for one in found if name in (one["slug"], one["name"])]
+    return [resource for resource in found if name in (resource["slug"], resource["name"])]
 
 
 def _require_signed(kind: str, name: str, found: list[Resource], fitting: list[Resource]) -> None:
@@ -232,7 +234,7 @@ def _require_signed(kind: str, name: str, found: list[Resource], fitting: list[R
     """
     if found and not fitting:
         raise _unsigned(f"what the API shows as {name} was signed as {found[0]['name']}")
-    if fitting and all(one.get("signed") is False for one in fitting):
+    if fitting and all(resource.get("signed") is False for resource in fitting):
         raise _unsigned(f"the API shows a {kind} {name} that is not the one that was signed as it")
 
 

@@ -187,8 +187,13 @@ def _members(source: type) -> Iterator[tuple[str, Any, dict[str, Any], bool]]:
     """Name, type, limits and whether it must be given, of each member of a class."""
     of_pydantic = getattr(source, "model_fields", None)
     if is_of_class(source, "pydantic", "BaseModel") and of_pydantic is not None:
-        for name, one in of_pydantic.items():
-            yield name, _inspected(name, one.annotation), _limits(one.metadata), one.is_required()
+        for name, field in of_pydantic.items():
+            yield (
+                name,
+                _inspected(name, field.annotation),
+                _limits(field.metadata),
+                field.is_required(),
+            )
         return
     if not (
         dataclasses.is_dataclass(source)
@@ -199,9 +204,9 @@ def _members(source: type) -> Iterator[tuple[str, Any, dict[str, Any], bool]]:
     members = _inspected(source.__name__, source).fields
     if is_typeddict(source):  # which msgspec has in the order of the alphabet
         order = list(get_type_hints(source))
-        members = sorted(members, key=lambda one: order.index(one.name))
-    for one in members:
-        yield one.encode_name, one.type, {}, one.required
+        members = sorted(members, key=lambda member: order.index(member.name))
+    for field in members:
+        yield field.encode_name, field.type, {}, field.required
 
 
 def is_of_class(source: type, library: str, name: str) -> bool:
@@ -220,10 +225,10 @@ def _limits(metadata: Any) -> dict[str, Any]:
     """The limits that Pydantic keeps beside a type."""
     known = ("ge", "gt", "le", "lt", "max_length", "decimal_places", "max_digits")
     return {
-        key: getattr(one, key)
-        for one in metadata
+        key: getattr(annotation, key)
+        for annotation in metadata
         for key in known
-        if getattr(one, key, None) is not None
+        if getattr(annotation, key, None) is not None
     }
 
 
@@ -234,7 +239,7 @@ def _declared(
     while isinstance(kind, inspect.Metadata):
         kind = kind.type
     if isinstance(kind, inspect.UnionType):
-        present = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+        present = [given for given in kind.types if not isinstance(given, inspect.NoneType)]
         is_optional = len(present) < len(kind.types)
         if len(present) != 1:
             raise _refused(name, "may be of several types", "give a definition")

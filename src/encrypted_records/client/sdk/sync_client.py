@@ -137,8 +137,8 @@ class Client:
         paths = None
         if datasets is not None:
             paths = []
-            for one in datasets:
-                paths.append(self._link.run(self._link.names.dataset(one))["url"])
+            for dataset in datasets:
+                paths.append(self._link.run(self._link.names.dataset(dataset))["url"])
         return self._link.run(
             self._link.proxy.create_token(
                 name, scope=scope, datasets=paths, expires_in=expires_in, password=password
@@ -156,8 +156,8 @@ class Client:
 
     def datasets(self) -> Iterator[Dataset]:
         filters = self._link.run(self._link.names.in_organization())
-        for one in self._link.each(self._link.proxy.listing("datasets", **filters)):
-            yield Dataset(self._link, one)
+        for dataset in self._link.each(self._link.proxy.listing("datasets", **filters)):
+            yield Dataset(self._link, dataset)
 
     def dataset(self, name: str) -> Dataset:
         """
@@ -199,8 +199,8 @@ class Client:
 
     def schemas(self) -> Iterator[Schema]:
         filters = self._link.run(self._link.names.in_organization())
-        for one in self._link.each(self._link.proxy.listing("schemas", **filters)):
-            yield Schema(self._link, one)
+        for schema in self._link.each(self._link.proxy.listing("schemas", **filters)):
+            yield Schema(self._link, schema)
 
     def schema(self, name: str, *, dataset: str | None = None) -> Schema:
         """A schema by its name, alone or after those of its dataset and organization, as in
@@ -249,8 +249,8 @@ class Client:
 
     def jobs(self) -> Iterator[Job]:
         """Your jobs of the last thirty days, the newest first."""
-        for one in self._link.each(self._link.proxy.jobs()):
-            yield Job(self._link, one["job_id"])
+        for job in self._link.each(self._link.proxy.jobs()):
+            yield Job(self._link, job["job_id"])
 
     def job(self, id: str) -> Job:
         return Job(self._link, id)

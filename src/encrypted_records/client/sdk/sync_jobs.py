@@ -34,8 +34,8 @@ class Job:
 
     def watch(self) -> Iterator[JobProgress]:
         """Its progress now, its changes, and the last of them."""
-        for one in self._link.each(self._link.proxy.watch(self.id)):
-            yield one
+        for progress in self._link.each(self._link.proxy.watch(self.id)):
+            yield progress
 
     def wait(self, *, progress: bool = False) -> JobProgress:
         """Its final state, when it has completed; warns (:class:`.ValuesRounded`) where it rounded
@@ -50,16 +50,16 @@ class Job:
             ErsError: it failed for another reason.
         """
         with job_bar(shown=progress) as move:
-            for one in self.watch():
-                move(one.processed, one.total or None)
-        if one.status == "completed":
+            for state in self.watch():
+                move(state.processed, state.total or None)
+        if state.status == "completed":
             try:
                 rounded = self._link.run(self._link.proxy.rounded_values(self.id))
             except Unavailable:
                 warn_of_rounding(None)
             else:
                 warn_of_rounding(rounded)
-            return one
+            return state
         flaws = self.flaws()
         if {flaw.code for flaw in flaws} == {"not_unique"}:
             raise explain(
@@ -71,7 +71,7 @@ class Job:
             )
         if flaws:
             raise explain(InvalidRecords("rows were rejected, and nothing was stored", flaws=flaws))
-        raise ErsError(one.error or "the job failed", code="job_failed")
+        raise ErsError(state.error or "the job failed", code="job_failed")
 
     def flaws(self) -> tuple[Flaw, ...]:
         """Errors of rows, up to the first thousand."""

@@ -362,7 +362,8 @@ class Schema(Care):
             options["group_by"] = [options["group_by"]]
         if options.get("group_by"):
             options["group_by"] = [
-                parse_group(one) if isinstance(one, str) else one for one in options["group_by"]
+                parse_group(group) if isinstance(group, str) else group
+                for group in options["group_by"]
             ]
         answer = self._link.run(
             self._link.proxy.aggregate(self.url, asked, where=condition(where), **options)

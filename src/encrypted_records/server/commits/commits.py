@@ -336,8 +336,8 @@ def _log(schema: Schema, commit: Checked, version: int, *, is_first: bool) -> No
             raise Conflict("a request that the commit stores is stored", code="commit_reused")
         requests = [CommitRequest(schema=schema, request=request) for request in body.requests]
         if len(requests) <= store.FEW:
-            for one in requests:
-                insert(one)
+            for request in requests:
+                insert(request)
         else:
             CommitRequest.objects.bulk_create(requests)
     insert(
@@ -498,9 +498,9 @@ def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
     if len(ended) + without != len(keys) or store.dead_among(keys):
         raise gone
     store.add_dead((group, ordinal, version) for group, ordinal in keys)
-    for one in killed:
-        RecordGroup.objects.filter(pk=groups[one.group]).update(
-            live=F("live") - one.count, erase_at=erasing.soon()
+    for rows in killed:
+        RecordGroup.objects.filter(pk=groups[rows.group]).update(
+            live=F("live") - rows.count, erase_at=erasing.soon()
         )
     return set(ended.values())
 

@@ -160,9 +160,9 @@ class Standing:
             self._compare(pieces, numbers)
         # By when it died each goes, and by what was asked since: no reader needs it here.
         store.add_dead(
-            (numbers[one.group], row.ordinal, self._died[one.group].get(row.ordinal, version))
-            for one in self._body.killed
-            for row in one.rows()
+            (numbers[rows.group], row.ordinal, self._died[rows.group].get(row.ordinal, version))
+            for rows in self._body.killed
+            for row in rows.rows()
         )
         for some in store.cut(sorted(self.kept)):
             objects.doom(RowPart.objects.filter(group_id__in=some))
@@ -260,10 +260,10 @@ def _by_group(every: Sequence[KilledRows], groups: Sequence[Group]) -> dict[byte
     """
     counts = {group.uid: group.count for group in groups}
     require(
-        all(one.end <= counts.get(one.group, 0) for one in every),
+        all(rows.end <= counts.get(rows.group, 0) for rows in every),
         "a commit that ends groups names rows of others",
     )
-    return {one.group: {row.ordinal for row in one.rows()} for one in every}
+    return {rows.group: {row.ordinal for row in rows.rows()} for rows in every}
 
 
 def not_live(message: str) -> Conflict:

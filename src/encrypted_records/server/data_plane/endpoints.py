@@ -304,8 +304,8 @@ def describe(result: dict[str, Any], generator: Any, request: Any, public: Any) 
             "operationId": f"{collection}{name}_{'retrieve' if is_read else 'create'}",
             "description": inspect.getdoc(endpoint.answer),
             "parameters": [
-                {"in": "path", "name": one, "schema": {"type": "string"}, "required": True}
-                for one in of_schema
+                {"in": "path", "name": named, "schema": {"type": "string"}, "required": True}
+                for named in of_schema
             ]
             + [{"name": one, **described} for one, described in endpoint.parameters.items()],
             "tags": ["schemas" if of_schema else name],

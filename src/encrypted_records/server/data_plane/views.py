@@ -252,8 +252,8 @@ def _find(user: User, record_ids: Sequence[str]) -> list[dict[str, Any] | None]:
     )
     reached = permissions.schemas(user).in_bulk({group.schema_id for group in groups.values()})
 
-    def sealed(one: bytes | None) -> dict[str, Any] | None:
-        for row in rows.get(one or b"", ()):
+    def sealed(segment: bytes | None) -> dict[str, Any] | None:
+        for row in rows.get(segment or b"", ()):
             group = groups.get(row.group)
             schema = reached.get(group.schema_id) if group else None
             if group and schema:
@@ -297,12 +297,12 @@ class Checkpoints(APIView):
         schema = permissions.data_of(cast(User, request.user), schema_id)
         listed: list[dict[str, Any]] = [
             {
-                "version": one.version,
-                "key_version": one.key_version,
-                "digest": one.digest,
-                "bytes": one.bytes,
+                "version": checkpoint.version,
+                "key_version": checkpoint.key_version,
+                "digest": checkpoint.digest,
+                "bytes": checkpoint.bytes,
             }
-            for one in checkpoints.list_usable(schema)
+            for checkpoint in checkpoints.list_usable(schema)
         ]
         return Response(listed)
 

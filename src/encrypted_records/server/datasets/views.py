@@ -525,7 +525,7 @@ def _keep(
             code="through_a_proxy",
             hint="send the change to a proxy, which signs it",
             flaws=tuple(
-                Flaw("through_a_proxy", detail, pointer=f"/{shown or one}") for one in changed
+                Flaw("through_a_proxy", detail, pointer=f"/{shown or name}") for name in changed
             ),
         )
 

@@ -45,7 +45,10 @@ class Columns:
         for at, field in enumerate(self._fields):
             column = field.cached_col
             backend: list[Any] = connection.ops.get_db_converters(column)
-            found += [(at, one, column) for one in backend + column.get_db_converters(connection)]
+            found += [
+                (at, converter, column)
+                for converter in backend + column.get_db_converters(connection)
+            ]
         return found
 
     def make(self, row: Sequence[Any]) -> Model:

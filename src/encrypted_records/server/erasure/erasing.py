@@ -391,24 +391,26 @@ def note_done(bytes_are_gone: Callable[[], bool]) -> bool:
     """
     again = 0
     done = []
-    for one in _unfinished().select_related("schema"):
-        if not left_of(one.schema, one.up_to).nothing:
+    for erasure in _unfinished().select_related("schema"):
+        if not left_of(erasure.schema, erasure.up_to).nothing:
             continue
-        moment = _emptied.setdefault((one.pk, one.up_to), timezone.now())
+        moment = _emptied.setdefault((erasure.pk, erasure.up_to), timezone.now())
         if without_grace():  # for what somebody has doomed who did not know of the asking yet
             again += objects.hurry()
         if objects.waits(moment):
             continue
-        if (one.pk, one.up_to) not in _looks:
-            _looks[one.pk, one.up_to] = begun = cache_files.begun()
+        if (erasure.pk, erasure.up_to) not in _looks:
+            _looks[erasure.pk, erasure.up_to] = begun = cache_files.begun()
             again += len(begun)
-        if cache_files.looked_since(_looks[one.pk, one.up_to]):
-            done.append(one)
+        if cache_files.looked_since(_looks[erasure.pk, erasure.up_to]):
+            done.append(erasure)
     if done and bytes_are_gone():
-        for one in done:
-            AskedErasure.objects.filter(pk=one.pk, done__lt=one.up_to).update(done=one.up_to)
-            _emptied.pop((one.pk, one.up_to), None)
-            _looks.pop((one.pk, one.up_to), None)
+        for erasure in done:
+            AskedErasure.objects.filter(pk=erasure.pk, done__lt=erasure.up_to).update(
+                done=erasure.up_to
+            )
+            _emptied.pop((erasure.pk, erasure.up_to), None)
+            _looks.pop((erasure.pk, erasure.up_to), None)
     return again > 0
 
 

@@ -93,13 +93,13 @@ def list_active(schema: Schema) -> list[Held]:
     )
     return [
         Held(
-            one.version,
-            one.reason,
-            one.user.email,
-            one.begun,
-            min(one.renewed + store.HELD_FOR, one.begun + LONGEST),
+            hold.version,
+            hold.reason,
+            hold.user.email,
+            hold.begun,
+            min(hold.renewed + store.HELD_FOR, hold.begun + LONGEST),
         )
-        for one in counting.select_related("user").order_by("begun")
+        for hold in counting.select_related("user").order_by("begun")
     ]
 
 

@@ -191,15 +191,15 @@ def _try(held: BulkStore) -> bool:
     """
     data = secrets.token_bytes(_PROBE_BYTES)
     with objects.written([data]) as numbers:
-        one = BulkObject.objects.get(pk=numbers[0])
+        stored = BulkObject.objects.get(pk=numbers[0])
         try:
-            if held.read([Range(one.name, 0, len(data))]) != [data]:
+            if held.read([Range(stored.name, 0, len(data))]) != [data]:
                 raise StoreUnavailable("the bulk store does not give what it was just given")
         except ObjectLost:
             raise StoreUnavailable("the bulk store has not kept what it was just given") from None
-        kept = held.keeps_versions(one.name)
-        held.delete([one.name])
-        one.delete()
+        kept = held.keeps_versions(stored.name)
+        held.delete([stored.name])
+        stored.delete()
     return kept
 
 
@@ -208,12 +208,12 @@ def _lost_of_sample(held: BulkStore) -> Iterator[str]:
     most = named.aggregate(most=Max("pk"))["most"] or 0
     places = sorted(random.sample(range(1, most + 1), min(SAMPLE, most)))
     found = (named.filter(pk__gte=at).order_by("pk").first() for at in places)
-    for one in {one.pk: one for one in found if one is not None}.values():
+    for stored in {stored.pk: stored for stored in found if stored is not None}.values():
         try:
-            held.read([Range(one.name, one.size - 1, one.size)])
+            held.read([Range(stored.name, stored.size - 1, stored.size)])
         except ObjectLost:
-            if named.filter(pk=one.pk).exists():  # it may have been written again meanwhile
-                yield one.name
+            if named.filter(pk=stored.pk).exists():  # it may have been written again meanwhile
+                yield stored.name
 
 
 def _look_at_sweeps() -> Look:

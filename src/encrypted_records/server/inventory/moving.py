@@ -61,41 +61,41 @@ class Move:
         there = dict(held.new.listing())  # drafts that were cut off among them
         known = BulkObject.objects.filter(state__in=_STAY)
         for name, size in dict(held.before.listing()).items():
-            one = known.filter(name=name).first()
-            if one is not None and self._move_object(held, one, seen=there.get(name) == size):
+            stored = known.filter(name=name).first()
+            if stored is not None and self._move_object(held, stored, seen=there.get(name) == size):
                 self.objects += 1
             elif BulkObject.objects.filter(name=name).exclude(state__in=_STAY).exists():
                 self.waiting += 1
 
-    def _move_object(self, held: Both, one: BulkObject, *, seen: bool) -> bool:
+    def _move_object(self, held: Both, stored: BulkObject, *, seen: bool) -> bool:
         try:
-            if not (seen and _is_whole(held.new, one)):
-                (data,) = held.before.read([Range(one.name, 0, one.size)])
-                _check(held.before, one)
-                self._put(held.new, one, data)
+            if not (seen and _is_whole(held.new, stored)):
+                (data,) = held.before.read([Range(stored.name, 0, stored.size)])
+                _check(held.before, stored)
+                self._put(held.new, stored, data)
         except (ObjectLost, ObjectAltered):
-            if BulkObject.objects.filter(pk=one.pk, state__in=_STAY).exists():
-                self.damaged.append(f"object {one.name}")
+            if BulkObject.objects.filter(pk=stored.pk, state__in=_STAY).exists():
+                self.damaged.append(f"object {stored.name}")
             return False
-        state = BulkObject.objects.filter(pk=one.pk).values_list("state", flat=True).first()
+        state = BulkObject.objects.filter(pk=stored.pk).values_list("state", flat=True).first()
         if state in _STAY:
-            held.before.delete([one.name])
+            held.before.delete([stored.name])
             return True
         # Somebody may have deleted it in both stores before it was put here, and what is left of it
         # in the old one goes with its row.
-        held.new.delete([one.name])
+        held.new.delete([stored.name])
         return False
 
-    def _put(self, new: BulkStore, one: BulkObject, data: bytes) -> None:
+    def _put(self, new: BulkStore, stored: BulkObject, data: bytes) -> None:
         """
         Raises:
             ObjectLost, ObjectAltered: the store does not give what it was just given.
         """
-        new.put(one.name, data)
+        new.put(stored.name, data)
         try:
-            _check(new, one)
+            _check(new, stored)
         except (ObjectLost, ObjectAltered):
-            new.delete([one.name])  # it would be read before the one that is whole
+            new.delete([stored.name])  # it would be read before the one that is whole
             raise
 
     # --- from the database ---------------------------------------------------------------------
@@ -164,7 +164,9 @@ class Move:
         if sum(size for _, size in sizes) < max(1, choice.chosen().least):
             return
         # Neighbours of one length.
-        for _, some in groupby(enumerate(sizes), lambda one: (one[1][0] - one[0], one[1][1])):
+        for _, some in groupby(
+            enumerate(sizes), lambda numbered: (numbered[1][0] - numbered[0], numbered[1][1])
+        ):
             own = [place for _, place in some]
             at_once = max(1, (layout.MOST_BYTES - layout.HEAD_BYTES) // max(1, own[0][1]))
             for begin in range(0, len(own), at_once):
@@ -220,31 +222,31 @@ class Move:
         self.pages += len(rows)
 
 
-def _check(held: BulkStore, one: BulkObject) -> None:
+def _check(held: BulkStore, stored: BulkObject) -> None:
     """Check an object, in this store, against all digests that the database has of it.
 
     Raises:
         ObjectLost, ObjectAltered: it is not there, or not as it was stored.
     """
-    if len(held.read([Range(one.name, 0, one.size)])[0]) != one.size:
-        raise layout.altered(one.name)
-    for rows in RowPart.objects.filter(object_id=one.pk):
+    if len(held.read([Range(stored.name, 0, stored.size)])[0]) != stored.size:
+        raise layout.altered(stored.name)
+    for rows in RowPart.objects.filter(object_id=stored.pk):
         group = RecordGroup.objects.filter(pk=rows.group_id).first()
         if group is None:
-            raise lost(one.name)
+            raise lost(stored.name)
         uid, salt = bytes(group.uid), bytes(group.salt)
-        for _ in verifying.row_runs_of(held, one.name, rows, uid, salt, {}):
+        for _ in verifying.row_runs_of(held, stored.name, rows, uid, salt, {}):
             pass
-    for pages in PagePart.objects.filter(object_id=one.pk):
+    for pages in PagePart.objects.filter(object_id=stored.pk):
         segment = IndexSegment.objects.filter(pk=pages.segment_id).first()
         if segment is None:
-            raise lost(one.name)
-        verifying.check_pages(held, one.name, pages, bytes(segment.uid))
+            raise lost(stored.name)
+        verifying.check_pages(held, stored.name, pages, bytes(segment.uid))
 
 
-def _is_whole(held: BulkStore, one: BulkObject) -> bool:
+def _is_whole(held: BulkStore, stored: BulkObject) -> bool:
     try:
-        _check(held, one)
+        _check(held, stored)
     except (ObjectLost, ObjectAltered):
         return False
     return True
@@ -287,7 +289,7 @@ def _runs_with_rows(group: int) -> list[int]:
 
 def _stretches(numbers: list[int]) -> Iterator[tuple[int, int]]:
     """Runs of numbers that follow on: the first, and the one behind the last."""
-    for _, some in groupby(enumerate(numbers), lambda one: one[1] - one[0]):
+    for _, some in groupby(enumerate(numbers), lambda numbered: numbered[1] - numbered[0]):
         own = [number for _, number in some]
         yield own[0], own[-1] + 1
 

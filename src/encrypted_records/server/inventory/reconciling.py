@@ -76,12 +76,12 @@ class Reconciliation:
         parts = [part for part in _row_parts(numbers) if not self._find(held, there, part)]
         left = {part.object_id for part in parts}
         pages = {
-            one.object_id
+            part.object_id
             for some in _cut(numbers)
-            for one in PagePart.objects.filter(object_id__in=some)
+            for part in PagePart.objects.filter(object_id__in=some)
         }
         self.rows, self.pages = len(left), len(pages)
-        objects.note_lost({numbers[one] for one in left | pages})
+        objects.note_lost({numbers[page] for page in left | pages})
         self._drop_ended(held, there)
 
     def _drop_ended(self, held: BulkStore, there: dict[str, int]) -> None:
@@ -89,9 +89,9 @@ class Reconciliation:
             if not _is_over(head):
                 continue
             known = objects.known_among([one.name for one in every])
-            for one in every:
-                if one.name not in known:  # what was taken is
-                    objects.adopt_doomed(one.name, one.size, at_once=True)
+            for stored in every:
+                if stored.name not in known:  # what was taken is
+                    objects.adopt_doomed(stored.name, stored.size, at_once=True)
                     self.dropped += 1
 
     def _find(self, held: BulkStore, there: dict[str, int], part: RowPart) -> bool:
@@ -129,10 +129,10 @@ def _named() -> Iterator[BulkObject]:
     return BulkObject.objects.filter(state__in=states).order_by("pk").iterator()
 
 
-def _is_there(held: BulkStore, one: BulkObject) -> bool:
+def _is_there(held: BulkStore, stored: BulkObject) -> bool:
     """Whether an object was stored while the store was listed."""
     try:
-        held.read([Range(one.name, one.size - 1, one.size)])
+        held.read([Range(stored.name, stored.size - 1, stored.size)])
     except ObjectLost:
         return False
     return True

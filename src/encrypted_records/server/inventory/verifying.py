@@ -193,8 +193,8 @@ def _state_of_segment(number: int) -> object:
 
 
 def _name_of(number: int) -> str:
-    one = BulkObject.objects.filter(pk=number).values_list("name", flat=True).first()
-    return one or f"number {number}"
+    name = BulkObject.objects.filter(pk=number).values_list("name", flat=True).first()
+    return name or f"number {number}"
 
 
 def _store(name: str) -> BulkStore:

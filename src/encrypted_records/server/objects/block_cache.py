@@ -115,16 +115,16 @@ class Reads:
             yield theirs
         finally:
             with self._lock:
-                for one in own:
-                    del self._under_way[one]
+                for range_ in own:
+                    del self._under_way[range_]
             ended.set()
 
 
 def wait_for(reads: Collection[threading.Event]) -> None:
     """Wait until all of these have ended, or for :data:`MOST_SECONDS`."""
     deadline = time.monotonic() + MOST_SECONDS
-    for one in set(reads):
-        one.wait(max(0.0, deadline - time.monotonic()))
+    for read in set(reads):
+        read.wait(max(0.0, deadline - time.monotonic()))
 
 
 #: Seconds between two looks for objects that are gone.
@@ -215,10 +215,10 @@ class BlockCache:
             ahead: what the store is asked for as well, as long as this is not half full.
         """
         wanted = sorted(set(ranges))
-        if sum(one.end - one.start for one in wanted) > MOST_AT_ONCE:
+        if sum(range_.end - range_.start for range_ in wanted) > MOST_AT_ONCE:
             return store.read(ranges)
         turn, found = self._find(() if _passed_over.get() else wanted)
-        left = [one for one in wanted if one not in found]
+        left = [range_ for range_ in wanted if range_ not in found]
         self._counts.looked_up(len(found), len(left))
         theirs: Mapping[Range, Event] = {}
         if left:
@@ -378,12 +378,12 @@ class BlockCache:
         found: dict[Range, bytes] = {}
         with self._lock, suppress(OSError):
             if self._file is not None and self._is_trusted(TRUSTED_SECONDS):
-                for one in wanted:
-                    kept = self._kept.get(one)
+                for asked in wanted:
+                    kept = self._kept.get(asked)
                     if kept is not None:
                         data = os.pread(self._file.fileno(), kept.length, kept.start)
                         if zlib.crc32(data) == kept.crc:
-                            found[one] = data
+                            found[asked] = data
         return self._turn, found
 
     def _keep(self, read: Mapping[Range, bytes], turn: int) -> None:
@@ -410,18 +410,18 @@ class BlockCache:
         except OSError:
             self._open()
 
-    def _put(self, one: Range, data: bytes) -> None:
+    def _put(self, place: Range, data: bytes) -> None:
         if self._file is None:
             return
-        if one in self._kept:
-            self._drop([one], "room")
+        if place in self._kept:
+            self._drop([place], "room")
         if self._at + len(data) > self._most:
             self._make_room(self._at, self._most)
             self._at = 0
         start, end = self._at, self._at + len(data)
         self._make_room(start, end)
         self._write(start, data)
-        self._kept[one] = _Kept(start, len(data), zlib.crc32(data))
+        self._kept[place] = _Kept(start, len(data), zlib.crc32(data))
         self._at, self._size = end, self._size + len(data)
 
     def _make_room(self, start: int, end: int) -> None:

@@ -110,8 +110,8 @@ def divide(bound: BoundPart, pages: Sequence[Page]) -> Draft:
             draft.batches.append(batch)
             continue
         draft._rows.extend(
-            (batch.group, one)
-            for one in layout.row_objects(batch.group, batch.first, batch.rows, batch.digests)
+            (batch.group, stored)
+            for stored in layout.row_objects(batch.group, batch.first, batch.rows, batch.digests)
         )
         draft.changed.extend(
             (batch.group, ordinal, row[0], row[1])
@@ -119,7 +119,7 @@ def divide(bound: BoundPart, pages: Sequence[Page]) -> Draft:
             if row is not None and row[1] > 1
         )
     with_digests = zip(pages, bound.pages, strict=True)
-    for segment, own in groupby(with_digests, lambda one: one[0].segment):
+    for segment, own in groupby(with_digests, lambda paired: paired[0].segment):
         some = list(own)
         size = sum(len(page.data) for page, _ in some)
         if chosen.store is None or size < chosen.least:

@@ -73,9 +73,9 @@ class Files:
             for path in map(self._path, names):
                 # Also where the file is gone: who deleted it may have died before this.
                 folders.add(path.parent)
-                for one in (path, path.with_name(path.name + DRAFT)):
+                for file in (path, path.with_name(path.name + DRAFT)):
                     with suppress(FileNotFoundError):
-                        one.unlink()
+                        file.unlink()
             for folder in folders:
                 with suppress(FileNotFoundError):
                     _sync_folder(folder)
@@ -104,8 +104,8 @@ class Files:
             return
         # Somebody else may have made it, and not synced it yet.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for one in (folder.parent, folder.parent.parent):
-            _sync_folder(one)
+        for parent in (folder.parent, folder.parent.parent):
+            _sync_folder(parent)
         self._lasting.add(folder)
 
     def _open(self, name: str) -> int:
@@ -119,7 +119,9 @@ class Files:
 
 def free_below(folder: Path) -> int:
     """Bytes that are free on the disk of a folder, or of that in which it will be made."""
-    return shutil.disk_usage(next(one for one in (folder, *folder.parents) if one.exists())).free
+    return shutil.disk_usage(
+        next(parent for parent in (folder, *folder.parents) if parent.exists())
+    ).free
 
 
 def _write(path: Path, data: bytes) -> None:

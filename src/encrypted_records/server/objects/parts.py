@@ -92,7 +92,7 @@ class _Block(NamedTuple):
     def around(self, most: int) -> list[Range]:
         """This block and its neighbours, as many as have no more bytes than this."""
         near = layout.blocks_around(layout.entries_of(self.near), self.at, most)
-        return [_whole(self.name, one) for one in near]
+        return [_whole(self.name, entry) for entry in near]
 
 
 def _whole(name: str, entry: Entry) -> Range:
@@ -155,8 +155,8 @@ def _read_rows(blocks: dict[_Block, list[Key]], *, checked: bool) -> dict[Key, S
     long = [block for block in blocks if block.entry.length > layout.WHOLE_BYTES]
     by_range = {block.whole: block for block in short}
 
-    def ahead(one: Range, most: int) -> Sequence[Range]:
-        return by_range[one].around(most) if one in by_range else ()
+    def ahead(place: Range, most: int) -> Sequence[Range]:
+        return by_range[place].around(most) if place in by_range else ()
 
     read = _read([*by_range, *(block.lines for block in long)], ahead=ahead)
     found: dict[Key, StoredSealedRow] = {}
@@ -317,9 +317,9 @@ def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
     ]
     pages_of = {name: (count, length) for _, _, _, count, length, name, _ in rows}
 
-    def ahead(one: Range, most: int) -> Iterator[Range]:
-        for at in layout.pages_around(one.start, *pages_of[one.name], most):
-            yield one._replace(start=at, end=at + one.end - one.start)
+    def ahead(place: Range, most: int) -> Iterator[Range]:
+        for at in layout.pages_around(place.start, *pages_of[place.name], most):
+            yield place._replace(start=at, end=at + place.end - place.start)
 
     read = _read(ranges, lambda: list(_pages_between(ranges)), ahead)
     found: dict[Key, bytes] = {}

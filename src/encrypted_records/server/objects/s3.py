@@ -82,11 +82,11 @@ class S3:
     def read(self, ranges: Sequence[Range]) -> list[bytes]:
         joined = join_neighbours(ranges)
         reach = find_reach(joined)
-        objects = [(name, list(own)) for name, own in groupby(joined, lambda one: one.name)]
+        objects = [(name, list(own)) for name, own in groupby(joined, lambda place: place.name)]
         if len(objects) == 1:
             contents = self._read_of(reach, *objects[0])
         else:
-            parts = self._readers.map(lambda one: self._read_of(reach, *one), objects)
+            parts = self._readers.map(lambda call: self._read_of(reach, *call), objects)
             contents = [data for part in parts for data in part]
         return cut_joined(ranges, joined, contents)
 
@@ -122,8 +122,8 @@ class S3:
     def listing(self) -> Iterator[tuple[str, int]]:
         with _named():
             for some in obstore.list(self._store):
-                for one in some:
-                    yield one["path"], one["size"]
+                for listed in some:
+                    yield listed["path"], listed["size"]
 
 
 def connect(bucket: str, prefix: str, options: Mapping[str, str]) -> S3:

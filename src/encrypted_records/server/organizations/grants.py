@@ -71,8 +71,8 @@ def verify(
     actors = {body.actor for body in bodies}
     keys: dict[bytes, list[bytes]] = {actor: [] for actor in actors}
     standing = organization.standings.filter(member__in=[ids.to_text(actor) for actor in actors])
-    for one in standing:
-        keys[ids.from_text(one.member)].append(bytes(one.keys))
+    for stored in standing:
+        keys[ids.from_text(stored.member)].append(bytes(stored.keys))
     for entry in entries:
         content = entry.content
         if isinstance(content, form.Found) and entry.actor in actors:
@@ -112,22 +112,22 @@ def store(change: Change, given: Sequence[Given]) -> int:
     allowed: dict[tuple[bytes, bytes], bool] = {}
     holders = cache(change.holders)
     kept: dict[tuple[str, str], Given] = {}
-    for one in given:
-        signer = (one.body.actor, one.keys)
+    for grant in given:
+        signer = (grant.body.actor, grant.keys)
         if signer not in allowed:
-            allowed[signer] = _may_seal(change, one)
+            allowed[signer] = _may_seal(change, grant)
         require(allowed[signer], "a grant was not sealed by an owner")
-        dataset, member = one.place
-        epochs = change.state.epochs.get(one.body.dataset)
+        dataset, member = grant.place
+        epochs = change.state.epochs.get(grant.body.dataset)
         if epochs is None:
             raise invalid("a grant is of a dataset without keys")
-        if one.body.epoch < len(epochs) or one.body.number < _since(change, one.body.dataset):
+        if grant.body.epoch < len(epochs) or grant.body.number < _since(change, grant.body.dataset):
             raise _moved("another epoch of the dataset's keys has begun")
-        require(one.body.epoch == len(epochs), "a grant is of an epoch that has not begun")
+        require(grant.body.epoch == len(epochs), "a grant is of an epoch that has not begun")
         require(member in holders(dataset), "a grant is for somebody without a right")
-        before = kept.get(one.place)
-        if before is None or before.body.number <= one.body.number:
-            kept[one.place] = one
+        before = kept.get(grant.place)
+        if before is None or before.body.number <= grant.body.number:
+            kept[grant.place] = grant
     _require_complete(change, kept, holders)
     return _write(change, kept)
 
@@ -193,23 +193,23 @@ def _write(change: Change, kept: dict[tuple[str, str], Given]) -> int:
         ).values_list("dataset", "member", "number", "signature")
     }
     fresh = [
-        one
-        for place, one in kept.items()
+        grant
+        for place, grant in kept.items()
         if place not in stored
-        or (stored[place][0] <= one.body.number and stored[place][1] != one.grant.signature)
+        or (stored[place][0] <= grant.body.number and stored[place][1] != grant.grant.signature)
     ]
     StoredGrant.objects.bulk_create(
         (
             StoredGrant(
                 organization=change.organization,
-                dataset=one.place[0],
-                member=one.place[1],
-                epoch=one.body.epoch,
-                number=one.body.number,
-                body=one.grant.body,
-                signature=one.grant.signature,
+                dataset=grant.place[0],
+                member=grant.place[1],
+                epoch=grant.body.epoch,
+                number=grant.body.number,
+                body=grant.grant.body,
+                signature=grant.grant.signature,
             )
-            for one in fresh
+            for grant in fresh
         ),
         batch_size=_AT_ONCE,
         update_conflicts=True,

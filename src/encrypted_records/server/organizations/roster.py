@@ -102,8 +102,8 @@ def append(
     read = [_Read(entry, form.read_entry(entry), form.entry_digest(entry)) for entry in entries]
     _require_chain(organization, [(one.body, one.digest) for one in read])
     given = granting.verify(organization, grants, [one.body for one in read])
-    for one in read:
-        if isinstance(one.body.content, form.Invite):
+    for entry in read:
+        if isinstance(entry.body.content, form.Invite):
             limits.throttle("invite")
     if organization.has_roster:
         STATES.prepare(organization)
@@ -117,8 +117,8 @@ def append(
         known = STATES.of(locked)
         schemas = _lock_schemas(locked, new)
         change = Change(user, locked, schemas, known.state, known.state.copy())
-        for one in new:
-            _apply(change, one, is_owner=is_owner)
+        for entry in new:
+            _apply(change, entry, is_owner=is_owner)
         stored = granting.store(change, given)
         size = sum(len(one.entry.body) for one in new)
         STATES.keep_when_stored(locked, Sum(change.state, known.size + size))
@@ -180,8 +180,8 @@ def _moved() -> Conflict:
 def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str, Schema]:
     """Lock the organization's schemas of which entries state names or heads."""
     named: set[str] = set()
-    for one in new:
-        content = one.body.content
+    for entry in new:
+        content = entry.body.content
         if isinstance(content, form.Dataset):
             named |= {ids.to_text(end.schema) for end in content.ends}
         elif isinstance(content, list):
@@ -200,33 +200,33 @@ def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str,
     return locked
 
 
-def _apply(change: Change, one: _Read, *, is_owner: bool) -> None:
+def _apply(change: Change, read: _Read, *, is_owner: bool) -> None:
     """Check one entry against what was before it, keep it, and do what it says."""
-    body, content = one.body, one.body.content
+    body, content = read.body, read.body.content
     require(body.whole, "a name is not shown beside an entry")
     actor = ids.to_text(body.actor)
     if actor != change.caller.pk and not is_owner:
         raise NotAllowed("only owners hand in what others signed", code="owners_only")
-    verified = judging.verify(change.state, one.entry, body, signatures.is_by)
+    verified = judging.verify(change.state, read.entry, body, signatures.is_by)
     reason = judging.judge(change.state, body, verified)
     if reason is Reason.ENDS and isinstance(content, form.Dataset):
         # Where a log has moved on, that is why, and it is named.
         roster_data.require_ends(change, content)
     if reason is not None:
         raise refusal(reason)
-    _project(change, one)
-    _keep(change.organization, one)
+    _project(change, read)
+    _keep(change.organization, read)
 
 
-def _project(change: Change, one: _Read) -> None:
+def _project(change: Change, read: _Read) -> None:
     """Check what the API alone knows of an entry that counts, and do what it says."""
-    body, content = one.body, one.body.content
+    body, content = read.body, read.body.content
     before = change.state.member(content.member) if isinstance(content, form.Standing) else None
     match content:
         case form.Found():
             roster_members.found(change, body, content)
         case form.Invite():
-            roster_members.invite(change, body, content, one.digest)
+            roster_members.invite(change, body, content, read.digest)
         case form.Standing():
             roster_members.admit(change, body, content, before)
         case form.Remove():
@@ -239,21 +239,21 @@ def _project(change: Change, one: _Read) -> None:
             _forget(change, content)
         case _:
             assert_never(content)
-    change.state.apply(body, one.digest)
+    change.state.apply(body, read.digest)
     if isinstance(content, form.Standing):
         roster_members.concern(change, before, content.member)
 
 
-def _keep(organization: Organization, one: _Read) -> None:
+def _keep(organization: Organization, read: _Read) -> None:
     Entry.objects.create(
         organization=organization,
-        number=one.body.number,
-        digest=one.digest,
-        body=one.entry.body,
-        signature=one.entry.signature,
-        openings=msgspec.msgpack.encode(one.entry.openings),
+        number=read.body.number,
+        digest=read.digest,
+        body=read.entry.body,
+        signature=read.entry.signature,
+        openings=msgspec.msgpack.encode(read.entry.openings),
     )
-    organization.roster_number, organization.roster_digest = one.body.number, one.digest
+    organization.roster_number, organization.roster_digest = read.body.number, read.digest
     organization.save(update_fields=["roster_number", "roster_digest"])
 
 

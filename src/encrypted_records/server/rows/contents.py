@@ -121,7 +121,7 @@ def rows_between(
     rows = parts.rows_left(left) if damaged else parts.rows_at(left)
     dead = store.dead_of(group) if rows else set()
     found += [(row, row.ordinal in dead) for row in rows.values()]
-    return sorted(found, key=lambda one: one[0].ordinal)
+    return sorted(found, key=lambda pair: pair[0].ordinal)
 
 
 def live_rows_of(record_ids: Collection[bytes]) -> dict[bytes, list[StoredSealedRow]]:

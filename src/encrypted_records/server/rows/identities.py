@@ -58,10 +58,10 @@ def _is_any_in(table: str, wanted: Collection[bytes], span: tuple[bytes, bytes])
 def list_changed(groups: Sequence[int]) -> list[Identity]:
     """The rows of these groups with a version above 1."""
     return [
-        one
+        identity
         for table in ("record_row", "changed_row")
         for group in groups
-        for one in _changed_in(table, group)
+        for identity in _changed_in(table, group)
     ]
 
 

@@ -358,12 +358,12 @@ def digests(
     named = [PageRef(ref.segment, 0) for ref in wanted if isinstance(ref, PageRef)]
     segments = _segments_with(schema, named)
     return (
-        _row_digests(schema, groups[one.group], runs, one, held[_run_of(groups[one.group], one)])
-        if isinstance(one, RowRef)
-        else _page_digests(schema, *segments[one.segment], one)
+        _row_digests(schema, groups[ref.group], runs, ref, held[_run_of(groups[ref.group], ref)])
+        if isinstance(ref, RowRef)
+        else _page_digests(schema, *segments[ref.segment], ref)
         for some in _with_few_rows(groups, wanted)
         for held in [_rows_beside(groups, some)]
-        for one in some
+        for ref in some
     )
 
 
@@ -545,13 +545,13 @@ def names(schema: Schema, wanted: Sequence[BlockRef]) -> Iterator[BlockNames]:
         TooLarge: more than ``MAX_BLOCKS``.
         NotFound: ``row_gone``; the schema has no such block, or its rows no such field.
     """
-    if not wanted or any(one.first % RUN for one in wanted):
+    if not wanted or any(ref.first % RUN for ref in wanted):
         raise BadInput("the body names no block, or a place in one", code="malformed_frame")
     if len(wanted) > MAX_BLOCKS:
         raise TooLarge(
             f"more than {MAX_BLOCKS} blocks in one request", hint="ask in several requests"
         )
-    groups = store.groups_at(schema.uid, {one.group for one in wanted})
+    groups = store.groups_at(schema.uid, {ref.group for ref in wanted})
     described = dict(
         RecordGroup.objects.filter(pk__in=[group.number for group in groups.values()]).values_list(
             "pk", "fields"
@@ -561,9 +561,9 @@ def names(schema: Schema, wanted: Sequence[BlockRef]) -> Iterator[BlockNames]:
         uid: {field: at for at, field in enumerate(store.fields_of(described[one.number]))}
         for uid, one in groups.items()
     }
-    for one in wanted:
-        group = groups.get(one.group)
-        if group is None or one.first >= group.count or one.field not in places[one.group]:
+    for ref in wanted:
+        group = groups.get(ref.group)
+        if group is None or ref.first >= group.count or ref.field not in places[ref.group]:
             raise NotFound(
                 "a row is not here, or no longer", code="row_gone", hint="read the manifest again"
             )
@@ -578,19 +578,19 @@ def _names(
     for at in range(0, len(wanted), _BLOCKS_AT_ONCE):
         some = wanted[at : at + _BLOCKS_AT_ONCE]
         keys = {
-            (groups[one.group].number, ordinal): None
-            for one in some
-            for ordinal in range(one.first, min(one.first + RUN, groups[one.group].count))
+            (groups[ref.group].number, ordinal): None
+            for ref in some
+            for ordinal in range(ref.first, min(ref.first + RUN, groups[ref.group].count))
         }
         rows = contents.rows_at(list(keys))
-        for one in some:
-            group, place = groups[one.group], places[one.group][one.field]
+        for ref in some:
+            group, place = groups[ref.group], places[ref.group][ref.field]
             block: list[RowName | None] = []
-            for ordinal in range(one.first, min(one.first + RUN, group.count)):
+            for ordinal in range(ref.first, min(ref.first + RUN, group.count)):
                 row = rows.get((group.number, ordinal))
                 if row is None and group.has(ordinal):
                     raise NotFound("a row is gone", code="row_gone", hint="")
                 block.append(
                     None if row is None else RowName(row.record_id, row.version, row.fields[place])
                 )
-            yield BlockNames(one.group, one.first, one.field, block)
+            yield BlockNames(ref.group, ref.first, ref.field, block)

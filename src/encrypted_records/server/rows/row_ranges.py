@@ -36,8 +36,8 @@ def _in(columns: str, ranges: Sequence[Range]) -> dict[Range, list[tuple[Any, ..
     found: dict[Range, list[tuple[Any, ...]]] = {span: [] for span in ranges}
     for some in store.cut(list(found), _AT_ONCE):
         of_group: dict[int, list[Range]] = {}
-        for one in some:
-            of_group.setdefault(one[0], []).append(one)
+        for place in some:
+            of_group.setdefault(place[0], []).append(place)
         # Each names its group: a table in partitions is asked only where these are.
         within = "(group_id = %s AND ordinal >= %s AND ordinal < %s)"
         wheres = " OR ".join([within] * len(some))
@@ -48,9 +48,9 @@ def _in(columns: str, ranges: Sequence[Range]) -> dict[Range, list[tuple[Any, ..
             )
             rows = cursor.fetchall()
         for row in rows:
-            for one in of_group[row[0]]:
-                if one[1] <= row[1] < one[2]:
-                    found[one].append(row)
+            for place in of_group[row[0]]:
+                if place[1] <= row[1] < place[2]:
+                    found[place].append(row)
     for own in found.values():
         own.sort(key=lambda row: int(row[1]))
     return found

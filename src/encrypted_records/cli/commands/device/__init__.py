@@ -25,5 +25,5 @@ def device() -> None:
     """
 
 
-for one in (listing, add, code, create, revoke):
-    device.add_command(one)
+for command in (listing, add, code, create, revoke):
+    device.add_command(command)

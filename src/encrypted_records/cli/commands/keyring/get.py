@@ -72,8 +72,8 @@ async def get(session: CommandSession, output: Output) -> None:
         say("Encrypted with keys that are not in this keyring:")
         for line in table(
             [
-                {"key": one.key_id, "version": one.key_version, "schema": _name(one)}
-                for one in foreign
+                {"key": schema.key_id, "version": schema.key_version, "schema": _name(schema)}
+                for schema in foreign
             ],
             ("key", "version", "schema"),
         ):

@@ -80,7 +80,7 @@ async def aggregate(
     await output.many(
         things(),
         [*fields, *results],
-        lambda one: make_cells(one, results),
+        lambda group: make_cells(group, results),
         called="groups",
     )
     if groups is not None and answer["total"] > len(rows):

@@ -86,7 +86,7 @@ async def _show(
     shown = await output.many(
         records,
         columns,
-        lambda one: {own: one["id"], **one["data"]},
+        lambda record: {own: record["id"], **record["data"]},
         called="records",
     )
     if output.form == "table" and shown:
@@ -180,7 +180,7 @@ async def decrypt(session: CommandSession, file: str, output: Output) -> None:
 
     async def open_records() -> AsyncIterator[Mapping[str, Any]]:
         async for sealed in batches(objects_in(file), session.limits.at_once):
-            for one in await session.client.decrypt(sealed):
-                yield one
+            for record in await session.client.decrypt(sealed):
+                yield record
 
     await output.as_stream().many(open_records(), ("id", "data"), called="records")

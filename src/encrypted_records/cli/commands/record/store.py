@@ -73,12 +73,12 @@ async def create(
     created = await session.client.ingest_records(first_ones)
 
     async def things() -> AsyncIterator[Mapping[str, Any]]:
-        for one in created:
-            rounded = {"rounded": one.rounded} if one.rounded else {}
-            yield {"id": one.id, "url": one.url, **rounded}
+        for record in created:
+            rounded = {"rounded": record.rounded} if record.rounded else {}
+            yield {"id": record.id, "url": record.url, **rounded}
 
     await output.many(things(), ("id", "url"), called="records")
-    warn_of_rounding(name for one in created for name in one.rounded)
+    warn_of_rounding(name for record in created for name in record.rounded)
     return None
 
 
