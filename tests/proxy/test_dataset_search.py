@@ -75,7 +75,7 @@ def dataset(services: Callable[[str], Service]) -> Dataset:
 
 def test_each_schema_says_how_many_it_has_and_shows_the_first(dataset: Dataset) -> None:
     answer = dataset.search(where=ADA, limit=2).json()
-    assert answer["next"] is None
+    assert answer["next_cursor"] is None
     people, orders, odd, empty, other = answer["results"]
     assert [result["slug"] for result in answer["results"]] == list(SCHEMAS)
     assert (people["count"], len(people["results"]), people["missing"]) == (3, 2, [])
@@ -102,8 +102,8 @@ def test_each_schema_says_how_many_it_has_and_shows_the_first(dataset: Dataset) 
         ({"where": {**ADA, "op": "like it"}}, "/where/op"),
         ({"where": {"field": "age", "op": "ge", "value": "old"}}, "/where/value"),
         ({"limit": 101}, "/limit"),
-        ({"after": "nothing"}, "/after"),
-        ({"cursor": None}, "/cursor"),
+        ({"cursor": "nothing"}, "/cursor"),
+        ({"after": None}, "/after"),
         ({"where": {"field": "email", "op": "in", "of": {}}}, "/where/of"),
     ],
 )
@@ -162,7 +162,7 @@ def test_what_cannot_be_proven_right_is_that_schemas_error(
         monkeypatch.setattr(dataset_search, "MOST_SCHEMAS", 2)
         first = dataset.search(where=ADA).json()
         assert [result["slug"] for result in first["results"]] == ["people", "orders"]
-        assert first["next"] == dataset.schemas["orders"].split("/")[-2]
+        assert first["next_cursor"] == dataset.schemas["orders"].split("/")[-2]
         with Client(proxy.url, email=account.email, password=account.password) as client:
             found = client.dataset("all").search('email = "ada@example.org"', limit=1)
         assert [one.count for one in found] == [3, 1, None, 0, None]

@@ -65,7 +65,7 @@ class FoundIn(msgspec.Struct, frozen=True):
 
 
 class _FoundPage(msgspec.Struct):
-    next: str | None
+    next_cursor: str | None
     results: list[FoundIn]
 
 
@@ -143,15 +143,15 @@ class Records(Connection):
             limit: records shown of each schema, up to 100.
         """
         found: list[FoundIn] = []
-        after: str | None = None
+        cursor: str | None = None
         while True:
-            body = _said({"where": where, "limit": limit, "after": after})
+            body = _said({"where": where, "limit": limit, "cursor": cursor})
             answer = await self._ask("POST", f"{dataset}search/", body)
             page = convert(answer, _FoundPage)
             found += page.results
-            if page.next is None or page.next == after:
+            if page.next_cursor is None or page.next_cursor == cursor:
                 return found
-            after = page.next
+            cursor = page.next_cursor
 
     def export(
         self, schema: str, form: str = "ndjson", **members: Any

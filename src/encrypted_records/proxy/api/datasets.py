@@ -57,10 +57,12 @@ endpoint = Endpoints("records")
             {},
             **OPTIONAL_CONDITIONS,
             limit={"type": "integer", "minimum": 0, "maximum": MOST_SHOWN},
-            after=TEXT_OR_NULL,
+            cursor=TEXT_OR_NULL,
         )
     ),
-    answers={200: json_answer(object_of({"next": TEXT_OR_NULL, "results": array_of(_FOUND)}))},
+    answers={
+        200: json_answer(object_of({"next_cursor": TEXT_OR_NULL, "results": array_of(_FOUND)}))
+    },
 )
 async def search_whole_dataset(request: Request) -> Response:
     services = services_of(request)
@@ -69,7 +71,9 @@ async def search_whole_dataset(request: Request) -> Response:
     body = await read_object(request)
     found = await search_dataset(services.query_runner, caller, dataset, body)
     results = [await _write(schema) for schema in found.schemas]
-    return json_list(to_json({"next": found.after})[:-1] + b',"results":[', results, b"]}")
+    return json_list(
+        to_json({"next_cursor": found.next_cursor})[:-1] + b',"results":[', results, b"]}"
+    )
 
 
 async def _write(found: SchemaAnswer) -> bytes:

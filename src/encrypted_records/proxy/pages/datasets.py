@@ -77,7 +77,7 @@ async def search(visit: Visit) -> Response:
         answer = await visit.ask("POST", f"{_url(visit)}search/", body)
     except InvalidQuery as error:
         return visit.problem(error, "dataset_search.html", **shown)
-    shown |= {"found": answer["results"], "more": answer["next"] is not None}
+    shown |= {"found": answer["results"], "more": answer["next_cursor"] is not None}
     return visit.render("dataset_search.html", **shown)
 
 

@@ -39,7 +39,7 @@ class DatasetAnswer:
     """``after`` is the last schema that was asked, where there are more."""
 
     schemas: tuple[SchemaAnswer, ...]
-    after: str | None
+    next_cursor: str | None
 
 
 async def search_dataset(
@@ -47,19 +47,19 @@ async def search_dataset(
 ) -> DatasetAnswer:
     """
     Args:
-        body: with ``where`` and ``filters`` of a search; ``limit``, of each schema; and ``after``,
-            the id of a schema, to go on behind it.
+        body: ``where`` and ``filters`` as of a search; ``limit``, of each schema; and ``cursor``,
+            the ``next_cursor`` of the page before.
 
     Raises:
         NotFound: there is no such dataset, or not for this caller.
         InvalidQuery: no schema that has its fields takes the condition.
         ErsError: as :meth:`QueryRunner.ask`, where it is not of one schema.
     """
-    refuse_unknown(body, {"where", "filters", "limit", "after"})
+    refuse_unknown(body, {"where", "filters", "limit", "cursor"})
     limit = whole_number(body.get("limit", SHOWN), "/limit", 0, MOST_SHOWN)
     behind = b""
-    if body.get("after") is not None:
-        behind = from_reference(body["after"], "schemas", pointer="/after")
+    if body.get("cursor") is not None:
+        behind = from_reference(body["cursor"], "schemas", pointer="/cursor")
     there = await runner.datasets.of_dataset(caller, dataset)
     left = sorted(schema for schema in there if schema > behind)
     asked = left[:MOST_SCHEMAS]
