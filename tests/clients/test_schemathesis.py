@@ -41,24 +41,24 @@ class Accepted:
 
 REFUSED, TAKEN = "positive_data_acceptance", "negative_data_rejection"
 FILES = r"\w+ /api/files/(\{id\}/)?"
-_VERSION = "TUS answers 412 where `Tus-Resumable` is missing or another version."
+_VERSION = "TUS responds with 412 if `Tus-Resumable` is missing or names another version."
 _LINKS = "Passwords are entered twice and have rules of their own; links are signed."
-_ROWS = "CSV, and samples of records, have a form that a JSON Schema does not describe."
-_IDS = "22 characters of the right kind can be too large for an identifier."
-_CELLS = "`safe_cells` and `with_schema_id` are for CSV alone."
-_DEFINITIONS = "A definition has rules that hold between its members."
-_BACKUPS = "The words and the file of a backup carry checksums."
+_ROWS = "CSV and sample records have a format that JSON Schema does not describe."
+_IDS = "22 valid characters can exceed the range of an identifier."
+_CELLS = "`safe_cells` and `with_schema_id` apply to CSV only."
+_DEFINITIONS = "The members of a definition depend on each other."
+_BACKUPS = "The words and the file of a backup contain checksums."
 #: docs/http-api.md has the reasons, too.
 ACCEPTED = (
     Accepted(
         *("ignored_auth", ".*", 429, "too_many_failures"),
-        "After many wrong passwords, the next one is answered 429 instead of 401.",
+        "After many wrong passwords, the response is 429 instead of 401.",
     ),
     Accepted(TAKEN, FILES, 412, "(version_refused)?", _VERSION),
     Accepted("missing_required_header", FILES, 412, "(version_refused)?", _VERSION),
     Accepted(
         *(TAKEN, r"OPTIONS /api/files/\{id\}/", 204, ""),
-        "`OPTIONS` of TUS lists what is supported, for any upload.",
+        "`OPTIONS` of TUS lists the supported extensions for any upload.",
     ),
     Accepted(
         *(TAKEN, FILES, 201, ""),
@@ -67,11 +67,11 @@ ACCEPTED = (
     ),
     Accepted(
         *(REFUSED, "POST /api/files/", 400, "invalid_header"),
-        "The headers of a creation exclude each other: a length, a deferred length, parts.",
+        "Creation headers are mutually exclusive: a length, a deferred length, or parts.",
     ),
     Accepted(
         *(TAKEN, "POST /api/jobs/upload/", 201, ""),
-        "The job checks its body, and its `error` says what is wrong.",
+        "The body of a job is checked by the job, which reports problems in `error`.",
     ),
     Accepted(
         *(REFUSED, "POST /api/(jobs/upload|schemas/(infer|estimate|preview))/", 400),
@@ -79,7 +79,7 @@ ACCEPTED = (
     ),
     Accepted(
         *(REFUSED, "POST /api/jobs/upload/", 400, "invalid_query: invalid_parameter"),
-        "`by` names fields, and is of `X-On-Conflict: replace` alone.",
+        "`by` names fields, and is valid only with `X-On-Conflict: replace`.",
     ),
     Accepted(
         *(REFUSED, "POST /api/schemas/(infer|estimate|preview)/", 400),
@@ -87,11 +87,11 @@ ACCEPTED = (
     ),
     Accepted(
         *(REFUSED, "POST /api/readings/detect/", 400, "reading"),
-        "The detection of a reading refuses bytes that are not a table in text.",
+        "Detecting a reading fails for bytes that are not a table in text form.",
     ),
     Accepted(
         *(REFUSED, r"PUT /api/schemas/\{id\}/reading/|POST /api/schemas/preview/", 400, "reading"),
-        "A reading has rules that hold between its members, and between them and a schema.",
+        "The members of a reading depend on each other and on the schema.",
     ),
     Accepted(
         REFUSED, r"POST /api/accounts/[\w-]+/", 400, "invalid: (password_.*|wrong_password)", _LINKS
@@ -103,15 +103,18 @@ ACCEPTED = (
     ),
     Accepted(
         *(REFUSED, "(POST|PUT|PATCH) .*", 400, "invalid(_records)?: unknown_reference"),
-        "A reference of the right form to something that does not exist is 400, with its place.",
+        "A well-formed reference to something that does not exist is 400, with its pointer.",
     ),
     Accepted(
         *(REFUSED, r"POST /api/organizations/\{organization_id\}/services/", 400),
-        *("invalid: invalid", "`expires` takes no leap seconds and no offset of a whole day."),
+        *(
+            "invalid: invalid",
+            "`expires` does not accept leap seconds or an offset of a whole day.",
+        ),
     ),
     Accepted(
         *(REFUSED, ".*", 400, "invalid: invalid_reference"),
-        "An absolute URL must point to this service, and a document does not know its host names.",
+        "An absolute URL must point to this service, whose host names are not in the document.",
     ),
     Accepted(REFUSED, "(POST|PUT|PATCH) .*", 400, "invalid_definition: .*", _DEFINITIONS),
     Accepted(
@@ -124,30 +127,30 @@ ACCEPTED = (
     ),
     Accepted(
         *(REFUSED, "POST /api/records/ingest/", 400, "invalid_idempotency_key: invalid"),
-        "An `Idempotency-Key` holds the time at which it was made.",
+        "An `Idempotency-Key` contains the time of its creation.",
     ),
     Accepted(
         *(REFUSED, r"POST /api/invitations/\{id\}/words/", 400, "invitation_words"),
-        "An invitation's words are twelve of a list, and carry a checksum.",
+        "An invitation has twelve words from a list, and they contain a checksum.",
     ),
     Accepted(
         *(TAKEN, "PUT /api/records/", 413, "too_many_records"),
-        "More records than one request may have are 413.",
+        "Too many records in one request are 413.",
     ),
     Accepted(
         *(REFUSED, "POST /api/devices/", 400, "invalid_query"),
-        "A device identifies itself by a header, and one of several members registers it.",
+        "A device is identified by a header and registered by one of several members.",
     ),
     Accepted(
         *(REFUSED, "(POST|PUT|PATCH) /api/records/.*", 400, "invalid_records: read_only"),
-        "A record that is sent back must have its own `id` and `url`, and its own values of the"
-        " other members that only answers have.",
+        "A record that is sent back must have its own `id` and `url`, and unchanged values of other"
+        " response-only members.",
     ),
     Accepted(REFUSED, ".*", 400, "malformed_id", _IDS),
     Accepted(REFUSED, r"HEAD /api/files/\{id\}/", 400, "", _IDS),
     Accepted(
         *(REFUSED, "GET /api/records/", 400, "invalid: required"),
-        "A list of records names a schema, or the records.",
+        "A list of records needs a schema or record ids.",
     ),
 )
 
