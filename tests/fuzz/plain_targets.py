@@ -37,7 +37,7 @@ from encrypted_records.model.predicates import matches
 from encrypted_records.model.queries import parse_query
 from encrypted_records.model.records import ManifestDelta, PageRef, Receipt, RowRef, StoredRow
 from encrypted_records.model.roster import Grant, RosterEntry
-from encrypted_records.proxy.uploads.notes import format_of
+from encrypted_records.proxy.uploads.store import format_of
 from encrypted_records.proxy.uploads.tus import headers as tus_headers
 from encrypted_records.proxy.uploads.tus import protocol
 from encrypted_records.proxy.uploads.tus.headers import Kind

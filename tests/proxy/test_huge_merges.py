@@ -13,10 +13,9 @@ import pytest
 from encrypted_records.errors import Conflict, Unavailable
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import ids
-from encrypted_records.proxy.write import merge_commits
+from encrypted_records.proxy.write import merge_scheduler
 from encrypted_records.proxy.write.lanes import LEAST_REST, Lane, Lanes
-from encrypted_records.proxy.write.merge_commits import MergeOutcome
-from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.merge_scheduler import MergeOutcome, MergeScheduler
 from tests.proxy.test_merge_lanes import counts, delete, fill, held, soon
 from tests.support.background import Queued
 from tests.support.pools import closing_pool
@@ -156,7 +155,7 @@ def test_it_stops_soon_after_another_proxy_was_faster_and_leaves_nothing_staged(
                 # From here on nothing of it is read, staged or published any more.
                 for step in ("pages", "stage", "publish"):
                     monkeypatch.setattr(proxy.services.api, step, None)
-                monkeypatch.setattr(merge_commits, "LOOK_SECONDS", 0.0)
+                monkeypatch.setattr(merge_scheduler, "LOOK_SECONDS", 0.0)
             await huge
         assert caught.value.reason == "segment_not_live"
         assert staged(store) == 0
@@ -187,7 +186,7 @@ def test_an_api_that_is_away_when_it_looks_ends_nothing(
         merging = merger(proxy)
         await fill(proxy, HUGE)
         found = await asyncio.to_thread(store.found, LOW)
-        monkeypatch.setattr(merge_commits, "LOOK_SECONDS", 0.0)
+        monkeypatch.setattr(merge_scheduler, "LOOK_SECONDS", 0.0)
         async with held(proxy, merging.merge_next(proxy.caller, proxy.state)) as huge:
             await asyncio.to_thread(delete, store, found[-1])
             monkeypatch.setattr(schemas, "_catch_up", away_at_first)

@@ -28,8 +28,7 @@ from encrypted_records.index.log.order import Head
 from encrypted_records.model import ids
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.schemas.heads import Heads
-from encrypted_records.proxy.schemas.ledger_keeper import KeepingPolicy
-from encrypted_records.proxy.schemas.ledger_store import LedgerStore
+from encrypted_records.proxy.schemas.ledger_store import KeepingPolicy, LedgerStore
 from tests.index.world import World
 from tests.proxy.lies import LIES
 from tests.proxy.test_hostile_api import right_or_named
@@ -160,7 +159,7 @@ import sys
 from pathlib import Path
 from encrypted_records.proxy import app
 from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.schemas.ledger_keeper import KeepingPolicy
+from encrypted_records.proxy.schemas.ledger_store import KeepingPolicy
 from encrypted_records.proxy.settings import ProxySettings
 folder, port, base_url = sys.argv[1:]
 settings = ProxySettings(Path(folder), "127.0.0.1", int(port), base_url, access="api")

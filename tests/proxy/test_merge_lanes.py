@@ -15,8 +15,7 @@ from encrypted_records.index.segments.crowds import Sizes
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.write.lanes import MOST_REST, Lanes, Tasks
-from encrypted_records.proxy.write.merge_commits import MergeCommits, MergeOutcome
-from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.merge_scheduler import MergeCommits, MergeOutcome, MergeScheduler
 from tests.support import eventually
 from tests.support.background import Queued
 from tests.support.pools import closing_pool

@@ -15,7 +15,7 @@ from encrypted_records.http import problem
 from encrypted_records.model import wire
 from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import RowRef
-from encrypted_records.proxy.jobs import chunking, resealing
+from encrypted_records.proxy.jobs import resealing
 from tests.e2e.database import database_of
 from tests.proxy.test_altered import row_of
 from tests.proxy.test_reseal import DEFINITION, ROWS, answers, begin, groups, resealed
@@ -71,7 +71,7 @@ def proxy(
 def beside(store: Store, front: Front, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Store:
     """The store with its records by way of the other proxy, that takes few rows at once."""
     assert front.invent is nothing
-    monkeypatch.setattr(chunking, "LIMITS", replace(chunking.LIMITS, records=64))
+    monkeypatch.setattr(resealing, "LIMITS", replace(resealing.LIMITS, records=64))
     monkeypatch.setattr(resealing, "FEW_ROWS", 2)
     for _ in range(5):
         store.ingest(ROWS)

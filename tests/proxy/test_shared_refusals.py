@@ -14,10 +14,9 @@ import uuid_utils
 from encrypted_records.errors import BadInput, Conflict, DoesNotOpen
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import CommitUpload, Receipt
-from encrypted_records.proxy.write import ingest_request
+from encrypted_records.proxy.write import ingest as ingest_module
 from encrypted_records.proxy.write.idempotency import IdempotencyKey
-from encrypted_records.proxy.write.ingest import DirectIngest
-from encrypted_records.proxy.write.ingest_request import CreatedRecord, IngestRequest
+from encrypted_records.proxy.write.ingest import CreatedRecord, DirectIngest, IngestRequest
 from tests.support.second_proxy import Proxy, second_proxy, with_keyrings
 from tests.support.service import Answer, Service, call
 from tests.support.store import Store, new_store
@@ -217,10 +216,10 @@ def test_a_key_that_is_too_old_refuses_its_request_alone(
             raise Conflict("nobody can tell any more", code="repeat_too_old")
         return original(self, ledger)
 
-    original = ingest_request.IngestRequest._key_in
+    original = ingest_module.IngestRequest._key_in
 
     async def work(crowd: Crowd) -> None:
-        monkeypatch.setattr(ingest_request.IngestRequest, "_key_in", refuse)
+        monkeypatch.setattr(ingest_module.IngestRequest, "_key_in", refuse)
         several = [(body(store, 1), new_key()), (body(store, 2), old), (body(store, 3), None)]
 
         made = await crowd.send(several, lambda: None)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.proxy.jobs.verdict import Verdict, decide
+from encrypted_records.proxy.jobs.conflicts import Verdict, decide
 
 SETS, VALUES = 2, 4
 Row = tuple[int, ...]

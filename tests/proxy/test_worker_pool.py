@@ -22,7 +22,7 @@ from encrypted_records.errors import ErsError, TooLarge, Unavailable
 from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.process.background import WORKERS
-from encrypted_records.proxy.workers import main, memory_limit, messages, pipe, pool
+from encrypted_records.proxy.workers import main, messages, pipe, pool
 from encrypted_records.proxy.workers.pool import WorkerPool
 from tests.support import jobs
 from tests.support.eventually import eventually
@@ -171,9 +171,9 @@ def test_a_timeout_behind_a_task_that_looks_at_no_file_is_never_told_as_a_file_t
 def test_memory_is_limited_while_a_file_is_read_and_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory_limit, "MOST_BYTES", 256 << 20)
+    monkeypatch.setattr(pipe, "MOST_BYTES", 256 << 20)
     before = resource.getrlimit(resource.RLIMIT_AS)
-    with memory_limit.limited(), pytest.raises(MemoryError):
+    with pipe.limited(), pytest.raises(MemoryError):
         bytearray(512 << 20)
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
@@ -187,7 +187,7 @@ def test_a_process_that_reads_without_an_end_ends_by_itself() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], check=False)
     assert ended.returncode == -signal.SIGPROF
-    with memory_limit.limited():
+    with pipe.limited():
         pass
     assert signal.getitimer(signal.ITIMER_PROF)[0] == 0
 

@@ -18,7 +18,7 @@ from encrypted_records.model import checkpoints
 from encrypted_records.model.checkpoints import Checkpoint
 from encrypted_records.model.records import Commit, LogEntry, ManifestDelta
 from encrypted_records.model.roster import RosterEntry
-from encrypted_records.proxy.schemas.shared_keys import SharedKeys
+from encrypted_records.proxy.schemas.key_source import SharedKeys
 from tests.reference import Refused
 from tests.reference import checkpoint as ref
 from tests.reference.identity import schema

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from encrypted_records import runtime
 from encrypted_records.crypto.recovery import Wrapper
-from encrypted_records.proxy.keyrings.backoff import Attempts
 from encrypted_records.proxy.keyrings.enrolment import Enrolment
 from encrypted_records.proxy.keyrings.enrolment_store import AccessStore
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.keyrings.policy import Level, Policy
+from encrypted_records.proxy.keyrings.opened import UNLOCKED_SECONDS
+from encrypted_records.proxy.keyrings.policy import Attempts, Level, Policy
 from encrypted_records.proxy.keyrings.store import Keyrings
-from encrypted_records.proxy.keyrings.unlocked import UNLOCKED_SECONDS
 
 MANY = Policy(Level.API, lone=False)
 

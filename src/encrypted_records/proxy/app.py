@@ -31,8 +31,7 @@ from encrypted_records.proxy.api.endpoint import FixedPaths
 from encrypted_records.proxy.api.forward import NO_SOCKET
 from encrypted_records.proxy.api.routes import ROUTES
 from encrypted_records.proxy.http import responses
-from encrypted_records.proxy.http.guard import Guard
-from encrypted_records.proxy.http.inline_secret import Private
+from encrypted_records.proxy.http.guard import Guard, Private
 from encrypted_records.proxy.http.load_limit import LoadLimit
 from encrypted_records.proxy.http.page_cookie import PagePaths
 from encrypted_records.proxy.overrides import Overrides

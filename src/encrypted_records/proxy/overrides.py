@@ -17,10 +17,10 @@ from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.retention.clocks import name_boot
 from encrypted_records.proxy.schemas.checkpoint_writer import CHECKPOINTS, CheckpointPolicy
-from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy
+from encrypted_records.proxy.schemas.ledger_store import STANDARD, KeepingPolicy
 from encrypted_records.proxy.search.context import MOST_PAGES, QUESTION_BYTES, SIZES
 from encrypted_records.proxy.search.salvage import ANSWER_BYTES, MOST_TEMPORARY_PAGES
-from encrypted_records.proxy.sharing.attending import EVERY_SECONDS
+from encrypted_records.proxy.sharing.settling import EVERY_SECONDS
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.compactor import MOST_WITH_COMMIT
 from encrypted_records.proxy.write.erasure import WAIT_SECONDS

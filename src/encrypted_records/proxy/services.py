@@ -30,8 +30,7 @@ from encrypted_records.proxy.http.guard import OwnNames
 from encrypted_records.proxy.http.load_limit import Crowd
 from encrypted_records.proxy.http.page_cookie import cookie_name
 from encrypted_records.proxy.http.page_sessions import Desks
-from encrypted_records.proxy.jobs.dependencies import JobDependencies
-from encrypted_records.proxy.jobs.progress import Progress
+from encrypted_records.proxy.jobs.dependencies import JobDependencies, Progress
 from encrypted_records.proxy.jobs.reseals import Reseals
 from encrypted_records.proxy.jobs.runner import JobRunner
 from encrypted_records.proxy.jobs.secrets import JobSecrets
@@ -45,8 +44,7 @@ from encrypted_records.proxy.process import background
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.process.turns import Turns
 from encrypted_records.proxy.retention.clocks import NOTE_SECONDS, WatchedClock
-from encrypted_records.proxy.retention.daily import DailyRetention
-from encrypted_records.proxy.retention.service import Retainer
+from encrypted_records.proxy.retention.service import DailyRetention, Retainer
 from encrypted_records.proxy.saved_questions import KeptReadings, QuestionLinks, SavedQuestions
 from encrypted_records.proxy.schemas.signing import SchemaSigning
 from encrypted_records.proxy.schemas.standings import Standings

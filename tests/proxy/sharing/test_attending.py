@@ -12,8 +12,8 @@ from encrypted_records.model import ids
 from encrypted_records.model.api_token import generate
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import ATTENDING
-from encrypted_records.proxy.sharing.attending import Attending
 from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.settling import Attending
 from tests.proxy.lies import instead
 from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.test_coming_back import delete_account

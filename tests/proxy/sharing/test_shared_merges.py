@@ -11,8 +11,7 @@ import pytest
 from encrypted_records.errors import Conflict
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import roster as form
-from encrypted_records.proxy.write.merge_commits import MergeOutcome
-from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
+from encrypted_records.proxy.write.merge_scheduler import MergeOutcome, MergeScheduler
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.shared import Shared
 from tests.support.second_proxy import Proxy, second_proxy

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from encrypted_records.client.api import Api
-from encrypted_records.proxy.admission.admission import Admission
-from encrypted_records.proxy.admission.door import Door
+from encrypted_records.proxy.admission.admission import Admission, Door
 from encrypted_records.proxy.admission.proof import Proofs
 from encrypted_records.proxy.auth import Access
 from encrypted_records.proxy.keyrings.enrolment import Enrolment

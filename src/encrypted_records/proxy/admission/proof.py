@@ -22,8 +22,8 @@ from encrypted_records.crypto.recovery import Passphrase
 from encrypted_records.errors import Closed, ErsError, NotAllowed, NotAuthenticated
 from encrypted_records.model import ids
 from encrypted_records.proxy.admission.admission import Admission, Applicant, refuse_stranger
-from encrypted_records.proxy.keyrings.backoff import Attempts
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.policy import Attempts
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process.offload import deriving
 

@@ -1,27 +1,41 @@
-"""/api/records/columns/: whole columns as Arrow, for engines that compute with them."""
+"""/api/records/columns/: whole columns as Arrow, for engines that compute with them.
+
+/api/records/export/: every record of a search as NDJSON or CSV, streamed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
 from importlib.util import find_spec
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from encrypted_records.errors import NotInstalled
+from encrypted_records.errors import Flaw, InvalidQuery, NotInstalled
+from encrypted_records.model import csv_text
+from encrypted_records.model.ids import to_text
+from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     ARROW,
     BINARY,
+    CSV,
+    FILE_FORM,
     NAMES,
+    NDJSON,
     NUMBER,
     answer_of_kinds,
     json_body,
     object_of,
 )
 from encrypted_records.proxy.api.parameters import schema_of
-from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS
+from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS, SHOWN
 from encrypted_records.proxy.http.bodies import read_object, while_wanted
-from encrypted_records.proxy.http.downloads import Download
+from encrypted_records.proxy.http.downloads import Download, Form, form_of, json_line
+from encrypted_records.proxy.http.responses import pieces, record_json, write_each
+from encrypted_records.proxy.search.export import Batches, Export, export, put_first
 from encrypted_records.proxy.services import services_of
 
 #: The version of the schema's log of which all columns are.
@@ -73,3 +87,60 @@ def require_arrow() -> None:
             "columns are sent as Arrow, and the library that writes it is not installed",
             hint="where the proxy runs: pip install 'encrypted-records[sql]'",
         )
+
+
+#: Members of a search that make no sense for all of its records.
+_OF_PAGES = ("limit", "offset", "cursor", "count")
+
+
+@endpoint(
+    "POST",
+    "/api/records/export/",
+    summary="every record that a condition selects, as NDJSON or CSV, streamed.",
+    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **FILE_FORM)),
+    answers={200: answer_of_kinds({NDJSON: {}, CSV: {}}, description="Every record that matches")},
+)
+async def export_records(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    body = await read_object(request)
+    form = form_of(request, body)
+    for name in _OF_PAGES:
+        if name in body:
+            detail = "an export has no pages; a search has"
+            raise InvalidQuery(detail, flaws=(Flaw("unknown_member", detail, f"/{name}"),))
+    schema = schema_of(services, body.get("schema"))
+    async with services.turns.take(caller.user):
+        exported = await export(services.query_runner, services.spool, caller, schema, body)
+    batches = services.admission.until_revoked(caller, exported.batches)
+    batches = services.turns.each(caller.user, batches)
+    begun = await while_wanted(request, _begin(batches))
+    return form.download(_write(replace(exported, batches=begun), schema, form))
+
+
+async def _begin(batches: Batches) -> Batches:
+    """The batches, once records are there: a sorted export has fetched every row by then, so that
+    an HTTP status can still report most of its errors."""
+    async for first in batches:
+        if first:
+            return put_first(first, batches)
+    return batches
+
+
+async def _write(exported: Export, schema: bytes, form: Form) -> AsyncGenerator[bytes, None]:
+    names = tuple(exported.definition.fields) if exported.fields is None else exported.fields
+
+    def line(record: PlainRecord) -> bytes:
+        return json_line(record_json(record, schema, exported.definition, exported.fields))
+
+    columns = csv_text.Columns.of(names, exported.definition.required, safe=form.safe)
+    if form.csv:
+        yield columns.header(to_text(schema) if form.names_schema else None)
+    async with aclosing(exported.batches) as batches:
+        async for batch in batches:
+            if form.csv:
+                rows = await write_each(batch, len(names), lambda one: columns.record(one.data))
+            else:
+                rows = await write_each(batch, len(names), line)
+            async for piece in pieces(rows):
+                yield piece

@@ -31,8 +31,7 @@ from encrypted_records.model.ids import from_path, no_identifier
 from encrypted_records.proxy.api.endpoint import LAST, Endpoints, PathRoute
 from encrypted_records.proxy.api.incoming import answer_of, changed_answer_of, read_object, refusal
 from encrypted_records.proxy.api.outgoing import body_of, headers_of, query_of
-from encrypted_records.proxy.api.shown_names import name_as_signed
-from encrypted_records.proxy.api.signed_names import free_name, sign_change
+from encrypted_records.proxy.api.signed_names import free_name, name_as_signed, sign_change
 from encrypted_records.proxy.api.token_uses import require_writing
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.services import services_of

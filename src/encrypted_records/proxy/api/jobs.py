@@ -57,7 +57,6 @@ from encrypted_records.proxy.api.json_schema import (
 from encrypted_records.proxy.api.parameters import only, schema_asked
 from encrypted_records.proxy.http.bodies import media_type
 from encrypted_records.proxy.http.responses import answer, problem_answer
-from encrypted_records.proxy.jobs.file_note import FileNote
 from encrypted_records.proxy.jobs.job import (
     DEFAULT_BATCH,
     MAX_BATCH,
@@ -65,6 +64,7 @@ from encrypted_records.proxy.jobs.job import (
     JobOptions,
     OnConflict,
 )
+from encrypted_records.proxy.jobs.secrets import FileNote
 from encrypted_records.proxy.jobs.service import BatchJobs
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of

@@ -4,6 +4,10 @@ What gives keys out or changes them asks for a proof in that very request
 (:mod:`..admission.proof`). A phrase is a key, and a passphrase opens one. They are in bodies of
 requests, and a phrase is in the answer to one; no error, log line or other answer holds a word of
 either.
+
+/api/keyring/unlock/, lock/ and passphrase/: what opens the caller's keyring here.
+
+A passphrase opens a keyring. It is in the bodies of requests; no error, log line or answer has it.
 """
 
 from __future__ import annotations
@@ -30,10 +34,12 @@ from encrypted_records.crypto.recovery import (
 from encrypted_records.errors import (
     BadInput,
     DoesNotOpen,
+    ErsError,
     InvalidQuery,
     NotAllowed,
     Unsupported,
 )
+from encrypted_records.model import device_secret
 from encrypted_records.model.ids import from_reference, from_text
 from encrypted_records.proxy.admission.admission import Applicant
 from encrypted_records.proxy.admission.proof import Proof
@@ -46,11 +52,13 @@ from encrypted_records.proxy.api.json_schema import (
     PROOF,
     SOME_TEXT,
     TEXT,
+    TEXT_OR_NULL,
     answer_of_kinds,
     array_of,
     json_answer,
     json_body,
     object_of,
+    one_of,
 )
 from encrypted_records.proxy.http.bodies import media_type, read_struct
 from encrypted_records.proxy.http.responses import answer
@@ -373,3 +381,85 @@ async def existing(services: Services, holder: Holder) -> Keyring:
     if keyring is None:
         raise no_keyring()
     return keyring
+
+
+class _Unlocking(msgspec.Struct, forbid_unknown_fields=True):
+    passphrase: str
+
+
+class _Change(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    proof: Proof | None = None
+    new: str
+    old: str | None = None
+
+
+@endpoint(
+    "POST",
+    "/api/keyring/unlock/",
+    summary="open the keyring on this device.",
+    body=json_body(object_of({"passphrase": SOME_TEXT})),
+    answers={200: json_answer(OBJECT)},
+)
+async def unlock_keyring(request: Request) -> Response:
+    """It stays open until it is locked, is not used for `--lock-after` minutes, or the proxy ends.
+
+    The passphrase enrols the device of the request. If the request has no device, one is made, and
+    its secret is in the answer.
+    """
+    services = services_of(request)
+    await services.caller(request)
+    passphrase = Passphrase((await read_struct(request, _Unlocking)).passphrase)
+    applicant = await services.admission.applicant(request)
+    user = applicant.caller.user
+    if not await runtime.in_thread(services.keyrings.is_own, user):
+        keyring = await existing(services, await services.holder(request))
+        return answer(await runtime.in_thread(keyring_json, services, user, keyring))
+    device = applicant.device or device_secret.generate()
+    keyring = await deriving(
+        services.keyrings.unlock, user, passphrase, device=device.id, counted=applicant.counted
+    )
+    try:
+        await runtime.in_thread(
+            services.admission.enrolment.take_in, user, device, "passphrase", "unlocked here"
+        )
+    except ErsError:
+        await runtime.in_thread(services.keyrings.dismiss, user, device.id)
+        raise
+    shown = await runtime.in_thread(keyring_json, services, user, keyring)
+    return answer(shown if applicant.device else {**shown, "device": device.text})
+
+
+@endpoint(
+    "POST",
+    "/api/keyring/lock/",
+    summary="forget a keyring that was unlocked here, and all that was decrypted with it.",
+    answers={200: json_answer(object_of({"locked": FLAG | {"enum": [True]}}))},
+)
+async def lock_keyring(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    await runtime.in_thread(services.keyrings.lock, holder)
+    forget(services, holder.user)
+    return answer({"locked": True})
+
+
+@endpoint(
+    "POST",
+    "/api/keyring/passphrase/",
+    summary="encrypt the keyring under another passphrase, which each device then needs.",
+    body=json_body(object_of({"new": SOME_TEXT}, old=TEXT_OR_NULL, proof=PROOF)),
+    answers={200: json_answer(object_of({"wrapping": one_of("passphrase"), "left": NUMBER}))},
+)
+async def change_passphrase(request: Request) -> Response:
+    services = services_of(request)
+    await services.caller(request)
+    asked = await read_struct(request, _Change)
+    # The present passphrase is the proof that a keyring under one asks for.
+    proof = asked.proof or Proof(passphrase=asked.old)
+    holder = await services.proofs.demand(request, proof)
+    old = None if asked.old is None else Passphrase(asked.old)
+    left = await deriving(
+        services.keyrings.changes.change_passphrase, holder, old, Passphrase(asked.new)
+    )
+    note(services, holder, "key_changed", "passphrase")
+    return answer({"wrapping": "passphrase", "left": left})

@@ -54,7 +54,7 @@ from encrypted_records.proxy.http.bodies import read_struct
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of
-from encrypted_records.proxy.sharing.preparing import prepare_shares
+from encrypted_records.proxy.sharing.founding import prepare_shares
 
 #: A service lives for at most so long.
 _LONGEST_SERVICE = 10 * 366 * 86_400

@@ -1,4 +1,7 @@
-"""The log under /api/schemas/<id>/: log/, accept-log/ and salvage/."""
+"""The log under /api/schemas/<id>/: log/, accept-log/ and salvage/.
+
+/api/schemas/<id>/repair/: what the API has lost of a schema, and making it whole again.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,7 @@ from encrypted_records.proxy.schemas.standings import Standing
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.search.salvage import Salvage
 from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.write.repair import Loss
 
 _HEAD_FIELDS = {"version": NUMBER, "digest": TEXT}
 _HEAD = object_of(_HEAD_FIELDS)
@@ -246,4 +250,48 @@ def _report_json(salvaged: Salvage) -> dict[str, Any]:
         "incomplete": counts.incomplete,
         "missing": counts.missing,
         "unknown": [] if sound.fault is None else list(_UNKNOWN),
+    }
+
+
+_MANY = 2**31
+_PATH = "/api/schemas/{id}/repair/"
+_LOSS = object_of({"records": NUMBER, "segments": NUMBER, "rows": NUMBER, "done": FLAG})
+_CONFIRM = parameter("query", "confirm", NUMBER, "how many lost records may be deleted")
+
+
+@endpoint(
+    "GET",
+    _PATH,
+    summary="what the API has lost of a schema: records, and segments of the index.",
+    answers={200: json_answer(_LOSS)},
+)
+async def look_at_loss(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, set())
+    return answer(_as_json(await services.repairer.look(caller, id_in_path(request))))
+
+
+@endpoint(
+    "POST",
+    _PATH,
+    summary="delete lost records, given their number, or build one segment again from rows.",
+    parameters=(_CONFIRM,),
+    answers={200: json_answer(_LOSS, description="What was lost before; repeat it until done")},
+)
+async def repair_schema(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    only(request, {"confirm"})
+    confirmed = number_of(request, "confirm", 0, least=0, most=_MANY)
+    schema = id_in_path(request)
+    return answer(_as_json(await services.repairer.repair_next(caller, schema, confirmed)))
+
+
+def _as_json(loss: Loss) -> dict[str, Any]:
+    return {
+        "records": loss.records,
+        "segments": loss.segments,
+        "rows": loss.rows,
+        "done": loss.nothing,
     }

@@ -1,4 +1,7 @@
-"""/api/records/: searches, aggregates and their plans. Nothing here is ever forwarded."""
+"""/api/records/: searches, aggregates and their plans. Nothing here is ever forwarded.
+
+/api/records/why/: why a condition finds nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from encrypted_records.model.aggregations import (
 )
 from encrypted_records.model.field_types.calendar import PERIODS
 from encrypted_records.model.ids import reference
-from encrypted_records.model.queries import MAX_LIMIT, MAX_OFFSET
+from encrypted_records.model.queries import MAX_LIMIT, MAX_OFFSET, refuse_unknown
 from encrypted_records.proxy.api.condition_schema import FILTER, MEASURE, ORDER, WHERE
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
@@ -31,6 +34,7 @@ from encrypted_records.proxy.api.json_schema import (
     OBJECT,
     SCHEMA_NAME,
     SCHEMA_PARAMETER,
+    TEXT,
     TEXT_OR_NULL,
     array_of,
     json_answer,
@@ -45,6 +49,7 @@ from encrypted_records.proxy.http.bodies import read_object
 from encrypted_records.proxy.http.responses import answer, json_list, records_answer, to_json
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search import explain as explaining
+from encrypted_records.proxy.search.why import explain_nothing
 from encrypted_records.proxy.services import services_of
 
 #: Writing more measures of groups than this takes long: some may be lists.
@@ -270,6 +275,58 @@ async def explain_query(request: Request) -> Response:
             "stages": [
                 {"stage": name, "milliseconds": round(seconds * 1000, 3)}
                 for name, seconds in stats.seconds.items()
+            ],
+        }
+    )
+
+
+_NUMBER_OR_NULL = {"type": ["integer", "null"]}
+_REASON = object_of(
+    {
+        "pointer": TEXT,
+        "field": TEXT,
+        "op": TEXT,
+        "count": NUMBER,
+        "folded": _NUMBER_OR_NULL,
+        "trimmed": _NUMBER_OR_NULL,
+        "never": TEXT_OR_NULL,
+    }
+)
+
+
+@endpoint(
+    "POST",
+    "/api/records/why/",
+    summary="each comparison of a condition alone, and what would have been found.",
+    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
+    answers={
+        200: json_answer(
+            object_of({"records": NUMBER, "count": NUMBER, "comparisons": array_of(_REASON)})
+        )
+    },
+)
+async def explain_why(request: Request) -> Response:
+    services = services_of(request)
+    caller = await services.holder(request)
+    body = await read_object(request)
+    refuse_unknown(body, {"schema", "where", "filters"})
+    schema = schema_of(services, body.get("schema"))
+    reasons = await explain_nothing(services.query_runner, caller, schema, body)
+    return answer(
+        {
+            "records": reasons.records,
+            "count": reasons.count,
+            "comparisons": [
+                {
+                    "pointer": comparison.pointer,
+                    "field": comparison.field,
+                    "op": comparison.op,
+                    "count": comparison.count,
+                    "folded": comparison.folded,
+                    "trimmed": comparison.trimmed,
+                    "never": comparison.never,
+                }
+                for comparison in reasons.comparisons
             ],
         }
     )

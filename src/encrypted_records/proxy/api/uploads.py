@@ -43,8 +43,7 @@ from encrypted_records.proxy.http import responses as answers
 from encrypted_records.proxy.http.page_cookie import at_of
 from encrypted_records.proxy.jobs.job import JobOptions
 from encrypted_records.proxy.services import services_of
-from encrypted_records.proxy.uploads.notes import charset_of, format_of
-from encrypted_records.proxy.uploads.store import Upload
+from encrypted_records.proxy.uploads.store import Upload, charset_of, format_of
 from encrypted_records.proxy.uploads.tus import headers as header
 from encrypted_records.proxy.uploads.tus import protocol
 from encrypted_records.proxy.uploads.tus.protocol import Append, Create, Describe, Show

@@ -10,11 +10,14 @@ refused by an HTTP answer, before its upgrade.
 
 Nothing under /api/ is a page. So no browser goes there, and every answer from there says that it is
 data: much of it is what the API has said.
+
+A proxy that runs for one command answers that command alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import ipaddress
 import logging
 import re
@@ -31,6 +34,7 @@ from encrypted_records.http import problem
 from encrypted_records.listening.binding import names_of
 from encrypted_records.listening.last_answers import STOPPED
 from encrypted_records.metrics import Requests
+from encrypted_records.model.device_secret import INLINE_HEADER
 from encrypted_records.model.origins import same_machine
 from encrypted_records.proxy.auth import SAFE_METHODS
 from encrypted_records.proxy.http.responses import problem_answer
@@ -233,3 +237,29 @@ def _address(text: str) -> str:
         return str(ipaddress.ip_address(text))
     except ValueError:
         return "unknown"
+
+
+class Private:
+    """ASGI middleware.
+
+    Args:
+        secret: what each request has to carry in the header ``X-ERS-Inline``; None for a proxy
+            that answers others as well.
+    """
+
+    def __init__(self, app: ASGIApp, secret: str | None) -> None:
+        self._app = app
+        self._secret = None if secret is None else secret.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._secret is not None and scope["type"] in ("http", "websocket"):
+            shown = Headers(scope=scope).get(INLINE_HEADER, "").encode("latin-1")
+            if not hmac.compare_digest(shown, self._secret):
+                refusal = NotAllowed(
+                    "this proxy runs for one command, and answers no other",
+                    code="inline_only",
+                    hint="start one of your own: ers proxy",
+                )
+                await problem_answer(problem.of_error(refusal))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)

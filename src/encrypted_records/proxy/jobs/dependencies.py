@@ -1,16 +1,60 @@
-"""Dependencies that running jobs and answering for them share."""
+"""Dependencies that running jobs and answering for them share.
+
+Progress of jobs for watchers. A watcher gets the newest state, not every one in between.
+
+A job never waits for a watcher: each watcher reads the newest state when it is ready, so that a
+slow one misses states and delays nothing.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from encrypted_records.client.api import Api
-from encrypted_records.proxy.jobs.progress import Progress
 from encrypted_records.proxy.jobs.secrets import JobSecrets
 from encrypted_records.proxy.jobs.store import JobStore
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.spool.spool import Spool
+
+#: Seconds between two states that one watcher gets.
+PAUSE_SECONDS = 0.1
+
+
+class Progress:
+    def __init__(self) -> None:
+        self._watchers: dict[bytes, set[asyncio.Event]] = {}
+        #: of jobs that wait, why
+        self._waiting: dict[bytes, str] = {}
+
+    def note_waiting(self, job: bytes, why: str) -> None:
+        """The job goes on later, and does nothing until then."""
+        self._waiting[job] = why
+
+    def why_waiting(self, job: bytes) -> str | None:
+        """Why the job waits, if it does, since it last came on."""
+        return self._waiting.get(job)
+
+    def announce(self, job: bytes) -> None:
+        """The job came on: wake those who watch it."""
+        self._waiting.pop(job, None)
+        for event in self._watchers.get(job, ()):
+            event.set()
+
+    @contextmanager
+    def watching(self, job: bytes) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the job has changed."""
+        event = asyncio.Event()
+        self._watchers.setdefault(job, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._watchers[job].discard(event)
+            if not self._watchers[job]:
+                del self._watchers[job]
 
 
 @dataclass(frozen=True, slots=True)

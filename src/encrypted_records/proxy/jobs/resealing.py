@@ -4,6 +4,9 @@ The source is the log at the version at which the job began: runs of rows by the
 stay the same whatever is merged, ended or sealed again meanwhile. Each run becomes a group that is
 staged. Then what came in since is sealed, until little is left; the rest under the schema's lock;
 and one commit brings the new groups and ends all old ones. Rows that died meanwhile it names.
+
+Runs of stored rows that one worker seals again: by the numbers of the rows, and aligned to what
+the API proves together. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from pyroaring import BitMap
 
@@ -19,10 +22,12 @@ from encrypted_records import runtime
 from encrypted_records.errors import Conflict, NotFound, StaleDefinition
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.log.spans import count_live
+from encrypted_records.ingest.check import STANDARD, ChunkLimits
+from encrypted_records.model.ciphertext_lengths import least_class
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
+from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import CommitUpload, RowRef
-from encrypted_records.proxy.jobs.chunking import plan_chunks
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
 from encrypted_records.proxy.jobs.job import Job
 from encrypted_records.proxy.jobs.publisher import as_checked, is_published
@@ -35,6 +40,7 @@ from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.holding import VersionHold
 from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.workers import messages
+from encrypted_records.proxy.workers.messages import ChunkAt
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import LOST_RACES, Committer
 from encrypted_records.proxy.write.row_source import FetchedRows, RowSource, refetch
@@ -330,3 +336,59 @@ def _draft(
 def _ordinals(runs: Sequence[tuple[int, int]]) -> Iterator[int]:
     for first, count in runs:
         yield from range(first, first + count)
+
+
+#: As of a job that stores an upload.
+LIMITS = STANDARD
+
+
+def plan_chunks(
+    snapshot: Snapshot,
+    definition: SchemaDefinition,
+    first: int,
+) -> list[ChunkAt]:
+    """Chunks of all rows from number ``first`` on.
+
+    A chunk's ``number`` is that of its first row, ``offset`` of the row behind it; ``first`` and
+    ``last`` count the records that live, from 1 on.
+
+    Args:
+        definition: to seal for.
+    """
+    most = _most_rows(snapshot, definition, LIMITS)
+    edges = [first, *_edges(snapshot, first, most)]
+    chunks: list[ChunkAt] = []
+    done = 0
+    for begin, end in pairwise(edges):
+        living = count_live(snapshot, begin, end)
+        chunks.append(ChunkAt(begin, end, 0, done + 1, done + living))
+        done += living
+    return chunks
+
+
+def _most_rows(snapshot: Snapshot, definition: SchemaDefinition, limits: ChunkLimits) -> int:
+    """The largest number of rows of a chunk; none has a higher class than it had or is to have."""
+    shapes = {
+        (tuple(state.group.fields), tuple(state.group.classes))
+        for state in snapshot.groups.values()
+    }
+    had: dict[int, int] = {}
+    for fields, classes in shapes:
+        for number, stated in zip(fields, classes, strict=True):
+            had[number] = max(had.get(number, 0), stated.length)
+    specs = definition.fields.values()
+    padded = sum(least_class(spec, had.get(spec.id, 0)).length for spec in specs)
+    by_cells, by_bytes = limits.cells // max(1, len(specs)), limits.padded // max(1, padded)
+    return max(RUN, min(limits.records, by_cells, by_bytes))
+
+
+def _edges(snapshot: Snapshot, first: int, most: int) -> Iterator[int]:
+    """Ends of chunks: no run of a group is cut, so that it is proven as a whole."""
+    begin = first
+    while begin < snapshot.stored:
+        end = min(begin + most, snapshot.stored)
+        if end < snapshot.stored:
+            ordinal = snapshot.ref(end).ordinal
+            end = max(end - ordinal % RUN, begin + 1) if end - ordinal % RUN > begin else end
+        yield end
+        begin = end

@@ -3,10 +3,16 @@ rows, the note of its file, and how it is read.
 
 The keys are of the user's keyring (docs/SPEC.md, section 12), so that a job waits while the keyring
 is locked, and a copy of the folder is no use to continue the job or to read the errors.
+
+A sender's note on a file: its name, when it was changed, and a digest of its ends. Pure.
+
+It is plaintext of the user, so it is kept sealed in this proxy and goes nowhere else. By it an
+upload is known again that was stored before.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Sequence
 
@@ -15,8 +21,6 @@ import msgspec
 from encrypted_records import runtime
 from encrypted_records.crypto.format import NONCE_BYTES
 from encrypted_records.errors import DoesNotOpen, Flaw
-from encrypted_records.proxy.jobs import file_note
-from encrypted_records.proxy.jobs.file_note import FileNote
 from encrypted_records.proxy.jobs.job import Job
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
@@ -47,11 +51,11 @@ class JobSecrets:
         return self._open(Holder.of_accepted_work(job.user), job.id, "token", sealed).decode()
 
     def seal_note(self, holder: Holder, job: bytes, note: FileNote) -> bytes:
-        return self._seal(holder, job, "file", file_note.encode(note))
+        return self._seal(holder, job, "file", encode(note))
 
     def open_note(self, holder: Holder, job: bytes, sealed: bytes) -> FileNote:
         """Undo :meth:`seal_note`, for the owner of the job; raises as :meth:`open_token`."""
-        return file_note.decode(self._open(holder, job, "file", sealed))
+        return decode(self._open(holder, job, "file", sealed))
 
     def seal_reading(self, holder: Holder, job: bytes, reading: bytes) -> bytes:
         return self._seal(holder, job, "reading", reading)
@@ -118,3 +122,44 @@ class JobSecrets:
         key = self._keyrings.of(holder).root(version).job(job, version)
         nonce = sealed[_VERSION.size : begin]
         return key.decrypt(nonce, sealed[begin:], job + label.encode())
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_MOMENT = re.compile(r"[0-9]{1,16}")
+MAX_NAME = 400
+#: How much of either end of a file is digested.
+END_BYTES = 64 << 10
+
+
+class FileNote(msgspec.Struct, frozen=True, array_like=True):
+    """``changed`` is in milliseconds since 1970. ``ends`` is SHA-256, in hexadecimal, of the first
+    and the last 64 KiB of the file, one after the other."""
+
+    name: str = ""
+    changed: int | None = None
+    ends: str | None = None
+
+    def __repr__(self) -> str:
+        return "<FileNote>"
+
+    @classmethod
+    def of_texts(cls, name: str | None, changed: str | None, ends: str | None) -> FileNote:
+        """From the texts of a request; one that is not in form counts as not said."""
+        return cls(
+            (name or "")[:MAX_NAME],
+            int(changed) if changed and _MOMENT.fullmatch(changed) else None,
+            ends if ends and _DIGEST.fullmatch(ends) else None,
+        )
+
+    def is_same(self, other: FileNote) -> bool:
+        """Whether this is, as far as can be told, the file that ``other`` is of, whose size is the
+        same."""
+        if self.ends and other.ends:
+            return self.ends == other.ends
+        if None not in (self.changed, other.changed) and self.changed != other.changed:
+            return False
+        return bool(self.name) and self.name == other.name
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(FileNote).decode

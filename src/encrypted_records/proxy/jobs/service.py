@@ -1,6 +1,8 @@
 """The service of batch jobs: begin, receive, list, watch, cancel, resume.
 
 For users other than its owner, a job does not exist.
+
+The body of an upload: its pieces as the spool takes them, and the schema of a CSV header.
 """
 
 from __future__ import annotations
@@ -24,22 +26,21 @@ from encrypted_records.errors import (
     Conflict,
     ErsError,
     Flaw,
+    Malformed,
     NotAuthenticated,
     NotFound,
     Unavailable,
 )
 from encrypted_records.ingest.check import MAX_ERRORS
 from encrypted_records.ingest.layouts import Layout, recognize
-from encrypted_records.ingest.parse_csv import Header, bad_schema, check_columns
+from encrypted_records.ingest.parse_csv import Header, bad_header, bad_schema, check_columns
 from encrypted_records.ingest.reading.parser import Head, check_fields
 from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
-from encrypted_records.proxy.jobs.bodies import gather, schema_of_header
-from encrypted_records.proxy.jobs.dependencies import JobDependencies
-from encrypted_records.proxy.jobs.file_note import END_BYTES, FileNote
+from encrypted_records.model import ids
+from encrypted_records.proxy.jobs.dependencies import PAUSE_SECONDS, JobDependencies
 from encrypted_records.proxy.jobs.job import ENDED, Job, JobOptions, in_words, uploaded_before
-from encrypted_records.proxy.jobs.progress import PAUSE_SECONDS
 from encrypted_records.proxy.jobs.runner import JobRunner, WithoutToken
-from encrypted_records.proxy.jobs.secrets import Examples
+from encrypted_records.proxy.jobs.secrets import END_BYTES, Examples, FileNote
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.background import JOBS, Background
 
@@ -549,3 +550,41 @@ class BatchJobs:
     async def stop(self) -> None:
         """Stop all work; the next process resumes it."""
         await self._background.stop(JOBS)
+
+
+#: Bytes of an upload that are gathered before they go to the spool.
+GATHERED_BYTES = 1 << 20
+
+
+def schema_of_header(header: Header, named: bytes | None) -> bytes:
+    """The schema of a CSV upload.
+
+    Raises:
+        InvalidRecords: ``csv_header``; neither header nor request name one, or two different ones.
+    """
+    if header.schema is None:
+        if named is None:
+            raise bad_header("its last entry must be schema_id:<schema id>")
+        return named
+    try:
+        schema = ids.from_text(header.schema)
+    except Malformed:
+        raise bad_schema("is no schema's id: schema_id:<schema id>", "invalid_reference") from None
+    if named not in (None, schema):
+        raise bad_schema("names another schema than the request", "invalid_reference")
+    return schema
+
+
+async def gather(body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """The body in pieces of about a MiB: a change of threads for every network packet costs more
+    than sealing it."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in body:
+        pieces.append(piece)
+        size += len(piece)
+        if size >= GATHERED_BYTES:
+            yield b"".join(pieces)
+            pieces, size = [], 0
+    if pieces:
+        yield b"".join(pieces)

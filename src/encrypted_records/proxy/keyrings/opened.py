@@ -3,28 +3,39 @@
 A keyring opens for a :class:`~.holder.Holder` alone. A file that does not open, or is missing, is
 an error that names it, and no new keyring is made instead: its owner would have records that nobody
 can read.
+
+Root keys whose owners have confirmed a backup.
+
+A file per user, with a fingerprint in hexadecimal on each line. Fingerprints say nothing else of a
+key, so this may be read by anyone; losing it costs a reminder.
+
+Keyrings of services: in memory alone, made of the string that a request brings.
+
+Work that was accepted goes on with the keyring of the request that began it. After a restart it
+waits until the service comes again.
+
+Keyrings that users have unlocked, with which passphrase, and on which devices.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from encrypted_records import runtime
-from encrypted_records.crypto.keys import Keyring
+from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.crypto.recovery import Passphrase, Wrapper
 from encrypted_records.errors import Closed, NotAllowed, NotFound
+from encrypted_records.model import ids
+from encrypted_records.proxy.disk import atomic_files as durable
 from encrypted_records.proxy.keyrings import files
-from encrypted_records.proxy.keyrings.backoff import Attempts
-from encrypted_records.proxy.keyrings.backups import Backups
 from encrypted_records.proxy.keyrings.enrolment import Enrolment, unknown_device
 from encrypted_records.proxy.keyrings.files import KeyringFiles
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.keyrings.policy import Level
-from encrypted_records.proxy.keyrings.services import ServiceKeyrings
-from encrypted_records.proxy.keyrings.unlocked import Unlocked
+from encrypted_records.proxy.keyrings.policy import Attempts, Level
 
 log = logging.getLogger(__name__)
 
@@ -190,3 +201,131 @@ class OpenKeyrings:
             raise
         self.attempts.right(name)
         return keyring
+
+
+class Backups:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+
+    def confirm(self, user: bytes, roots: Iterable[RootKey]) -> None:
+        """Remember that the user has a backup of these keys."""
+        confirmed = self._read_confirmed(user) | {root.fingerprint.hex() for root in roots}
+        durable.replace(self._path(user), "\n".join(sorted(confirmed)).encode())
+
+    def missing(self, user: bytes, keyring: Keyring) -> list[int]:
+        """The versions that the user has not shown to have a backup of, in ascending order."""
+        confirmed = self._read_confirmed(user)
+        return [
+            version
+            for version, root in sorted(keyring.roots.items())
+            if root.fingerprint.hex() not in confirmed
+        ]
+
+    def knows(self, user: bytes) -> bool:
+        """Whether the user ever showed a backup, and so had a keyring here."""
+        return self._path(user).exists()
+
+    def _read_confirmed(self, user: bytes) -> set[str]:
+        try:
+            return set(self._path(user).read_text("ascii").split())
+        except FileNotFoundError:
+            return set()
+
+    def _path(self, user: bytes) -> Path:
+        return self._folder / ids.to_text(user)
+
+
+#: Services whose keyrings stay in memory.
+_KEPT = 256
+
+
+class ServiceKeyrings:
+    """Safe to use from several threads: each step is one operation on a dictionary."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, Keyring] = OrderedDict()
+
+    def of(self, holder: Holder) -> Keyring | None:
+        """The keyring of a service that shows its string, or whose work was accepted here; None
+        for everybody else."""
+        service = holder.service
+        if service is None:
+            return self._known.get(holder.user) if holder.accepted else None
+        known = self._known.get(service.id)
+        if known is None or known.roots[1].export() != service.secret:
+            known = self._known[service.id] = Keyring({1: RootKey(service.secret)})
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return known
+
+
+#: A keyring that was unlocked stays so for a device that uses it within this time, where nothing
+#: else is set.
+UNLOCKED_SECONDS = 12 * 3600.0
+
+
+class Unlocked:
+    """In memory only. Safe to use from several threads, and never blocks for long."""
+
+    def __init__(
+        self, clock: Callable[[], float] = runtime.monotonic, seconds: float = UNLOCKED_SECONDS
+    ) -> None:
+        self._clock = clock
+        self.seconds = seconds
+        self._lock = threading.Lock()
+        self._given: dict[bytes, Passphrase] = {}
+        #: by user: the devices, and when each used the keyring last
+        self._devices: dict[bytes, dict[str, float]] = {}
+
+    def __contains__(self, user: bytes) -> bool:
+        return user in self._given
+
+    def users(self) -> list[bytes]:
+        with self._lock:
+            return list(self._given)
+
+    def passphrase(self, user: bytes) -> Passphrase | None:
+        return self._given.get(user)
+
+    def add(self, user: bytes, passphrase: Passphrase, device: str | None) -> None:
+        """Enter a passphrase, and the device on which it was typed."""
+        with self._lock:
+            self._given[user] = passphrase
+            devices = self._devices.setdefault(user, {})
+            if device is not None:
+                devices[device] = self._clock()
+
+    def drop(self, user: bytes) -> None:
+        with self._lock:
+            self._drop(user)
+
+    def drop_device(self, user: bytes, device: str) -> None:
+        with self._lock:
+            self._devices.get(user, {}).pop(device, None)
+
+    def drop_unused(self, user: bytes) -> bool:
+        """Forget devices that have not used the keyring for long, and with the last one the
+        passphrase; whether it was that."""
+        with self._lock:
+            before = self._clock() - self.seconds
+            devices = self._devices.get(user, {})
+            for device in [one for one, used in devices.items() if used < before]:
+                del devices[device]
+            if devices or user not in self._given:
+                return False
+            self._drop(user)
+            return True
+
+    def admits(self, holder: Holder) -> bool:
+        """Whether the holder's device unlocked the keyring; it counts as used now."""
+        with self._lock:
+            devices = self._devices.get(holder.user, {})
+            if holder.device not in devices:
+                return False
+            devices[holder.device] = self._clock()
+            return True
+
+    def _drop(self, user: bytes) -> None:
+        self._given.pop(user, None)
+        self._devices.pop(user, None)

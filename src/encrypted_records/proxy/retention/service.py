@@ -2,11 +2,24 @@
 
 The rule is that of the log that this proxy has verified. What is old enough is found in the index,
 or by ids that are proven; the API's word counts for neither, else it could have everything deleted.
+
+On which day the record of each row was first stored, as its id says.
+
+A record keeps its id when it is changed or sealed again, so the time in the id is that of its first
+version. The index has no ids; the API says them, and they are believed only where a field of the
+row opens under them.
+
+Carry out retention once a day, while somebody who may delete works with this proxy.
+
+A proxy acts only with a caller's credentials. So the first search or change of a day in a schema
+begins it, beside that request and with its credentials; what they do not allow is not done, and no
+request waits for it or fails by it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import weakref
 from collections import OrderedDict
@@ -15,18 +28,26 @@ from datetime import date
 from functools import partial
 from weakref import WeakValueDictionary
 
+import numpy as np
+from numpy.typing import NDArray
+
 from encrypted_records.client.api import Api
-from encrypted_records.errors import Conflict
+from encrypted_records.errors import Conflict, ErsError, NotAllowed, NotFound
 from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.snapshot import Snapshot
+from encrypted_records.model import ids
 from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.retention import DAY_MILLISECONDS, Retention, number_of
+from encrypted_records.proxy.jobs.names import look_up_names
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.background import RETENTION, Background
 from encrypted_records.proxy.process.offload import aside
-from encrypted_records.proxy.retention.ages import Ages
 from encrypted_records.proxy.retention.clocks import WatchedClock, require_right
+from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
+from encrypted_records.proxy.search.upstream import RowsGone, Upstream
 from encrypted_records.proxy.write.update import Updater
 
 #: Logs whose rows' ages are kept.
@@ -234,3 +255,110 @@ def no_retention() -> Conflict:
         hint='give it one: "retention": {"days": 365} at the root of the definition, by'
         " ers schema change",
     )
+
+
+#: Rows that are asked for before the next ones are.
+AT_ONCE = 1 << 15
+#: Of a row that has ended; the last day that can be told from it is the one before.
+_NEVER = 0xFFFF
+
+
+class Ages:
+    """Ages of one log's rows: the day since 1970 by the number of each row, as far as it was asked
+    for.
+
+    A row keeps its number, whatever is merged, ended or sealed again. ``known`` is how many were
+    asked for.
+    """
+
+    def __init__(self) -> None:
+        #: end to end, as they were asked for
+        self._days: list[NDArray[np.uint16]] = []
+        self.known = 0
+
+    async def learn(self, upstream: Upstream) -> None:
+        """Ask for the rows that are not known yet.
+
+        Raises:
+            RowsGone: a row is gone that lived in the snapshot.
+            DoesNotOpen: what the API says of a row is not so.
+        """
+        snapshot = upstream.snapshot
+        while self.known < snapshot.stored:
+            first = self.known
+            end = min(first + AT_ONCE, snapshot.stored)
+            living = await aside(_living, snapshot, first, end)
+            try:
+                names = await look_up_names(upstream, living)
+            except NotFound as error:
+                if error.reason != "row_gone":
+                    raise
+                # No row is old for being gone: the log has to say that it ended, or it is broken.
+                raise RowsGone from None
+            days = np.full(end - first, _NEVER, np.uint16)
+            for number, (record, _) in names.items():
+                days[number - first] = min(ids.milliseconds(record) // DAY_MILLISECONDS, _NEVER - 1)
+            if self.known == first:  # else another question was quicker
+                self._days.append(days)
+                self.known = end
+
+    def find_before(self, day: int, snapshot: Snapshot) -> list[int]:
+        """The numbers of the rows that live and whose records were first stored before a day."""
+        found: list[int] = []
+        first = 0
+        for days in list(self._days):
+            for at in np.flatnonzero(days < day).tolist():
+                number = first + at
+                if number >= snapshot.stored:
+                    return found
+                ref = snapshot.ref(number)
+                if snapshot.is_live(ref.group, ref.ordinal):
+                    found.append(number)
+                else:
+                    days[at] = _NEVER  # it does not come back
+            first += len(days)
+        return found
+
+
+def _living(snapshot: Snapshot, first: int, end: int) -> list[int]:
+    return [snapshot.number(ref) for ref in snapshot.live_between(first, end)]
+
+
+log = logging.getLogger(__name__)
+
+
+class DailyRetention:
+    def __init__(self, retainer: Retainer, background: Background) -> None:
+        self._retainer = retainer
+        self._background = background
+
+    def notice(self, caller: Holder, state: SchemaState) -> None:
+        """Somebody works with a schema: carry its rule out, if it is the first time today."""
+        definition = state.ledger.definition
+        if definition is None or definition.retention is None:
+            return
+        reads = caller.token is not None and not caller.token.writes
+        if caller.accepted or reads or not self._retainer.is_due(caller, state.id):
+            return
+        self._retainer.put_off(caller, state.id)
+        # It opens the keyring that there is, and takes in no device with a new one.
+        run = partial(self._run, replace(caller, newcomer=None), state.id)
+        self._background.start(RETENTION, run)
+
+    async def _run(self, caller: Holder, schema: bytes) -> None:
+        try:
+            done = await self._retainer.run(caller, schema)
+        except NotAllowed as error:
+            # A reader's: the first request of somebody who writes does it. An API that says so of a
+            # writer wins a day, as it does by giving no answer.
+            log.info("retention is left to others: %s", error.reason)
+            self._retainer.put_off_to_tomorrow(caller, schema)
+        except ErsError as error:
+            log.warning("retention is not carried out: %s", error.message)
+        else:
+            if done.records:
+                log.info("deleted %d records by retention", done.records)
+            if done.held:
+                log.warning(
+                    "clock_jumped: retention holds %d records back: %s", done.held, done.doubt
+                )

@@ -5,12 +5,17 @@ keyring can have made it, or can read it. It is trusted no more than the log tha
 the API's later commits must continue it and contain the newest version that this proxy has seen
 (:mod:`.heads`); if anything is wrong with it, the whole log is read again. So the file may be lost,
 and a damaged one is replaced.
+
+They are saved in the background, one at a time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from encrypted_records import runtime
@@ -23,6 +28,7 @@ from encrypted_records.index.log.ledger_state import LedgerState
 from encrypted_records.index.log.order import Head
 from encrypted_records.index.log.signing import Membership
 from encrypted_records.proxy.disk.sqlite import CacheFile
+from encrypted_records.proxy.process.background import LEDGERS, Background
 
 log = logging.getLogger(__name__)
 
@@ -153,3 +159,59 @@ def unseal(user: bytes, keys: LogKeys, sealed: bytes) -> bytes:
 
 def _context(head: bytes, user: bytes, keys: LogKeys) -> bytes:
     return head + user + keys.organization + keys.schema
+
+
+#: Seconds that may be spent on all logs where a proxy ends in order.
+SECONDS_AT_THE_END = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeepingPolicy:
+    """When a log is kept: when ``least_commits`` have come since it last was, and the ``part``-th
+    part of it. So what keeping costs does not grow with the log, and few commits are left to
+    verify at a start. Where a proxy ends in order, ``least_at_the_end`` are enough."""
+
+    least_commits: int = 200
+    part: int = 16
+    least_at_the_end: int = 20
+
+
+STANDARD = KeepingPolicy()
+
+
+class LedgerKeeper:
+    def __init__(
+        self, store: LedgerStore, background: Background, policy: KeepingPolicy = STANDARD
+    ) -> None:
+        self._store = store
+        self._background = background
+        self._policy = policy
+        self._one_at_a_time = asyncio.Lock()
+
+    def note(self, user: bytes, ledger: Ledger, kept: int, *, at_the_end: bool = False) -> int:
+        """Keep the user's log of a schema if it is time.
+
+        Args:
+            kept: how many commits of it were kept last.
+
+        Returns:
+            The same, as it is after this.
+        """
+        policy = self._policy
+        least = max(policy.least_commits, kept // policy.part)
+        if at_the_end:
+            least = policy.least_at_the_end
+        if ledger.version - kept < least:
+            return kept
+        self._background.start(LEDGERS, partial(self._keep, user, ledger))
+        return ledger.version
+
+    async def _keep(self, user: bytes, ledger: Ledger) -> None:
+        async with self._one_at_a_time:
+            # Quick, and on the event loop, so that the ledger cannot change; encoding takes longer.
+            state = ledger.state()
+            await runtime.in_thread(self._store.put, user, ledger.keys, state)
+
+    async def finish(self) -> None:
+        """Wait for what is under way, at most ``SECONDS_AT_THE_END`` seconds."""
+        await self._background.finish(LEDGERS, within=SECONDS_AT_THE_END)

@@ -32,8 +32,7 @@ from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.schemas.heads import Heads
 from encrypted_records.proxy.schemas.key_source import KeySource
 from encrypted_records.proxy.schemas.ledger_store import LedgerStore
-from encrypted_records.proxy.schemas.shown import Shown, read_shown
-from encrypted_records.proxy.schemas.state import EndedRows, SchemaState, lacking
+from encrypted_records.proxy.schemas.state import EndedRows, SchemaState, Shown, lacking, read_shown
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ from encrypted_records.model import ids
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.key_source import KeySource
-from encrypted_records.proxy.schemas.shown import read_shown
-from encrypted_records.proxy.schemas.state import SchemaState
+from encrypted_records.proxy.schemas.state import SchemaState, read_shown
 from encrypted_records.proxy.sharing.founding import not_shown
 from encrypted_records.proxy.sharing.service import Sharing
 

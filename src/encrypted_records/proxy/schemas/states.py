@@ -34,12 +34,21 @@ from encrypted_records.proxy.schemas.checkpoint_writer import (
 )
 from encrypted_records.proxy.schemas.heads import KEPT, Acceptance, Heads
 from encrypted_records.proxy.schemas.key_source import KeySource
-from encrypted_records.proxy.schemas.ledger_keeper import STANDARD, KeepingPolicy, LedgerKeeper
-from encrypted_records.proxy.schemas.ledger_store import LedgerStore
+from encrypted_records.proxy.schemas.ledger_store import (
+    STANDARD,
+    KeepingPolicy,
+    LedgerKeeper,
+    LedgerStore,
+)
 from encrypted_records.proxy.schemas.log_reader import LogReader, extend
 from encrypted_records.proxy.schemas.readiness import Readiness
-from encrypted_records.proxy.schemas.shown import read_shown
-from encrypted_records.proxy.schemas.state import EndedRows, SchemaState, SoundPart, may_write
+from encrypted_records.proxy.schemas.state import (
+    EndedRows,
+    SchemaState,
+    SoundPart,
+    may_write,
+    read_shown,
+)
 from encrypted_records.proxy.sharing.heads import VerifiedHead
 from encrypted_records.proxy.sharing.service import Sharing
 

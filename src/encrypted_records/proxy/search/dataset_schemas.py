@@ -16,9 +16,8 @@ from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
 from encrypted_records.model.openings import require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.schemas.shown import read_shown
-from encrypted_records.proxy.sharing.finding import FRESH
-from encrypted_records.proxy.sharing.reading import View
+from encrypted_records.proxy.schemas.state import read_shown
+from encrypted_records.proxy.sharing.reading import FRESH, View
 from encrypted_records.proxy.sharing.service import Sharing
 
 

@@ -14,8 +14,7 @@ from encrypted_records.proxy.jobs.job import ENDED, Job
 from encrypted_records.proxy.jobs.service import BatchJobs
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.spool.spool import Spool
-from encrypted_records.proxy.uploads.notes import charset_of, format_of, status_of
-from encrypted_records.proxy.uploads.store import Upload
+from encrypted_records.proxy.uploads.store import Upload, charset_of, format_of, status_of
 from encrypted_records.proxy.uploads.tus import headers as header
 
 #: How many bytes of a file are read to check its format.

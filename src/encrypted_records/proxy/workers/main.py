@@ -34,19 +34,17 @@ from encrypted_records.model.media_types import Format
 from encrypted_records.model.records import Page, Part, PartUpload, Segment, SegmentHeader
 from encrypted_records.proxy.process.hardening import harden
 from encrypted_records.proxy.workers import messages, pipe
-from encrypted_records.proxy.workers.keys import keys_by_row
-from encrypted_records.proxy.workers.memory_limit import limited
 from encrypted_records.proxy.workers.merge import merge
 from encrypted_records.proxy.workers.pack import pack
-from encrypted_records.proxy.workers.rebuild import rebuild
-from encrypted_records.proxy.workers.reseal import reseal
+from encrypted_records.proxy.workers.pipe import limited
+from encrypted_records.proxy.workers.reseal import rebuild, reseal
 from encrypted_records.proxy.workers.samples import (
     estimate_of,
     preview_of,
     proposal_of,
     reading_of,
 )
-from encrypted_records.proxy.workers.upload_rows import UploadReader, gather_chunk
+from encrypted_records.proxy.workers.upload_rows import UploadReader, gather_chunk, keys_by_row
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.process.background import WORKERS, Background
 from encrypted_records.proxy.workers import messages
-from encrypted_records.proxy.workers.memory_limit import MOST_BYTES
+from encrypted_records.proxy.workers.pipe import MOST_BYTES
 
 log = logging.getLogger(__name__)
 

@@ -1,12 +1,18 @@
-"""The rows of an upload in the spool, as a task names it: all of them, or those of one chunk."""
+"""The rows of an upload in the spool, as a task names it: all of them, or those of one chunk.
+
+A worker's part of looking for equal values: the index keys of rows that are not stored yet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from encrypted_records.crypto.keys import SpoolKey
+import numpy as np
+
+from encrypted_records.crypto.keys import SchemaKey, SpoolKey
 from encrypted_records.errors import KeyMissing
+from encrypted_records.index.columns.column import keys_of
 from encrypted_records.ingest.blocks import RecordBlock, RecordStart, Table
 from encrypted_records.ingest.charsets import settle
 from encrypted_records.ingest.check import SchemaLookup, gather
@@ -114,3 +120,27 @@ def _blocks_of(reader: UploadReader, chunk: messages.ChunkAt) -> Iterator[Record
             part = block.part(chunk.first, chunk.last)
             if part.count:
                 yield part
+
+
+def keys_by_row(
+    schema: messages.SchemaKeyBytes, fields: Sequence[int], records: Columns
+) -> messages.SchemaRows:
+    """The keys of the fields of these ids, under the records' own definition.
+
+    Equal values have equal keys, and so do stored ones, whose keys the index has.
+    """
+    tails = SchemaKey(
+        schema.tails,
+        version=schema.tails_version,
+        organization=schema.organization,
+        schema=schema.schema,
+    )
+    found: list[messages.FieldKeys] = []
+    for number in fields:
+        spec = records.definition.by_id[number]
+        column = records.values[spec.name]
+        present = np.array([value is not None for value in column], np.bool_)
+        keys = keys_of(spec, tails.field(spec), [one for one in column if one is not None])
+        found.append(messages.FieldKeys(number, present.tobytes(), keys.dtype.str, keys.tobytes()))
+    rows = np.array(records.rows, np.uint32)
+    return messages.SchemaRows(schema.schema, rows.tobytes(), found)

@@ -2,14 +2,26 @@
 
 A direct ingest is all or nothing, also over several schemas: all its commits go to the API in
 one request, which stores them in one transaction. Nothing of it is sent before every record of it
-is valid. Ingests that come at once share a commit (:mod:`.shared_commits`).
+is valid. Ingests that come at once share a commit.
+
+Direct ingests that wait for each other share a commit.
+
+A commit is one durable transaction at the API, however many records it adds. While one of a schema
+is under way, further ingests of the same caller wait, and the next commit takes all who wait. Each
+keeps its own answer, its own idempotency key (docs/SPEC.md, section 2.2) and its own refusal: a
+record that does not fit, or a request that was stored before, concerns nobody but its sender.
+
+A direct ingest as it waits to be stored: its records, their ids and what is wrong with them.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
+from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import (
     BadInput,
     Conflict,
@@ -20,33 +32,29 @@ from encrypted_records.errors import (
     MergeFirst,
     NotFound,
 )
+from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.ingest.parse_json import parse_records
 from encrypted_records.ingest.seal import SealedCommit, seal
+from encrypted_records.ingest.validate import validate
 from encrypted_records.model import ids
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.model.unique import UniqueKey, keys_of
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.process.gathering import Gathering, Line, Waiting
 from encrypted_records.proxy.process.offload import by_size
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
-from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer, keeps_moving
+from encrypted_records.proxy.write.committer import (
+    ATTEMPTS,
+    LOST_RACES,
+    STORED_BEFORE,
+    Committer,
+    keeps_moving,
+)
 from encrypted_records.proxy.write.idempotency import IdempotencyKey
-from encrypted_records.proxy.write.ingest_request import CreatedRecord, IngestRequest
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
-from encrypted_records.proxy.write.shared_commits import (
-    Created,
-    Ingest,
-    SharedCommits,
-    WaitingIngest,
-)
-from encrypted_records.proxy.write.unique import (
-    Owner,
-    UniqueKeys,
-    claim,
-    not_unique,
-    owners_of,
-)
+from encrypted_records.proxy.write.unique import Owner, UniqueKeys, claim, not_unique, owners_of
 
 log = logging.getLogger(__name__)
 
@@ -255,6 +263,191 @@ def _count_cells(states: Mapping[bytes, SchemaState], fresh: Sequence[WaitingIng
         for one in fresh
         for schema, records in one.item.request.wanted.items()
     )
+
+
+#: What one shared commit takes: bytes of bodies, and requests. A larger body goes alone.
+MOST_BYTES = 256 << 10
+MOST_REQUESTS = 128
+
+#: Who asks, under which credentials and from which device, for which states of schemas.
+_Key = tuple[bytes, str, str | None, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedRecord:
+    """``rounded`` are the fields whose values are stored with fewer decimals than were sent."""
+
+    id: bytes
+    schema: bytes
+    rounded: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IngestRequest:
+    """
+    Attributes:
+        wanted: the records by the schema that they name.
+        key: of a request that may be a repetition.
+        size: of its body, in bytes.
+    """
+
+    wanted: Mapping[bytes, Sequence[RawRecord]]
+    key: IdempotencyKey | None
+    size: int
+
+    def ids_in(self, states: Mapping[bytes, SchemaState]) -> dict[bytes, bytes]:
+        """The request's id in each of its schemas' logs; empty without a key."""
+        if self.key is None:
+            return {}
+        return {
+            schema: self.key.request_id(self._key_in(states[schema].ledger).uids)
+            for schema in self.wanted
+        }
+
+    def _key_in(self, ledger: Ledger) -> SchemaKey:
+        """The key that the ids of this request are made with: the one by which the log knows it, if
+        it does; all may have been sealed again since it came first.
+
+        Raises:
+            Conflict: ``repeat_too_old``; it may have come before, under a key that is not here.
+        """
+        assert self.key is not None
+        held = ledger.former
+        for key in held:
+            if ledger.has_request(self.key.request_id(key.uids)):
+                return key
+        if len(held) < len(ledger.resealed.former):
+            self.key.require_later(ledger.resealed.moment)
+        return ledger.tails
+
+    def is_stored(self, states: Mapping[bytes, SchemaState]) -> bool:
+        """Whether the logs show that it was stored; without a key nothing can show it."""
+        own = self.ids_in(states)
+        return bool(own) and all(
+            states[schema].ledger.has_request(identifier) for schema, identifier in own.items()
+        )
+
+    def assign_ids(self, states: Mapping[bytes, SchemaState]) -> dict[int, CreatedRecord]:
+        """The record of each row, if it fits; a repeated request gives its rows the same ids
+        again."""
+        key = self.key
+        uids = {schema: self._key_in(states[schema].ledger) for schema in self.wanted if key}
+        return {
+            record.row: CreatedRecord(
+                key.record_id(uids[schema].uids, record.row) if key else ids.new_record_ids(1)[0],
+                schema,
+                states[schema].definition.find_rounded(record.data),
+            )
+            for schema, records in self.wanted.items()
+            for record in records
+        }
+
+    def validate(
+        self, states: Mapping[bytes, SchemaState], created: Mapping[int, CreatedRecord]
+    ) -> dict[bytes, list[PlainRecord]]:
+        """Every record as accepted, under its id.
+
+        Raises:
+            InvalidRecords: with the flaws of all records, in the order of the input.
+        """
+        plain: dict[bytes, list[PlainRecord]] = {}
+        flaws: list[Flaw] = []
+        for schema, records in self.wanted.items():
+            definition = states[schema].definition
+            for record in records:
+                data, errors = validate(
+                    definition, record.data, row=record.row, pointer=f"/{record.row - 1}/data"
+                )
+                flaws += errors
+                identifier = created[record.row].id
+                plain.setdefault(schema, []).append(PlainRecord(identifier, 1, data))
+        if flaws:
+            flaws.sort(key=lambda flaw: flaw.row or 0)
+            rows = len({flaw.row for flaw in flaws})
+            raise InvalidRecords(
+                f"{rows} of the records {'does' if rows == 1 else 'do'} not fit the schema",
+                flaws=tuple(flaws),
+            )
+        return plain
+
+
+Created = dict[int, CreatedRecord]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ingest:
+    """A request, its caller, and the states of all schemas that it names, by id."""
+
+    request: IngestRequest
+    caller: Holder
+    states: Mapping[bytes, SchemaState]
+
+
+WaitingIngest = Waiting[Ingest, Created]
+
+
+class SharedCommits:
+    def __init__(self, store: Callable[[Sequence[WaitingIngest]], Awaitable[None]]) -> None:
+        """
+        Args:
+            store: stores what ingests of the same states bring by one commit of each schema, whose
+                locks are held, and settles or refuses every one of them.
+        """
+        self._store = store
+        self._gathering: Gathering[_Key, Ingest, Created] = Gathering(self._commit)
+
+    async def store(self, ingest: Ingest) -> Created:
+        """Store a request's records together with those of others who wait.
+
+        Raises:
+            ErsError: as ``store`` has refused it.
+        """
+        caller, states = ingest.caller, ingest.states
+        # Another caller's commit is never shared: the API judges each by its credentials.
+        of_states = tuple(id(states[schema]) for schema in sorted(states))
+        key = (caller.user, caller.auth, caller.device, of_states)
+        return await self._gathering.ask(key, ingest)
+
+    async def _commit(self, line: Line[Ingest, Created]) -> None:
+        states = line.waiting[0].item.states
+        async with AsyncExitStack() as held:
+            # In the order of ids: two over the same schemas cannot deadlock.
+            for schema in sorted(states):
+                await held.enter_async_context(states[schema].lock)
+            await self._store_apart(line.take(_fit))
+
+    async def _store_apart(self, together: Sequence[WaitingIngest]) -> None:
+        """Store ingests by one commit, or, where the API refuses what a single request among them
+        may have brought, by smaller commits: that request alone gets the refusal.
+
+        Raises:
+            ErsError: as ``store`` raises it, of all that are not settled.
+        """
+        left = [one for one in together if not one.outcome.done()]
+        if not left:
+            return
+        try:
+            await self._store(left)
+        except (BadInput, Conflict) as error:
+            # Both say that nothing was stored. Other conflicts are with the state, which all of
+            # these requests share.
+            if isinstance(error, Conflict) and error.reason not in STORED_BEFORE:
+                raise
+            if len(left) == 1:
+                left[0].refuse(error)
+                return
+            half = len(left) // 2
+            await self._store_apart(left[:half])
+            await self._store_apart(left[half:])
+
+
+def _fit(ingests: Sequence[Ingest]) -> int:
+    size = 0
+    for count, one in enumerate(ingests[:MOST_REQUESTS]):
+        size += one.request.size
+        if size > MOST_BYTES:
+            return count
+    return min(len(ingests), MOST_REQUESTS)
 
 
 _Outcomes = dict[WaitingIngest, Created | ErsError]

@@ -9,6 +9,13 @@ a later commit tries again; one of these two that failed rests first.
 
 No two merges of one proxy take the same segment: small merges of a schema run one after
 another, whichever request starts them, and segments that a merge uses are left out of the others.
+
+Whether a schema has room for one more segment.
+
+One merge: built, and then stored as one commit that conserves every live row.
+
+Another proxy may merge some of the same segments meanwhile, and only one of the two is stored. A
+merge of minutes looks now and then whether that has happened, and stops if it has.
 """
 
 from __future__ import annotations
@@ -17,10 +24,14 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from encrypted_records import runtime
-from encrypted_records.errors import Conflict
+from encrypted_records.errors import BadInput, Conflict, MergeFirst, NotFound, Unavailable
+from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.crowds import Crowd
 from encrypted_records.index.segments.merge_policy import (
     ANY_ROWS,
@@ -31,7 +42,7 @@ from encrypted_records.index.segments.merge_policy import (
     rows_of,
     worth_merging,
 )
-from encrypted_records.model.records import Segment
+from encrypted_records.model.records import MAX_SMALL_SEGMENTS, SMALL_SEGMENT_ROWS, Segment
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.background import MERGES, Background
 from encrypted_records.proxy.schemas.state import SchemaState
@@ -39,9 +50,7 @@ from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
 from encrypted_records.proxy.write.lanes import Lane, Lanes, Tasks, log_errors
-from encrypted_records.proxy.write.merge_commits import MergeCommits, MergeOutcome
-from encrypted_records.proxy.write.merge_executor import FetchRows, MergeExecutor
-from encrypted_records.proxy.write.room import is_full, too_many_segments
+from encrypted_records.proxy.write.merge_executor import FetchRows, MergeExecutor, PreparedSegment
 
 log = logging.getLogger(__name__)
 
@@ -382,3 +391,140 @@ class MergeScheduler:
 
 def _now() -> int:
     return runtime.wall_ns() // 1_000_000
+
+
+def is_full(state: SchemaState) -> bool:
+    """Whether the API takes no more segments of a schema."""
+    segments = state.ledger.snapshot().segments
+    if len(segments) < MAX_SMALL_SEGMENTS:
+        return False
+    return sum(segment.count <= SMALL_SEGMENT_ROWS for segment in segments) >= MAX_SMALL_SEGMENTS
+
+
+def too_many_segments() -> MergeFirst:
+    return MergeFirst(
+        f"the schema would have more than {MAX_SMALL_SEGMENTS} segments that merging makes fewer,"
+        " and each question looks into all of them",
+        retry_after=2,
+    )
+
+
+#: Seconds between two looks at the log while a huge merge is built.
+LOOK_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class MergeOutcome:
+    """``inputs`` segments became one of ``rows`` rows."""
+
+    inputs: int
+    rows: int
+
+
+class MergeCommits:
+    def __init__(self, executor: MergeExecutor, pager: PageFetcher, committer: Committer) -> None:
+        self._executor = executor
+        self._pager = pager
+        self._committer = committer
+
+    async def make(
+        self,
+        caller: Holder,
+        state: SchemaState,
+        inputs: Sequence[Segment],
+        lanes: Lanes,
+        fetch: FetchRows | None = None,
+    ) -> MergeOutcome:
+        """Merge segments, and store what comes of it.
+
+        It is built without the schema's lock, since that may take long, and committed if all its
+        inputs are live then. Rows that die meanwhile are dead rows of the new segment.
+
+        Args:
+            fetch: gives rows, where there is one input, whose pages are lost.
+
+        Raises:
+            Conflict: another proxy merged some of the same segments first.
+        """
+        ledger = state.ledger
+        seen = ledger.snapshot()
+        rows = rows_of(inputs)
+        large = rows not in lanes.ordinary.rows
+        looked = runtime.monotonic()
+
+        async def look() -> None:
+            nonlocal looked
+            if rows in lanes.huge.rows and runtime.monotonic() - looked >= LOOK_SECONDS:
+                await self._look(caller, state, ledger, inputs)
+                looked = runtime.monotonic()
+
+        if fetch is None:
+            new = await self._executor.build(caller, state, seen, inputs, large=large, look=look)
+        else:
+            (lost,) = inputs
+            new = await self._executor.rebuild(
+                caller, state, seen, lost, fetch, large=large, look=look
+            )
+        try:
+            await self._publish(caller, state, ledger, seen, inputs, new)
+        except (BadInput, NotFound) as error:
+            # Another proxy does the same merge and has replaced our parts. Where that is a lie, the
+            # segments stay as they are, and an erasure that waits for the merge fails by name.
+            if new.staging is None or error.reason not in ("invalid_commit", "staging_gone"):
+                raise
+            raise _overtaken() from None
+        except Conflict:
+            await self._executor.give_up(caller, new.staging)
+            raise
+        await runtime.in_thread(self._pager.drop, [segment.uid for segment in inputs])
+        log.info("merged %d segments of %d rows", len(inputs), new.segment.count)
+        return MergeOutcome(len(inputs), new.segment.count)
+
+    async def _look(
+        self, caller: Holder, state: SchemaState, ledger: Ledger, inputs: Sequence[Segment]
+    ) -> None:
+        """
+        Raises:
+            Conflict: some of the inputs are not live any more.
+        """
+        # The next page or part that is asked for says it if the API is away.
+        with suppress(Unavailable):
+            await self._committer.catch_up(caller, state)
+        _require_live(state, ledger, inputs)
+
+    async def _publish(
+        self,
+        caller: Holder,
+        state: SchemaState,
+        ledger: Ledger,
+        seen: Snapshot,
+        inputs: Sequence[Segment],
+        new: PreparedSegment,
+    ) -> None:
+        """Have the new segment stand for its inputs, as the ledger had them before it was built."""
+        async with state.lock:
+            await self._committer.prepare(caller, [state])
+            _require_live(state, ledger, inputs)
+            now = ledger.snapshot()
+            if any(now.groups_of(source) != seen.groups_of(source) for source in inputs):
+                raise Conflict("groups of the segments have ended", code="group_not_live")
+            upload = ledger.draft(
+                seen.definition,
+                segments=[new.segment],
+                replaced=[segment.uid for segment in inputs],
+                pages=new.pages,
+                headers=() if new.staging else [new.header],
+            )
+            await self._committer.store(
+                caller, [(state, upload)], built=new.built, staging=new.staging
+            )
+
+
+def _require_live(state: SchemaState, ledger: Ledger, inputs: Sequence[Segment]) -> None:
+    live = {segment.uid for segment in state.ledger.snapshot().segments}
+    if state.ledger is not ledger or not live.issuperset(source.uid for source in inputs):
+        raise _overtaken()
+
+
+def _overtaken() -> Conflict:
+    return Conflict("another merge came first", code="segment_not_live")
