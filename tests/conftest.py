@@ -18,7 +18,7 @@ from tests import weights
 from tests.reference import profiles
 from tests.support import children
 from tests.support.draws import Seeded
-from tests.support.place import place
+from tests.support.place import memory, place
 from tests.support.postgres import NewDatabase, postgresql, postgresql_url
 from tests.support.service import Service, running_service
 from tests.support.swift import swift
@@ -31,6 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
     inherited: the commands that tests interrupt would not notice."""
     # Files come in our order, instead of those with the most tests first.
     config.option.loadscopereorder = False
+    if folder := memory():
+        # Where pytest makes folders: a proxy starts with a dozen databases, and each commit to them
+        # would wait for a disk.
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(children.Watch())

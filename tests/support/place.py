@@ -27,7 +27,7 @@ def place(base: Path | None = None) -> Iterator[Path]:
     Each folder is locked by who made it, and a lock ends with the last process that has it. Who
     makes or removes a folder locks the base meanwhile, so that none is seen before it is locked.
     """
-    base = base or (_IN_MEMORY if _has_room() else Path(tempfile.gettempdir()))
+    base = base or memory() or Path(tempfile.gettempdir())
     turn = os.open(base, os.O_RDONLY)
     try:
         fcntl.flock(turn, fcntl.LOCK_EX)
@@ -45,8 +45,20 @@ def place(base: Path | None = None) -> Iterator[Path]:
         os.close(held)
 
 
-def _has_room() -> bool:
-    return _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > _LEAST
+def memory() -> Path | None:
+    """The folder in memory, where there is one with room."""
+    has_room = _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > _LEAST
+    return _IN_MEMORY if has_room and _takes_attributes() else None
+
+
+def _takes_attributes() -> bool:
+    """Whether files there have attributes, which Swift needs: since Linux 6.6."""
+    try:
+        with tempfile.TemporaryFile(dir=_IN_MEMORY) as file:
+            os.setxattr(file.fileno(), "user.tried", b"")
+    except OSError:
+        return False
+    return True
 
 
 def _remove_left(folder: Path) -> None:
