@@ -56,13 +56,14 @@ CGROUP = Path("/sys/fs/cgroup")
 
 @pytest.hookimpl(optionalhook=True)  # also where pytest-xdist is left out, as by tests/alone.py
 def pytest_xdist_auto_num_workers() -> int | None:
-    """One more than there are processors, where memory allows: tests wait for services and pages,
-    by an estimate for a third of their time. None leaves it to xdist, as a number in its own
-    variable does."""
+    """Two for each processor and one more, as far as memory allows: tests wait for services and
+    pages, by a measurement for two thirds of their time. None leaves it to xdist, as a number in
+    its own variable does."""
     processors = os.cpu_count()
     if processors is None or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return processors + 1 if _available() > (processors + 1) * WORKER_BYTES else None
+    workers = min(2 * processors + 1, _available() // WORKER_BYTES)
+    return workers if workers > processors else None
 
 
 def _available() -> int:
