@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
+from typing import NamedTuple
 
 from encrypted_records.errors import TooLarge
 
@@ -23,8 +23,7 @@ _NOTHING: frozenset[int] = frozenset()
 _TYPED = re.compile(r"[-+(]?[\d.,'\s\u00a0\u202f]+[)%-]?|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.{0,20}")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """The cells of a record: its texts, which of them stood in quotes, and where it ends.
 
     ``flaw`` is what is wrong with its form.
@@ -43,12 +42,9 @@ class Row:
 @lru_cache(maxsize=64)
 def _cell(delimiter: str, quote: str) -> re.Pattern[str]:
     ends = re.escape(delimiter)
-    close = rf"(?P<end>{ends}|\r\n|\n|\r|\Z)"
-    if not quote:
-        return re.compile(rf"(?P<bare>[^{ends}\r\n]*){close}")
     q = re.escape(quote)
-    inside = rf"{q}(?P<quoted>[^{q}]*(?:{q}{q}[^{q}]*)*){q}(?P<behind>[^{ends}\r\n]*)"
-    return re.compile(rf"(?:{inside}|(?P<bare>(?!{q})[^{ends}\r\n]*)){close}")
+    inside = rf"{q}([^{q}]*(?:{q}{q}[^{q}]*)*){q}([^{ends}\r\n]*)"
+    return re.compile(rf"(?:{inside}|((?!{q})[^{ends}\r\n]*))({ends}|\r\n|\n|\r|\Z)")
 
 
 def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[Row]:
@@ -69,26 +65,51 @@ def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[R
     quoted: list[int] = []
     flaw = None
     while at < size or (cells and final):
+        row = None if cells else _row_of_line(text, at, delimiter, quote)
+        if row is not None:
+            yield row
+            at = row.end
+            continue
         found = find(text, at)
         if found is None:
             _check_open(text, at)
             if final:
                 yield Row([*cells, text[at:]], frozenset(quoted), size, "a quote does not close")
             return
-        end = found["end"]
-        if not final and found.end() == size and end not in ("\n", delimiter):
-            return  # more of it may follow
-        if quote and found["quoted"] is not None:
-            cells.append(found["quoted"].replace(quote * 2, quote))
-            quoted.append(len(cells) - 1)
-            if found["behind"].strip():
-                flaw = "text behind a closing quote"
-        else:
-            cells.append(found["bare"])
+        inside, behind, bare, end = found.groups()
         at = found.end()
+        if at == size and not final and end not in ("\n", delimiter):
+            return  # more of it may follow
+        if inside is None:
+            cells.append(bare)
+        else:
+            quoted.append(len(cells))
+            cells.append(inside.replace(quote * 2, quote) if quote in inside else inside)
+            if behind.strip():
+                flaw = "text behind a closing quote"
         if end != delimiter:
             yield Row(cells, frozenset(quoted), at, flaw)
             cells, quoted, flaw = [], [], None
+
+
+def _row_of_line(text: str, at: int, delimiter: str, quote: str) -> Row | None:
+    """The row that begins at a place, where its line is enough to divide it: no cell is in quotes,
+    or all are and none has a quote in it."""
+    end = text.find("\n", at)
+    line = text[at:end].removesuffix("\r")
+    if end < 0 or "\r" in line:
+        return None
+    if quote not in line:
+        return Row(line.split(delimiter), _NOTHING, end + 1)
+    cells = line[1:-1].split(quote + delimiter + quote)
+    if line[0] == line[-1] == quote and line.count(quote) == 2 * len(cells):
+        return Row(cells, _all_of(len(cells)), end + 1)
+    return None
+
+
+@lru_cache(maxsize=64)
+def _all_of(count: int) -> frozenset[int]:
+    return frozenset(range(count))
 
 
 def _unquoted_rows(text: str, delimiter: str, *, final: bool) -> Iterator[Row]:

@@ -6,7 +6,7 @@ import codecs
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress
 from operator import ne
 
@@ -25,17 +25,19 @@ from encrypted_records.ingest.blocks import (
 from encrypted_records.ingest.reading.charset import BYTE_ORDER_MARKS, refused
 from encrypted_records.ingest.reading.dialect import Row, rows_of
 from encrypted_records.ingest.reading.recipe import MOMENTS, TYPE_OF, Column, Recipe, reader_of
-from encrypted_records.ingest.reading.table import count_below, is_left_out, is_no_row
+from encrypted_records.ingest.reading.table import columns_of, count_below, is_left_out, is_no_row
 from encrypted_records.ingest.reading.values import ABSENT
 
 #: Bytes that are read at once.
 BLOCK_BYTES = 128 << 10
 #: A header, and what stands above it, end within so many bytes.
 MAX_HEAD_BYTES = 1 << 20
-#: Different cells of a column that are kept with what they mean.
-_KEPT = 20_000
+#: Different cells of all columns together that are kept with what they mean.
+_KEPT = 100_000
 _UNREADABLE = "\ufffd"
 _ODD = re.compile("[\ud800-\udfff\ufffd]")
+#: Two bytes without which there is no letter of UTF-8 beyond ASCII.
+_UTF8 = re.compile(rb"[\xc2-\xf4][\x80-\xbf]")
 #: Last rows that may turn out to be notes below the table, where nobody has seen its end. Each
 #: parser holds them back, so that they are in one block wherever parsing began.
 _WATCHED = 50
@@ -209,6 +211,8 @@ class ReadingParser:
         self._buffer = b""
         self._wait = BLOCK_BYTES
         self._is_legacy = not recipe.encoding.startswith("utf-")
+        #: whether no cell of a block has characters that may be read wrongly
+        self._is_clean = False
         self.take_order(head.order)
         #: counts what becomes of cells, where somebody wants to know
         self.tally: Tally | None = None
@@ -218,12 +222,7 @@ class ReadingParser:
         recipe = self._recipe
         self._columns = [recipe.columns[at] for at in order]
         self._readers = [reader_of(column, recipe) for column in self._columns]
-        self._nulls = [
-            frozenset(column.null) | {ABSENT}
-            if column.type != "text"
-            else frozenset({ABSENT, *column.null})
-            for column in self._columns
-        ]
+        self._nulls = [frozenset({"", ABSENT, *column.null}) for column in self._columns]
         self._known: list[dict[str, str | None]] = [{} for _ in self._columns]
 
     def feed(self, data: bytes) -> Sequence[RecordBlock | Table]:
@@ -246,6 +245,43 @@ class ReadingParser:
         text = _decode(self._buffer, recipe)
         if final and _size(text, recipe) < len(self._buffer):
             text += _UNREADABLE
+        self._is_clean = text.isascii() or not (
+            _ODD.search(text) or (self._is_legacy and _UTF8.search(self._buffer))
+        )
+        table = None if final else self._table_of(text)
+        if table is not None:
+            blocks: Sequence[RecordBlock | Table] = [table[0]]
+            end = table[1]
+        else:
+            blocks, end = self._read(text, final=final)
+        size = _size(text[:end], recipe)
+        self._buffer = b"" if final else self._buffer[size:]
+        count = sum(block.count for block in blocks)
+        self._start = RecordStart(self._start.offset + size, self._start.row + count)
+        self._wait = BLOCK_BYTES if size else 2 * len(self._buffer)
+        if len(self._buffer) > MAX_RECORD_BYTES:
+            raise record_too_large(self._start.row)
+        return blocks
+
+    @property
+    def _held(self) -> int:
+        """How many last rows are no records, or may be none."""
+        return _WATCHED if self._recipe.below is None else self._recipe.below
+
+    def _table_of(self, text: str) -> tuple[Table, int] | None:
+        """The lines of a text by column, and where they end; None where one needs a look."""
+        recipe = self._recipe
+        width = len(self._columns)
+        self._forget()
+        found = columns_of(text, recipe.delimiter, recipe.quote, width, self._held)
+        if found is None:
+            return None
+        table = self._table(found[0], len(found[0][0]))
+        return None if table is None else (table, found[1])
+
+    def _read(self, text: str, *, final: bool) -> tuple[Sequence[RecordBlock | Table], int]:
+        """The rows of a text, one by one, and where they end."""
+        recipe = self._recipe
         rows = list(rows_of(text, recipe.delimiter, recipe.quote, final=final))
         if final and rows and rows[-1].flaw == "a quote does not close":
             raise Malformed(
@@ -256,7 +292,7 @@ class ReadingParser:
         every = rows
         if final:
             rows = self.watch(rows)
-        held = _WATCHED if recipe.below is None and not final else recipe.below
+        held = (recipe.below or 0) if final else self._held
         if held:
             real = [at for at, row in enumerate(rows) if not is_no_row(row)]
             kept = real[: len(real) - held] if len(real) > held else []
@@ -264,15 +300,7 @@ class ReadingParser:
         if self.tally is not None:
             self.tally.valueless += sum(map(is_left_out, every if final else rows))
         end = rows[-1].end if rows else 0
-        size = _size(text[:end], recipe)
-        blocks = self._blocks([row for row in rows if not is_no_row(row)])
-        self._buffer = b"" if final else self._buffer[size:]
-        count = sum(block.count for block in blocks)
-        self._start = RecordStart(self._start.offset + size, self._start.row + count)
-        self._wait = BLOCK_BYTES if size else 2 * len(self._buffer)
-        if len(self._buffer) > MAX_RECORD_BYTES:
-            raise record_too_large(self._start.row)
-        return blocks
+        return self._blocks([row for row in rows if not is_no_row(row)]), end
 
     def watch(self, rows: list[Row]) -> list[Row]:
         """The last rows of a file, with a flaw in those that look like notes below the table, where
@@ -281,31 +309,34 @@ class ReadingParser:
             return rows
         real = [row for row in rows if not is_no_row(row)]
         count = count_below(real[-_WATCHED:], len(self._columns))
-        last = [replace(row, flaw=row.flaw or _NOTE) for row in real[len(real) - count :]]
+        last = [row._replace(flaw=row.flaw or _NOTE) for row in real[len(real) - count :]]
         return real[: len(real) - count] + last
 
     def _blocks(self, rows: list[Row]) -> Sequence[RecordBlock | Table]:
         if not rows:
             return []
+        self._forget()
         width, short = len(self._columns), self._recipe.short_rows
         if all(
             row.flaw is None and (len(row.cells) == width or (short and len(row.cells) < width))
             for row in rows
         ):
-            table = self._table(rows, width)
+            whole = [
+                cells if len(cells) == width else cells + [""] * (width - len(cells))
+                for cells in (row.cells for row in rows)
+            ]
+            table = self._table(list(zip(*whole, strict=True)), len(rows), rows)
             if table is not None:
                 return [table]
         records = [self._record(row, self._start.row + at) for at, row in enumerate(rows)]
         return [RecordBlock(self._start, records)]
 
-    def _table(self, rows: list[Row], width: int) -> Table | None:
-        """By column; None where a cell does not read."""
+    def _table(
+        self, by_column: Sequence[Sequence[str]], count: int, rows: Sequence[Row] = ()
+    ) -> Table | None:
+        """Cells by column, and ``rows`` in which some may be in quotes; None where a cell does not
+        read."""
         columns: dict[str, Sequence[str | None]] = {}
-        whole = [
-            row.cells if len(row.cells) == width else row.cells + [""] * (width - len(row.cells))
-            for row in rows
-        ]
-        by_column = list(zip(*whole, strict=True))
         keeps = self._recipe.empty_quotes == "text"
         for at, column in enumerate(self._columns):
             if column.name is None:
@@ -314,7 +345,7 @@ class ReadingParser:
                 converted = self._values(at, by_column[at])
             except _Unreadable:
                 return None
-            if keeps and column.type == "text":
+            if rows and keeps and column.type == "text":
                 converted = [
                     "" if cell is None and at in row.quoted and not row.cells[at] else cell
                     for row, cell in zip(rows, converted, strict=True)
@@ -324,8 +355,8 @@ class ReadingParser:
             for at, column in enumerate(self._columns):
                 if column.name is not None:
                     self.tally.add(column.name, by_column[at], columns[column.name])
-            self.tally.short += sum(len(row.cells) < width for row in rows)
-        return Table(self._start, None, columns, len(rows))
+            self.tally.short += sum(len(row.cells) < len(self._columns) for row in rows)
+        return Table(self._start, None, columns, count)
 
     def _values(self, at: int, cells: Sequence[str]) -> Sequence[str | None]:
         """A column of a block: each different cell is read once.
@@ -333,18 +364,20 @@ class ReadingParser:
         Raises:
             _Unreadable: as :meth:`_value`.
         """
-        known = self._known[at]
-        if len(known) >= _KEPT:
-            known.clear()
-        different = set(cells)
-        if self._readers[at] is None and all(map(str.isascii, different)):
+        if self._readers[at] is None and (self._is_clean or all(map(str.isascii, cells))):
             nothing = self._nulls[at]
-            if "" not in different and nothing.isdisjoint(different):
+            if nothing.isdisjoint(cells):
                 return cells
-            return [None if not cell or cell in nothing else cell for cell in cells]
-        for cell in different.difference(known):
+            return [None if cell in nothing else cell for cell in cells]
+        known = self._known[at]
+        for cell in set(cells).difference(known):
             known[cell] = self._convert(at, cell)
         return [known[cell] for cell in cells]
+
+    def _forget(self) -> None:
+        """Keep no more cells than may be kept; columns of many different ones gain least by it."""
+        while sum(map(len, self._known)) > _KEPT:
+            max(self._known, key=len).clear()
 
     def _value(self, at: int, cell: str) -> str | None:
         """
@@ -354,14 +387,11 @@ class ReadingParser:
         known = self._known[at]
         if cell in known:
             return known[cell]
-        value = self._convert(at, cell)
-        if len(known) >= _KEPT:
-            known.clear()
-        known[cell] = value
+        value = known[cell] = self._convert(at, cell)
         return value
 
     def _convert(self, at: int, cell: str) -> str | None:
-        if not cell or cell in self._nulls[at]:
+        if cell in self._nulls[at]:
             return None
         if not cell.isascii() and (
             _ODD.search(cell) or (self._is_legacy and _was_utf8(cell, self._recipe.encoding))

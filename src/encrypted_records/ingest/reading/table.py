@@ -17,7 +17,8 @@ from encrypted_records.model.normalization import normalized
 
 _FILLED = 0.6
 _LONG = 12
-_RULE = re.compile(r"[-=_+\s]{3,}")
+_RULED = "-=_+"
+_RULE = re.compile(rf"[{_RULED}\s]{{3,}}")
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}")
 _TYPED = re.compile(r"[-+(]?[$£€¥]?\s?\d[\d.,'\s\u00a0\u202f/:TZ+-]*[)%-]?\s?[€$%]?")
 _HEAD_ROWS = 200
@@ -36,21 +37,50 @@ class Layout:
     below: tuple[str, ...]
 
 
-def is_rule(row: Row) -> bool:
-    """Whether a row is only a line that is drawn."""
-    return all(_RULE.fullmatch(cell) for cell in row.cells if cell) and any(
-        len(cell) >= 3 for cell in row.cells
+def has_no_values(cells: Sequence[str]) -> bool:
+    """Whether cells are all empty, or only a line that is drawn."""
+    first = cells[0] if cells else ""
+    if first and first[0] not in _RULED and not first[0].isspace():
+        return False
+    return not any(cells) or (
+        all(_RULE.fullmatch(cell) for cell in cells if cell)
+        and any(len(cell) >= 3 for cell in cells)
     )
 
 
 def is_no_row(row: Row) -> bool:
-    return row.is_empty or is_rule(row)
+    return has_no_values(row.cells)
 
 
 def is_left_out(row: Row) -> bool:
     """Whether a row of CSV is no record although it is more than a blank line: it has empty cells
     alone, or is only a line that is drawn."""
     return is_no_row(row) and (row.cells != [""] or bool(row.quoted))
+
+
+def columns_of(
+    text: str, delimiter: str, quote: str, width: int, held: int
+) -> tuple[list[tuple[str, ...]], int] | None:
+    """The cells by column of the whole lines of a text but the last ``held``, and where these
+    lines end. None where rows have to be read one by one: some are in quotes, of another width, no
+    rows at all, or end in different ways."""
+    text = text[: text.rfind("\n") + 1]
+    ends = text.count("\n")
+    mark = "\r\n" if "\r" in text else "\n"
+    if ends <= held or (quote and quote in text):
+        return None
+    if mark == "\r\n" and not text.count("\r") == text.count(mark) == ends:
+        return None
+    lines = text.split(mark)[:-1]
+    rows = [line.split(delimiter) for line in lines]
+    if set(map(len, rows)) != {width}:
+        return None
+    suspects = [row for row in rows if not row[0] or row[0][0] in _RULED or row[0][0].isspace()]
+    if any(map(has_no_values, suspects)):
+        return None
+    kept = len(rows) - held
+    end = len(text) - sum(len(line) + len(mark) for line in lines[kept:])
+    return list(zip(*rows[:kept], strict=True)), end
 
 
 def find_layout(rows: Sequence[Row], *, whole: bool) -> Layout:

@@ -63,7 +63,12 @@ DECIMALS = (".", ",")
 THOUSANDS = (",", ".", " ", "\u00a0", "\u202f", "'", "\u2019")
 MINUS = "\u2212"
 _EXPONENT = re.compile(r"-?[0-9]+(\.[0-9]+)?[eE][-+]?[0-9]{1,3}")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTHS = {
+    name: number
+    for number, name in enumerate(
+        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
+    )
+}
 _OFFSET = re.compile(r"\s?(Z|[+-][0-9]{2}(?::?[0-9]{2})?)$")
 _CLOCK = re.compile(
     r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,6})0*)?)?(?:\s?([AaPp])[Mm])?"
@@ -87,17 +92,21 @@ def number_reader(form: NumberForm) -> Reader:
     whole = r"(?:0|[1-9][0-9]*)"
     if form.thousands:
         whole = rf"(?:{whole}|[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}})+)"
-    plain = re.compile(rf"({whole})(?:{re.escape(form.decimal)}([0-9]+))?")
+    plain = re.compile(rf"(-?)({whole})(?:{re.escape(form.decimal)}([0-9]+))?")
 
     def read(cell: str) -> str | None:
-        text = cell.strip()
-        if form.decimal == "." and _EXPONENT.fullmatch(text):
-            return _of_exponent(text)
-        text, negative = _unsigned(text, form.unit)
-        found = plain.fullmatch(text)
-        if found is None:
-            return None
-        digits, decimals = found[1], found[2] or ""
+        found = plain.fullmatch(cell)
+        if found is not None:
+            negative = bool(found[1])
+        else:
+            text = cell.strip()
+            if form.decimal == "." and _EXPONENT.fullmatch(text):
+                return _of_exponent(text)
+            text, negative = _unsigned(text, form.unit)
+            found = plain.fullmatch(text)
+            if found is None or found[1]:
+                return None
+        digits, decimals = found[2], found[3] or ""
         if form.thousands:
             digits = digits.replace(form.thousands, "")
         if len(digits) + len(decimals) > MAX_DIGITS and not _is_short(digits, decimals):
@@ -171,30 +180,24 @@ def _date_pattern(format_: str) -> re.Pattern[str]:
 @lru_cache(maxsize=64)
 def date_reader(format_: str) -> Reader:
     pattern = _date_pattern(format_)
+    is_named, is_short = "mon" in format_, "yyyy" not in format_
 
     def read(cell: str) -> str | None:
         found = pattern.fullmatch(cell.strip())
-        return None if found is None else _day(found.groupdict())
+        if found is None:
+            return None
+        month = _MONTHS.get(found["mon"].lower(), 0) if is_named else int(found["m"])
+        if is_short:
+            short = int(found["yy"])
+            year = short + (1900 if short >= _CENTURY else 2000)
+        else:
+            year = int(found["y"])
+        try:
+            return date(year, month, int(found["d"])).isoformat()
+        except ValueError:
+            return None
 
     return read
-
-
-def _day(parts: dict[str, str]) -> str | None:
-    if "mon" in parts:
-        name = parts["mon"].lower()
-        if name not in _MONTHS:
-            return None
-        month = _MONTHS.index(name) + 1
-    else:
-        month = int(parts["m"])
-    year = int(parts.get("y") or 0)
-    if "yy" in parts:
-        short = int(parts["yy"])
-        year = short + (1900 if short >= _CENTURY else 2000)
-    try:
-        return date(year, month, int(parts["d"])).isoformat()
-    except ValueError:
-        return None
 
 
 def read_time(cell: str) -> str | None:
