@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -150,11 +151,31 @@ def test_rows_that_are_read_by_column_are_those_that_are_read_one_by_one(
     assert read(1) == read(1 << 30)
 
 
-def test_a_text_in_utf_8_among_lines_of_another_charset_is_named_by_its_row() -> None:
-    lines = [f"Grün;{number};\n" for number in range(60)]
-    body = "".join([*lines, "MÃ¼ller;1;\n", *lines]).encode("cp1252")
-    parser = ReadingParser(_RECIPE, Head(RecordStart(0, 1), (0, 1, 2)), RecordStart(0, 1))
+@pytest.mark.parametrize(
+    ("encoding", "own", "other"),
+    [
+        ("cp1252", "Grün", "Müller"),
+        ("cp1252", "CAFÉ…", "Łódź"),
+        ("cp1252", "ÄÖÜ", "Мария"),
+        ("cp1251", "Её", "Мария"),
+        ("gb18030", "女", "王小明"),
+        ("cp932", "山田", "鈴木"),
+        ("cp949", "남", "김철수"),
+        ("big5", "女", "王小明"),
+    ],
+)
+def test_a_text_in_utf_8_among_lines_of_another_charset_is_named_by_its_row(
+    encoding: str, own: str, other: str
+) -> None:
+    lines = f"{own};1;\n".encode(encoding) * 60
+    recipe = msgspec.structs.replace(_RECIPE, encoding=encoding)
+    parser = ReadingParser(recipe, Head(RecordStart(0, 1), (0, 1, 2)), RecordStart(0, 1))
     parser._wait = 1
-    rows = [record for block in parser.feed(body) for record in block.records]
+    rows = [
+        record
+        for block in parser.feed(lines + f"{other};1;\n".encode() + lines)
+        for record in block.records
+    ]
     assert [row.row for row in rows if isinstance(row, BadRow)] == [61]
+    assert {row.data["a"] for row in rows if isinstance(row, RawRecord)} == {own}
     assert len(rows) == 121

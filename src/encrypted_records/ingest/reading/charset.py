@@ -38,6 +38,8 @@ _GOOD = 0.8
 _UTF8_SEQUENCE = re.compile(
     rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}"
 )
+#: From here on UTF-8 has three bytes a letter, and all letters of the scripts above.
+_THREE_BYTES = "\u0800"
 _ASCII = bytes(range(128))
 _TYPOGRAPHIC = re.compile(rb"\xe2\x80[\x80-\xbf]|\xc3[\x80-\xbf]")
 #: From the beginning of a word alone, so that a long run of letters is looked at once.
@@ -88,6 +90,24 @@ def _decode_utf8(sample: bytes, *, whole: bool) -> None:
         # Where the sample is cut, a character may be.
         if whole or error.start < len(sample) - 3 or error.reason != "unexpected end of data":
             raise
+
+
+def was_utf8(cell: str, encoding: str) -> bool:
+    """Whether a cell of a legacy charset is more likely text in UTF-8, such as ``MÃ¼ller`` for
+    Müller in Windows-1252: the charset changes in the middle of a file. A single pair of bytes may
+    be either, such as 女 and Ů: it is UTF-8 only of a letter that its charset of one byte has."""
+    try:
+        meant = cell.encode(encoding).decode("utf-8")
+    except UnicodeError:
+        return False
+    letters = [letter for letter in meant if not letter.isascii()]
+    if encoding in _EAST:
+        return len(letters) > 1 and all(letter >= _THREE_BYTES for letter in letters)
+    try:
+        meant.encode(encoding)
+    except UnicodeError:
+        return len(letters) > 1
+    return bool(letters)
 
 
 def _wide(sample: bytes) -> str | None:

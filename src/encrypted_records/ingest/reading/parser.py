@@ -22,7 +22,7 @@ from encrypted_records.ingest.blocks import (
     Table,
     record_too_large,
 )
-from encrypted_records.ingest.reading.charset import BYTE_ORDER_MARKS, refused
+from encrypted_records.ingest.reading.charset import BYTE_ORDER_MARKS, refused, was_utf8
 from encrypted_records.ingest.reading.dialect import Row, rows_of
 from encrypted_records.ingest.reading.recipe import MOMENTS, TYPE_OF, Column, Recipe, reader_of
 from encrypted_records.ingest.reading.table import columns_of, count_below, is_left_out, is_no_row
@@ -394,7 +394,7 @@ class ReadingParser:
         if cell in self._nulls[at]:
             return None
         if not cell.isascii() and (
-            _ODD.search(cell) or (self._is_legacy and _was_utf8(cell, self._recipe.encoding))
+            _ODD.search(cell) or (self._is_legacy and was_utf8(cell, self._recipe.encoding))
         ):
             raise _Unreadable
         read = self._readers[at]
@@ -435,16 +435,6 @@ class ReadingParser:
                 self.tally.add(name, [cell], [value])
             self.tally.short += len(cells) < width
         return RawRecord(number, None, data)
-
-
-def _was_utf8(cell: str, encoding: str) -> bool:
-    """Whether the bytes of a cell are UTF-8 of letters that its legacy charset has as well: such
-    as ``MÃ¼ller`` for Müller in Windows-1252, where the charset changes in the middle of a file."""
-    try:
-        cell.encode(encoding).decode("utf-8").encode(encoding)
-    except UnicodeError:
-        return False
-    return True
 
 
 def _flaw(column: Column, row: int, recipe: Recipe) -> Flaw:
