@@ -45,6 +45,14 @@ _ON_CLOCK = {
     "timestamp[us]": (re.compile(f"{_DAY} {_CLOCK}"), "{0}T{1}"),
     "timestamp[us, tz=UTC]": (re.compile(rf"{_DAY} {_CLOCK}\+00"), "{0}T{1}Z"),
 }
+#: What DuckDB writes before a filter that another node of the plan makes again, and for one whose
+#: values are known as the statement runs; or a literal, where the same words mean nothing.
+_NOTED = re.compile(r"('(?:[^']|'')*')|optional: |Dynamic Filter \(\w+\)")
+_DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
+#: Numbers of an IN that are asked for one by one; of more, those between the ends.
+_FEW = 16
+#: Values of the proxy's `in`.
+_MOST = 1000
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -59,10 +67,18 @@ def condition_of(table: Table, filters: Sequence[str], parse: Parse) -> Where | 
         # DuckDB lists the lines of a literal as if each were a filter.
         return None
     try:
-        found = [part for text in filters for part in _all_of(_Reader(table), parse(text))]
+        found = [
+            part for text in filters for part in _all_of(_Reader(table), parse(_plain_text(text)))
+        ]
     except RecursionError:
         return None
     return _joined("and", found) if found else None
+
+
+def _plain_text(text: str) -> str:
+    """A filter without what only DuckDB reads."""
+    stands_for = {"o": "", "D": "true"}
+    return _NOTED.sub(lambda found: found[1] or stands_for[found[0][0]], text)
 
 
 def _all_of(reader: _Reader, tree: Any) -> list[Where]:
@@ -95,10 +111,7 @@ class _Reader:
         if kind in _COMPARED:
             return self._compare(_COMPARED[kind], tree["left"], tree["right"])
         if kind == "COMPARE_IN":
-            first, *others = tree["children"]
-            asked = [self._compare("eq", first, other) for other in others]
-            known = [part for part in asked if part is not None]
-            return _joined("or", known) if known and len(known) == len(asked) else None
+            return self._among(*tree["children"])
         if kind in ("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"):
             return self._absent(tree["children"][0], absent=kind == "OPERATOR_IS_NULL")
         if kind == "FUNCTION":
@@ -110,10 +123,30 @@ class _Reader:
         return None
 
     def _column(self, tree: Any) -> Any:
+        if tree.get("type") == "OPERATOR_CAST":
+            column = self._column(tree["child"])
+            return column if column is not None and _keeps(column.arrow, tree) else None
         names = tree.get("column_names") if tree.get("type") == "COLUMN_REF" else None
         found = _COLUMN.fullmatch(names[0]) if names and len(names) == 1 else None
         return (
             self._columns[int(found[1])] if found and int(found[1]) < len(self._columns) else None
+        )
+
+    def _among(self, tested: Any, *listed: Any) -> Where | None:
+        column = self._column(tested)
+        if column is None:
+            return None
+        values = [_value(column.arrow, value) for value in listed if not _is_null(value)]
+        if not values or any(value is None for value in values):
+            return None
+        if not isinstance(values[0], int | Decimal):
+            asked = {"field": column.field, "op": "in", "value": values}
+            return asked if len(values) <= _MOST else None
+        pairs = [[value, value] for value in values]
+        if len(values) > _FEW:
+            pairs = [[min(values), max(values)]]
+        return _joined(
+            "or", [{"field": column.field, "op": "between", "value": pair} for pair in pairs]
         )
 
     def _absent(self, tree: Any, *, absent: bool) -> Where | None:
@@ -145,6 +178,25 @@ class _Reader:
             return None
         value = _value(column.arrow, children[1])
         return {"field": column.field, "op": op, "value": value} if value else None
+
+
+def _keeps(arrow: str, cast: Any) -> bool:
+    """Whether a cast of a column keeps all its values and decimals, as to a wider decimal."""
+    own, wider = _DECIMAL.fullmatch(arrow), cast.get("type_expr", {})
+    if own is None or cast.get("try_cast") or wider.get("type_name") != "DECIMAL":
+        return False
+    sizes = [size.get("literal", {}).get("text", "") for size in wider.get("children", [])]
+    if len(sizes) != 2 or not all(map(str.isdecimal, sizes)):
+        return False
+    (digits, decimals), (more, behind) = map(int, own.groups()), map(int, sizes)
+    return behind == decimals and more >= digits
+
+
+def _is_null(tree: Any) -> bool:
+    """Whether it is NULL of some type, which is in no list."""
+    if tree.get("type") == "OPERATOR_CAST":
+        tree = tree["child"]
+    return bool(tree.get("literal", {}).get("kind") == "NULL_LITERAL")
 
 
 def _value(arrow: str, tree: Any) -> Any:
