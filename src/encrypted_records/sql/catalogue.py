@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from encrypted_records.model import json_text
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
-
-if TYPE_CHECKING:
-    from encrypted_records.client.proxy.client import ProxyClient
 
 #: DuckDB's types by those of Arrow; those of decimals are spelled alike but for their name.
 _TYPES = {
@@ -105,7 +102,13 @@ class Catalogue:
         ]
 
 
-async def load_catalogue(client: ProxyClient, filters: dict[str, str]) -> Catalogue:
+class Lists(Protocol):
+    """Lists of a proxy's resources, page after page."""
+
+    def listing(self, collection: str, **filters: str) -> AsyncIterator[Mapping[str, Any]]: ...
+
+
+async def load_catalogue(client: Lists, filters: dict[str, str]) -> Catalogue:
     """The tables that a caller reaches, by their datasets and names.
 
     Args:

@@ -7,33 +7,41 @@
             async for batch in result.batches():
                 ...
 
-DuckDB plans the statement over empty tables, so that it is known which columns of which tables it
-needs; the proxy sends these; DuckDB then runs the whole statement over them. An engine belongs to
-one caller and one event loop, and runs one statement at a time; :meth:`Engine.cancel` ends it.
+DuckDB runs in a process of its own (:mod:`.process`). It plans the statement over empty tables, so
+that it is known which columns of which tables it needs; the proxy sends these; DuckDB then runs the
+whole statement over them. An engine belongs to one caller and one event loop, and runs one
+statement at a time; :meth:`Engine.cancel` ends it.
 """
 
 from __future__ import annotations
 
-from asyncio import CancelledError
-from collections.abc import AsyncIterator, Callable
-from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow
 
-from encrypted_records import runtime
 from encrypted_records.client.messages import Closing
 from encrypted_records.errors import InvalidQuery, NotFound, SqlError
-from encrypted_records.sql import failures, pushdown, source
-from encrypted_records.sql.catalogue import Catalogue, Column, Table, load_catalogue
+from encrypted_records.sql import failures
+from encrypted_records.sql.catalogue import Catalogue, Column, Lists, Table, load_catalogue
 from encrypted_records.sql.limits import STANDARD, SqlLimits
-from encrypted_records.sql.planner import Parameters, Plan, Planner, Scan
+from encrypted_records.sql.process import Feed, Moved, Process
 from encrypted_records.sql.run import Run
 
 if TYPE_CHECKING:
-    from encrypted_records.client.proxy.client import ProxyClient
+    from contextlib import AbstractAsyncContextManager
 
-T = TypeVar("T")
+#: The module of a process for statements alone.
+WORKER = "encrypted_records.sql.worker"
+
+
+class Source(Lists, Protocol):
+    """A proxy, as :class:`~encrypted_records.client.proxy.client.ProxyClient` is one."""
+
+    def columns(
+        self, schema: str, fields: Sequence[str], where: Mapping[str, Any] | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
 
 
 class Result(Closing):
@@ -46,21 +54,13 @@ class Result(Closing):
     """
 
     def __init__(
-        self,
-        run: Run,
-        columns: tuple[Column, ...],
-        reader: pyarrow.RecordBatchReader,
-        versions: dict[str, int],
+        self, run: Run, columns: Sequence[Column], schema: pyarrow.Schema, versions: dict[str, int]
     ) -> None:
         self.columns = columns
+        #: Arrow's, whose fields are the columns in their order; a uuid is a text there
+        self.schema = schema
         self.versions = versions
         self._run = run
-        self._reader = reader
-
-    @property
-    def schema(self) -> pyarrow.Schema:
-        """Arrow's, whose fields are the columns in their order; a uuid is a text there."""
-        return self._reader.schema
 
     async def batches(self) -> AsyncIterator[pyarrow.RecordBatch]:
         """The rows, some at a time.
@@ -71,16 +71,17 @@ class Result(Closing):
             ErsError: as the proxy answers.
         """
         rows = 0
-        while (batch := await self._run.step(self._next)) is not None:
-            rows += batch.num_rows
-            if rows > self._run.limits.rows:
-                raise failures.sql_error(
-                    failures.TOO_MUCH,
-                    f"the result has more than {self._run.limits.rows:,} rows",
-                    code="sql_rows",
-                    hint="add LIMIT, or narrow the statement with WHERE",
-                )
-            yield batch
+        while (found := await self._run.call("next"))[0]:
+            for batch in pyarrow.ipc.open_stream(found[1]):
+                rows += batch.num_rows
+                if rows > self._run.limits.rows:
+                    raise failures.sql_error(
+                        failures.TOO_MUCH,
+                        f"the result has more than {self._run.limits.rows:,} rows",
+                        code="sql_rows",
+                        hint="add LIMIT, or narrow the statement with WHERE",
+                    )
+                yield batch
 
     async def table(self) -> pyarrow.Table:
         """All rows.
@@ -89,12 +90,6 @@ class Result(Closing):
             SqlError, ErsError: as :meth:`batches`.
         """
         return pyarrow.Table.from_batches([batch async for batch in self.batches()], self.schema)
-
-    def _next(self) -> pyarrow.RecordBatch | None:
-        try:
-            return self._reader.read_next_batch()
-        except StopIteration:
-            return None
 
     async def close(self) -> None:
         """End the statement, if it still runs, and free its memory."""
@@ -108,32 +103,43 @@ class Engine(Closing):
         dataset: the slug of the dataset whose tables need no qualification; None is all, where
             names of tables that two datasets have need their dataset: ``medical.patient``.
         organization: the id of the organization whose datasets count; None is all.
+        worker: the module whose process answers.
     """
 
     def __init__(
         self,
-        client: ProxyClient,
+        client: Source,
         *,
         dataset: str | None = None,
         organization: str | None = None,
         limits: SqlLimits = STANDARD,
+        worker: str = WORKER,
     ) -> None:
         self._client = client
-        self._wanted = dataset
+        self._wanted, self._worker = dataset, worker
         self._filters = {} if organization is None else {"organization": organization}
         self._limits = limits
-        self._planner: Planner | None = None
+        self._tables: tuple[Catalogue, str | None] | None = None
+        self._told: object = None
+        self._process: Process | None = None
         self._run: Run | None = None
+        self._asked: Run | None = None
 
     async def __aenter__(self) -> Self:
-        await self.refresh()
+        try:
+            await self.refresh()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
         await self._end_last()
-        if self._planner is not None:
-            self._planner.close()
-            self._planner = None
+        if self._process is not None:
+            await self._process.close()
+            self._process = None
 
     async def refresh(self) -> None:
         """Read the catalogue again. A statement that names something unknown does so by itself.
@@ -142,12 +148,11 @@ class Engine(Closing):
             SqlError: 3D000; there is no such dataset, or not for this caller.
             ErsError: as the proxy answers.
         """
+        await self._living()  # starts while the proxy answers
         catalogue = await load_catalogue(self._client, self._filters)
-        dataset = self._named(catalogue)
-        planner = await runtime.in_thread(Planner, catalogue, dataset, self._limits)
-        if self._planner is not None:
-            self._planner.close()
-        self._planner = planner
+        tables = catalogue, self._named(catalogue)
+        if self._tables != tables:
+            self._tables = tables
 
     def _named(self, catalogue: Catalogue) -> str | None:
         if self._wanted is None:
@@ -165,12 +170,12 @@ class Engine(Closing):
     @property
     def dataset(self) -> str | None:
         """The slug of the dataset whose tables need no qualification."""
-        return self._ready.dataset
+        return self._ready[1]
 
     @property
     def catalogue(self) -> Catalogue:
         """All datasets and tables, as of the last :meth:`refresh`."""
-        return self._ready.catalogue
+        return self._ready[0]
 
     def tables(self) -> list[Table]:
         """The tables of the dataset, or of all where none was named."""
@@ -178,9 +183,9 @@ class Engine(Closing):
         return list(found.tables) if self.dataset is None else found.in_dataset(self.dataset)
 
     @property
-    def _ready(self) -> Planner:
-        assert self._planner is not None, "an engine is a context"
-        return self._planner
+    def _ready(self) -> tuple[Catalogue, str | None]:
+        assert self._tables is not None, "an engine is a context"
+        return self._tables
 
     async def split(self, text: str) -> list[str]:
         """The statements of a text.
@@ -188,9 +193,52 @@ class Engine(Closing):
         Raises:
             SqlError: 42601.
         """
-        return await self._with_planner(lambda planner: planner.split(text))
+        found, _ = await self.call("split", text)
+        return list(found)
 
-    async def execute(self, statement: str, parameters: Parameters = ()) -> Result:
+    async def call(self, method: str, *arguments: object) -> tuple[Any, bytes]:
+        """The reply of the process to a request that is no statement's, and as bounded as one.
+
+        Raises:
+            SqlError: as :meth:`execute`.
+        """
+        run = self._asked = Run(self._limits)
+        try:
+            return await run.wait(self._call(run, method, *arguments))
+        finally:
+            self._asked = None
+            run.forget()
+
+    async def prepare(self) -> None:
+        """Have a process that waits for a statement: another one where the last was killed."""
+        run = self._asked = Run(self._limits)
+        try:
+            await run.wait(self._prepared())
+        finally:
+            self._asked = None
+            run.forget()
+
+    async def _prepared(self) -> Process:
+        """A process that knows the newest catalogue."""
+        process = await self._living()
+        if self._told is not self._ready:
+            await process.call("open", *self._ready, self._limits)
+            self._told = self._ready
+        return process
+
+    async def _call(self, run: Run, method: str, *arguments: object) -> tuple[Any, bytes]:
+        run.process = await self._prepared()
+        return await run.process.call(method, *arguments)
+
+    async def _living(self) -> Process:
+        if self._process is None or self._process.ended:
+            if self._process is not None:
+                await self._process.close()
+            self._told = None
+            self._process = await Process.start(self._worker)
+        return self._process
+
+    async def execute(self, statement: str, parameters: object = ()) -> Result:
         """Run a SELECT. The statement before, if it still runs, is ended.
 
         Args:
@@ -210,82 +258,71 @@ class Engine(Closing):
             await run.close()
             raise
 
-    async def _start(self, run: Run, statement: str, parameters: Parameters) -> Result:
-
-        def work(planner: Planner) -> tuple[Planner, str, Plan]:
-            only = planner.only(statement)
-            return planner, only, planner.plan(only, parameters)
-
-        planner, only, plan = await run.wait(self._planned(work))
+    async def _start(self, run: Run, statement: str, parameters: object) -> Result:
+        scans = await self._planned(run, statement, parameters)
         try:
-            await self._bring(run, planner, plan)
-        except (source.Moved, InvalidQuery, NotFound):
+            await self._bring(run, scans)
+        except (Moved, InvalidQuery, NotFound):
             # A definition has changed since the catalogue was read, or a table is gone.
+            await run.drop_columns()
             await run.wait(self.refresh())
-            planner, only, plan = await run.wait(self._planned(work))
+            scans = await self._planned(run, statement, parameters)
             try:
-                await self._bring(run, planner, plan)
-            except source.Moved:
+                await self._bring(run, scans)
+            except Moved:
                 raise failures.moved() from None
-        columns, reader = await run.step(partial(run.start, planner, plan, only, parameters))
-        versions = {
-            planner.catalogue.tables[number].schema: stream.version
-            for number, stream in run.streams.items()
-        }
-        return Result(run, columns, reader, versions)
+        listed, schema = await run.call("start")
+        columns = [Column(name, kind) for name, kind in listed]
+        tables = self.catalogue.tables
+        versions = {tables[number].schema: version for number, version in run.versions.items()}
+        return Result(run, columns, pyarrow.ipc.read_schema(pyarrow.py_buffer(schema)), versions)
 
-    async def _bring(self, run: Run, planner: Planner, plan: Plan) -> None:
-        """Ask for all columns that a plan needs. One table that is read once is read as it comes;
-        several are here before the statement starts, so that none waits half read."""
-        await run.close_streams()
-        for number, scan in plan.scans.items():
-            table = planner.catalogue.tables[number]
-            where = await runtime.in_thread(_condition, planner, number, scan)
-            run.streams[number] = await run.wait(self._open(table, scan, where))
-            if len(plan.scans) > 1 or not scan.once:
-                await run.step(partial(run.keep, number))
+    async def _planned(self, run: Run, statement: str, parameters: object) -> list[Any]:
+        """The scans of a statement, also where its names are newer than the catalogue."""
 
-    async def _open(self, table: Table, scan: Scan, where: pushdown.Where | None) -> source.Stream:
-        stream = source.Stream(table, scan.columns)
+        async def planned() -> list[Any]:
+            found, _ = await run.wait(self._call(run, "plan", statement, parameters))
+            return list(found)
+
         try:
-            await stream.open(self._client, where)
-        except BaseException as error:
-            await stream.close()
-            if where is None or not isinstance(error, InvalidQuery):
-                raise
-            # Such as a test of more long texts than the proxy opens for one question.
-            return await self._open(table, scan, None)
-        return stream
-
-    async def _planned(self, work: Callable[[Planner], T]) -> T:
-        """Work with the catalogue; where it names something unknown, again with a new one."""
-        try:
-            return await self._with_planner(work)
+            return await planned()
         except SqlError as error:
             if error.reason != "sql_unknown":
                 raise
-        await self.refresh()
-        return await self._with_planner(work)
+        await run.wait(self.refresh())
+        return await planned()
 
-    async def _with_planner(self, work: Callable[[Planner], T]) -> T:
-        planner = self._ready
+    async def _bring(self, run: Run, scans: list[Any]) -> None:
+        """Ask for all columns that a plan needs. One table that is read once is read as it comes;
+        several are here before the statement starts, so that none waits half read."""
+        for number, columns, where, once in scans:
+            table = self.catalogue.tables[number]
+            fields = [table.columns[at].field for at in columns]
+            feed = await run.wait(self._open(run, table, fields, where))
+            await run.take(feed, number, keep=len(scans) > 1 or not once)
+
+    async def _open(
+        self, run: Run, table: Table, fields: list[str], where: Mapping[str, Any] | None
+    ) -> Feed:
+        assert run.process is not None
+        stack = AsyncExitStack()
         try:
-            return await runtime.in_thread(work, planner)
-        except CancelledError:
-            # Its thread goes on, and has the planner to itself.
-            planner.interrupt()
-            raise
+            asked = self._client.columns(table.schema, fields, where)
+            pieces = await stack.enter_async_context(asked)
+        except InvalidQuery:
+            if where is None:
+                raise
+            # Such as a test of more long texts than the proxy opens for one question.
+            return await self._open(run, table, fields, None)
+        return Feed(run.process, pieces, stack)
 
     def cancel(self) -> None:
         """End the statement that runs, if one does: it raises 57014."""
-        if self._run is not None:
-            self._run.cancel()
+        for run in (self._run, self._asked):
+            if run is not None:
+                run.cancel()
 
     async def _end_last(self) -> None:
         if self._run is not None:
             await self._run.close()
             self._run = None
-
-
-def _condition(planner: Planner, number: int, scan: Scan) -> pushdown.Where | None:
-    return pushdown.condition_of(planner.catalogue.tables[number], scan.filters, planner.expression)

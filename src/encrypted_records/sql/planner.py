@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from encrypted_records.sql import failures
 from encrypted_records.sql.catalogue import INTERNAL, Catalogue
 from encrypted_records.sql.connections import lock, open_closed, real_tables, views
 from encrypted_records.sql.limits import SqlLimits
+from encrypted_records.sql.translation import translate
 
 Parameters = Sequence[object] | Mapping[str, object]
 
@@ -51,7 +51,7 @@ class Plan:
 
 
 class Planner:
-    """Plans statements over empty tables; may be used from any thread.
+    """Plans statements over empty tables.
 
     Attributes:
         tables: statements that make all tables, empty, under their own names.
@@ -63,36 +63,17 @@ class Planner:
         self.tables = real_tables(catalogue, dataset)
         self._connection = open_closed(limits, plans=True)
         lock(self._connection, views(catalogue, dataset))
-        self._one_plans = threading.Lock()
-        self._closed = False
-
-    def interrupt(self) -> None:
-        """End the planning that runs, if any does, as soon as DuckDB notices."""
-        with suppress(duckdb.Error):  # closed already
-            self._connection.interrupt()
 
     def close(self) -> None:
-        """Free its memory; a thread that still plans does so once it has done."""
-        self._closed = True
-        self.interrupt()
-        if self._one_plans.acquire(blocking=False):
-            try:
-                self._connection.close()
-            finally:
-                self._one_plans.release()
+        self._connection.close()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One thread plans at a time; errors of DuckDB become :class:`SqlError`."""
+    def _translated(self) -> Iterator[None]:
+        """Errors of DuckDB become :class:`SqlError`."""
         try:
-            with self._one_plans:
-                try:
-                    yield
-                finally:
-                    if self._closed:
-                        self._connection.close()
+            yield
         except duckdb.Error as error:
-            raise failures.translate(error, self.catalogue, self.dataset) from None
+            raise translate(error, self.catalogue, self.dataset) from None
         except RecursionError:
             # Trees and plans are read as JSON, of which Python takes some hundred levels.
             raise failures.sql_error(
@@ -105,7 +86,7 @@ class Planner:
         Raises:
             SqlError: 42601.
         """
-        with self._alone():
+        with self._translated():
             return [parsed.query.strip() for parsed in self._parsed(text)]
 
     def only(self, text: str) -> str:
@@ -114,7 +95,7 @@ class Planner:
         Raises:
             SqlError: 42601; 25006 where it does more than read.
         """
-        with self._alone():
+        with self._translated():
             statements = self._parsed(text)
             if not statements:
                 raise _NOTHING
@@ -150,7 +131,7 @@ class Planner:
         Raises:
             SqlError: it cannot be planned: 42P01, 42703 and so on.
         """
-        with self._alone():
+        with self._translated():
             asked = f"EXPLAIN (FORMAT json) {statement}"
             rows = self._connection.execute(asked, parameters or None).fetchall()
             ((_, told),) = rows
@@ -178,8 +159,7 @@ class Planner:
         return tree is not None and all(kind in _READING for kind in _node_kinds(tree))
 
     def tree(self, statement: str) -> Any:
-        """A statement as DuckDB's parser has read it; None where it says that it cannot tell. The
-        caller has the lock."""
+        """A statement as DuckDB's parser has read it; None where it says that it cannot tell."""
         rows = self._connection.execute(
             "SELECT json_serialize_sql($1::VARCHAR)", [statement]
         ).fetchall()
@@ -189,7 +169,7 @@ class Planner:
     def expression(self, text: str) -> Any:
         """A condition as DuckDB's parser reads it; None where it does not."""
         try:
-            with self._alone():
+            with self._translated():
                 tree = self.tree(f"SELECT 1 WHERE {text}")
         except (SqlError, ValueError):
             return None

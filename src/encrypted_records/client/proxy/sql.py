@@ -1,7 +1,4 @@
-"""SQL over the records that a proxy shows, in this process.
-
-The rows of a statement of SQL, as frames.
-"""
+"""SQL over the records that a proxy shows, on this machine, and its rows as frames."""
 
 from __future__ import annotations
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-import duckdb
 import pyarrow
 
 from encrypted_records import runtime
-from encrypted_records.sql import failures
 from encrypted_records.sql.engine import Engine
-from encrypted_records.sql.limits import SqlLimits
-from encrypted_records.sql.wire.catalog import PgCatalog, with_oids
 from encrypted_records.sql.wire.failures import Failure
-from encrypted_records.sql.wire.parameters import Description, describe
+from encrypted_records.sql.wire.parameters import Description, Session, Values, parameter_type
 from encrypted_records.sql.wire.statements import Statement
-from encrypted_records.sql.wire.types import INTERVAL, NUMERIC, ColumnType, Interval
+from encrypted_records.sql.wire.types import TEXT, ColumnType
 
-T = TypeVar("T")
+#: The module of a session's process.
+WORKER = "encrypted_records.sql.wire.worker"
 #: Bytes of rows that are encoded in one step, unless one row has more.
 _STEP_BYTES = 1 << 20
 
@@ -77,7 +74,7 @@ class Answer:
 class Answers:
     """
     Args:
-        engine: open, with its dataset.
+        engine: open, with its dataset and :data:`WORKER`.
         user: the login's e-mail.
         settings: what catalogues say of the session's.
         process: the connection's number.
@@ -87,19 +84,19 @@ class Answers:
     def __init__(
         self,
         engine: Engine,
-        limits: SqlLimits,
         *,
         user: str,
         settings: Callable[[], Mapping[str, str]],
         process: int,
         fresh_seconds: float,
     ) -> None:
-        self._engine, self._limits = engine, limits
+        self._engine = engine
         self._user, self._settings, self._process = user, settings, process
-        self._catalog: PgCatalog | None = None
         self._current: Answer | None = None
-        self._on_catalog = self._interrupted = False
         self._fresh_seconds, self._read_at = fresh_seconds, runtime.monotonic()
+
+    def _session(self) -> Session:
+        return Session(self._user, self._settings(), self._process)
 
     async def describe(self, statement: Statement, oids: Sequence[int]) -> Description:
         """The parameters and columns of a query.
@@ -107,14 +104,25 @@ class Answers:
         Raises:
             Failure, SqlError: it cannot be bound.
         """
-        catalog, asked = await self._asked(statement)
-        try:
-            if asked is None:
-                # Whether it only reads is the engine's to say.
-                return await self._in_thread(catalog, describe, statement, oids, str, self._check)
-            return await self._in_thread(catalog, describe, asked, oids, with_oids, self._check)
-        except duckdb.Error as error:
-            raise failures.translate(error, self._engine.catalogue, self._engine.dataset) from None
+
+        async def asked() -> tuple[bool, list[int], list[list[str]]]:
+            told, _ = await self._engine.call("describe", self._session(), statement.sql, oids)
+            return told  # type: ignore[no-any-return] # WireWorker's
+
+        by_catalogues, kinds, columns = await asked()
+        if by_catalogues and await self._refreshed():
+            by_catalogues, kinds, columns = await asked()
+        types = [parameter_type(oid) or ColumnType(TEXT) for oid in kinds]
+        return Description(types, [(name, kind) for name, kind in columns])
+
+    async def _refreshed(self) -> bool:
+        """Whether the catalogue was read again, as it is after some seconds: there may be new
+        tables, and the login may have ended."""
+        if runtime.monotonic() < self._read_at + self._fresh_seconds:
+            return False
+        await self._engine.refresh()
+        self._read_at = runtime.monotonic()
+        return True
 
     async def run(
         self, statement: Statement, described: Description | None, parameters: Sequence[Any]
@@ -128,135 +136,38 @@ class Answers:
         if self._current is not None:
             await self._current.close()
         types = described.parameters if described is not None else ()
-        named = _named(statement, types, parameters)
-        catalog, asked = await self._asked(statement)
-        if asked is None:
-            result = await self._engine.execute(statement.sql, named)
-            columns = [(column.name, column.type) for column in result.columns]
-            self._current = Answer(columns, aiter(result.batches()), result.close)
+        given = Values(statement.sql, [kind.oid for kind in types], parameters)
+        columns, rows = await self._engine.call("ask", self._session(), given)
+        if columns is not None and await self._refreshed():
+            columns, rows = await self._engine.call("ask", self._session(), given)
+        if columns is not None:
+            self._current = _from_catalogues(columns, rows)
         else:
-            self._current = await self._from_catalog(catalog, asked, named)
+            result = await self._engine.execute(statement.sql, given)
+            listed = [(column.name, column.type) for column in result.columns]
+            self._current = Answer(listed, aiter(result.batches()), result.close)
         return self._current
 
-    async def _from_catalog(
-        self, catalog: PgCatalog, statement: Statement, named: Mapping[str, Any]
-    ) -> Answer:
-        def work(connection: duckdb.DuckDBPyConnection) -> tuple[Any, pyarrow.Table]:
-            # Kept apart from settings and tables: only SELECT, and one.
-            (parsed,) = connection.extract_statements(statement.sql)
-            if parsed.type != duckdb.StatementType.SELECT:
-                raise Failure("25006", "catalogues are read only")
-            relation = connection.sql(statement.sql, params=dict(named) or None)
-            kinds = zip(relation.columns, relation.types, strict=True)
-            columns = [(name, with_oids(str(kind).strip('"'))) for name, kind in kinds]
-            return columns, relation.to_arrow_table()
-
-        try:
-            columns, table = await self._in_thread(catalog, work)
-        except duckdb.Error as error:
-            raise failures.translate(error, self._engine.catalogue, self._engine.dataset) from None
-
-        async def batches() -> AsyncIterator[pyarrow.RecordBatch]:
-            for batch in table.to_batches():
-                yield batch
-
-        async def close() -> None:
-            pass
-
-        return Answer(columns, batches(), close)
-
-    async def _in_thread(self, catalog: PgCatalog, work: Callable[..., T], *arguments: Any) -> T:
-        """Work with the catalogues' connection, which `interrupt` ends."""
-
-        def alone() -> T:
-            with catalog.guard:
-                return work(catalog.connection, *arguments)
-
-        self._on_catalog, self._interrupted = True, False
-        try:
-            return await runtime.in_thread(alone)
-        finally:
-            self._on_catalog = False
-
-    def _check(self) -> None:
-        """
-        Raises:
-            duckdb.InterruptException: the statement is to end.
-        """
-        if self._interrupted:
-            raise duckdb.InterruptException("the statement was cancelled")
-
-    async def _asked(self, statement: Statement) -> tuple[PgCatalog, Statement | None]:
-        """The catalogues, and the statement in DuckDB's words if they are to answer it. They are
-        read again after some seconds: there may be new tables, and the login may have ended."""
-        catalog = await self._catalogues()
-        asked = catalog.answers(statement)
-        if asked is not None and runtime.monotonic() >= self._read_at + self._fresh_seconds:
-            await self._engine.refresh()
-            self._read_at = runtime.monotonic()
-            catalog = await self._catalogues()
-            asked = catalog.answers(statement)
-        return catalog, asked
-
-    async def _catalogues(self) -> PgCatalog:
-        """The catalogues of the engine's tables as it has last seen them."""
-        catalogue, dataset = self._engine.catalogue, self._engine.dataset
-        assert dataset is not None
-        if self._catalog is None or self._catalog.catalogue != catalogue:
-            self._drop_catalog()
-
-            def make() -> PgCatalog:
-                return PgCatalog(
-                    catalogue,
-                    dataset,
-                    self._limits,
-                    user=self._user,
-                    settings=self._settings(),
-                    process=self._process,
-                )
-
-            self._catalog = await runtime.in_thread(make)
-        return self._catalog
+    async def prepare(self) -> None:
+        """Be ready for a query: to start a process takes longer than some that run in it."""
+        await self._engine.prepare()
 
     def interrupt(self) -> None:
         """End the query that runs, if one does."""
         self._engine.cancel()
-        if self._on_catalog and self._catalog is not None:
-            self._interrupted = True
-            self._catalog.connection.interrupt()
-
-    def _drop_catalog(self) -> None:
-        if self._catalog is not None:
-            self._catalog.close()
-            self._catalog = None
 
     async def close(self) -> None:
         if self._current is not None:
             await self._current.close()
         await self._engine.close()
-        self._drop_catalog()
 
 
-def _named(
-    statement: Statement, types: Sequence[ColumnType], values: Sequence[Any]
-) -> dict[str, Any]:
-    """The parameters that a statement has, by their numbers, of exactly their types.
+def _from_catalogues(columns: Sequence[Sequence[str]], rows: bytes) -> Answer:
+    async def batches() -> AsyncIterator[pyarrow.RecordBatch]:
+        for batch in pyarrow.ipc.open_stream(rows):
+            yield batch
 
-    Raises:
-        Failure: a value is missing.
-    """
-    used = {token.number for token in statement.words if token.kind == "parameter"}
-    for number in used:
-        if not 1 <= number <= len(types):
-            raise Failure("42P02", f"there is no parameter ${number}")
-    return {str(number): _value(types[number - 1], values[number - 1]) for number in sorted(used)}
+    async def close() -> None:
+        pass
 
-
-def _value(kind: ColumnType, value: Any) -> Any:
-    if value is None or isinstance(value, str) or kind.element is NUMERIC:
-        return value
-    if kind.element is INTERVAL and isinstance(value, Interval):
-        return duckdb.Value(value.text, "INTERVAL")
-    if kind.is_array:
-        return [item.text if isinstance(item, Interval) else item for item in value]
-    return duckdb.Value(value, kind.duckdb)
+    return Answer([(name, kind) for name, kind in columns], batches(), close)

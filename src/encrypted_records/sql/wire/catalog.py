@@ -11,7 +11,6 @@ statements that read catalogues and in no others.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -96,7 +95,7 @@ def _reads_by_text(statement: Statement) -> bool:
 
 
 class PgCatalog:
-    """The catalogues of one session. Belongs to no thread; one at a time uses it.
+    """The catalogues of one session.
 
     Args:
         catalogue: all tables that the login reaches.
@@ -117,7 +116,6 @@ class PgCatalog:
         process: int,
     ) -> None:
         self.catalogue, self.dataset = catalogue, dataset
-        self.guard = threading.Lock()
         self.connection = open_closed(limits, plans=True)
         try:
             self.connection.execute(real_tables(catalogue, dataset))

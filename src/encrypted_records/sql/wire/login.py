@@ -16,6 +16,7 @@ from encrypted_records.errors import ErsError, NotAuthenticated, Throttled
 from encrypted_records.model import api_token, device_secret, service_key
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.limits import SqlLimits
+from encrypted_records.sql.wire.answers import WORKER
 from encrypted_records.sql.wire.failures import Failure, failure_of
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ async def _opened(
     email = str(account.email)
     if is_token and email.casefold() != user.casefold():
         raise Failure("28P01", "the token belongs to another user", fatal=True)
-    engine = Engine(client, dataset=database, limits=limits)
+    engine = Engine(client, dataset=database, limits=limits, worker=WORKER)
     try:
         await _told(engine.refresh())
     except BaseException:

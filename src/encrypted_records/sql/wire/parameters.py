@@ -45,12 +45,29 @@ class Description:
     columns: Sequence[tuple[str, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What catalogues say of a session: its user, its settings, and the number of its process."""
+
+    user: str
+    settings: Mapping[str, str]
+    process: int
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Values of parameters by their numbers, and the OIDs of their types."""
+
+    sql: str
+    oids: Sequence[int]
+    values: Sequence[Any]
+
+
 def describe(
     planner: duckdb.DuckDBPyConnection,
     statement: Statement,
     oids: Sequence[int],
     named: Callable[[str], str] = str,
-    check: Callable[[], None] = lambda: None,
 ) -> Description:
     """Parameters and columns of a query.
 
@@ -58,7 +75,6 @@ def describe(
         planner: a connection with empty tables of the right types.
         oids: of the parameters whose types the client gives, 0 where it does not.
         named: what a type of DuckDB's is called here.
-        check: raises where the search is to end; it may take many plans.
 
     Raises:
         Failure: there are too many, or they are not numbered from 1.
@@ -81,7 +97,6 @@ def describe(
         )
 
     def casts(sql: str) -> dict[str, str] | None:
-        check()
         return _casts(planner, sql)
 
     for number, kind in _found(casts, statement, given, unknown, named).items():

@@ -179,7 +179,6 @@ class Listener:
             )
             answers = Answers(
                 login.engine,
-                self._sql_limits,
                 user=login.email,
                 settings=lambda: dict(settings.all()),
                 process=process,

@@ -8,7 +8,7 @@ else: each statement reads its tables at their newest version.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -196,10 +196,15 @@ class Session:
         later = partial(self._drop_stuck, reason, waited=True)
         asyncio.get_running_loop().call_later(_STUCK_SECONDS, later)
 
-    async def _bounded(self, work: Awaitable[None]) -> None:
+    async def _bounded(self, work: Coroutine[Any, Any, None]) -> None:
         """Work that may be cancelled, and that ends in time."""
         own = self._settings.statement_milliseconds / 1_000
         seconds = min(own or self._limits.statement_seconds, self._limits.statement_seconds)
+        try:
+            await self._answers.prepare()
+        except BaseException:
+            work.close()
+            raise
         timer = asyncio.get_running_loop().call_later(seconds, self._expire)
         self._running, self._reason = True, None
         try:

@@ -1,0 +1,231 @@
+"""The process in which DuckDB runs, from outside: requests in, replies out, columns beside them.
+
+DuckDB neither counts nor interrupts much of what a single function does (``repeat('x', 10**10)``,
+or a nested ``list_transform``), also while it plans. So each engine has a process of its own, with
+a limit on its memory; whatever does not end in time is killed with it. The process has no login and
+reaches no network: this side asks the proxy, and passes on the columns that come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+from encrypted_records.errors import ErsError, SqlError, Unavailable
+from encrypted_records.model import strict_json
+from encrypted_records.sql import failures
+
+#: Bytes of a reply that are read ahead, and of columns on their way.
+_BUFFER_BYTES = 1 << 20
+#: The length of a frame; those of columns have two marks among them.
+LENGTH_BYTES, END, BROKEN = 4, 0, 2**32 - 1
+#: For a process to abandon a result.
+_ENDING_SECONDS = 5.0
+
+
+class Moved(Exception):
+    """The table has other columns than the catalogue says, or is gone."""
+
+
+class ColumnsBroken(Exception):
+    """The columns that were sent ended before their mark."""
+
+
+class ProcessEnded(Exception):
+    """The process has ended by itself, or was killed."""
+
+
+class Process:
+    """A process that serves :mod:`.worker`, or a module that extends it.
+
+    Attributes:
+        ended: whether it was killed here, or found dead.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, columns: socket.socket) -> None:
+        self.ended = False
+        self._process, self._columns = process, columns
+
+    @classmethod
+    async def start(cls, module: str) -> Process:
+        """
+        Raises:
+            Unavailable: ``worker_lost``; no process can be started.
+        """
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+        try:
+            process = await asyncio.create_subprocess_exec(  # noqa: TID251
+                *(sys.executable, "-P", "-m", module, str(theirs.fileno())),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={},
+                limit=_BUFFER_BYTES,
+                # Ctrl-C is for its parent, which decides how a statement ends.
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            reason = (error.strerror or "it fails").lower()
+            raise Unavailable(
+                f"a process for SQL cannot be started: {reason}", code="worker_lost"
+            ) from None
+        finally:
+            theirs.close()
+        return cls(process, ours)
+
+    async def call(self, method: str, *arguments: object) -> tuple[Any, bytes]:
+        """The reply to a request: plain values, and bytes of Arrow or none.
+
+        Raises:
+            SqlError: of the statement.
+            Moved, ColumnsBroken: of the columns that it reads.
+            ProcessEnded: before it has replied.
+        """
+        if self.ended:
+            raise ProcessEnded
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            request = pickle.dumps((method, arguments))
+            self._process.stdin.write(len(request).to_bytes(LENGTH_BYTES, "big") + request)
+            await self._process.stdin.drain()
+            head = await self._part()
+            body = await self._part()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.kill()
+            raise ProcessEnded from None
+        except BaseException:
+            self.kill()  # it is in the middle of a request
+            raise
+        reply = strict_json.loads(head)
+        match reply.get("error"):
+            case None:
+                return reply["value"], body
+            case "moved":
+                raise Moved
+            case "broken":
+                raise ColumnsBroken
+            case state:
+                error = SqlError(reply["message"], code=reply["code"], hint=reply["hint"])
+                error.sqlstate = state
+                if error.reason == "sql_memory":
+                    self.kill()  # what it has freed is in pieces
+                raise error
+
+    async def _part(self) -> bytes:
+        assert self._process.stdout is not None
+        length = await self._process.stdout.readexactly(2 * LENGTH_BYTES)
+        return await self._process.stdout.readexactly(int.from_bytes(length, "big"))
+
+    async def send(self, piece: bytes | int) -> None:
+        """Send bytes of columns, or the mark behind the last ones.
+
+        Raises:
+            ConnectionError: the process has ended.
+        """
+        loop = asyncio.get_running_loop()
+        length = piece if isinstance(piece, int) else len(piece)
+        await loop.sock_sendall(self._columns, length.to_bytes(LENGTH_BYTES, "big"))
+        if isinstance(piece, bytes):
+            await loop.sock_sendall(self._columns, piece)
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        if not self.ended:
+            self.ended = True
+            with suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def close(self) -> None:
+        self.kill()
+        await self._process.wait()
+        self._columns.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+class Feed:
+    """Columns on their way from the proxy to a process.
+
+    Attributes:
+        error: of the proxy, where they broke off.
+    """
+
+    def __init__(
+        self, process: Process, pieces: AsyncIterator[bytes], stack: AsyncExitStack
+    ) -> None:
+        self.error: ErsError | None = None
+        self._process, self._pieces, self._stack = process, pieces, stack
+        self._asks = self._stopped = False
+        self._task = asyncio.ensure_future(self._pass_on())  # noqa: TID251 - ends in close()
+
+    async def _pass_on(self) -> None:
+        mark = BROKEN
+        with suppress(ConnectionError):
+            try:
+                while piece := await self._next():
+                    await self._process.send(piece)
+                mark = BROKEN if self._stopped else END
+            except ErsError as error:
+                self.error = error
+            except asyncio.CancelledError:
+                if not self._stopped:
+                    raise
+            await self._process.send(mark)
+
+    async def _next(self) -> bytes:
+        """The next piece; nothing at the end."""
+        if self._stopped:
+            return b""
+        self._asks = True
+        try:
+            return await anext(self._pieces, b"")
+        finally:
+            self._asks = False
+
+    def stop(self) -> None:
+        """Ask the proxy for no more; the process gets a mark instead."""
+        self._stopped = True
+        if self._asks:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """End it, once the process reads no more."""
+        self._stopped = True
+        if self._process.ended:
+            self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._stack.aclose()
+
+
+async def abandon(process: Process, feeds: list[Feed]) -> None:
+    """End the statement of a process, whatever is left of it; kill the process if it does not."""
+    for feed in feeds:
+        feed.stop()
+    if not process.ended:
+        try:
+            async with asyncio.timeout(_ENDING_SECONDS):
+                await process.call("end")
+        except (TimeoutError, ProcessEnded, SqlError):
+            process.kill()
+    for feed in feeds:
+        await feed.close()
+
+
+def lost() -> SqlError:
+    """The error of a process that ended by itself, as one does without memory."""
+    return failures.sql_error(
+        failures.OUT_OF_MEMORY,
+        "the statement ended the process that ran it, as too much memory does",
+        code="sql_memory",
+        hint=failures.NARROWER,
+    )

@@ -1,0 +1,107 @@
+"""The process of a session of PostgreSQL's protocol: besides statements, it answers from catalogues
+and finds out the types of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+import duckdb
+
+from encrypted_records.sql import failures
+from encrypted_records.sql.planner import Parameters
+from encrypted_records.sql.wire import statements as st
+from encrypted_records.sql.wire.catalog import PgCatalog, with_oids
+from encrypted_records.sql.wire.failures import Failure
+from encrypted_records.sql.wire.parameters import Session, Values, describe, parameter_type
+from encrypted_records.sql.wire.statements import Statement
+from encrypted_records.sql.wire.types import INTERVAL, NUMERIC, TEXT, ColumnType, Interval
+from encrypted_records.sql.worker import Reply, Worker, as_stream, serve, type_name
+
+
+class WireWorker(Worker):
+    def __init__(self, columns: BinaryIO) -> None:
+        super().__init__(columns)
+        self._catalog: PgCatalog | None = None
+
+    def describe(self, session: Session, sql: str, oids: Sequence[int]) -> Reply:
+        """Whether catalogues answer a query; the OIDs of its parameters; its columns."""
+        catalog, statement = self._catalogues(session), st.only(sql)
+        asked = catalog.answers(statement)
+        if asked is None:
+            # Whether it only reads is the engine's to say.
+            told = describe(catalog.connection, statement, oids)
+        else:
+            told = describe(catalog.connection, asked, oids, with_oids)
+        return [asked is not None, [kind.oid for kind in told.parameters], told.columns], b""
+
+    def ask(self, session: Session, given: Values) -> Reply:
+        """The columns and rows of a query that catalogues answer; None of another."""
+        catalog = self._catalogues(session)
+        asked = catalog.answers(st.only(given.sql))
+        if asked is None:
+            return None, b""
+        # Kept apart from settings and tables: only SELECT, and one.
+        (parsed,) = catalog.connection.extract_statements(asked.sql)
+        if parsed.type != duckdb.StatementType.SELECT:
+            raise Failure("25006", "catalogues are read only")
+        values = _named(asked, given.oids, given.values)
+        relation = catalog.connection.sql(asked.sql, params=values or None)
+        kinds = zip(relation.columns, relation.types, strict=True)
+        columns = [[name, with_oids(type_name(kind))] for name, kind in kinds]
+        table = relation.to_arrow_table()
+        return columns, as_stream(table.schema, table.to_batches())
+
+    def bound(self, parameters: Any) -> Parameters:
+        return _named(st.only(parameters.sql), parameters.oids, parameters.values)
+
+    def failed(self, error: Exception) -> dict[str, str]:
+        if isinstance(error, Failure):
+            error = failures.sql_error(error.state, error.message, hint=error.hint)
+        return super().failed(error)
+
+    def _catalogues(self, session: Session) -> PgCatalog:
+        """The catalogues of the tables that are known now."""
+        planner = self.planner
+        if self._catalog is None or self._catalog.catalogue is not planner.catalogue:
+            if self._catalog is not None:
+                self._catalog.close()
+            assert self._limits is not None
+            assert planner.dataset is not None
+            self._catalog = PgCatalog(
+                planner.catalogue,
+                planner.dataset,
+                self._limits,
+                user=session.user,
+                settings=session.settings,
+                process=session.process,
+            )
+        return self._catalog
+
+
+def _named(statement: Statement, oids: Sequence[int], values: Sequence[Any]) -> dict[str, Any]:
+    """The parameters that a statement has, by their numbers, of exactly their types.
+
+    Raises:
+        Failure: a value is missing.
+    """
+    used = {token.number for token in statement.words if token.kind == "parameter"}
+    for number in used:
+        if not 1 <= number <= len(oids):
+            raise Failure("42P02", f"there is no parameter ${number}")
+    kinds = {number: parameter_type(oids[number - 1]) or ColumnType(TEXT) for number in used}
+    return {str(number): _value(kinds[number], values[number - 1]) for number in sorted(used)}
+
+
+def _value(kind: ColumnType, value: Any) -> Any:
+    if value is None or isinstance(value, str) or kind.element is NUMERIC:
+        return value
+    if kind.element is INTERVAL and isinstance(value, Interval):
+        return duckdb.Value(value.text, "INTERVAL")
+    if kind.is_array:
+        return [item.text if isinstance(item, Interval) else item for item in value]
+    return duckdb.Value(value, kind.duckdb)
+
+
+if __name__ == "__main__":
+    serve(WireWorker)

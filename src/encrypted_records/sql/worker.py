@@ -1,0 +1,252 @@
+"""The process in which DuckDB runs, from inside: it plans a statement, takes the columns that the
+plan needs, and gives the rows of the result.
+
+It starts with two pipes for requests and replies and a socket for columns, and opens nothing else.
+Requests are pickled by the process that started this one; replies are JSON and Arrow, so that
+whoever breaks out of DuckDB has broken into nothing but this.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import re
+import resource
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import duckdb
+import pyarrow
+
+from encrypted_records.errors import SqlError
+from encrypted_records.model import json_text
+from encrypted_records.sql import failures, pushdown
+from encrypted_records.sql.catalogue import Catalogue, Column
+from encrypted_records.sql.connections import lock, open_closed, source_of, views
+from encrypted_records.sql.limits import SqlLimits
+from encrypted_records.sql.planner import Parameters, Plan, Planner
+from encrypted_records.sql.process import LENGTH_BYTES, ColumnsBroken, Moved
+from encrypted_records.sql.source import Stream
+from encrypted_records.sql.translation import translate
+
+#: Plain values, and bytes of Arrow or none.
+Reply = tuple[object, bytes | memoryview]
+#: Types whose values DuckDB hands on changed: without their zone, negative from 2^127 on, as bytes.
+_CHANGED = re.compile(r"\b(?:TIME WITH TIME ZONE|UHUGEINT|BIT)\b")
+#: Memory of the process beside that of its statement: of stacks, of plans, of copies on their way.
+_BESIDE_BYTES = 512 << 20
+
+
+class Worker:
+    """One statement at a time; each public method is a request of :meth:`Process.call`.
+
+    Args:
+        columns: of the tables that statements read, in the order in which they are taken.
+    """
+
+    def __init__(self, columns: BinaryIO) -> None:
+        self._columns = columns
+        self._planner: Planner | None = None
+        self._limits: SqlLimits | None = None
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._statement: tuple[str, Parameters, Plan] | None = None
+        self._streams: dict[int, Stream] = {}
+        self._kept: dict[int, pyarrow.Table] = {}
+        self._reader: Any = None
+
+    @property
+    def planner(self) -> Planner:
+        assert self._planner is not None, "open comes first"
+        return self._planner
+
+    def open(self, catalogue: Catalogue, dataset: str | None, limits: SqlLimits) -> Reply:
+        """Take these tables from now on."""
+        if self._limits is None:
+            self._limits = limits
+            _limit_memory(limits.memory_bytes + _BESIDE_BYTES)
+        if self._planner is not None:
+            self._planner.close()
+        self._planner = Planner(catalogue, dataset, limits)
+        return None, b""
+
+    def split(self, text: str) -> Reply:
+        return self.planner.split(text), b""
+
+    def bound(self, parameters: Any) -> Parameters:
+        """Values of parameters as DuckDB takes them."""
+        return parameters  # type: ignore[no-any-return] # the caller's own
+
+    def plan(self, text: str, given: object) -> Reply:
+        """The tables that a statement reads: by their numbers, with the numbers of their columns, a
+        condition that the proxy can test, and whether the table is read once."""
+        parameters = self.bound(given)
+        statement = self.planner.only(text)
+        plan = self.planner.plan(statement, parameters)
+        self._statement = statement, parameters, plan
+        tables = self.planner.catalogue.tables
+        return [
+            [
+                number,
+                sorted(scan.columns),
+                pushdown.condition_of(tables[number], scan.filters, self.planner.expression),
+                scan.once,
+            ]
+            for number, scan in plan.scans.items()
+        ], b""
+
+    def take(self, number: int, keep: bool) -> Reply:
+        """Begin to read the columns of a table; the version of their log."""
+        assert self._statement is not None
+        assert self._limits is not None
+        _, _, plan = self._statement
+        table = self.planner.catalogue.tables[number]
+        stream = self._streams[number] = Stream(self._columns, table, plan.scans[number].columns)
+        stream.open()
+        if keep:
+            held = sum(table.nbytes for table in self._kept.values())
+            self._kept[number] = stream.all(self._limits.memory_bytes - held)
+            stream.finish()
+        return stream.version, b""
+
+    def start(self) -> Reply:
+        """Begin to execute the statement: names and types of its columns, and Arrow's schema."""
+        assert self._statement is not None
+        assert self._limits is not None
+        statement, parameters, plan = self._statement
+        planner = self.planner
+        connection = self._connection = open_closed(self._limits)
+        for number, stream in self._streams.items():
+            rows: Any = self._kept.get(number)
+            if rows is None:
+                rows = pyarrow.RecordBatchReader.from_batches(stream.schema, stream.batches())
+            connection.register(source_of(number), rows)
+        here = {number: scan.columns for number, scan in plan.scans.items()}
+        # Without a table's rows, tables of their own names say more to those who list them.
+        setup = views(planner.catalogue, planner.dataset, here) if here else planner.tables
+        lock(connection, setup)
+        relation = connection.sql(statement, params=parameters or None)
+        kinds = zip(relation.columns, relation.types, strict=True)
+        columns = [Column(name, type_name(kind)) for name, kind in kinds]
+        for column in columns:
+            if _CHANGED.search(column.type):
+                raise failures.sql_error(
+                    failures.NOT_SUPPORTED,
+                    f"values of {column.type[:100]} cannot be carried unchanged",
+                    code="sql_invalid",
+                    hint="cast them to VARCHAR",
+                )
+        self._reader = relation.to_arrow_reader(self._limits.batch_rows)
+        listed = [[column.name, column.type] for column in columns]
+        return listed, self._reader.schema.serialize().to_pybytes()
+
+    def next(self) -> Reply:
+        """Whether there were more rows, and these."""
+        try:
+            batch = self._reader.read_next_batch()
+        except StopIteration:
+            return False, b""
+        return True, as_stream(batch.schema, [batch])
+
+    def end(self) -> Reply:
+        """Forget the statement."""
+        self._reader = self._statement = None
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.interrupt()
+            connection.close()
+        for stream in self._streams.values():
+            stream.finish()
+        self._streams.clear()
+        self._kept.clear()
+        return None, b""
+
+    def failed(self, error: Exception) -> dict[str, str]:
+        """The reply that an error is."""
+        broken = any(stream.broken for stream in self._streams.values())
+        if broken or isinstance(error, ColumnsBroken):
+            return {"error": "broken"}
+        if isinstance(error, Moved):
+            return {"error": "moved"}
+        if isinstance(error, MemoryError):
+            error = failures.sql_error(
+                failures.OUT_OF_MEMORY,
+                "the statement takes more memory than it may have",
+                code="sql_memory",
+                hint=failures.NARROWER,
+            )
+        elif isinstance(error, duckdb.Error | pyarrow.ArrowException | OSError):
+            error = translate(error, self.planner.catalogue, self.planner.dataset)
+        if isinstance(error, SqlError):
+            told = {"message": error.message, "code": error.reason, "hint": error.hint}
+            return {"error": error.sqlstate, **told}
+        # Its text may hold a value.
+        message = f"a bug of ours ended the statement: {type(error).__name__}"
+        return {"error": failures.INTERNAL, "message": message, "code": "sql_invalid", "hint": ""}
+
+
+def as_stream(schema: pyarrow.Schema, batches: Sequence[pyarrow.RecordBatch]) -> memoryview:
+    """Batches as a stream of Arrow."""
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return memoryview(sink.getvalue())
+
+
+def type_name(kind: object) -> str:
+    return str(kind).strip('"')
+
+
+def _limit_memory(more: int) -> None:
+    """Let the process have so many bytes more than it has. Systems that know no such limit, as
+    macOS, go on with DuckDB's own."""
+    with suppress(OSError, ValueError):
+        present = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (present + more, present + more))
+
+
+def _requests(pipe: BinaryIO, found: queue.SimpleQueue[bytes]) -> None:
+    """Read requests until the process that sends them has ended; then end, whatever runs."""
+    while len(length := pipe.read(LENGTH_BYTES)) == LENGTH_BYTES:
+        found.put(pipe.read(int.from_bytes(length, "big")))
+    os._exit(0)
+
+
+def _write(pipe: BinaryIO, head: object, body: bytes | memoryview) -> None:
+    for part in (json_text.encode(head), body):
+        pipe.write(len(part).to_bytes(2 * LENGTH_BYTES, "big"))
+        pipe.write(part)
+    pipe.flush()
+
+
+def serve(kind: type[Worker]) -> None:
+    """Answer requests until the process that sends them has ended."""
+    replies = os.fdopen(os.dup(1), "wb")
+    # A library that prints would break replies.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # others take gigabytes in advance
+    columns = socket.socket(fileno=int(sys.argv[1]))
+    worker = kind(cast("BinaryIO", columns.makefile("rb", buffering=1 << 20)))
+    found: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    reader = threading.Thread(  # noqa: TID251 - no event loop is here
+        target=_requests, args=(sys.stdin.buffer, found), daemon=True
+    )
+    reader.start()
+    while True:
+        method, arguments = pickle.loads(found.get())  # noqa: S301 - of the process above this one
+        try:
+            value, body = getattr(worker, method)(*arguments)
+            head = {"value": value}
+        except Exception as error:
+            head, body = worker.failed(error), b""
+        _write(replies, head, body)
+
+
+if __name__ == "__main__":
+    serve(Worker)

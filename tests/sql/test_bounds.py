@@ -1,0 +1,126 @@
+"""Whatever a statement takes that DuckDB neither counts nor interrupts, it ends by name, and with
+it no more than its own process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from encrypted_records import Client
+from encrypted_records.errors import SqlError
+from encrypted_records.sql.engine import Engine
+from encrypted_records.sql.limits import SqlLimits
+from tests.support.eventually import eventually
+from tests.support.service import Account, Service, descendants
+from tests.support.sql import MakeClient
+
+SMALL = SqlLimits(memory_bytes=100 << 20)
+SHORT = SqlLimits(memory_bytes=100 << 20, seconds=2.0)
+#: One function each, which DuckDB evaluates as a whole: while it plans, and while it runs.
+LARGE = [
+    "SELECT list_sum(range(1000000000))",
+    "SELECT * FROM range(list_sum(range(1000000000))::BIGINT) LIMIT 1",
+    "SELECT length(repeat('x', 3000000000))",
+    "SELECT sum(list_sum(range(age + 1000000000))) FROM people",
+]
+LONG = [
+    "SELECT list_sum(list_transform(range(1000000), lambda x: list_sum(range(1000000))))",
+    "SELECT list_sum(list_transform(range(1000000), lambda x: list_sum(range(age + 1000000))))"
+    " FROM people",
+]
+COUNTED = "SELECT count(*) AS n FROM people"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stored(client: Client) -> None:
+    fields = {"age": {"type": "integer", "minimum": 0, "maximum": 150}}
+    definition = {"type": "object", "properties": fields, "required": []}
+    dataset = client.create_dataset("Bounds", slug="bounds")
+    dataset.create_schema("People", definition, slug="people").ingest([{"age": 36}, {"age": 20}])
+
+
+async def rows(engine: Engine, statement: str) -> Any:
+    async with await engine.execute(statement) as result:
+        return (await result.table()).to_pylist()
+
+
+def processes() -> list[int]:
+    """Those of engines that this process has started."""
+    found = []
+    for pid in descendants(os.getpid()):
+        path = Path(f"/proc/{pid}/cmdline")
+        if path.exists() and "encrypted_records.sql" in path.read_text():
+            found.append(pid)
+    return found
+
+
+def told_to(pid: int) -> bytes:
+    """A process's arguments and environment, which others of its user can read."""
+    folder = Path(f"/proc/{pid}")
+    return (folder / "environ").read_bytes() + (folder / "cmdline").read_bytes()
+
+
+@pytest.mark.parametrize("statement", LARGE)
+def test_memory_that_nobody_counts_is_bounded(
+    proxy: MakeClient, running: Service, statement: str
+) -> None:
+    async def run() -> Any:
+        async with proxy() as client, Engine(client, limits=SMALL) as engine:
+            with pytest.raises(SqlError) as caught:
+                await rows(engine, statement)
+            assert (caught.value.sqlstate, caught.value.reason) == ("53200", "sql_memory")
+            return await rows(engine, COUNTED)
+
+    assert asyncio.run(run()) == [{"n": 2}]
+    assert running.process.poll() is None
+
+
+@pytest.mark.parametrize("statement", LONG)
+def test_work_that_nothing_interrupts_ends_in_time(proxy: MakeClient, statement: str) -> None:
+    async def run() -> Any:
+        async with proxy() as client, Engine(client, limits=SHORT) as engine:
+            with pytest.raises(SqlError) as caught:
+                await rows(engine, statement)
+            assert (caught.value.sqlstate, caught.value.reason) == ("57014", "sql_time")
+        async with proxy() as client, Engine(client) as engine:
+            return await rows(engine, COUNTED)
+
+    assert asyncio.run(run()) == [{"n": 2}]
+    assert processes() == []
+
+
+def test_a_process_that_is_killed_is_an_error_and_the_next_statement_has_another(
+    proxy: MakeClient,
+) -> None:
+    async def run() -> Any:
+        async with proxy() as client, Engine(client) as engine:
+            await rows(engine, COUNTED)
+            (pid,) = processes()
+            async with await engine.execute("SELECT * FROM range(10000000)") as result:
+                os.kill(pid, signal.SIGKILL)
+                with pytest.raises(SqlError) as caught:
+                    await result.table()
+            assert caught.value.sqlstate == "53200"
+            return await rows(engine, COUNTED)
+
+    assert asyncio.run(run()) == [{"n": 2}]
+
+
+def test_the_process_has_no_login_and_ends_with_its_engine(
+    proxy: MakeClient, account: Account
+) -> None:
+    async def run() -> None:
+        async with proxy() as client, Engine(client) as engine:
+            await rows(engine, COUNTED)
+            (pid,) = processes()
+            told = told_to(pid)
+            assert account.password.encode() not in told
+            assert b"ERS_" not in told
+
+    asyncio.run(run())
+    eventually(lambda: processes() == [], "the process has ended")
