@@ -61,10 +61,21 @@ function sayDownloads() {
   });
 }
 
+/** [data-run]: Ctrl-Enter (Cmd-Enter) in a text of several lines sends its form. */
+function sendByKey() {
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    if (!event.target.matches?.("[data-run]")) return;
+    event.preventDefault();
+    event.target.form.requestSubmit();
+  });
+}
+
 /** Before htmx looks at the page. */
 export function sendForms() {
   sayDownloads();
   guardTyped();
+  sendByKey();
   for (const form of document.querySelectorAll("main form")) take(form);
   document.addEventListener("htmx:beforeProcessNode", ({ target }) => take(target));
   document.addEventListener("htmx:beforeSwap", takeSheets);

@@ -86,6 +86,8 @@ log = logging.getLogger(__name__)
 MOST_LOCK_SECONDS = 30.0
 #: Between two looks at what caches hold that nobody uses.
 FORGET_SECONDS = 60.0
+#: Of all statements of SQL that pages run at once.
+SQL_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,8 @@ class Services:
     crowd: Crowd
     #: of exports
     turns: Turns
+    #: of statements of SQL on pages
+    sql_turns: MemoryTurns
     saved_questions: SavedQuestions
     question_links: QuestionLinks
     kept_readings: KeptReadings
@@ -395,6 +399,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         desks=Desks(),
         crowd=crowd,
         turns=Turns(crowd.was_busy),
+        sql_turns=MemoryTurns(SQL_BYTES),
         saved_questions=SavedQuestions(stores.questions, identity.keyrings),
         question_links=QuestionLinks(stores.questions),
         kept_readings=KeptReadings(stores.questions, identity.keyrings),

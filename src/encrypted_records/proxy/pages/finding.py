@@ -11,6 +11,7 @@ _PAGES = (
     ("/", "Overview"),
     ("/datasets/", "Datasets"),
     ("/datasets/new/", "New dataset"),
+    ("/sql/", "SQL"),
     ("/jobs/", "Jobs"),
     ("/keyring/", "Keyring"),
     ("/organizations/", "People, invitations and services of an organization"),

@@ -7,6 +7,7 @@ import re
 #: The beginning of a page's path -> a document and one of its sections; the first that fits counts.
 TARGETS: tuple[tuple[str, str, str], ...] = (
     (r"/help/.*", "web-ui", "keys"),
+    (r"(/schemas/[^/]+)?/sql/.*", "sql", "on-a-page"),
     (r"/schemas/[^/]+/(search|overview|questions|add)/.*|/records/.*", "web-ui", "records"),
     (r"/schemas/[^/]+/(upload|jobs)/|/import/|/jobs/.*", "web-ui", "uploads"),
     (r"(/schemas/[^/]+)?/trust/", "leakage", "the-api-its-database-its-backups"),

@@ -8,8 +8,10 @@ passed.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -21,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from encrypted_records.errors import ErsError, NotFound
+from encrypted_records.errors import ApiFailed, ErsError, NotFound
 from encrypted_records.http import problem
 from encrypted_records.model import json_text, strict_json
 
@@ -116,6 +118,50 @@ class Inside:
             wait = response.header("retry-after")
             raise problem.to_error(status, response.body, int(wait) if wait.isdecimal() else None)
         return response
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, path: str, body: Any
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The body of an answer, in pieces as they come.
+
+        Raises:
+            ErsError: what its problem document stands for.
+        """
+        scope, receive = self._send(method, path, body, None, None)
+        heard: asyncio.Queue[Message | Exception | None] = asyncio.Queue(1)
+
+        async def work() -> None:
+            try:
+                await self._request.app.router(scope, receive, heard.put)
+            except Exception as error:
+                await heard.put(error)
+            else:
+                await heard.put(None)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            more = True
+            while (message := await heard.get()) is not None:
+                if isinstance(message, Exception):
+                    raise message
+                more = message.get("more_body", False)
+                yield message.get("body", b"")
+            if more:
+                raise ApiFailed("the answer broke off")
+
+        task = asyncio.ensure_future(work())  # noqa: TID251 - ends with this block
+        try:
+            start = await heard.get()
+            if isinstance(start, Exception):
+                raise start
+            assert start is not None
+            if start["status"] >= 400:
+                refusal = b"".join([piece async for piece in pieces()])
+                raise problem.to_error(start["status"], refusal, None)
+            yield pieces()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     def hand_on(
         self,

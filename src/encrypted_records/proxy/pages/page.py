@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -236,6 +236,15 @@ class Visit:
         return self._inside.hand_on(
             method, path, body, params=params, headers=headers, refused=refused
         )
+
+    def stream(self, path: str, body: Any) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """POST, and the answer in pieces as they come; raises the error it answers with."""
+        return self._inside.stream("POST", path, body)
+
+    @staticmethod
+    def as_file(name: str) -> dict[str, str]:
+        """The headers of a file for the visitor to keep."""
+        return _as_file(name)
 
     async def every(self, path: str, **params: str) -> list[dict[str, Any]]:
         """All results of a list, page by page."""

@@ -1,0 +1,252 @@
+"""SELECT over records: a statement, its first rows, all of them as a file, and what was asked
+before.
+
+DuckDB runs in a process of its own, which gets columns and has no login; the page asks for them as
+any page does, in the visitor's name. Statements contain values: they travel in the form's body, and
+those of a session are kept in memory until it ends. Only so many statements run at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+from encrypted_records.errors import ErsError, NotAuthenticated, Overloaded, SqlError
+from encrypted_records.model import csv_text, json_text
+from encrypted_records.proxy.http.downloads import Download
+from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.services import services_of
+from encrypted_records.sql.catalogue import Catalogue, Table, load_catalogue, quoted
+from encrypted_records.sql.extra import require_sql
+from encrypted_records.sql.limits import SqlLimits
+
+if TYPE_CHECKING:
+    from encrypted_records.sql.engine import Engine, Result
+
+_TEMPLATE = "sql.html"
+#: Rows and characters of a value that the page shows.
+SHOWN_ROWS, SHOWN_CHARACTERS = 100, 500
+#: Tables that are listed with their columns, and columns of each.
+LISTED_TABLES, LISTED_COLUMNS = 30, 60
+#: Statements of a session that can be had again.
+REMEMBERED = 20
+#: Characters of a statement.
+LONGEST = 100_000
+LIMITS = SqlLimits(memory_bytes=1 << 30, seconds=60.0, rows=10_000_000)
+#: For which a statement waits until others have ended.
+WAIT_SECONDS = 30.0
+#: Kinds of types whose values stand at the right.
+_NUMBERS = ("BIGINT", "INTEGER", "DECIMAL", "DOUBLE", "FLOAT", "HUGEINT", "SMALLINT", "TINYINT")
+
+
+class _Inside:
+    """The proxy that answers an engine, which is this one."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+
+    async def listing(self, collection: str, **filters: str) -> AsyncIterator[Mapping[str, Any]]:
+        for item in await self._visit.every(f"/api/{collection}/", **filters):
+            yield item
+
+    def columns(
+        self, schema: str, fields: Sequence[str], where: Mapping[str, Any] | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        body: dict[str, Any] = {"schema": schema, "fields": list(fields)}
+        if where is not None:
+            body["where"] = where
+        return self._visit.stream("/api/records/columns/", body)
+
+
+@dataclass(slots=True)
+class Asked:
+    """Statements of a session, the newest first."""
+
+    statements: list[str] = field(default_factory=list, repr=False)
+
+    def add(self, statement: str) -> None:
+        others = [other for other in self.statements if other != statement]
+        self.statements = [statement, *others][:REMEMBERED]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The first rows of a result; ``more`` is whether there are others."""
+
+    columns: list[tuple[str, str, bool]]
+    rows: list[list[str | None]]
+    more: bool
+
+
+async def show(visit: Visit) -> Response:
+    """The statement box; once it is sent, with the rows or with what is wrong."""
+    asked = visit.desk.item(("statements",), Asked)
+    statement, found, problem = visit.text("statement").strip(), None, None
+    if visit.sends and (again := visit.text("again")).isdecimal():
+        place = int(again[:4])
+        statement = asked.statements[place] if place < len(asked.statements) else statement
+    elif visit.sends:
+        try:
+            found = await _first_rows(visit, statement)
+        except NotAuthenticated:
+            raise
+        except ErsError as error:
+            problem = error
+        if statement and len(statement) <= LONGEST:
+            asked.add(statement)
+    schema, catalogue = await _around(visit)
+    if not visit.sends and schema is not None:
+        statement = _sample(catalogue, schema["url"])
+    values: dict[str, Any] = {
+        "schema": schema,
+        "tables": catalogue.tables[:LISTED_TABLES],
+        "others": max(0, len(catalogue.tables) - LISTED_TABLES),
+        "columns_listed": LISTED_COLUMNS,
+        "statement": statement,
+        "found": found,
+        "again": asked.statements,
+        "shown": SHOWN_ROWS,
+        "missing": _missing(),
+    }
+    if problem is not None:
+        return visit.problem(problem, _TEMPLATE, **values)
+    return visit.render(_TEMPLATE, **values)
+
+
+async def _around(visit: Visit) -> tuple[dict[str, Any] | None, Catalogue]:
+    """The schema that the page is about, if it is about one, and all tables."""
+    schema = None
+    if "id" in visit.request.path_params:
+        schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
+    return schema, await load_catalogue(_Inside(visit), {})
+
+
+def _missing() -> ErsError | None:
+    """What says how to install what SQL needs, where it is not there."""
+    try:
+        require_sql()
+    except ErsError as error:
+        return error
+    return None
+
+
+def _sample(catalogue: Catalogue, url: str) -> str:
+    """A statement to begin with, over the schema with this path."""
+    table = next((table for table in catalogue.tables if table.schema == url), None)
+    return "" if table is None else f"SELECT *\nFROM {_written(table)}\nLIMIT 10"
+
+
+def _written(table: Table) -> str:
+    return ".".join(map(quoted, (table.dataset, table.name)))
+
+
+async def _first_rows(visit: Visit, statement: str) -> Rows:
+    """
+    Raises:
+        ErsError: the statement is refused, or fails.
+    """
+    from encrypted_records.sql.rendering import values_of  # noqa: PLC0415 - optional
+
+    async with AsyncExitStack() as stack:
+        result = await _run(visit, statement, stack)
+        rows: list[list[str | None]] = []
+        async for batch in result.batches():
+            first = batch.slice(0, SHOWN_ROWS + 1 - len(rows))
+            values = zip(*map(values_of, first.columns), strict=True)
+            rows += [[_shown(value) for value in row] for row in values]
+            if len(rows) > SHOWN_ROWS:
+                break
+        columns = [
+            (column.name, column.type, column.type.startswith(_NUMBERS))
+            for column in result.columns
+        ]
+        return Rows(columns, rows[:SHOWN_ROWS], len(rows) > SHOWN_ROWS)
+
+
+async def _run(visit: Visit, statement: str, stack: AsyncExitStack) -> Result:
+    """A statement that runs until the stack is closed.
+
+    Raises:
+        NotInstalled: the extra is missing.
+        Overloaded: too many others run.
+        SqlError, ErsError: as :meth:`Engine.execute`.
+    """
+    require_sql()
+    from encrypted_records.sql.engine import Engine  # noqa: PLC0415 - optional
+
+    if len(statement) > LONGEST:
+        raise SqlError(f"the statement has more than {LONGEST:,} characters")
+    turns = services_of(visit.request).sql_turns
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await stack.enter_async_context(turns.take(LIMITS.memory_bytes, visit.user.encode()))
+    except TimeoutError:
+        raise Overloaded("other statements of SQL run already", retry_after=10) from None
+    engine: Engine = await stack.enter_async_context(Engine(_Inside(visit), limits=LIMITS))
+    return await stack.enter_async_context(await engine.execute(statement))
+
+
+def _shown(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json_text.encode(value).decode()
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+
+
+async def download(visit: Visit) -> Response:
+    """All rows as a CSV file, which is sent while they are found; a refusal is the page's."""
+    statement = visit.text("statement").strip()
+    stack = AsyncExitStack()
+    try:
+        rows = _lines(
+            await _run(visit, statement, stack), stack, safe=visit.text("safe_cells") == "yes"
+        )
+        first = await anext(rows)
+    except BaseException as error:
+        await stack.aclose()
+        if isinstance(error, ErsError) and not isinstance(error, NotAuthenticated):
+            return visit.problem(error)
+        raise
+
+    async def content() -> AsyncGenerator[bytes, None]:
+        async with stack:
+            yield first
+            async for piece in rows:
+                yield piece
+
+    response = Download(content(), "text/csv; charset=utf-8; header=present")
+    response.headers.update(visit.as_file("result.csv"))
+    return response
+
+
+async def _lines(
+    result: Result, stack: AsyncExitStack, *, safe: bool
+) -> AsyncGenerator[bytes, None]:
+    """Lines of CSV, the header with the first of them, so that most errors come before it."""
+    from encrypted_records.sql.rendering import unique_names, values_of  # noqa: PLC0415 - optional
+
+    head = csv_text.line(unique_names(column.name for column in result.columns), safe=safe)
+    async for batch in result.batches():
+        values = zip(*map(values_of, batch.columns), strict=True)
+        lines = (csv_text.line(map(_cell, row), safe=safe) for row in values)
+        yield head + b"".join(lines)
+        head = b""
+    if head:
+        yield head
+
+
+def _cell(value: Any) -> Any:
+    """A value of JSON as a cell; lists and structures are JSON."""
+    return json_text.encode(value).decode() if isinstance(value, list | dict | float) else value
+
+
+routes = [
+    page("/sql/", show, methods=("GET", "POST"), changes=False),
+    page("/sql/download/", download, methods=("POST",), changes=False),
+    page("/schemas/{id}/sql/", show, methods=("GET", "POST"), changes=False),
+]
