@@ -209,14 +209,10 @@ class Engine(Closing):
             self._asked = None
             run.forget()
 
-    async def prepare(self) -> None:
-        """Have a process that waits for a statement: another one where the last was killed."""
-        run = self._asked = Run(self._limits)
-        try:
-            await run.wait(self._prepared())
-        finally:
-            self._asked = None
-            run.forget()
+    @property
+    def prepared(self) -> bool:
+        """Whether a process waits for a statement; the last may have been killed."""
+        return self._process is not None and not self._process.ended and self._told is self._tables
 
     async def _prepared(self) -> Process:
         """A process that knows the newest catalogue."""

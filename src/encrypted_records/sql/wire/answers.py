@@ -150,7 +150,8 @@ class Answers:
 
     async def prepare(self) -> None:
         """Be ready for a query: to start a process takes longer than some that run in it."""
-        await self._engine.prepare()
+        if not self._engine.prepared:
+            await self._engine.call("prepare", self._session())
 
     def interrupt(self) -> None:
         """End the query that runs, if one does."""

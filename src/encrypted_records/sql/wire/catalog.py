@@ -62,7 +62,7 @@ _WORDS = frozenset(
      "has_schema_privilege", "has_database_privilege", "has_column_privilege",
      "has_any_column_privilege", "has_function_privilege", "quote_ident", "quote_literal",
      "to_regclass", "to_regtype", "txid_current", "inet_server_addr", "inet_server_port",
-     "array_lower", "array_upper", "getdatabaseencoding"}
+     "array_lower", "array_upper", "getdatabaseencoding", "parse_ident"}
 )  # fmt: skip
 #: OIDs of the catalogues themselves, in their `.dat` files.
 _OWN = {
@@ -74,6 +74,9 @@ _RENAMED = {"json_build_object": "json_object", "jsonb_build_object": "json_obje
 _FUNCTIONS = frozenset(
     {"typinput", "typoutput", "typreceive", "typsend", "typmodin", "typmodout", "typanalyze"}
 )
+_SCHEMAS = frozenset({"pg_catalog", "information_schema"})
+_OPEN, _CLOSE = Token("other", "(", 0, 0), Token("other", ")", 0, 0)
+_SELECT, _AS = Token("word", "SELECT", 0, 0), Token("word", "AS", 0, 0)
 _REG = frozenset({"regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole"})
 
 
@@ -125,8 +128,13 @@ class PgCatalog:
                 self._fill(name, columns)
             self._fill("pg_settings", {"name": list(settings), "setting": list(settings.values())})
             texts = {"user": user, "dataset": dataset, "process": str(process)}
+            words = self.connection.execute(
+                "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category = 'reserved'"
+            ).fetchall()
+            functions = _functions(texts, settings, [word for (word,) in words])
             path = f"{quoted(dataset)},{SCHEMA}".replace("'", "''")
-            lock(self.connection, f"{_functions(texts)}; SET search_path = '{path}'")
+            setup = f"{functions}; SET integer_division = true; SET search_path = '{path}'"
+            lock(self.connection, setup)
         except BaseException:
             self.connection.close()
             raise
@@ -147,7 +155,7 @@ class PgCatalog:
         """
         if not mentions(statement) or _reads_by_text(statement):
             return None
-        words = list(_rewritten(statement))
+        words = list(_rewritten(statement, self.dataset))
         # With values in place of parameters, which nothing can be bound with.
         sql = " ".join("NULL" if token.kind == "parameter" else token.text for token in words)
         try:
@@ -445,11 +453,26 @@ def _clock_precision(kind: ColumnType) -> int | None:
     return 6 if kind.element.name in ("time", "timestamp", "timestamptz", "interval") else None
 
 
-def _functions(texts: Mapping[str, str]) -> str:
+def _text(value: str) -> str:
+    """A text as a literal of SQL."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _functions(
+    texts: Mapping[str, str], settings: Mapping[str, str], reserved: Sequence[str]
+) -> str:
     """Functions of PostgreSQL that tools call on catalogues. Arguments that a function does not
     look at are named ``_1`` and so on."""
-    user, dataset, process = (
-        "'" + texts[name].replace("'", "''") + "'" for name in ("user", "dataset", "process")
+    user, dataset, process = (_text(texts[name]) for name in ("user", "dataset", "process"))
+    # Without a subquery, so that it can be an argument of a function that is read as a table.
+    set_to = " ".join(f"WHEN {_text(name)} THEN {_text(to)}" for name, to in settings.items())
+    listed = ", ".join(map(_text, reserved))
+    simple = f"regexp_full_match(a, '[a-z_][a-z0-9_$]*') AND a NOT IN ({listed})"
+    before, sign = "regexp_extract(f, '^(.*?)%[sIL]', 1, 's')", "regexp_extract(f, '%([sIL])', 1)"
+    behind = f"substr(f, length({before}) + 3)"
+    put = (
+        f"{before} || CASE {sign} WHEN 'I' THEN {SCHEMA}.quote_ident(a::VARCHAR)"
+        f" WHEN 'L' THEN {SCHEMA}.quote_literal(a::VARCHAR) ELSE coalesce(a::VARCHAR, '') END"
     )
     formatted = " ".join(f"WHEN '{name}' THEN '{text}'" for name, text in _FORMATTED.items())
     own = " ".join(f"WHEN '{name}' THEN {oid}" for name, oid in _OWN.items())
@@ -482,10 +505,8 @@ def _functions(texts: Mapping[str, str]) -> str:
         " WHERE objoid = o AND objsubid = 0 AND c = 'pg_class')",
         "col_description(a, b)": "NULL::VARCHAR",
         "shobj_description(a, b)": "NULL::VARCHAR",
-        "current_setting(a)": f"(SELECT setting FROM {SCHEMA}.pg_settings WHERE name = lower(a))",
-        "current_setting(a, b)": (
-            f"(SELECT setting FROM {SCHEMA}.pg_settings WHERE name = lower(a))"
-        ),
+        "current_setting(a)": f"CASE lower(a) {set_to} END",
+        "current_setting(a, b)": f"CASE lower(a) {set_to} END",
         "set_config(a, b, c)": "b",
         "to_regclass(a)": (
             f"CASE replace(split_part(a, '.', -1), '\"', '') {own} ELSE"
@@ -496,8 +517,20 @@ def _functions(texts: Mapping[str, str]) -> str:
         "_type_of(a)": f"(SELECT oid FROM {SCHEMA}.pg_type WHERE typname ="
         " replace(split_part(a, '.', -1), '\"', ''))",
         "_namespace_of(a)": f"(SELECT oid FROM {SCHEMA}.pg_namespace WHERE nspname = a)",
-        "quote_ident(a)": "'\"' || replace(a, '\"', '\"\"') || '\"'",
+        "quote_ident(a)": (
+            f"CASE WHEN {simple} THEN a ELSE '\"' || replace(a, '\"', '\"\"') || '\"' END"
+        ),
+        "parse_ident(a)": (
+            'list_transform(regexp_extract_all(a, \'"(?:[^"]|"")*"|[^."]+\'), lambda part:'
+            " CASE WHEN part[1] = '\"' THEN replace(part[2:-2], '\"\"', '\"')"
+            " ELSE lower(trim(part)) END)"
+        ),
+        "pg_terminate_backend(a)": "false",
+        "pg_cancel_backend(a)": "false",
         "quote_literal(a)": "'''' || replace(a, '''', '''''') || ''''",
+        "_formatted(f, a)": f"{put} || {behind}",
+        "format(f, a)": f"{SCHEMA}._formatted(f, a)",
+        "format(f, a, b)": f"{put} || {SCHEMA}._formatted({behind}, b)",
         "txid_current()": "1::BIGINT",
         "array_lower(a, b)": "CASE WHEN len(a) > 0 AND b = 1 THEN 1 END",
         "array_upper(a, b)": "CASE WHEN len(a) > 0 AND b = 1 THEN len(a)::INTEGER END",
@@ -535,9 +568,19 @@ def _functions(texts: Mapping[str, str]) -> str:
     for head, body in defined.items():
         name, _, arguments = head.partition("(")
         grouped.setdefault(name, []).append(f"({arguments} AS {body}")
+    keywords = (
+        f"CREATE MACRO {SCHEMA}.pg_get_keywords() AS TABLE SELECT keyword_name AS word,"
+        " upper(keyword_category[1]) AS catcode, keyword_category AS catdesc"
+        " FROM duckdb_keywords()"
+    )
     return ";\n".join(
-        f"CREATE MACRO {SCHEMA}.{quoted(name)}{', '.join(bodies)}"
-        for name, bodies in grouped.items()
+        [
+            *(
+                f"CREATE MACRO {SCHEMA}.{quoted(name)}{', '.join(bodies)}"
+                for name, bodies in grouped.items()
+            ),
+            keywords,
+        ]
     )
 
 
@@ -553,8 +596,8 @@ def _placed(words: Sequence[Token]) -> Statement:
     return Statement(" ".join(token.text for token in words), placed)
 
 
-def _rewritten(statement: Statement) -> Iterator[Token]:
-    words = list(_without_schemas(statement.words))
+def _rewritten(statement: Statement, dataset: str) -> Iterator[Token]:
+    words = list(_without_schemas(statement.words, dataset))
     at = 0
     while at < len(words):
         step, made = _replaced(words, at)
@@ -562,11 +605,16 @@ def _rewritten(statement: Statement) -> Iterator[Token]:
         at += step
 
 
-def _without_schemas(words: Sequence[Token]) -> Iterator[Token]:
-    """``pg_catalog.`` is left out, and ``information_schema.`` becomes part of the name."""
+def _without_schemas(words: Sequence[Token], dataset: str) -> Iterator[Token]:
+    """``pg_catalog.`` is left out, and ``information_schema.`` becomes part of the name; the
+    database before either is left out."""
     at = 0
     while at < len(words):
         token = words[at]
+        names = [word.word for word in words[at : at + 4]]
+        if names[:2] == [dataset, "."] and names[3:] == ["."] and names[2] in _SCHEMAS:
+            at += 2
+            continue
         qualifies = at + 2 < len(words) and words[at + 1].text == "."
         if qualifies and token.word == "pg_catalog":
             at += 2
@@ -578,10 +626,29 @@ def _without_schemas(words: Sequence[Token]) -> Iterator[Token]:
             at += 1
 
 
+def _read_as_table(words: Sequence[Token], at: int) -> int:
+    """How many words a call takes up that FROM reads as a table, with its parentheses; 0 of none.
+    In a list of expressions the same words mean the same."""
+    if at == 0 or words[at - 1].word not in (",", "from") or words[at].word != "string_to_array":
+        return 0
+    depth = 0
+    for place, token in enumerate(words[at + 1 :], at + 1):
+        depth += {"(": 1, ")": -1}.get(token.text, 0)
+        if depth == 0:
+            return place + 1 - at if place > at + 1 else 0
+    return 0
+
+
 def _replaced(words: Sequence[Token], at: int) -> tuple[int, Sequence[Token]]:
     """How many words are taken at a place, and what stands for them."""
     token = words[at]
     following = [token.word for token in words[at + 1 : at + 5]]
+    if length := _read_as_table(words, at):
+        after = words[at + length :]
+        alias = after[1:2] if after and after[0].word == "as" else after[:1]
+        if alias and alias[0].kind in ("word", "quoted") and alias[0].word != "from":
+            called = words[at : at + length]
+            return length, [_OPEN, _SELECT, *called, _AS, alias[0], _CLOSE]
     if token.word == "operator" and following[:1] == ["("] and ")" in following:
         end = at + 1 + following.index(")")
         sign = "".join(token.text for token in words[at + 2 : end])

@@ -94,7 +94,8 @@ class Settings:
 
     def __init__(self, user: str, dataset: str) -> None:
         self._path = {*_EVERYWHERE, dataset.casefold()}
-        self._first = {**_DEFAULTS, "session_authorization": user}
+        own = {"session_authorization": user, "search_path": dataset}
+        self._first = {**_DEFAULTS, **own}
         self._values = dict(self._first)
 
     def show(self, name: str) -> str:

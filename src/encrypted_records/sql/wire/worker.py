@@ -24,6 +24,11 @@ class WireWorker(Worker):
         super().__init__(columns)
         self._catalog: PgCatalog | None = None
 
+    def prepare(self, session: Session) -> Reply:
+        """Make the catalogues, which takes longer than many statements."""
+        self._catalogues(session)
+        return None, b""
+
     def describe(self, session: Session, sql: str, oids: Sequence[int]) -> Reply:
         """Whether catalogues answer a query; the OIDs of its parameters; its columns."""
         catalog, statement = self._catalogues(session), st.only(sql)

@@ -1,0 +1,77 @@
+"""What tools ask when they connect and look for tables is answered, and answered rightly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.sql.wire.tool_statements import TOOLS
+from tests.support.listener import Running
+
+
+def answered(listener: Running, tool: str) -> list[list[tuple[Any, ...]]]:
+    """The rows of each statement of a tool."""
+    found = []
+    with listener.connect(autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
+        for statement in TOOLS[tool]:
+            cursor = connection.execute(statement)
+            found.append(cursor.fetchall() if cursor.description else [])
+    return found
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_every_statement_of_a_tool_is_answered(listener: Running, tool: str) -> None:
+    assert len(answered(listener, tool)) == len(TOOLS[tool])
+
+
+def test_metabase_finds_tables_and_the_types_of_their_columns(listener: Running) -> None:
+    _, _, tables, privileges, fields, keys = answered(listener, "Metabase")
+    assert [row[:3] for row in tables] == [
+        ("clinic", "patient", "TABLE"),
+        ("clinic", "visit", "TABLE"),
+    ]
+    assert (None, "clinic", "patient", False, True, False) in privileges
+    types = {row[0]: row[1] for row in fields if row[4] == "patient"}
+    assert types == {
+        "id": "int8",
+        "name": "text",
+        "born": "date",
+        "weight": "numeric",
+        "seen": "timestamptz",
+        "insured": "bool",
+        "key": "uuid",
+        "stay": "interval",
+    }
+    assert keys == []
+
+
+def test_grafana_finds_tables_and_columns_by_the_search_path(listener: Running) -> None:
+    version, _, schemas, tables, columns = answered(listener, "Grafana")
+    assert version == [(1500,)]
+    assert schemas == [("clinic",)]
+    assert tables == [("patient",), ("visit",)]
+    assert ("seen", "timestamp with time zone") in columns
+
+
+def test_dbt_finds_columns_by_the_name_of_the_database(listener: Running) -> None:
+    columns = answered(listener, "dbt")[3]
+    assert [row[0] for row in columns][:3] == ["id", "name", "born"]
+    assert ("weight", "numeric", None, 6, 2) in columns
+
+
+def test_dbeaver_and_duckdb_find_tables_by_numbers(listener: Running) -> None:
+    tables = answered(listener, "DBeaver")[11]
+    assert [row[2] for row in tables] == ["patient", "visit"]
+    columns = answered(listener, "DuckDB")[1]
+    assert ("patient", "weight", "numeric") in {(row[1], row[3], row[4]) for row in columns}
+
+
+def test_names_are_quoted_where_a_statement_needs_it(listener: Running) -> None:
+    asked = "SELECT quote_ident('a'), quote_ident('A b'), quote_ident('select'), parse_ident($1)"
+    with listener.connect(autocommit=True) as connection:
+        asked = asked.replace("$1", """'"A ""b".c'""")
+        assert connection.execute(asked).fetchone() == ("a", '"A b"', '"select"', ['A "b', "c"])
+        told = connection.execute("SELECT format('%I.%s%%', quote_ident('a'), version())")
+        assert str(told.fetchone()).startswith("('a.PostgreSQL 15")
