@@ -18,9 +18,11 @@ from bench.support import stack
 from bench.watching import census
 from bench.watching.census import Census, Kind
 from bench.watching.knowledge import Flags, Seen
+from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.model import wire
 from encrypted_records.model.records import ManifestDelta, PageRef, RowRef
 from encrypted_records.proxy.search.row_cover import SIZES
+from encrypted_records.sql.engine import Engine
 from tests.support import jobs
 from tests.support.front import Asked, Front, running_front
 from tests.support.service import Service, call
@@ -194,4 +196,23 @@ def searched(watched: Watched, found: Census, draws: Sequence[int]) -> list[Seen
             assert all(result["data"][where["field"]] == where["value"] for result in results)
         events.append(watched.seen(number))
     connection.close()
+    return events
+
+
+async def selected(watched: Watched, found: Census, draws: Sequence[int]) -> list[Seen]:
+    """What is seen of the same questions as statements of SQL, each of whose answers is right."""
+    store, events = watched.store, []
+    client = ProxyClient(
+        store.service.proxy_url, email=store.account.email, password=store.account.password
+    )
+    async with client, Engine(client) as engine:
+        (table,) = [table for table in engine.tables() if table.schema == store.schema]
+        for number, at in enumerate(draws):
+            where = found.kind.condition(found.questions[at])
+            assert where["op"] == "eq", where
+            asked = f'FROM {table.qualified} SELECT * WHERE "{where["field"]}" = $1'
+            async with await engine.execute(asked, [where["value"]]) as result:
+                rows = (await result.table()).num_rows
+            assert rows == int(found.matches(found.questions[at]).sum())
+            events.append(watched.seen(number))
     return events

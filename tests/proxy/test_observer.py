@@ -6,6 +6,7 @@ docs/decisions/watching.md has the figures of ``python -m bench.observer``.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +79,31 @@ def test_whoever_watches_this_proxy_does_no_better_than_one_who_guesses(
     assert score.silent > SEARCHES * 0.7
     assert score.exact < score.sets / 5
     assert score.claimed.right <= 1.5 * max(score.claimed.mode, score.claimed.lengths)
+
+
+def test_statements_of_sql_show_columns_and_no_rows(
+    services: Callable[[str], Service], tmp_path: Path
+) -> None:
+    """The questions that searches ask, as SELECT of all columns: the attack has less to go by."""
+    found = census.read(None, RECORDS, OTHERS, random.Random(3))
+    draws = census.drawn(found.questions, SEARCHES // 4, random.Random(3))
+    service = services("sqlite")
+    with (
+        running_front(service.base_url) as front,
+        running_proxy(front.url, tmp_path) as proxy,
+    ):
+        there = Service(
+            service.process, service.base_url, proxy.url, service.data_dir, service.log_file
+        )
+        watched = session.watched(new_store(there, found.kind.definition), front, found)
+        events = asyncio.run(session.selected(watched, found, draws))
+    assert sum(len(seen.rows) for seen in events) == 0
+    repeated = [at in draws[:time] for time, at in enumerate(draws)]
+    assert not any(seen.pages for seen, again in zip(events, repeated, strict=True) if again)
+    knowledge = Knowledge(census.length_classes(found.stored, found.kind), found.others, found.kind)
+    score = judged(Truth(found, knowledge, draws), Manner(), events)
+    assert score.silent == len(draws)
+    assert score.claimed.right <= max(score.claimed.mode, score.claimed.lengths)
 
 
 def test_a_single_search_of_a_proxy_that_holds_nothing_tells_no_cells_either(truth: Truth) -> None:

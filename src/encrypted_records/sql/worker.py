@@ -2,8 +2,8 @@
 plan needs, and gives the rows of the result.
 
 It starts with two pipes for requests and replies and a socket for columns, and opens nothing else.
-Requests are pickled by the process that started this one; replies are JSON and Arrow, so that
-whoever breaks out of DuckDB has broken into nothing but this.
+Requests are pickled by the process that started this one; replies are JSON and Arrow, so that a
+statement that breaks out of DuckDB has broken into nothing but this.
 """
 
 from __future__ import annotations
