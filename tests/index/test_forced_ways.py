@@ -47,11 +47,11 @@ WAYS: dict[str, dict[Way, Possible]] = {
         Way.NONE: lambda figures: figures.decided is False,
         Way.ALL: lambda figures: figures.decided is True,
         Way.ENDS: lambda figures: figures.is_alone and not figures.dead,
-        Way.ENDS_LESS_DEAD: lambda figures: figures.is_alone and figures.by_row(),
+        Way.ENDS_LESS_DEAD: lambda figures: figures.is_alone and figures.by_row,
         Way.SET: always,
     },
     "LOOKUP": {
-        Way.KEPT: lambda figures: figures.can and figures.is_kept(),
+        Way.KEPT: lambda figures: figures.can and figures.is_kept,
         Way.BY_ROW: lambda figures: figures.can,
         Way.SET: always,
     },

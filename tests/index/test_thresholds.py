@@ -60,7 +60,9 @@ def test_the_first_rows_of_all_are_among_what_is_left(
         return tuple(found)
 
     left: Rows = []
-    for rows in threshold.in_order(every, best):
+    by_name = {bytes([at]): rows for at, rows in enumerate(every)}
+    for name in threshold.in_order({name: best(rows) for name, rows in by_name.items()}):
+        rows = by_name[name]
         dictionaries = [dictionary([row[at] for row in rows]) for at in range(fields)]
         kept = threshold.left(BitMap(range(len(rows))), dictionaries[0], best(rows))
         if threshold.excludes(best(rows)):

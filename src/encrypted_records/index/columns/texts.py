@@ -30,6 +30,12 @@ CHUNK = 1 << 14
 _FEW = 4
 
 Mask = NDArray[np.bool_]
+#: Called from time to time by work that takes long; raises if nobody waits for it.
+GoOn = Callable[[], None]
+
+
+def go_on_always() -> None:
+    """For work that nobody stops."""
 
 
 class ColumnTexts:
@@ -47,7 +53,7 @@ class ColumnTexts:
         """Bytes in memory."""
         return sum(chunk.size for chunk in self._chunks)
 
-    def test(self, test: TextTest, go_on: Callable[[], None] = lambda: None) -> tuple[Mask, Mask]:
+    def test(self, test: TextTest, go_on: GoOn = go_on_always) -> tuple[Mask, Mask]:
         """Masks of the keys whose texts surely pass, and of those that possibly do.
 
         Args:

@@ -92,6 +92,10 @@ class Places:
         at = np.searchsorted(self.bases, rows, "right") - 1
         return self.starts[at] + (rows - self.bases[at])
 
+    def position(self, row: int) -> int:
+        """The position of one row."""
+        return int(self.positions(np.array([row], np.uint32))[0])
+
     def first(self, rows: BitMap, want: int, *, after: int | None) -> BitMap:
         """The rows with the lowest positions after ``after``, ``want`` of them or few more."""
         first = BitMap()

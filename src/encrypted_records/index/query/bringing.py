@@ -62,6 +62,13 @@ def bring_directories(segment: OpenedSegment, fields: Sequence[str]) -> Asking[N
         yield Need(segment, directories=tuple(fields))
 
 
+def bring_all_directories(
+    segments: Iterable[OpenedSegment], fields: Collection[str]
+) -> Asking[None]:
+    """The same of several segments, with one request."""
+    yield from bring_together(segments, lambda segment: segment.missing_directories(fields))
+
+
 def bring_pages(
     segment: OpenedSegment, missing: Callable[[OpenedSegment], set[int]]
 ) -> Asking[None]:

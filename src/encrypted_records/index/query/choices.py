@@ -128,12 +128,12 @@ OLDEST: Table[OldestFigures] = (
 class CountFigures:
     """``decided``: whether directories say that all rows match, or that none does; ``is_alone``:
     they leave a single comparison open, or its negation. ``dead``: whether some rows are.
-    ``by_row``: whether a column by row is the way to look these up."""
+    ``by_row``: whether a column by row is the way to look these up, if there are any."""
 
     decided: bool | None
     is_alone: bool
     dead: bool
-    by_row: Callable[[], bool]
+    by_row: bool
 
 
 #: How many rows of a segment match comparisons that keys decide.
@@ -141,7 +141,7 @@ COUNT: Table[CountFigures] = (
     (Way.NONE, lambda figures: figures.decided is False),
     (Way.ALL, lambda figures: figures.decided is True),
     (Way.ENDS, lambda figures: figures.is_alone and not figures.dead),
-    (Way.ENDS_LESS_DEAD, lambda figures: figures.is_alone and figures.by_row()),
+    (Way.ENDS_LESS_DEAD, lambda figures: figures.is_alone and figures.by_row),
     (Way.SET, lambda figures: True),
 )
 
@@ -156,7 +156,7 @@ class LookupFigures:
     cost: Cost
     pages: int
     listed: bool
-    is_kept: Callable[[], bool]
+    is_kept: bool
     stays: bool
     is_wide: bool
     sizes: Sizes
@@ -171,7 +171,7 @@ class LookupFigures:
 #: Whether some rows match a comparison: by the set of all that do, or looked up by row.
 LOOKUP: Table[LookupFigures] = (
     (Way.SET, lambda figures: not figures.can or figures.cost.entries <= figures.sizes.few_entries),
-    (Way.KEPT, lambda figures: figures.is_kept()),
+    (Way.KEPT, lambda figures: figures.is_kept),
     (Way.SET, lambda figures: figures.cost.pages <= figures.pages * figures.share),
     (Way.BY_ROW, lambda figures: figures.listed or figures.is_wide),
     (Way.SET, lambda figures: True),

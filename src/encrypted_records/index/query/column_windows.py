@@ -28,7 +28,7 @@ from encrypted_records.index.query.bringing import (
 )
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.records import learn_texts
-from encrypted_records.index.query.row_keys import read_rows
+from encrypted_records.index.query.row_lookups import read_rows
 from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.index.segments.reading import Window, WindowEntries, read_column

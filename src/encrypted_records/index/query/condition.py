@@ -195,7 +195,8 @@ class Condition:
         if self.excludes(segment):
             return Matches.exactly(BitMap())
         memo = self.memo(segment)
-        return combine(self.root, segment.everything, lambda leaf: leaf.rows(segment, memo))
+        found = {leaf.number: leaf.rows(segment, memo) for leaf in self.leaves}
+        return combine(self.root, segment.everything, found)
 
     def count_entries(self, segment: OpenedSegment) -> int:
         """How many entries of columns :meth:`match` takes, of a condition without tests of columns

@@ -5,7 +5,7 @@ The nodes are those of a predicate, with an operator (:mod:`.leaves`) at each le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyroaring import BitMap
@@ -81,47 +81,47 @@ def fold(node: Node, segment: OpenedSegment) -> Node | bool:
             return node if decided is None else decided
 
 
-def combine(node: Node, rows: BitMap, leaf: Callable[[LeafOperator], Matches]) -> Matches:
+def combine(node: Node, rows: BitMap, found: Mapping[int, Matches]) -> Matches:
     """The rows that match a condition, of the ``rows`` there are.
 
     Args:
-        leaf: those that match one of its comparisons.
+        found: those that match each of its comparisons, by its number.
     """
     match node:
         case Every(()):
             return Matches.exactly(rows)
         case Every(parts) | Either(parts):
-            answers = [combine(part, rows, leaf) for part in parts]
+            answers = [combine(part, rows, found) for part in parts]
             join = BitMap.intersection if isinstance(node, Every) else BitMap.union
             possible = join(*(answer.possible for answer in answers))
             if all(answer.exact for answer in answers):
                 return Matches.exactly(possible)
             return Matches(join(*(answer.certain for answer in answers)), possible)
         case Negation(part):
-            inner = combine(part, rows, leaf)
+            inner = combine(part, rows, found)
             if inner.exact:
                 return Matches.exactly(rows - inner.possible)
             return Matches(rows - inner.possible, rows - inner.certain)
         case _:
-            return leaf(node)
+            return found[node.number]
 
 
-def estimate(node: Node, every: int, count: Callable[[LeafOperator], int]) -> int:
+def estimate(node: Node, every: int, counts: Mapping[int, int]) -> int:
     """About how many of so many rows match, as if comparisons that are joined by "and" had the same
     rows.
 
     Args:
-        count: how many match a comparison.
+        counts: how many match each comparison, by its number.
     """
     match node:
         case Every(parts):
-            return min([every, *(estimate(part, every, count) for part in parts)])
+            return min([every, *(estimate(part, every, counts) for part in parts)])
         case Either(parts):
-            return min(every, sum(estimate(part, every, count) for part in parts))
+            return min(every, sum(estimate(part, every, counts) for part in parts))
         case Negation(part):
-            return every - min(every, estimate(part, every, count))
+            return every - min(every, estimate(part, every, counts))
         case _:
-            return count(node)
+            return counts[node.number]
 
 
 def find_first(node: Node, lowest: Mapping[int, list[int] | None], end: int) -> int:

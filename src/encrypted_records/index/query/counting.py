@@ -144,12 +144,14 @@ def _figures(
     Args:
         leaf: the only comparison that is left open, if there is one alone.
     """
+    dead = _dead_in(space.snapshot, segment.segment) > 0
     return CountFigures(
         decided=decided if isinstance(decided, bool) else None,
         is_alone=leaf is not None,
-        dead=_dead_in(space.snapshot, segment.segment) > 0,
-        by_row=lambda: (
-            leaf is not None
+        dead=dead,
+        by_row=(
+            dead
+            and leaf is not None
             and isinstance(segment, LoadedSegment)
             and comes_by_row(space, segment, leaf)
         ),

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 from encrypted_records.index.ordinals import Ordinals, bitmap
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.condition_tree import combine, find_first
-from encrypted_records.index.query.leaves import LeafOperator, RangeLeaf
+from encrypted_records.index.query.leaves import RangeLeaf
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.segments.loaded import OpenedSegment
 
@@ -54,8 +54,8 @@ def match_first(condition: Condition, segment: OpenedSegment, window: int) -> Fi
     end = segment.segment.count + segment.segment.purged
     begin = find_first(condition.root, lowest, end)
 
-    def in_window(leaf: LeafOperator) -> Matches:
-        pieces, lows = every[leaf.number], lowest[leaf.number]
+    def in_window(number: int) -> Matches:
+        pieces, lows = every[number], lowest[number]
         if pieces is None or lows is None:
             return Matches.exactly(rows)
         parts = zip(_join(pieces), lows, strict=True)
@@ -64,7 +64,10 @@ def match_first(condition: Condition, segment: OpenedSegment, window: int) -> Fi
         return Matches.exactly(bitmap(*(some[some - np.uint32(begin) < window] for some in near)))
 
     rows = BitMap(range(begin, min(end, begin + window))) & segment.everything
-    return FirstRows(combine(condition.root, rows, in_window).certain, begin + window >= end)
+    return FirstRows(
+        combine(condition.root, rows, {number: in_window(number) for number in every}).certain,
+        begin + window >= end,
+    )
 
 
 def _join(pieces: Sequence[Ordinals]) -> Iterator[Ordinals]:

@@ -138,6 +138,6 @@ class _Found:
         places = self._part.places
         for at in np.flatnonzero(long).tolist():
             key = bytes(keys[at])
-            self._texts.want(self._field, key, int(places.positions(row_of[at : at + 1])[0]))
+            self._texts.want(self._field, key, places.position(int(row_of[at])))
             self.long.add(key)
         self.keys.append(keys[held & ~long])

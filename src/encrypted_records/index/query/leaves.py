@@ -24,8 +24,9 @@ from pyroaring import BitMap
 from encrypted_records.crypto import values
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.columns.column import KeyRange, Keys, alike
-from encrypted_records.index.columns.texts import ColumnTexts, Mask
+from encrypted_records.index.columns.texts import ColumnTexts, GoOn, Mask, go_on_always
 from encrypted_records.index.columns.words import UNDECIDED
+from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import Ordinals, bitmap, mask_of, of_mask
 from encrypted_records.index.query.distinct_keys import (
     ListedKeys,
@@ -39,7 +40,7 @@ from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.members import held_in
 from encrypted_records.index.query.positions import find_positions, holds_all, span_of
-from encrypted_records.index.query.row_filters import ColumnFilter, entries_between, filter_column
+from encrypted_records.index.query.row_lookups import ColumnFilter, entries_between, filter_column
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import (
     STANDARD,
@@ -55,13 +56,6 @@ from encrypted_records.index.segments.zones import Zone
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.text_tests import TextTest
 from encrypted_records.model.word_columns import words_spec
-
-#: Called from time to time by work that takes long; raises if nobody waits for it.
-GoOn = Callable[[], None]
-
-
-def go_on_always() -> None:
-    """For work that nobody stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,12 +453,9 @@ class TextLeaf(TestLeaf):
         segment: OpenedSegment,
         memo: SegmentMemo,
         rows: BitMap,
-        position: Callable[[int], int],
+        places: Places,
     ) -> None:
         """Want the texts of the keys that possibly pass and that some of ``rows`` have.
-
-        Args:
-            position: the position of a row.
 
         Raises:
             InvalidQuery: as :meth:`Texts.want`.
@@ -475,7 +466,7 @@ class TextLeaf(TestLeaf):
         own = self._keys(segment)
         keys = own.keys
         for at, row in own.holders(undecided, rows):
-            self.known.want(self.field, bytes(keys[at]), position(row))
+            self.known.want(self.field, bytes(keys[at]), places.position(row))
 
 
 @dataclass(frozen=True, eq=False)
@@ -595,7 +586,7 @@ def read_undecided(
     segment: LoadedSegment,
     tests: Sequence[TextLeaf],
     rows: BitMap,
-    position: Callable[[int], int],
+    places: Places,
     limits: ReadingLimits = STANDARD,
 ) -> Reading[None]:
     """As :meth:`TextLeaf.want` of some tests, all of one field, from the whole column.
@@ -618,7 +609,7 @@ def read_undecided(
             own = entries.rows(at)
             held = own[wanted[own]]
             if len(held):
-                tests[0].known.want(name, bytes(entries.keys[at]), position(int(held[0])))
+                tests[0].known.want(name, bytes(entries.keys[at]), places.position(int(held[0])))
 
     yield from read_column(segment, name, take, limits)
 

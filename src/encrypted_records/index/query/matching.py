@@ -14,7 +14,6 @@ from functools import partial
 from pyroaring import BitMap
 
 from encrypted_records.index.log.snapshot import Places, Snapshot
-from encrypted_records.index.ordinals import ordinals
 from encrypted_records.index.query.asking import Asking, Keep, Need, Work
 from encrypted_records.index.query.bringing import (
     ask_for,
@@ -409,19 +408,15 @@ class Matching:
 
     def _want(self, segment: OpenedSegment, rows: BitMap, places: Places) -> Asking[None]:
         condition = self.condition
-
-        def position(row: int) -> int:
-            return int(places.positions(ordinals(BitMap([row])))[0])
-
         yield from self._bring_tested(segment)
         memo = condition.memo(segment)
         for name in sorted(condition.to_scan(segment)):
             tests = [text_test for text_test in condition.text_tests if text_test.field == name]
             if isinstance(segment, LoadedSegment) and needs_whole(segment, name):
                 if tests:  # else values of a semi-join alone are looked for
-                    reading = read_undecided(segment, tests, rows, position, self.limits)
+                    reading = read_undecided(segment, tests, rows, places, self.limits)
                     yield from ask_for(segment, reading)
                 continue
             yield from bring_pages(segment, partial(missing_to_want, tests, memo))
             for test in tests:
-                test.want(segment, memo, rows, position)
+                test.want(segment, memo, rows, places)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from encrypted_records.index.query.aggregate import Aggregated, Bucket, aggregate
 from encrypted_records.index.query.asking import Asking, Work
-from encrypted_records.index.query.bringing import bring_columns, bring_together
+from encrypted_records.index.query.bringing import bring_all_directories, bring_columns
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.counting import count_matches
 from encrypted_records.index.query.matching import match_rows
@@ -38,7 +38,7 @@ def measure(space: Workspace, condition: Condition, aggregation: Aggregation) ->
         yield Work("fetch_pages")
         if few and _needs_columns(space, aggregation):
             yield from bring_columns(segments, aggregation.fields, space.sizes)
-        yield from bring_together(segments, lambda one: one.missing_directories(aggregation.fields))
+        yield from bring_all_directories(segments, aggregation.fields)
         texts = space.texts()
         by_row = space.keeps_columns(space.snapshot.count, len(aggregation.fields))
         while True:

@@ -27,7 +27,7 @@ from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, ordinal
 from encrypted_records.index.query.asking import Asking, Work
 from encrypted_records.index.query.bringing import bring_by_row
 from encrypted_records.index.query.long_strings import classes
-from encrypted_records.index.query.row_keys import only_rows, read_rows
+from encrypted_records.index.query.row_lookups import only_rows, read_rows
 from encrypted_records.index.query.sizes import WORK
 from encrypted_records.index.query.sort import SortPosition
 from encrypted_records.index.segments.loaded import LoadedSegment

@@ -22,7 +22,7 @@ from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.field_rows import count_values, of_one_group
 from encrypted_records.index.query.measures import Shown, list_ranks
 from encrypted_records.index.query.ranks import Ranks, SortedRows
-from encrypted_records.index.query.row_keys import look_up_keys
+from encrypted_records.index.query.row_lookups import look_up_keys
 from encrypted_records.index.query.tallies import RANKS_AND_SUMS, Tally, Values
 from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.index.segments.reading import ReadingLimits

@@ -2,7 +2,7 @@
 
 The first rows in the order of a field are next to each other in its column. Where the condition is
 a range of that field, they are known by where they lie; and what else it asks for is looked up for
-some rows at a time, in columns by row (:mod:`.row_filters`). Half of a large segment takes as long
+some rows at a time, in columns by row (:mod:`.row_lookups`). Half of a large segment takes as long
 as a thousandth then.
 """
 
@@ -43,7 +43,7 @@ from encrypted_records.index.query.condition_tree import (
 from encrypted_records.index.query.leaves import LeafOperator, RangeLeaf, SegmentMemo
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.matching import Matching, SegmentMatches
-from encrypted_records.index.query.row_filters import ColumnFilter
+from encrypted_records.index.query.row_lookups import ColumnFilter
 from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.model.queries import SortKey
@@ -62,20 +62,16 @@ class ConditionFilter:
     def of(self, rows: BitMap) -> BitMap:
         """Those of some rows that the segment indexes."""
         live = rows - self.dead
-
-        def among(leaf: LeafOperator) -> Matches:
-            own = self.filters.get(leaf.number)
-            return Matches.exactly(self.sets[leaf.number] & live if own is None else own.of(live))
-
-        return combine(self.condition, live, among).certain
+        found = {number: own.of(live) for number, own in self.filters.items()}
+        found |= {number: own & live for number, own in self.sets.items()}
+        exact = {number: Matches.exactly(own) for number, own in found.items()}
+        return combine(self.condition, live, exact).certain
 
     def estimate(self, every: int) -> int:
         """About how many these are of so many rows."""
-        return estimate(self.condition, every, self._count)
-
-    def _count(self, leaf: LeafOperator) -> int:
-        own = self.filters.get(leaf.number)
-        return len(self.sets[leaf.number]) if own is None else own.count
+        counts = {number: own.count for number, own in self.filters.items()}
+        counts |= {number: len(own) for number, own in self.sets.items()}
+        return estimate(self.condition, every, counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +230,7 @@ def comes_by_row(
         cost=compared.cost,
         pages=compared.pages,
         listed=can and segment.directories[leaf.field].listed,
-        is_kept=lambda: space.keeps_column(segment, leaf.field),
+        is_kept=can and space.keeps_column(segment, leaf.field),
         stays=stays,
         is_wide=compared.is_wide,
         sizes=space.sizes,

@@ -7,7 +7,7 @@ the first segment has them all: least and greatest values rule the others out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -53,11 +53,12 @@ class Threshold:
             return
         every = ordinals(rows)
         values = zip(*(_values(field, every) for field in fields), strict=True)
-        self._held = self._in_order([*self._held, *values], lambda one: one)[: self._want]
+        every_row = self._in_order(enumerate([*self._held, *values]))
+        self._held = [row for _, row in every_row][: self._want]
 
-    def in_order(self, segments: Iterable[T], best: Callable[[T], Best]) -> list[T]:
+    def in_order(self, best: Mapping[bytes, Best]) -> list[bytes]:
         """Segments by their best rows."""
-        return self._in_order(segments, best)
+        return [uid for uid, _ in self._in_order(best.items())]
 
     def best(self, directories: Sequence[Outline | None]) -> Best:
         """What comes first of each of the fields in a segment, of which these are the directories;
@@ -91,10 +92,10 @@ class Threshold:
             kept |= codes == place
         return bitmap(every[kept])
 
-    def _in_order(self, every: Iterable[T], values: Callable[[T], Best]) -> list[T]:
-        found = list(every)
+    def _in_order(self, named: Iterable[tuple[T, Best]]) -> list[tuple[T, Best]]:
+        found = list(named)
         for level in reversed(range(len(self._descending))):
-            found.sort(key=lambda one: values(one)[level], reverse=self._descending[level])
+            found.sort(key=lambda pair: pair[1][level], reverse=self._descending[level])
         return found
 
     def _is_behind(self, values: Best, others: Best) -> bool:

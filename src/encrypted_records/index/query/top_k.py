@@ -144,7 +144,8 @@ class _First:
         """Segments by their best values: first one, then twice as many each time. The first ones
         may have all rows that are wanted, and those that are ruled out meanwhile are left out."""
         best = {one.uid: self._best(one.segment) for one in unread}
-        left = self.threshold.in_order(unread, lambda one: best[one.uid])
+        by_uid = {one.uid: one for one in unread}
+        left = [by_uid[uid] for uid in self.threshold.in_order(best)]
         parts: list[Candidates] = []
         rows, most = 0, 1
         while left:

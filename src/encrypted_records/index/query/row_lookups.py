@@ -1,0 +1,238 @@
+"""The rows of a segment, some at a time, looked up in a column by row: which of them match a
+comparison, and which keys they have.
+
+To make the set of all rows that match takes as long as a segment is large. A caller that has some
+thousands of rows already, because a column has them next in its order or because they are dead,
+needs to know of these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pyroaring import BitMap
+
+from encrypted_records.index.columns.column import Edge, EntryBlock, KeyRange, Keys, key_type
+from encrypted_records.index.columns.dictionary import (
+    ColumnDictionary,
+    Dictionary,
+    PageMap,
+    PartialDictionary,
+    RowCodes,
+    build_partial_dictionary,
+    has_long,
+)
+from encrypted_records.index.columns.outline import Outline
+from encrypted_records.index.columns.texts import Mask
+from encrypted_records.index.ordinals import (
+    Ordinals,
+    bitmap,
+    finder,
+    in_parts,
+    in_pieces,
+    of_masks,
+    ordinals,
+    take_masks,
+)
+from encrypted_records.index.query.asking import Asking
+from encrypted_records.index.query.bringing import ask_for, bring_by_row, bring_kept
+from encrypted_records.index.segments.loaded import LoadedSegment
+from encrypted_records.index.segments.reading import (
+    STANDARD,
+    Reading,
+    ReadingLimits,
+    Window,
+    fill_up,
+    read_pages,
+)
+from encrypted_records.model.word_columns import column_spec
+
+#: Of so many rows it takes longer to find those of one value than to keep the value of each.
+_FEW = 64
+
+
+# --- which rows match ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ColumnFilter:
+    """The rows whose code is ``chosen``, and ``others``. ``count`` says how many that are, dead
+    ones among them."""
+
+    codes: RowCodes
+    chosen: Mask
+    others: BitMap
+    count: int
+
+    def of(self, rows: BitMap) -> BitMap:
+        """Those of some rows."""
+        pieces = (some[self.chosen.take(self.codes.take(some))] for some in in_parts(rows))
+        return bitmap(*pieces) | (self.others & rows)
+
+    def all_rows(self) -> BitMap:
+        """All of them, dead ones too."""
+        return of_masks(take_masks(self.chosen, self.codes)) | self.others
+
+
+def filter_column(
+    segment: LoadedSegment,
+    field: str,
+    every: Sequence[Sequence[KeyRange]],
+    limits: ReadingLimits = STANDARD,
+) -> Reading[list[ColumnFilter]]:
+    """A filter for some key ranges, and for some others, by a column that is here by row. Where it
+    has no keys there, the pages are read in which ranges begin and end, once for all of these.
+
+    Raises:
+        DoesNotOpen: a page does not open.
+    """
+    by_row, directory = segment.columns[field], segment.directories[field]
+    if isinstance(by_row, ColumnDictionary):
+        return [_by_keys(by_row, ranges) for ranges in every]
+    inner = [np.zeros(directory.present_pages + 1, np.bool_) for _ in every]
+    others: list[list[Ordinals]] = [[] for _ in every]
+    wanted: dict[int, list[tuple[int, KeyRange]]] = {}
+    for at, ranges in enumerate(every):
+        for key_range in ranges:
+            pages: Sequence[int] = directory.pages(key_range)
+            if len(pages) > 1:
+                # Pages between the outermost two have rows of the range alone.
+                code = 1 - directory.leading
+                inner[at][pages[0] + 1 + code : pages[-1] + code] = True
+                pages = (pages[0], pages[-1])
+            for page in pages:
+                wanted.setdefault(page, []).append((at, key_range))
+
+    def take(window: Window) -> None:
+        for page, block in window:
+            for at, key_range in wanted.get(page, ()):
+                others[at].append(entries_between(block, key_range))
+
+    yield from read_pages(segment, field, fill_up(segment, field, wanted), take, limits)
+    return [
+        ColumnFilter(by_row.pages, chosen, rows, _count_rows(directory, chosen) + len(rows))
+        for chosen, rows in zip(inner, (bitmap(*own) for own in others), strict=True)
+    ]
+
+
+def entries_between(block: EntryBlock, key_range: KeyRange) -> Ordinals:
+    """The rows of a page whose keys are in a range."""
+    first, last = (_entries_before(block, edge) for edge in key_range)
+    return block.ordinals[first:last]
+
+
+def _by_keys(by_row: ColumnDictionary, ranges: Sequence[KeyRange]) -> ColumnFilter:
+    chosen = np.zeros(len(by_row.keys) + 1, np.bool_)
+    for key_range in ranges:
+        first, last = (_before(by_row.keys, edge) for edge in key_range)
+        chosen[first + 1 : last + 1] = True
+    return ColumnFilter(by_row.codes, chosen, BitMap(), int(by_row.counts[chosen].sum()))
+
+
+def _count_rows(directory: Outline, chosen: NDArray[np.bool_]) -> int:
+    """How many rows the chosen pages of present rows have; they are counted from 1."""
+    return int(directory.page_entries[directory.leading :][chosen[1:]].sum())
+
+
+def _entries_before(block: EntryBlock, edge: Edge) -> int:
+    run = _before(block.keys, edge)
+    return int(block.starts[run]) if run < len(block.starts) else len(block.ordinals)
+
+
+def _before(keys: Keys, edge: Edge) -> int:
+    return int(keys.searchsorted(np.array(edge.key, keys.dtype), edge.side))
+
+
+# --- which keys rows have -----------------------------------------------------------------------
+
+
+def look_up_keys(
+    segment: LoadedSegment, name: str, rows: BitMap, limits: ReadingLimits = STANDARD
+) -> Asking[Keys]:
+    """The keys of some rows, of those that have one, in any order; rows that the segment does not
+    index have none. The column by row is left in the segment.
+
+    Raises:
+        DoesNotOpen: the column, or a page of it, does not open.
+    """
+    # A kept one takes no memory more.
+    yield from bring_kept(segment, name)
+    yield from bring_by_row(segment, name, limits)
+    column = segment.columns.get(name)
+    if isinstance(column, PageMap):
+        # A merge may have left out millions.
+        rows = bitmap(*(some[column.pages.take(some) > 0] for some in in_pieces(rows)))
+        held: Dictionary = yield from read_rows(segment, name, column, rows, limits)
+    else:
+        held = segment.dictionary(name)
+    found: list[Keys] = [np.zeros(0, held.keys.dtype)]
+    for some in in_pieces(rows):
+        codes = held.codes_of(some).astype(np.intp)
+        found.append(held.keys[codes[codes > 0] - 1])
+    return np.concatenate(found)
+
+
+def read_rows(
+    segment: LoadedSegment,
+    name: str,
+    held: PageMap,
+    rows: BitMap,
+    limits: ReadingLimits = STANDARD,
+) -> Asking[PartialDictionary]:
+    """A field of some rows, out of the pages that have their keys.
+
+    Raises:
+        DoesNotOpen: a page does not open.
+    """
+    directory = segment.directories[name]
+    used = np.zeros(directory.present_pages + 1, np.bool_)
+    absent: list[Ordinals] = [np.zeros(0, np.uint32)]
+    for some in in_parts(rows):
+        own = held.pages.take(some)
+        used[own] = True
+        absent.append(some[own == 0])
+    pages = (np.flatnonzero(used[1:]) + directory.leading).tolist()
+    find = finder(rows, segment.covered)
+    none: Keys = np.zeros(0, key_type(column_spec(segment.definition, name).kind))
+    found: list[Ordinals] = [np.zeros(0, np.uint32)]
+    key_of: list[Ordinals] = [np.zeros(0, np.uint32)]
+    keys: list[Keys] = [none]
+    count = 0
+
+    def take(window: Window) -> None:
+        nonlocal count
+        for _, block in window:
+            at = find(block.ordinals)
+            found.append(block.ordinals[at])
+            runs = block.runs_of(at)
+            own = np.arange(len(runs))
+            if len(runs) > _FEW:
+                # Millions of rows may have one value.
+                runs, own = np.unique(runs, return_inverse=True)
+            key_of.append((own + count).astype(np.uint32))
+            keys.append(block.keys[runs])
+            count += len(runs)
+
+    reading = read_pages(segment, name, pages, take, limits)
+    yield from ask_for(segment, reading, passing=False)
+    return build_partial_dictionary(
+        np.concatenate(found),
+        np.concatenate(keys),
+        np.concatenate(absent),
+        np.concatenate(key_of),
+    )
+
+
+def only_rows(held: Dictionary, rows: BitMap) -> Dictionary:
+    """A field of some rows, with no keys but theirs if there are many others: what is done with
+    all of a million keys takes longer than anything with a few rows."""
+    if len(rows) > len(held.keys) // 4:
+        return held
+    every = ordinals(rows)
+    used, codes = np.unique(held.codes_of(every), return_inverse=True)
+    has_absent = int(len(used) and used[0] == 0)
+    keys = held.keys[used[has_absent:].astype(np.intp) - 1]
+    return PartialDictionary(keys, every, codes + (1 - has_absent), has_long(keys))
