@@ -153,6 +153,25 @@ def test_the_menu_of_a_column_sorts_filters_and_hides(searching: Visitor, census
     expect(page.locator("#line")).to_be_focused()
     page.locator("#line").fill("")
     page.keyboard.press("Escape")  # what may come next covers the heads of columns
+
+    # By keys, in the menu, and by the mouse, at its edge; the next page keeps the width.
+    head = page.locator("th").nth(1)
+    before = width(head)
+    page.get_by_role("button", name="Menu of age").press("Enter")
+    page.get_by_role("button", name="Wider").press("Enter")
+    assert width(head) == pytest.approx(before + 24, abs=1)
+    assert searching.serious_flaws() == []
+    page.keyboard.press("Escape")
+    box = head.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] - 3, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] + 97, box["y"] + 10, steps=3)
+    page.mouse.up()
+    assert width(head) == pytest.approx(before + 124, abs=1)
+    expect(page.locator("th[aria-sort=descending]")).to_have_count(1)
+    searching.go(census.page("search"))
+    assert width(head) == pytest.approx(before + 124, abs=1)
     choose("Hide")
     expect(page.get_by_role("button", name="Menu of age")).to_have_count(0)
     # What is hidden here is hidden in a window that is opened later.

@@ -170,6 +170,9 @@ def test_a_request_that_takes_long_is_said_until_its_answer_comes(
     reader.ask("age > 1")
     expect(page.locator(".busy.slow")).to_have_text("Still waiting for the answer…")
     expect(page.locator("main")).to_have_attribute("aria-busy", "true")
+    # Bars stand for the values of the table until then.
+    cell = page.locator("table.records td").nth(2)
+    expect(cell).to_have_css("color", "rgba(0, 0, 0, 0)")
     expect(page.locator("#status")).to_contain_text("API is slow")
     wait_until(page, lambda: len(held) == 2)
     for route in held:
@@ -179,6 +182,7 @@ def test_a_request_that_takes_long_is_said_until_its_answer_comes(
     expect(page.locator(".pill")).to_have_count(1)
     expect(page.locator(".busy")).to_have_text("")
     expect(page.locator("main")).not_to_have_attribute("aria-busy", "true")
+    expect(cell).not_to_have_css("color", "rgba(0, 0, 0, 0)")
     fast = page.locator("#status [data-part=api]")
     expect(fast).to_have_attribute("title", re.compile(r"answers in \d+ ms"))
 

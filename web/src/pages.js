@@ -21,6 +21,7 @@ import { useTicks } from "./ticks.js";
 import { countRequests } from "./strip.js";
 import { showTimes } from "./times.js";
 import { watchStatus } from "./status.js";
+import { useWidths } from "./widths.js";
 import { keepTyping } from "./typing.js";
 
 keepPath();
@@ -35,6 +36,7 @@ completeLine();
 useLens();
 useHandles();
 useTicks();
+useWidths();
 editCells();
 showTimes();
 countRequests();
