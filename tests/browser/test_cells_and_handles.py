@@ -22,6 +22,8 @@ def census(site: Service) -> Census:
 @pytest.fixture(scope="module")
 def reader(chromium: Browser, site: Service, census: Census) -> Iterator[Visitor]:
     with visiting(chromium, site) as visitor:
+        # Pictures stand beside the table, where they are in view.
+        visitor.page.set_viewport_size({"width": 1440, "height": 900})
         visitor.log_in(census.account)
         yield visitor
 
@@ -217,3 +219,19 @@ def test_handles_below_a_histogram_choose_a_stretch_by_arrow_keys(
     left = [age for age in ages if age >= lowest]
     assert 0 < len(left) < len(ages)
     expect(page.locator("table.records tbody tr")).to_have_count(len(left))
+
+    # They stand at the ends that are asked for, and change these.
+    expect(page.get_by_label("age: least", exact=True)).to_have_value("1")
+    expect(page.get_by_label("age: least", exact=True)).to_have_attribute("aria-valuetext", typed)
+    before = page.locator(".pill").inner_text()
+    page.get_by_label("age: greatest", exact=True).press("ArrowLeft")
+    expect(page.locator(".pill")).not_to_have_text(before)
+    expect(page.locator(".pill")).to_contain_text(f"age between {typed} and ")
+    highest = float(page.locator(".pill").inner_text().rpartition(" ")[2])
+    left = [age for age in left if age <= highest]
+    expect(page.locator("table.records tbody tr")).to_have_count(len(left))
+    expect(page.get_by_label("age: greatest", exact=True)).to_have_attribute(
+        "aria-valuetext", f"{highest:g}"
+    )
+    assert len(left) < len(ages)
+    expect(page.locator(".pill")).to_have_count(1)

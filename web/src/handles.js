@@ -51,6 +51,17 @@ function handleOf(field, at, most, word, spoken) {
   return handle;
 }
 
+/** The first and the last column of the stretch that is asked for already. */
+function askedColumns(columns, from, to) {
+  const valueOf = from.type === "date" ? (text) => text : Number;
+  const [least, greatest] = [from.dataset.asked, to.dataset.asked];
+  const low = least ? columns.findIndex(({ dataset }) => valueOf(dataset.high) >= valueOf(least)) : 0;
+  // A year stands for all of its days.
+  const last = from.type === "date" ? `${greatest}\uffff` : Number(greatest);
+  const high = greatest ? columns.findLastIndex(({ dataset }) => valueOf(dataset.low) <= last) : columns.length - 1;
+  return [low < 0 ? columns.length - 1 : low, Math.max(high, 0)];
+}
+
 /** Handles of pictures that have just come. */
 export function showHandles(root) {
   for (const ends of root.querySelectorAll(".ends")) {
@@ -61,10 +72,12 @@ export function showHandles(root) {
     const place = document.createElement("div");
     place.className = chart.querySelector("text") ? "handles inset" : "handles";
     const [from, to] = ends.querySelectorAll("input");
+    const [low, high] = askedColumns([...columns], from, to);
     place.append(
-      handleOf(from, 0, most, "least", columns[0].dataset.low),
-      handleOf(to, most, most, "greatest", columns[most].dataset.high),
+      handleOf(from, low, most, "least", columns[low].dataset.low),
+      handleOf(to, high, most, "greatest", columns[high].dataset.high),
     );
     ends.before(place);
+    if (from.dataset.asked || to.dataset.asked) draw(place);
   }
 }

@@ -79,6 +79,8 @@ class Picture:
     steep: bool = False
     ticks: tuple[str, ...] = ()
     figures: list[tuple[str, str]] = field(default_factory=list)
+    #: the ends of the stretch that is asked for, empty where it has none
+    asked: tuple[str, str] = ("", "")
 
     def on_a_logarithmic_scale(self) -> Picture:
         """The same of what is found alone, with tens and hundreds at the same distance."""
@@ -137,6 +139,7 @@ async def draw_picture(visit: Visit, on: SchemaQuestion, name: str) -> Picture:
         return await _draw_values(visit, on, name, whole, where, own[1] if own else [])
     if where is None or not whole.items:
         return _picture(on, name, whole, None)
+    _, ends = on.question.own_stretch(name, on.types) or (0, (None, None))
     if is_dated(on.types[name]):
         found = await _measure_dates(visit, on, name, where, whole)
     else:
@@ -145,7 +148,8 @@ async def draw_picture(visit: Visit, on: SchemaQuestion, name: str) -> Picture:
     counts = [item["count"] for item in found.items]
     bins = [{**item, "count": count} for item, count in zip(whole.items, counts, strict=True)]
     behind_counts = [item["count"] for item in whole.items]
-    return _picture(on, name, replace(found, items=bins), behind_counts, whole.present)
+    drawn = _picture(on, name, replace(found, items=bins), behind_counts, whole.present)
+    return replace(drawn, asked=(words.plain(ends[0]), words.plain(ends[1])))
 
 
 async def _draw_values(

@@ -14,6 +14,7 @@ import msgspec
 
 from encrypted_records.client.sdk.condition_language import write, write_field
 from encrypted_records.errors import BadInput, Flaw, InvalidQuery
+from encrypted_records.proxy.pages.formatting import plain
 from encrypted_records.proxy.pages.search_form import (
     Question,
     condition_of,
@@ -103,10 +104,12 @@ def _known(name: str, types: Mapping[str, str]) -> str:
 
 
 def _take_ranges(question: Question, form: Mapping[str, str], types: Mapping[str, str]) -> None:
-    """The ends that were typed below pictures."""
+    """The ends that were typed below pictures, in place of those that were asked for before."""
     for position, name in enumerate(types):
         low, high = (form.get(f"{end}-{position}", "").strip() for end in ("from", "to"))
         if (low or high) and (not is_listed(types[name]) or is_dated(types[name])):
+            place, (least, most) = question.own_stretch(name, types) or (None, (None, None))
+            low, high = low or plain(least), high or plain(most)
             op, typed = ("between", [low, high]) if low and high else ("ge", [low])
             if not low:
                 op, typed = "le", [high]
@@ -117,7 +120,8 @@ def _take_ranges(question: Question, form: Mapping[str, str], types: Mapping[str
             if flaws:
                 raise InvalidQuery("a range cannot be read", flaws=tuple(flaws), hint="")
             value = values if op == "between" else values[0]
-            question.add(write({"field": name, "op": op, "value": value}))
+            part = write({"field": name, "op": op, "value": value})
+            question.add(part) if place is None else question.replace(place, [part])
 
 
 def _change_part(question: Question, action: str, target: str, types: Mapping[str, str]) -> None:

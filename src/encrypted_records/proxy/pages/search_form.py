@@ -158,16 +158,37 @@ class Question:
 
     def own_pick(self, name: str, types: Mapping[str, str]) -> tuple[int, list[Any]] | None:
         """The part that lists values of a field, and these; a picture of the field changes it."""
+        for number, where in self._about(name, types):
+            if where["op"] in ("eq", "in") and not where.get("fold"):
+                values = where["value"] if where["op"] == "in" else [where["value"]]
+                return number, list(values)
+        return None
+
+    def own_stretch(
+        self, name: str, types: Mapping[str, str]
+    ) -> tuple[int, tuple[Any, Any]] | None:
+        """The part that asks for a stretch of a field, and its ends, None for an open one; the
+        handles of the field's picture change it."""
+        for number, where in self._about(name, types):
+            value = where["value"]
+            match where["op"]:
+                case "between":
+                    return number, (value[0], value[1])
+                case "ge":
+                    return number, (value, None)
+                case "le":
+                    return number, (None, value)
+        return None
+
+    def _about(self, name: str, types: Mapping[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The parts that compare a field with a value, by their numbers."""
         for number, part in enumerate(self.parts):
             try:
                 where = condition_of(part, types)
             except InvalidQuery:
                 continue
-            picks = where.get("field") == name and "value" in where and not where.get("fold")
-            if picks and where["op"] in ("eq", "in"):
-                values = where["value"] if where["op"] == "in" else [where["value"]]
-                return number, list(values)
-        return None
+            if where.get("field") == name and "value" in where:
+                yield number, where
 
     def toggle(self, name: str, value: Any, types: Mapping[str, str]) -> None:
         """Add a value to those that a field must have, or take it away; begin at the first page."""
