@@ -113,6 +113,7 @@ def test_the_removed_are_told_so_in_the_tab_that_is_open(service: Service) -> No
     name = call("GET", f"{service.proxy_url}{owner.organization}", auth=owner.auth).json()["name"]
     for answer in (gone, browser.visit("/"), browser.visit("/organizations/")):
         assert f"You are no longer in <bdi>{name}</bdi>" in said(answer)
+        assert f"<bdi>{owner.email}</bdi> removed you." in said(answer)
     assert "Ask one of its owners to invite" in said(browser.visit("/"))
 
     # Somebody who is invited again, and accepts, is told nothing of it any more.

@@ -122,6 +122,24 @@ def test_members_read_and_only_owners_change(owner: Account, guest: Account, bob
     assert [(one.status, one.code) for one in refused] == [(403, "owners_only")] * len(refused)
 
 
+def test_the_removed_are_told_who_removed_them_and_nothing_else(
+    api: Api, owner: Account, guest: Account
+) -> None:
+    log = f"{owner.organization}audit-log/"
+    assert guest.call("GET", log).status == 404
+    mine = join(owner, guest)
+    assert guest.call("GET", log).code == "owners_only"
+    assert owner.call("DELETE", mine).status == 204
+    for query in ("", "?action=member.removed"):
+        (told,) = guest.call("GET", log + query).json()["results"]
+        assert (told["email"], told["action"]) == (owner.email, "member.removed")
+        assert (told["source"], told["request_id"]) == ("", "")
+    assert guest.call("GET", f"{log}?action=login").json()["results"] == []
+    assert api.new_account().call("GET", log).status == 404
+    (shown,) = entries(owner, "?action=member.removed")
+    assert shown["source"]
+
+
 def test_leaving_ends_what_a_member_reaches(owner: Account, guest: Account) -> None:
     mine = join(owner, guest)
     dataset = owner.new_dataset()

@@ -53,6 +53,16 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """An organization that the visitor belonged to, and no longer does; ``by`` is the e-mail
+    address of the remover, empty where it is not known, or where the visitor left."""
+
+    id: str
+    name: str
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """
     Attributes:
@@ -61,8 +71,7 @@ class Frame:
         keyring: ``open``, ``locked``, ``none`` (not made yet), ``closed`` (this browser is not one
             of its devices) or ``unknown``.
         backed_up: whether every key of the keyring has a confirmed backup.
-        left: the names of organizations that the visitor belonged to during this session, and no
-            longer does.
+        left: what the visitor belonged to during this session, and no longer does.
     """
 
     organizations: tuple[Place, ...] = ()
@@ -72,7 +81,7 @@ class Frame:
     api_ms: int | None = None
     keyring: str = "unknown"
     backed_up: bool = True
-    left: tuple[str, ...] = ()
+    left: tuple[Left, ...] = ()
     found_at: float = field(default=float("-inf"), repr=False)
 
     def name_of(self, dataset: str) -> str:
@@ -140,20 +149,32 @@ async def _find_out(asker: Asker, known: Frame) -> Frame:
             api_ms=took,
             keyring=keyring,
             backed_up=backed_up,
-            left=_list_left(known, organizations),
+            left=await _list_left(asker, known, organizations),
             found_at=runtime.monotonic(),
         )
     except (ErsError, TimeoutError, KeyError, TypeError, ValueError, AttributeError):
         return replace(known, api_ms=None)
 
 
-def _list_left(known: Frame, organizations: dict[str, Any]) -> tuple[str, ...]:
+async def _list_left(asker: Asker, known: Frame, organizations: dict[str, Any]) -> tuple[Left, ...]:
     if organizations["next"] is not None:
         return known.left
     now = {str(one["id"]) for one in organizations["results"]}
-    names = {str(one["name"])[:MOST_CHARACTERS] for one in organizations["results"]}
-    gone = [one.name for one in known.organizations if one.id not in now]
-    return tuple(dict.fromkeys(name for name in (*known.left, *gone) if name not in names))
+    before = [one for one in known.left if one.id not in now]
+    told = {one.id for one in before}
+    gone = [one for one in known.organizations if one.id not in now | told]
+    return (*before, *[Left(one.id, one.name, await _remover(asker, one.id)) for one in gone])
+
+
+async def _remover(asker: Asker, organization: str) -> str:
+    """Who has removed the visitor, as the API says."""
+    asked = {"action": "member.removed", "limit": "1"}
+    try:
+        path = f"/api/organizations/{organization}/audit-log/"
+        (entry,) = (await asker.ask("GET", path, params=asked))["results"]
+    except (ErsError, ValueError):
+        return ""
+    return "" if entry["user"] == entry["subject"] else str(entry["email"] or "")[:MOST_CHARACTERS]
 
 
 def _read_places(items: Sequence[dict[str, Any]]) -> tuple[Place, ...]:

@@ -122,4 +122,11 @@ class AuditEntry(models.Model):
     created = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        indexes = [models.Index(fields=["organization", "-id"], name="audit_newest_first")]
+        indexes = [
+            models.Index(fields=["organization", "-id"], name="audit_newest_first"),
+            models.Index(
+                fields=["organization", "subject"],
+                condition=models.Q(action="member.removed"),
+                name="audit_removals",
+            ),
+        ]

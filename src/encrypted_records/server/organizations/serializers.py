@@ -89,3 +89,11 @@ class AuditEntrySerializer(serializers.ModelSerializer[AuditEntry]):
     class Meta:
         model = AuditEntry
         fields = ["id", "created", "user", "email", "action", "subject", "source", "request_id"]
+
+    def to_representation(self, instance: AuditEntry) -> dict[str, Any]:
+        shown: dict[str, Any] = super().to_representation(instance)
+        asking = self.context["request"].user
+        # From where somebody was removed, they are not told.
+        if instance.action == "member.removed" and instance.subject == asking.url:
+            shown |= {"source": "", "request_id": ""}
+        return shown

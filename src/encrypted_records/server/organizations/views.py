@@ -19,7 +19,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from encrypted_records.errors import Conflict
+from encrypted_records.errors import Conflict, NotFound
+from encrypted_records.model import ids
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.api_tokens import READS, READS_ALL
@@ -209,7 +210,8 @@ class AcceptInvitation(APIView):
 
 
 class AuditLog(generics.ListAPIView[AuditEntry]):
-    """Actions in an organization, the newest first, for owners."""
+    """Actions in an organization, the newest first, for owners; for somebody who was removed, their
+    removal alone, without addresses."""
 
     token_uses = READS_ALL
     serializer_class = AuditEntrySerializer
@@ -227,10 +229,14 @@ class AuditLog(generics.ListAPIView[AuditEntry]):
         return super().get(request, *args, **kwargs)
 
     def get_queryset(self) -> QuerySet[AuditEntry]:
-        owned = permissions.find_owned(_user(self.request), self.kwargs["organization_id"])
-        entries = (
-            AuditEntry.objects.filter(organization=owned).select_related("user").order_by("-pk")
-        )
+        caller, organization_id = _user(self.request), self.kwargs["organization_id"]
+        entries = AuditEntry.objects.select_related("user").order_by("-pk")
+        try:
+            entries = entries.filter(organization=permissions.find_owned(caller, organization_id))
+        except NotFound:
+            entries = entries.filter(subject=caller.url, action=Action.MEMBER_REMOVED)
+            permissions.find(entries, organization_id, by="organization_id")
+            entries = entries.filter(organization_id=ids.from_text(organization_id))
         query = self.request.query_params
         if "action" in query:
             entries = entries.filter(action=_known("action", query["action"]))
