@@ -379,6 +379,11 @@ def test_nothing_is_called_rewritten_by_a_job_that_stored_nothing(
     said = ers("import", path, "--schema", f"{dataset}/a")
     assert (said.code, "nothing was stored" in said.err) == (6, True)
     assert "Rewritten" not in said.err
+    path.write_text("id;n\n4;2,555\n5;3,555\n")
+    said = ers("import", path, "--schema", f"{dataset}/a", "--skip-invalid", "--keep")
+    assert said.code == 6
+    assert "Rewritten" not in said.err
+    assert "The reading is kept" not in said.err
 
 
 @pytest.mark.parametrize(

@@ -321,6 +321,8 @@ def test_a_reading_is_kept_only_of_a_file_that_was_stored(dataset: Dataset, tmp_
     )
     with pytest.raises(InvalidRecords):
         schema.import_file(written(tmp_path, "n;\n5;\n50;\n"), reading=_OUT)
+    none = schema.import_file(written(tmp_path, "n;\n60;\n50;\n"), reading=_OUT, skip_invalid=True)
+    assert (none.stored, none.rejected) == (0, 2)
     with pytest.raises(NotFound):
         schema._link.run(schema._link.proxy.kept_reading(schema.id))
     schema.import_file(written(tmp_path, "n;\n5;\n6;\n"), reading=_OUT)

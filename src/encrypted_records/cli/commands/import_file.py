@@ -403,7 +403,8 @@ async def _import_again(
 async def _ends_as_read(session: CommandSession, job: str, recipe: bytes) -> bool:
     """Tell what became of a job's cells; whether it has stored its rows, all or all that fit, and
     as this reading has it. A job that was under way before may have another one."""
-    if (await session.client.job(job)).status != "completed":
+    ended = await session.client.job(job)
+    if ended.status != "completed" or await session.client.rejected_rows(job) >= ended.total:
         return False
     report = await session.client.job_reading(job)
     _tell_reading(report)

@@ -280,9 +280,10 @@ class AsyncSchema(AsyncCare):
         )
         done = await job.wait(progress=progress)
         rejected = await self._link.proxy.rejected_rows(job.id) if skip_invalid else 0
-        if keeps:
+        stored = done.total - rejected
+        if keeps and stored:
             await self._link.proxy.keep_reading(self.id, found.reading)
-        return AsyncImportedFile(self, job, done.total - rejected, rejected, found)
+        return AsyncImportedFile(self, job, stored, rejected, found)
 
     def search(
         self,

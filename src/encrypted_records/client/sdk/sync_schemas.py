@@ -290,9 +290,10 @@ class Schema(Care):
         )
         done = job.wait(progress=progress)
         rejected = self._link.run(self._link.proxy.rejected_rows(job.id)) if skip_invalid else 0
-        if keeps:
+        stored = done.total - rejected
+        if keeps and stored:
             self._link.run(self._link.proxy.keep_reading(self.id, found.reading))
-        return ImportedFile(self, job, done.total - rejected, rejected, found)
+        return ImportedFile(self, job, stored, rejected, found)
 
     def search(
         self,
