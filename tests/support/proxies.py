@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+
+import uvicorn.server
 
 from encrypted_records.listening.last_answers import Socket
 from encrypted_records.listening.pace import Limits
@@ -25,6 +28,15 @@ from tests.support.service import DOORS, free_ports
 
 SETTLE_SECONDS = 240.0
 STANDARD = Overrides()
+
+
+async def _soon(seconds: float) -> None:
+    await asyncio.sleep(seconds / 10)
+
+
+# uvicorn looks ten times a second whether it is to end, and then whether it may: a quarter of a
+# second for each of the proxies that tests start one after another.
+uvicorn.server.asyncio = SimpleNamespace(**{**vars(asyncio), "sleep": _soon})  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
