@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import uvicorn.server
 
@@ -36,7 +37,8 @@ async def _soon(seconds: float) -> None:
 
 # uvicorn looks ten times a second whether it is to end, and then whether it may: a quarter of a
 # second for each of the proxies that tests start one after another.
-uvicorn.server.asyncio = SimpleNamespace(**{**vars(asyncio), "sleep": _soon})  # type: ignore[attr-defined]
+_hurried: Any = SimpleNamespace(**{**vars(asyncio), "sleep": _soon})
+uvicorn.server.asyncio = _hurried  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
