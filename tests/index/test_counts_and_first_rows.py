@@ -214,3 +214,39 @@ def test_they_take_the_pages_in_which_ranges_begin_and_end() -> None:
     assert pages(world, {"where": either, "measures": count}) == 3
     # The directories of two segments; the second of these can have none of the first rows.
     assert pages(world, {"where": both, "order_by": ["number"], "limit": 5}) == 3
+
+
+def test_sums_of_a_column_are_made_once_where_columns_by_row_do_not_stay() -> None:
+    """Of the two segments with dead rows, these are looked up while the others are added up."""
+    world, records = made()
+    kept = Kept(stay=False)
+    values = [one["amount"] for one in records.values() if "amount" in one]
+    body = {"measures": [{"op": "sum", "field": "amount"}]}
+    brought: list[int] = []
+    for _ in range(2):
+        executor = Executor(world, LARGE, kept, by_row=False)
+        aggregation = parse_aggregation(body, executor.space.definition)
+        condition = executor.condition(aggregation.where)
+        (told,) = executor.run(measure(executor.space, condition, aggregation)).groups
+        assert told.results == (sum(values),)
+        brought.append(kept.brought)
+    assert len(kept.sums) == 3
+    # The directories, and nothing that they lead to.
+    assert brought[1] - brought[0] == 3
+
+
+def test_segments_that_come_later_are_left_alone_where_the_first_have_enough() -> None:
+    world = World(json.dumps({"type": "object", "properties": FIELDS}), limits=MINIS)
+    for first in (0, 4, 8):
+        world.ingest([{"number": first + row, "state": "even"} for row in range(4)])
+    where = {"field": "state", "op": "eq", "value": "even"}
+
+    def found(first_rows: int, **more: Any) -> int:
+        executor = Executor(world)
+        executor.pages({"where": where, **more}, most=1, first_rows=first_rows)
+        return executor.space.counted.certain
+
+    assert found(1, limit=4) == 8  # one row more shows that there is a next page
+    assert found(4, limit=3) == 4
+    assert found(4, limit=3, count=True) == 12
+    assert found(4, limit=3, order_by=["name"]) == 12

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from encrypted_records.errors import NotFound
+from encrypted_records.errors import NotFound, TooLarge
 from encrypted_records.index.query.asking import (
     Asking,
     Need,
@@ -22,6 +23,7 @@ from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.search.driver import drive
 from encrypted_records.proxy.search.stats import QueryStats
+from encrypted_records.proxy.search.upstream import PASSING, Upstream
 from tests.index.world import World
 
 TEXT = '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}}'
@@ -250,3 +252,16 @@ def test_a_question_that_nobody_waits_for_is_closed_once_a_thread_lets_go_of_it(
 
     asyncio.run(story())
     assert not pages.asked
+
+
+@pytest.mark.parametrize("passing", [True, False])
+def test_pages_that_pass_may_be_more_than_those_that_stay(passing: bool) -> None:
+    world = Pages().world
+    state = SimpleNamespace(ledger=world.ledger, definition=world.definition)
+    upstream = Upstream(cast("Any", None), cast("Any", None), cast("Any", state), confirmed=True)
+    upstream.most_pages = 3
+    upstream.need_pages(3)
+    upstream.need_pages(PASSING * 3, passing=True)
+    with pytest.raises(TooLarge) as refused:
+        upstream.need_pages(1, passing=passing)
+    assert refused.value.reason == "question_too_large"
