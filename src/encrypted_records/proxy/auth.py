@@ -258,8 +258,8 @@ class Access:
         credentials, _ = together[0].item
         refresh = any(refresh for _, refresh in (one.item for one in together))
         caller = await self._identify(credentials, refresh=refresh)
-        for one in together:
-            one.settle(caller)
+        for waiting in together:
+            waiting.settle(caller)
 
     async def _identify(self, credentials: Credentials, *, refresh: bool) -> Caller:
         entry = self._entry(credentials)

@@ -364,7 +364,7 @@ class SavedQuestions:
                 opened.append(self._open(holder, schema, identifier, sealed))
             except (DoesNotOpen, KeyMissing):
                 lost += 1
-        return sorted(opened, key=lambda one: one.name.casefold()), lost
+        return sorted(opened, key=lambda question: question.name.casefold()), lost
 
     def _seal(
         self,
@@ -434,7 +434,7 @@ def _find_all(database: sqlite3.Connection, user: bytes, schema: bytes) -> Seale
 
 
 def _one_of(known: Sequence[SavedQuestion], identifier: bytes) -> SavedQuestion:
-    found = next((one for one in known if one.id == identifier), None)
+    found = next((question for question in known if question.id == identifier), None)
     if found is None:
         raise NotFound("there is no such question")
     return found

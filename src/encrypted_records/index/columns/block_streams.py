@@ -38,8 +38,8 @@ def gather(blocks: Iterable[EntryBlock], kind: KeyKind) -> Column:
     every = list(blocks)
     none: Keys = np.zeros(0, key_type(kind))
     return Column(
-        np.concatenate([np.zeros(0, np.uint32), *(one.ordinals for one in every)]),
-        np.concatenate([none, *(one.expand() for one in every)]),
+        np.concatenate([np.zeros(0, np.uint32), *(block.ordinals for block in every)]),
+        np.concatenate([none, *(block.expand() for block in every)]),
     )
 
 

@@ -52,7 +52,7 @@ class StreamCutter:
 
     def cut(self, blocks: Iterable[EntryBlock]) -> Iterator[bytes]:
         """The content of each page."""
-        for present, alike in groupby(blocks, lambda one: len(one.keys) > 0):
+        for present, alike in groupby(blocks, lambda block: len(block.keys) > 0):
             most = self._most
             if not self._packed:
                 most = min(most, entries_per_page(self._kind, present=present))

@@ -349,7 +349,7 @@ def decode(data: bytes, version: int, digest: bytes, begun: Begun) -> RestoredSt
     if begins[0] != 1 or not stands or not _ascending(begins) or not _ascending(epochs):
         raise CheckpointBroken("a checkpoint does not say under which keys its log was made")
     by_uid = {group.uid: group for group in groups}
-    dead = {one.group: bitmap_of(one) for one in _in_place(state.dead, by_uid)}
+    dead = {rows.group: bitmap_of(rows) for rows in _in_place(state.dead, by_uid)}
     deaths: dict[bytes, Deaths] = {uid: tuple(every) for uid, every in state.deaths if every}
     if len(by_uid) != len(groups) or len(dead) != len(state.dead) or not deaths.keys() <= set(dead):
         raise CheckpointBroken("a checkpoint names a group twice, or one that it does not have")
@@ -424,11 +424,11 @@ def _writers(joined: bytes) -> dict[bytes, tuple[int, bytes]]:
 
 
 def _in_place(every: Sequence[KilledRows], groups: Mapping[bytes, Group]) -> Iterator[KilledRows]:
-    for one in every:
-        group = groups.get(one.group)
-        if group is None or not one.in_order or one.end > group.count:
+    for rows in every:
+        group = groups.get(rows.group)
+        if group is None or not rows.in_order or rows.end > group.count:
             raise CheckpointBroken("a checkpoint names dead rows that do not exist")
-        yield one
+        yield rows
 
 
 def _check_segments(

@@ -542,5 +542,5 @@ def keep_live(
     """
     if not new and all(uid in live for uid in known):
         return known
-    every = {**known, **{one.segment: one for one in new}}
+    every = {**known, **{header.segment: header for header in new}}
     return {uid: one for uid, one in every.items() if uid in live}

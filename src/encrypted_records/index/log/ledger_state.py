@@ -191,8 +191,11 @@ def decode(data: bytes) -> RestoredState:
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, IndexError):
         raise Malformed("these bytes are no ledger of this version") from None
     writers = {
-        one[:UID]: (int.from_bytes(one[UID:-DIGEST], "big"), one[-DIGEST:])
-        for one in _cut(packed.writers, UID + _COUNTER + DIGEST)
+        packed_writer[:UID]: (
+            int.from_bytes(packed_writer[UID:-DIGEST], "big"),
+            packed_writer[-DIGEST:],
+        )
+        for packed_writer in _cut(packed.writers, UID + _COUNTER + DIGEST)
     }
     return RestoredState(
         first=packed.first,

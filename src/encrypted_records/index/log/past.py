@@ -61,7 +61,7 @@ def least_bytes(snapshot: Snapshot) -> int:
     its pages have one length."""
     groups: Sequence[int] = [
         state.group.count
-        * (ID_BYTES + sum(BESIDE_CLASS + one.length for one in state.group.classes))
+        * (ID_BYTES + sum(BESIDE_CLASS + class_.length for class_ in state.group.classes))
         for state in snapshot.groups.values()
     ]
     paged = (PAGE_BYTES * segment.pages for segment in snapshot.segments if segment.form == "paged")

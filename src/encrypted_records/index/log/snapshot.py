@@ -239,14 +239,14 @@ class Snapshot:
         assert self.history is not None, "what is stored has a definition"
         return self.history.present
 
-    def made_under(self, one: Group | Segment) -> SchemaDefinition:
+    def made_under(self, group: Group | Segment) -> SchemaDefinition:
         """The definition under which a group or a segment was made.
 
         Raises:
             DoesNotOpen: the log does not hold it.
         """
         assert self.history is not None, "what is stored has a definition"
-        return self.history.of(one.definition)
+        return self.history.of(group.definition)
 
     def groups_of(self, segment: Segment) -> Sequence[tuple[bytes, int]]:
         """The groups that a live segment has, each with its base: where a compaction changed them,

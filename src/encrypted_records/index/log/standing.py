@@ -112,7 +112,7 @@ def check_standing(body: CommitBody, live: LiveGroups) -> Standing:
         if group.uid not in ended
     ]
     added = [(starts[group.uid], group) for group in body.groups]
-    standing.in_order.extend(one for _, one in sorted([*left, *added], key=lambda one: one[0]))
+    standing.in_order.extend(row for _, row in sorted([*left, *added], key=lambda pair: pair[0]))
     standing.numbers.extend(range(piece.start, piece.start + piece.group.count) for piece in pieces)
     return standing
 
@@ -133,10 +133,10 @@ def _gathered(body: CommitBody, every: Sequence[KilledRows]) -> dict[bytes, BitM
     """Rows of the groups that a commit adds, by group."""
     counts = {group.uid: group.count for group in body.groups}
     gathered: dict[bytes, BitMap] = {}
-    for one in every:
-        if one.end > counts.get(one.group, 0):
+    for rows in every:
+        if rows.end > counts.get(rows.group, 0):
             raise LogBroken("a commit that ends groups names rows of others")
-        gathered[one.group] = bitmap_of(one)
+        gathered[rows.group] = bitmap_of(rows)
     return gathered
 
 

@@ -60,8 +60,8 @@ def collect_values(
     parts: list[Keys] = []
     wanted: set[bytes] = set()
     rows = size = 0
-    for one in (yield from Matching(space, condition).find()):
-        answer = one.within(space.snapshot, stored)
+    for matched in (yield from Matching(space, condition).find()):
+        answer = matched.within(space.snapshot, stored)
         part = Candidates.of(answer.segment, answer.matches, space.snapshot)
         part = yield from keep_matching(space, condition.predicate, part)
         # One segment's column at a time is in memory beyond the cache.

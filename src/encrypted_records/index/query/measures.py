@@ -193,13 +193,13 @@ class Shown:
                 continue
             need = _Need(cells)
             for measure in tally.measures:
-                for one in filter(len, groups):
+                for group in filter(len, groups):
                     if isinstance(measure, Percentile):
-                        need.keys(one.keys[_find_shares(measure, one)])
+                        need.keys(group.keys[_find_shares(measure, group)])
                     elif isinstance(measure, Histogram) and (
-                        measure.edges or need.keys(one.keys[[0, -1]])
+                        measure.edges or need.keys(group.keys[[0, -1]])
                     ):
-                        need.cuts(self.edges(measure, one.keys), one.keys)
+                        need.cuts(self.edges(measure, group.keys), group.keys)
             if need.is_open:
                 again[name] = tally.within(need.finer)
         return again

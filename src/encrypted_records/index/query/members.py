@@ -76,10 +76,10 @@ def held_in(keys: Keys, wanted: Keys) -> Mask:
     return held
 
 
-def are_alike(one: FieldSpec, other: FieldSpec) -> bool:
+def are_alike(spec: FieldSpec, other: FieldSpec) -> bool:
     """Whether values of two fields can be equal: of one format, or of none and both of texts or
     both of numbers."""
-    own, its = one.field_type, other.field_type
+    own, its = spec.field_type, other.field_type
     return own is its or (own.is_number and its.is_number)
 
 

@@ -68,9 +68,9 @@ def narrow(
     work = _Narrowing(segment, request, limits)
     rows = yield from work.cut(0, request.among, request.want, after=request.after is not None)
     dictionaries: dict[str, Dictionary] = dict(request.dictionaries)
-    for one in request.order:
-        if one.field not in dictionaries:
-            dictionaries[one.field] = yield from work.dictionary(one.field, rows)
+    for order in request.order:
+        if order.field not in dictionaries:
+            dictionaries[order.field] = yield from work.dictionary(order.field, rows)
     return Narrowed(rows, dictionaries)
 
 

@@ -190,7 +190,7 @@ def scan_stored(
     """Candidates in the order in which they were stored, after the cursor's row."""
     last = after.position if after else -1
     every = (_scan_segment(answer, snapshot, last) for answer in answers)
-    return heapq.merge(*every, key=lambda one: one.position)
+    return heapq.merge(*every, key=lambda found: found.position)
 
 
 def _scan_segment(answer: SegmentMatches, snapshot: Snapshot, last: int) -> Iterator[Candidate]:

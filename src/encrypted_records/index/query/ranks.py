@@ -154,44 +154,44 @@ class Ranks:
                 found.first = middle + 1
         return found
 
-    def _held(self, one: _Around) -> int:
+    def _held(self, around: _Around) -> int:
         """The entries of the pages that are opened to find a value."""
-        return int(self._counts[self._pages_of([one])].sum())
+        return int(self._counts[self._pages_of([around])].sum())
 
     def _pages_of(self, every: Sequence[_Around]) -> NDArray[np.intp]:
         chosen = np.zeros(len(self._firsts), np.bool_)
-        for one in every:
-            first, last = np.array([one.first, one.last], np.uint64)
+        for around in every:
+            first, last = np.array([around.first, around.last], np.uint64)
             chosen |= (self._firsts <= last) & (self._lasts >= first)
         return np.flatnonzero(chosen & self._wide)
 
     def _find(self, every: Sequence[_Around]) -> Asking[dict[int, int]]:
         def take(at: int, block: EntryBlock) -> None:
-            for one in every:
-                first, last = np.array([one.first, one.last], np.uint64)
+            for around in every:
+                first, last = np.array([around.first, around.last], np.uint64)
                 if self._firsts[at] > last or self._lasts[at] < first:
                     continue
                 begin = int(block.keys.searchsorted(first))
                 end = int(block.keys.searchsorted(last, "right"))
                 bounds = _bounds(block)[begin : end + 1]
                 # Copies, or the page would stay.
-                one.runs.append((block.keys[begin:end].copy(), np.diff(bounds)))
-                one.below += int(bounds[0])
+                around.runs.append((block.keys[begin:end].copy(), np.diff(bounds)))
+                around.below += int(bounds[0])
 
         yield from self._open(self._pages_of(every), take)
         return dict(map(self._choose, every))
 
-    def _choose(self, one: _Around) -> tuple[int, int]:
+    def _choose(self, around: _Around) -> tuple[int, int]:
         """The value, and how many are not above it."""
-        first, last = np.array([one.first, one.last], np.uint64)
+        first, last = np.array([around.first, around.last], np.uint64)
         alone = ~self._wide & (self._firsts >= first) & (self._firsts <= last)
-        keys = np.concatenate([self._firsts[alone], *(keys for keys, _ in one.runs)])
-        counts = np.concatenate([self._counts[alone], *(counts for _, counts in one.runs)])
+        keys = np.concatenate([self._firsts[alone], *(keys for keys, _ in around.runs)])
+        counts = np.concatenate([self._counts[alone], *(counts for _, counts in around.runs)])
         order = np.argsort(keys, kind="stable")
         keys, counts = keys[order], counts[order]
-        below = one.below + self._whole_below(first)
+        below = around.below + self._whole_below(first)
         upto = below + np.cumsum(counts) - self._left_out.searchsorted(keys, "right")
-        key = keys[np.argmax(upto >= one.number)]
+        key = keys[np.argmax(upto >= around.number)]
         return int(key), int(upto[keys.searchsorted(key, "right") - 1])
 
     def _whole_upto(self, points: Keys) -> Codes:

@@ -53,7 +53,7 @@ def learn_texts(space: Workspace, texts: Texts, *, ranked: bool = False) -> Aski
         ranked: as for :class:`Rows`.
     """
     yield Work(None)
-    wanted = sorted(texts.wanted.items(), key=lambda one: one[1])
+    wanted = sorted(texts.wanted.items(), key=lambda item: item[1])
     alone = len(wanted) > space.most_kept
     for at in range(0, len(wanted), BATCH):
         some = wanted[at : at + BATCH]

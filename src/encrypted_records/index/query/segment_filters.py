@@ -158,7 +158,7 @@ def find_sorted(
 
 def ranked_fields(order: Sequence[SortKey]) -> list[str]:
     """The fields whose directories tell which segments have the best values."""
-    return [one.field for one in order[:2]]
+    return [key.field for key in order[:2]]
 
 
 def _is_worth_it(space: Workspace, condition: Condition) -> bool:
@@ -181,7 +181,9 @@ class FilterPlan:
     def of(cls, condition: Condition, field: str) -> FilterPlan:
         return cls(field, *take_range(condition.root, field))
 
-    def filter(self, space: Workspace, one: UnreadSegment, *, stays: bool) -> SegmentFilter | None:
+    def filter(
+        self, space: Workspace, segment: UnreadSegment, *, stays: bool
+    ) -> SegmentFilter | None:
         """What tells the rows of a segment that match; None where a set of them is made as soon.
         Directories are here.
 
@@ -191,16 +193,16 @@ class FilterPlan:
         found: list[RangeLeaf] = []
         wide = False
         for leaf in leaves_of(self.rest):
-            if comes_by_row(space, one.segment, leaf, stays=stays):
+            if comes_by_row(space, segment.segment, leaf, stays=stays):
                 assert isinstance(leaf, RangeLeaf)
                 found.append(leaf)
             else:
-                wide |= leaf.cost(one.segment).entries > space.sizes.few_entries
-        entries = self._count_range(one.segment)
+                wide |= leaf.cost(segment.segment).entries > space.sizes.few_entries
+        entries = self._count_range(segment.segment)
         figures = SortFigures(len(found), wide, entries, space.sizes.few_entries)
         if choose(SORT, figures) is Way.SET:
             return None
-        return SegmentFilter(one.segment, self.rest, tuple(found), one.later)
+        return SegmentFilter(segment.segment, self.rest, tuple(found), segment.later)
 
     def _count_range(self, segment: LoadedSegment) -> int:
         """The entries of the range of the field that is sorted by; 0 where all rows are in it."""
@@ -256,12 +258,12 @@ def in_batches(filters: Sequence[SegmentFilter], most: int) -> Iterator[list[Seg
     """So many at a time that their columns by row take no more than so many bytes, if one's do."""
     batch: list[SegmentFilter] = []
     held = 0
-    for one in filters:
-        if batch and held + one.size > most:
+    for segment in filters:
+        if batch and held + segment.size > most:
             yield batch
             batch, held = [], 0
-        batch.append(one)
-        held += one.size
+        batch.append(segment)
+        held += segment.size
     if batch:
         yield batch
 
@@ -286,14 +288,14 @@ def open_filters(
         return opened
 
 
-def _open(space: Workspace, one: SegmentFilter) -> Asking[ConditionFilter]:
+def _open(space: Workspace, segment: SegmentFilter) -> Asking[ConditionFilter]:
     filters: dict[int, ColumnFilter] = {}
     sets: dict[int, BitMap] = {}
-    for leaf in leaves_of(one.rest):
-        if leaf in one.wide:
+    for leaf in leaves_of(segment.rest):
+        if leaf in segment.wide:
             assert isinstance(leaf, RangeLeaf)
-            filters[leaf.number] = yield from open_column(space, one.segment, leaf)
+            filters[leaf.number] = yield from open_column(space, segment.segment, leaf)
         else:
-            sets[leaf.number] = leaf.rows(one.segment, SegmentMemo()).certain
-    dead = space.snapshot.dead_rows(one.segment.segment) | one.later
-    return ConditionFilter(one.rest, filters, sets, dead)
+            sets[leaf.number] = leaf.rows(segment.segment, SegmentMemo()).certain
+    dead = space.snapshot.dead_rows(segment.segment.segment) | segment.later
+    return ConditionFilter(segment.rest, filters, sets, dead)

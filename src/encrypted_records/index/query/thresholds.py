@@ -33,7 +33,7 @@ class Threshold:
     all rows have the same second value."""
 
     def __init__(self, order: Sequence[SortKey], want: int) -> None:
-        self._descending = [one.descending for one in order[:2]]
+        self._descending = [key.descending for key in order[:2]]
         self._want = want
         self._held: list[tuple[Value, ...]] = []
         self._is_known = 0 < want <= _MOST

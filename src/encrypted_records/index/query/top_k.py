@@ -127,8 +127,8 @@ class _First:
             with scope(*segments):
                 yield from self._fill(segments, scans)
                 parts: list[Candidates] = []
-                for one in answers:
-                    parts.append((yield from self._of_segment(one, scans[one.uid])))
+                for answer in answers:
+                    parts.append((yield from self._of_segment(answer, scans[answer.uid])))
                 return parts
         yield from self._fill(segments, scans)
         outermost, *others = self.query.order
@@ -143,8 +143,8 @@ class _First:
     def of_unread(self, unread: Sequence[UnreadSegment]) -> Asking[list[Candidates]]:
         """Segments by their best values: first one, then twice as many each time. The first ones
         may have all rows that are wanted, and those that are ruled out meanwhile are left out."""
-        best = {one.uid: self._best(one.segment) for one in unread}
-        by_uid = {one.uid: one for one in unread}
+        best = {segment.uid: self._best(segment.segment) for segment in unread}
+        by_uid = {segment.uid: segment for segment in unread}
         left = [by_uid[uid] for uid in self.threshold.in_order(best)]
         parts: list[Candidates] = []
         rows, most = 0, 1
@@ -165,10 +165,10 @@ class _First:
         yield Work("fetch_pages")
         filters: list[SegmentFilter] = []
         others: list[UnreadSegment] = []
-        for one in unread:
-            found = self.filters.filter(self.space, one, stays=stays)
+        for segment in unread:
+            found = self.filters.filter(self.space, segment, stays=stays)
             if found is None:
-                others.append(one)
+                others.append(segment)
             else:
                 filters.append(found)
         parts: list[Candidates] = []
@@ -199,10 +199,10 @@ class _First:
         segments = [one.segment for one in filters]
         with scope(*segments):
             yield from self._fill(segments, scans)
-            for one in filters:
-                segment, result = one.segment, scans[one.uid].result()
+            for filtered in filters:
+                segment, result = filtered.segment, scans[filtered.uid].result()
                 if result is None:
-                    left.append(UnreadSegment(segment, one.later))
+                    left.append(UnreadSegment(segment, filtered.later))
                     continue
                 self.space.counted.certain += len(result.rows)
                 rows = self.threshold.left(result.rows, result.dictionary, self._best(segment))

@@ -186,18 +186,18 @@ class Roster:
 
     def members(self, number: int | None = None) -> list[Member]:
         """Who was in the organization at an entry, or is now, in the order of their coming."""
-        found = (state.at(one, number) for one in self._state.members.values())
+        found = (state.at(member, number) for member in self._state.members.values())
         return [one for one in found if one is not None and one.present]
 
     def owners(self, number: int | None = None) -> list[Member]:
-        return [one for one in self.members(number) if one.owns]
+        return [member for member in self.members(number) if member.owns]
 
     def dataset(self, dataset: bytes, number: int | None = None) -> Dataset | None:
         return state.at(self._state.datasets.get(dataset, ()), number)
 
     def datasets(self) -> list[Dataset]:
         """As they are now, in the order of their coming."""
-        return [one[-1] for one in self._state.datasets.values()]
+        return [dataset[-1] for dataset in self._state.datasets.values()]
 
     def epoch(self, dataset: bytes, number: int | None = None) -> Epoch | None:
         """The epoch of a dataset's keys at an entry, or now."""
@@ -221,11 +221,13 @@ class Roster:
 
     def schemas(self, dataset: bytes) -> list[Schema]:
         """Those of a dataset that were ever placed, as they are now."""
-        return [one[-1] for one in self._state.schemas.values() if one[-1].dataset == dataset]
+        return [
+            schema[-1] for schema in self._state.schemas.values() if schema[-1].dataset == dataset
+        ]
 
     def every_schema(self) -> list[Schema]:
         """Those that were ever placed, as they are now."""
-        return [one[-1] for one in self._state.schemas.values()]
+        return [schema[-1] for schema in self._state.schemas.values()]
 
     def ends(self, schema: bytes) -> list[Ending]:
         """Where this schema's log stood when epochs of its dataset's keys began, oldest first, as
@@ -236,7 +238,7 @@ class Roster:
         """The schemas of a dataset that are older than its newest epoch and whose logs have no end
         with it yet, so that former writers could still add to them."""
         found = (self._state.schemas[one][-1] for one in self._state.open.get(dataset, ()))
-        return sorted((one for one in found if one.slug), key=lambda one: one.schema)
+        return sorted((schema for schema in found if schema.slug), key=lambda schema: schema.schema)
 
     def invitation(self, invitation: bytes) -> Invitation | None:
         return self._state.invitations.get(invitation)
@@ -267,21 +269,21 @@ class Roster:
         not."""
         scope = Scope(whole=not share.schemas, schemas=frozenset(share.schemas))
         since = 0
-        for one in reversed(self._state.members.get(member, ())):
+        for held in reversed(self._state.members.get(member, ())):
             writes = share.right == form.WRITER
-            has = one.writes(share.dataset) if writes else one.reads(share.dataset)
+            has = held.writes(share.dataset) if writes else held.reads(share.dataset)
             if not has.contains(scope):
                 break
-            since = one.number
+            since = held.number
         return since
 
     def owned_since(self, member: bytes) -> int:
         """The entry since which somebody has been an owner without a break; 0: is not one."""
         since = 0
-        for one in reversed(self._state.members.get(member, ())):
-            if not one.owns:
+        for held in reversed(self._state.members.get(member, ())):
+            if not held.owns:
                 break
-            since = one.number
+            since = held.number
         return since
 
     def may_write(self, member: bytes, schema: bytes, number: int | None = None) -> bool:

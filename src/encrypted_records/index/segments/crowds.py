@@ -134,4 +134,4 @@ def _runs(snapshot: Snapshot, own: Laid, below: int, most_bytes: int) -> Iterato
 
 def least_bytes(group: Group) -> int:
     """Of a group's rows; long texts have more."""
-    return group.count * sum(BESIDE_CLASS + one.length for one in group.classes)
+    return group.count * sum(BESIDE_CLASS + class_.length for class_ in group.classes)

@@ -49,9 +49,9 @@ def cut(
         rows = words.count_entries(column)
         made = (WORDS, rows)
     first, ends = len(contents), []
-    for one in pages.cut(column, kind, packed=packed, most=most):
-        contents.add(one.content)
-        ends.append(one.end)
+    for page in pages.cut(column, kind, packed=packed, most=most):
+        contents.add(page.content)
+        ends.append(page.end)
     built = directory.build(column, ends, rows)
     own, slots = _count_slots(built, kind, rows, packed=packed, most=most)
     zone = encode_zone(column.keys, column.keys, kind)

@@ -112,7 +112,7 @@ def worth_merging(
         if rows_of(chosen) in rows:
             return chosen
     dying = _by_age(snapshot, snapshot.dying, taken)
-    decayed = [one for one in dying if _is_decayed(snapshot, one, now, most_dead)]
+    decayed = [segment for segment in dying if _is_decayed(snapshot, segment, now, most_dead)]
     return _rewritten(decayed, tiers, rows)
 
 
@@ -162,7 +162,7 @@ def _by_age(
     """Those that are not taken, in the order of storing: so groups that were stored one after the
     other lie so in a merged segment, too, and a compaction can make one of them."""
     free = [segment for segment in segments if segment.uid not in taken]
-    return sorted(free, key=lambda one: snapshot.places(one).lowest)
+    return sorted(free, key=lambda segment: snapshot.places(segment).lowest)
 
 
 def _oldest(segments: Sequence[Segment], tier: Tier) -> tuple[Segment, ...]:

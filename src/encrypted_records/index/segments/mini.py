@@ -325,7 +325,8 @@ class KnownMini(MiniSegment):
         self._columns = dict(built.columns)
         self._dictionaries = {}
         self._size = measure(self.rows) + sum(
-            measure(one.ordinals, one.keys) + OBJECT_BYTES for one in built.columns.values()
+            measure(column.ordinals, column.keys) + OBJECT_BYTES
+            for column in built.columns.values()
         )
 
     @property

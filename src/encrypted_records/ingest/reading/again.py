@@ -316,16 +316,16 @@ def _below(found: Found, kept: Recipe, said: Said, differences: list[Difference]
 
 
 def _differs(
-    column: Column, one: Decided, recipe: Recipe, cells: Sequence[str]
+    column: Column, decided: Decided, recipe: Recipe, cells: Sequence[str]
 ) -> Difference | None:
     """How a column's cells do not fit the reading, or speak for another one."""
     read = None if column.name is None else reader_of(column, recipe)
     if read is None:
         return None
-    name, free = one.column.name or "", one.column
+    name, free = decided.column.name or "", decided.column
     filled = [cell for cell in cells if cell not in column.null and cell.strip()]
     odd = [cell for cell in filled if read(cell) is None]
-    other = _other_form(column, free) if one.ask is None else None
+    other = _other_form(column, free) if decided.ask is None else None
     if other is not None:
         kind, detail, said = other
         if not odd:

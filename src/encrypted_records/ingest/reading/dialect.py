@@ -158,7 +158,7 @@ def _score(head: str, delimiter: str, quote: str, *, whole: bool) -> float:
     if not rows:
         return 0.0
     widths = Counter(len(row.cells) for row in rows)
-    width = max(widths, key=lambda one: (widths[one], one))
+    width = max(widths, key=lambda candidate: (widths[candidate], candidate))
     if width < 2:
         return 0.01
     cells = [cell for row in rows for cell in row.cells]

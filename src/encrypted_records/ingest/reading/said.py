@@ -131,20 +131,20 @@ def require_columns(found: Found, said: Said) -> None:
             raise refused(f"the file has no column {name}", f"it has: {', '.join(names[:20])}")
 
 
-def follow(one: Decided, said: Said, name: str, cells: Sequence[str]) -> Decided:
+def follow(decided: Decided, said: Said, name: str, cells: Sequence[str]) -> Decided:
     """A column as is said of it.
 
     Args:
         name: by which something is said of it.
         cells: its different cells that are not empty.
     """
-    column = one.column
+    column = decided.column
     own = said.columns.get(name, NOTHING_OF_COLUMN)
     null = [*column.null, *own.null]
     if column.type != "text" or own.null:
         null += [word for word in said.null if word in cells]
     column = msgspec.structs.replace(column, null=list(dict.fromkeys(null)))
-    ask = one.ask
+    ask = decided.ask
     filled = [cell for cell in cells if cell not in column.null and cell.strip()]
     decimal, format_ = own.decimal or said.decimal, own.format or said.format
     if own.type is not None or own.true or own.format or own.decimal or own.null:
@@ -157,7 +157,7 @@ def follow(one: Decided, said: Said, name: str, cells: Sequence[str]) -> Decided
         column = msgspec.structs.replace(column, name=own.name)
     if own.leave_out:
         column, ask = msgspec.structs.replace(column, name=None), None
-    return Decided(column, ask, one.note if ask or column == one.column else None)
+    return Decided(column, ask, decided.note if ask or column == decided.column else None)
 
 
 def _typed(
@@ -221,17 +221,17 @@ def _dated(column: Column, kind: str | None, format_: str | None, filled: Sequen
     timed = kind in MOMENTS or (kind is None and any(":" in one for one in filled))
     wanted = (format_,) if format_ else values.DATE_FORMATS
     for offset in (True, False) if timed else (False,):
-        for one in wanted:
+        for form in wanted:
             read = (
-                values.instant_reader(one, None, offset=offset)
+                values.instant_reader(form, None, offset=offset)
                 if timed
-                else values.date_reader(one)
+                else values.date_reader(form)
             )
             if all(read(cell) is not None for cell in filled):
                 name: Type = moment_type(offset=offset) if timed else "date"
                 return Column(
                     *(column.source, column.name, name),
-                    format=one,
+                    format=form,
                     offset=offset,
                     null=column.null,
                 )

@@ -96,7 +96,7 @@ def find_layout(rows: Sequence[Row], *, whole: bool) -> Layout:
     if not real:
         raise refused("the file has no rows")
     widths = Counter(len(row.cells) for _, row in real)
-    width = max(widths, key=lambda one: (widths[one], one))
+    width = max(widths, key=lambda candidate: (widths[candidate], candidate))
     if max(widths) > 4 * MAX_FIELDS or width > MAX_FIELDS:
         raise refused(f"the file has more than {MAX_FIELDS} columns")
     usual = _median([_filled(row) for _, row in real if len(row.cells) == width])

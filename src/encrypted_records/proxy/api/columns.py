@@ -139,7 +139,7 @@ async def _write(exported: Export, schema: bytes, form: Form) -> AsyncGenerator[
     async with aclosing(exported.batches) as batches:
         async for batch in batches:
             if form.csv:
-                rows = await write_each(batch, len(names), lambda one: columns.record(one.data))
+                rows = await write_each(batch, len(names), lambda row: columns.record(row.data))
             else:
                 rows = await write_each(batch, len(names), line)
             async for piece in pieces(rows):

@@ -238,7 +238,7 @@ def _advice(request: Request, path: str) -> str:
             " name to an address that ends in a slash: send it with -X POST -T -"
         )
     literal = [route.path for route in _routes(request) if "{" not in route.path]
-    literal += [one.template for one in FORWARDED if "{" not in one.template]
+    literal += [forwarded.template for forwarded in FORWARDED if "{" not in forwarded.template]
     near = difflib.get_close_matches(path, literal, 1, 0.8)
     meant = f"did you mean {near[0]}? " if near else ""
     return f"{meant}docs/http-api.md lists all paths"

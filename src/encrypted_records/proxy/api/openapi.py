@@ -111,7 +111,7 @@ def nameless(path: str) -> str:
 
 
 #: ``GET /api/status/`` is not forwarded, but has the form of the API's answer.
-_FORWARDED = {(one.method, nameless(one.template)) for one in FORWARDED} | {
+_FORWARDED = {(forwarded.method, nameless(forwarded.template)) for forwarded in FORWARDED} | {
     ("GET", "/api/status/"),
 }
 

@@ -154,7 +154,7 @@ def if_match(request: Request) -> frozenset[int] | None:
     text = ", ".join(request.headers.getlist("if-match")).strip()
     if text in ("", "*"):
         return None
-    etags = [one.strip() for one in text.split(",")]
+    etags = [part.strip() for part in text.split(",")]
     if not all(_ETAG.fullmatch(etag) for etag in etags):
         detail = 'expected "*", or ETags as records come with'
         raise BadInput(detail, flaws=(Flaw("invalid", detail, header="If-Match"),))

@@ -254,8 +254,8 @@ def _is_replaced(roster: Roster, invitation: Invitation) -> bool:
     """Whether the same address was invited again since; the API keeps one of an address."""
     name = invitation.content.name.casefold()
     return any(
-        one.number > invitation.number and one.content.name.casefold() == name
-        for one in roster.invitations()
+        later.number > invitation.number and later.content.name.casefold() == name
+        for later in roster.invitations()
     )
 
 

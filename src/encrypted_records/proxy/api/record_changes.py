@@ -90,13 +90,13 @@ async def upsert_records(request: Request) -> Response:
     return answer(
         [
             {
-                "id": to_text(one.id),
-                "url": reference("records", one.id),
-                "schema": reference("schemas", one.schema),
-                "replaced": one.replaced,
-                **told_of_rounding(one.rounded),
+                "id": to_text(record.id),
+                "url": reference("records", record.id),
+                "schema": reference("schemas", record.schema),
+                "replaced": record.replaced,
+                **told_of_rounding(record.rounded),
             }
-            for one in stored
+            for record in stored
         ]
     )
 

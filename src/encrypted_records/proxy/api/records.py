@@ -121,12 +121,12 @@ async def ingest_records(request: Request) -> Response:
     return answer(
         [
             {
-                "id": to_text(one.id),
-                "url": reference("records", one.id),
-                "schema": reference("schemas", one.schema),
-                **told_of_rounding(one.rounded),
+                "id": to_text(record.id),
+                "url": reference("records", record.id),
+                "schema": reference("schemas", record.schema),
+                **told_of_rounding(record.rounded),
             }
-            for one in created
+            for record in created
         ],
         201,
     )
@@ -196,9 +196,9 @@ async def read_sealed_records(request: Request) -> Response:
         services.rows,
         services.api,
         caller,
-        [from_text(str(one)) for one in ids],
+        [from_text(str(id_)) for id_ in ids],
     )
-    return json_list(b"[", [msgspec.json.encode(one) for one in sealed], b"]")
+    return json_list(b"[", [msgspec.json.encode(record) for record in sealed], b"]")
 
 
 @endpoint(

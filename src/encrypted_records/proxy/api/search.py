@@ -263,14 +263,14 @@ async def explain_query(request: Request) -> Response:
             "requests": stats.requests,
             "joins": [
                 {
-                    "pointer": one.pointer,
-                    "schema": reference("schemas", one.schema),
-                    "field": one.field,
-                    "version": one.version,
-                    "rows": one.rows,
-                    "values": one.values,
+                    "pointer": join.pointer,
+                    "schema": reference("schemas", join.schema),
+                    "field": join.field,
+                    "version": join.version,
+                    "rows": join.rows,
+                    "values": join.values,
                 }
-                for one in plan.context.joined
+                for join in plan.context.joined
             ],
             "stages": [
                 {"stage": name, "milliseconds": round(seconds * 1000, 3)}

@@ -491,17 +491,19 @@ class Conflicts:
                 found.append((chunk.number, told))
 
         await run_together([compute] * self._workers.count)
-        found.sort(key=lambda one: one[0])
+        found.sort(key=lambda item: item[0])
         held = {}
-        for one in schemas:
+        for schema in schemas:
             parts = [
                 (number, part)
                 for number, chunk in found
                 for part in chunk.schemas
-                if part.schema == one.state.id
+                if part.schema == schema.state.id
             ]
             if parts:
-                held[one.state.id] = _Schema(Matching(await aside(JobKeys.of, parts), one.made))
+                held[schema.state.id] = _Schema(
+                    Matching(await aside(JobKeys.of, parts), schema.made)
+                )
         self._held[job.id] = held
         return held
 

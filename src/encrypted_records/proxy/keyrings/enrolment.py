@@ -87,14 +87,14 @@ class Enrolment:
             for device in self._devices.values()
             if device.user == user and not device.revoked
         ]
-        return sorted(devices, key=lambda one: one.created)
+        return sorted(devices, key=lambda device: device.created)
 
     def keyring(self, user: bytes) -> KeyringRecord | None:
         return self._keyrings.get(user)
 
     def events(self, user: bytes) -> list[Event]:
         return sorted(
-            [*self._store.events(user), *self._store.events(b"")], key=lambda one: -one.at
+            [*self._store.events(user), *self._store.events(b"")], key=lambda event: -event.at
         )
 
     # --- changing ---------------------------------------------------------------------------

@@ -214,7 +214,7 @@ def _values(done: Completion, kind: str, spec: Mapping[str, Any]) -> Completion:
         wanted = done.typed.casefold()
         listed = [one for one in known if plain(one).casefold().startswith(wanted)]
         shown = tuple(
-            Option(f"{write_value(one)} ", plain(one), "") for one in listed[:MOST_OPTIONS]
+            Option(f"{write_value(value)} ", plain(value), "") for value in listed[:MOST_OPTIONS]
         )
         return replace(done, options=shown)
     if own.is_number:

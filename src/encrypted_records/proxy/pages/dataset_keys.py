@@ -75,9 +75,9 @@ async def _rotate(visit: Visit) -> Response:
 
 async def _reseal(visit: Visit) -> Response:
     """Begin a job for each schema that has something under an older key."""
-    for one in _older(await _look(visit)):
+    for schema in _older(await _look(visit)):
         try:
-            await visit.ask("POST", f"{one['schema']}reseal/")
+            await visit.ask("POST", f"{schema['schema']}reseal/")
         except Conflict as error:
             if error.reason not in _LEFT_OUT:
                 raise

@@ -38,9 +38,9 @@ async def _show(visit: Visit, dataset: dict[str, Any], schema: dict[str, Any] | 
         people=people,
         readers=[] if people is None else list(_readers(people, url, schema)),
         invitations=[
-            one
-            for one in ({} if people is None else people).get("invitations", ())
-            if any(share["dataset"] == url for share in one["shares"])
+            invitation
+            for invitation in ({} if people is None else people).get("invitations", ())
+            if any(share["dataset"] == url for share in invitation["shares"])
         ],
         owns=any(
             person["you"] and person["role"] == "owner"

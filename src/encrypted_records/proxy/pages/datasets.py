@@ -55,7 +55,7 @@ async def _records(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, int
     """Numbers of records of the newest schemas that have any, by identifier, as far as they are
     known in time."""
     filled = [schema for schema in schemas if schema["key_id"] is not None]
-    newest = sorted(filled, key=lambda one: str(one["id"]), reverse=True)[:MOST_SCHEMAS]
+    newest = sorted(filled, key=lambda schema: str(schema["id"]), reverse=True)[:MOST_SCHEMAS]
     try:
         states = await states_of(visit, newest)
     except NotAuthenticated as error:

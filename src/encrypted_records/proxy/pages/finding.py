@@ -52,4 +52,4 @@ def find_matching(targets: list[Target], typed: str) -> list[Target]:
     words = typed.casefold().split()
     found = [target for target in targets if all(word in target.label.casefold() for word in words)]
     begins = typed.strip().casefold()
-    return sorted(found, key=lambda one: not one.label.casefold().startswith(begins))
+    return sorted(found, key=lambda target: not target.label.casefold().startswith(begins))

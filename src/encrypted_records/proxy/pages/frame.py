@@ -162,7 +162,9 @@ async def _list_left(asker: Asker, known: Frame, organizations: dict[str, Any]) 
     now = {str(one["id"]) for one in organizations["results"]}
     before = [one for one in known.left if one.id not in now]
     told = {one.id for one in before}
-    gone = [one for one in known.organizations if one.id not in now | told]
+    gone = [
+        organization for organization in known.organizations if organization.id not in now | told
+    ]
     return (*before, *[Left(one.id, one.name, await _remover(asker, one.id)) for one in gone])
 
 

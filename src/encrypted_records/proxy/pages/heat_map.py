@@ -105,8 +105,8 @@ async def _divide(visit: Visit, on: SchemaQuestion, name: str, where: Any) -> li
     ]
 
 
-def _label(one: dict[str, Any]) -> str:
-    ends = [words.grouped(one[end]) for end in ("from", "to")]
+def _label(bin_: dict[str, Any]) -> str:
+    ends = [words.grouped(bin_[end]) for end in ("from", "to")]
     return "\N{EN DASH}".join(dict.fromkeys(ends))
 
 

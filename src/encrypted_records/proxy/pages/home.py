@@ -122,7 +122,7 @@ async def _overview(
     invitations: Sequence[dict[str, Any]],
 ) -> Response:
     by_url = {dataset["url"]: dataset for dataset in datasets}
-    newest = sorted(filled, key=lambda one: str(one["id"]), reverse=True)
+    newest = sorted(filled, key=lambda schema: str(schema["id"]), reverse=True)
     shown = newest[:MOST_SCHEMAS]
     states = await states_of(visit, shown)
     cards = [Card(one, by_url.get(one["dataset"]), states.get(one["id"])) for one in shown]
@@ -173,8 +173,8 @@ async def states_of(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[
     try:
         answered, _ = await asyncio.wait(asked, timeout=WAIT_SECONDS)
     finally:
-        for one in asked:
-            one.cancel()
+        for task in asked:
+            task.cancel()
     found = [task.result() for task in answered]
     return dict(one for one in found if one is not None)
 
@@ -304,7 +304,7 @@ def _has_import(visit: Visit) -> bool:
 
 def _newest(items: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Identifiers sort by creation."""
-    return max(items, key=lambda one: str(one["id"]), default=None)
+    return max(items, key=lambda item: str(item["id"]), default=None)
 
 
 async def state(visit: Visit) -> Response:

@@ -226,7 +226,7 @@ async def _make(visit: Visit, plan: Plan) -> Response:
 async def _show(visit: Visit, plan: Plan | None) -> Response:
     datasets = await visit.every("/api/datasets/")
     organizations = await own_organizations(visit)
-    newest = max(datasets, key=lambda one: str(one["id"]), default=None)
+    newest = max(datasets, key=lambda dataset: str(dataset["id"]), default=None)
     chosen = newest["url"] if newest else ""
     shown: dict[str, Any] = {
         "datasets": datasets,

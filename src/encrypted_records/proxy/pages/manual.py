@@ -116,7 +116,7 @@ def find(wanted: str) -> list[Section]:
         for section in load_document(page).sections
         if all(word in f"{section.heading} {section.text}".casefold() for word in words)
     ]
-    found.sort(key=lambda one: not all(word in one.heading.casefold() for word in words))
+    found.sort(key=lambda section: not all(word in section.heading.casefold() for word in words))
     return found[:_MOST_FOUND]
 
 

@@ -265,8 +265,8 @@ async def _measure_dates(
         if last.year - first.year >= _MOST_AT_ONCE:
             body["where"] = {"and": [*ends, *([where] if where else [])]}
         answer = await visit.ask("POST", "/api/records/aggregate/", body)
-        for one in answer["measures"][0]["bins"] or []:
-            days[_day_of(one["from"])] = one["count"]
+        for bin_ in answer["measures"][0]["bins"] or []:
+            days[_day_of(bin_["from"])] = bin_["count"]
     items = [
         {
             "period": period,

@@ -42,7 +42,7 @@ async def start(visit: Visit) -> Response:
     filled = [schema for schema in schemas if schema["key_id"] is not None]
     if not filled:
         return visit.render("trust.html", schema=None, **_NOTHING)
-    newest = max(filled, key=lambda one: str(one["id"]))
+    newest = max(filled, key=lambda schema: str(schema["id"]))
     return visit.go(f"/schemas/{newest['id']}/trust/")
 
 

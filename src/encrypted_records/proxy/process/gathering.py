@@ -88,11 +88,11 @@ class Gathering(Generic[K, I, O]):
         try:
             await self._serve(line)
         except Exception as error:
-            for one in line.taken or line.take():
-                one.refuse(error)
+            for waiting in line.taken or line.take():
+                waiting.refuse(error)
         except BaseException:
-            for one in [*line.taken, *line.waiting]:
-                one.outcome.cancel()
+            for waiting in [*line.taken, *line.waiting]:
+                waiting.outcome.cancel()
             line.waiting = []
             raise
         finally:

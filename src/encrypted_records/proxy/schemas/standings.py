@@ -60,9 +60,9 @@ class Standings:
             passed = await self._schemas.list_passed(caller, schema, ledger.version)
         # Where the log holds again what was given up for it, nothing is missing any more.
         accepted = await self._schemas.acceptances(schema)
-        accepted = [one for one in accepted if not ledger.knows(one.seen)]
-        own = next((one for one in accepted if one.user == caller.user), None)
-        others = [one for one in accepted if one.user != caller.user]
+        accepted = [acceptance for acceptance in accepted if not ledger.knows(acceptance.seen)]
+        own = next((acceptance for acceptance in accepted if acceptance.user == caller.user), None)
+        others = [acceptance for acceptance in accepted if acceptance.user != caller.user]
         # Equal digests at one version mean equal logs up to there.
         common = next((head.version for head in passed if ledger.knows(head)), 0)
         if sound.broken is not None:
@@ -71,7 +71,7 @@ class Standings:
             return Standing(sound, "whole", common, own, others)
         if common == ledger.version:
             return Standing(sound, "older", common, own, others)
-        forked = ledger.version >= seen.version or any(one.version > common for one in passed)
+        forked = ledger.version >= seen.version or any(head.version > common for head in passed)
         return Standing(sound, "forked" if forked else "unclear", common, own, others)
 
     async def accept(

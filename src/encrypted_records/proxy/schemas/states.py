@@ -171,8 +171,8 @@ class Schemas:
         # An error is right for all: the same caller asked for the log of the same schema.
         if together := line.take():
             state = await self._refresh(*together[0].item)
-            for one in together:
-                one.settle(state)
+            for waiting in together:
+                waiting.settle(state)
 
     async def _refresh(self, caller: Holder, schema: bytes) -> SchemaState:
         key = (caller.user, schema)

@@ -39,8 +39,8 @@ class Confirmations:
         except Unavailable as error:
             # An API that is away is away for those who came meanwhile: they need not try for as
             # long again.
-            for one in [*together, *line.take()]:
-                one.refuse(error)
+            for waiting in [*together, *line.take()]:
+                waiting.refuse(error)
         else:
-            for one in together:
-                one.settle(deltas)
+            for waiting in together:
+                waiting.settle(deltas)

@@ -68,7 +68,7 @@ QUESTION_BYTES = 160 << 20
 MANY_VALUES = 100
 
 #: The same bytes in every process: sets in order, and of values of another schema that there are.
-_encoder = msgspec.json.Encoder(order="deterministic", enc_hook=lambda one: type(one).__name__)
+_encoder = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: type(value).__name__)
 
 T = TypeVar("T")
 

@@ -82,7 +82,8 @@ class DatasetSchemas:
         ]
         require_shown(*(one.slug for one in signed))
         found = {
-            one.schema: DatasetSchema(one.schema, one.slug, one.name, signed=True) for one in signed
+            placed.schema: DatasetSchema(placed.schema, placed.slug, placed.name, signed=True)
+            for placed in signed
         }
         is_placed = _placed_by(roster)
         return found | {one.id: one for one in there if not is_placed(one.id)}

@@ -119,6 +119,6 @@ def _names(query: Mapping[str, Any]) -> Iterator[str]:
                 yield name
             parts += [part[word] for word in ("and", "or", "not") if word in part]
     filters = query.get("filters")
-    for one in filters if isinstance(filters, list) else ():
-        if isinstance(one, dict) and isinstance(name := one.get("label"), str):
+    for condition in filters if isinstance(filters, list) else ():
+        if isinstance(condition, dict) and isinstance(name := condition.get("label"), str):
             yield name

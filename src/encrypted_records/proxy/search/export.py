@@ -197,7 +197,7 @@ async def _in_order(
             stored_rows = await runtime.in_thread(kept.read, start, end)
             sealed = {one.ref: row for one, row in zip(some, stored_rows, strict=True)}
             records = await row_opening.open_rows(context.state, context.snapshot, sealed)
-            in_order = [records[one.ref] for one in some]
+            in_order = [records[candidate.ref] for candidate in some]
             rows = check_candidates(context.space, query.where, some, in_order)
             for batch in _in_batches(await context.run(rows)):
                 yield batch

@@ -124,9 +124,9 @@ async def _find_schema(context: QueryContext, named: str, pointer: str) -> bytes
     except BadInput:
         pass
     there = await context.runner.datasets.beside(context.upstream.caller, context.state.id)
-    known = sorted(there.values(), key=lambda one: not one.signed)
-    fitting = [one for one in known if one.slug == named] or [
-        one for one in known if one.name.casefold() == named.casefold()
+    known = sorted(there.values(), key=lambda schema: not schema.signed)
+    fitting = [candidate for candidate in known if candidate.slug == named] or [
+        candidate for candidate in known if candidate.name.casefold() == named.casefold()
     ]
     # What was signed under a name goes before what the API calls so.
     fitting = [one for one in fitting if one.signed == fitting[0].signed]

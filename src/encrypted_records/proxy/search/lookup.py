@@ -160,7 +160,7 @@ async def read_sealed(
     left = [record_id for record_id in dict.fromkeys(ids) if record_id not in found]
     if left:
         sealed = await api.sealed_records(left, caller.auth)
-        if [one.id for one in sealed] != [to_text(record_id) for record_id in left]:
+        if [record.id for record in sealed] != [to_text(record_id) for record_id in left]:
             raise LogBroken("the API returned another record than it was asked for")
         found |= dict(zip(left, sealed, strict=True))
     return [found[record_id] for record_id in ids]
@@ -224,14 +224,14 @@ def _schema_of(sealed: SealedRecord) -> bytes:
 
 
 def _run_for(sealed: Sequence[SealedRecord]) -> Run:
-    fields = sum(len(one.fields) for one in sealed)
+    fields = sum(len(record.fields) for record in sealed)
     if fields > LONG_FIELDS:
         return aside
-    return by_size(sum(len(field) for one in sealed for field in one.fields.values()))
+    return by_size(sum(len(field) for record in sealed for field in record.fields.values()))
 
 
 def _open_all(views: Mapping[bytes, _View], sealed: Sequence[SealedRecord]) -> list[CurrentRecord]:
-    return [_open(views[_schema_of(one)], one) for one in sealed]
+    return [_open(views[_schema_of(record)], record) for record in sealed]
 
 
 def _open(view: _View, sealed: SealedRecord) -> CurrentRecord:

@@ -63,7 +63,7 @@ class MemoryPool:
         held = sum(cache.held for cache in caches)
         while held > self.budget:
             full = [cache for cache in caches if cache.entries > (1 if cache is newest else 0)]
-            held -= max(full, key=lambda one: one.held / one.share).drop_oldest()
+            held -= max(full, key=lambda cache: cache.held / cache.share).drop_oldest()
 
 
 class LruCache(Generic[K, V]):

@@ -84,7 +84,9 @@ class PageCover:
             if len(drawn) == count:
                 return drawn
         # Nearly all are here. Of many segments there may be millions of pages: one after the other.
-        for segment in sorted(in_order, key=lambda one: draw(b"segment", one.uid)):
+        for segment in sorted(
+            in_order, key=lambda drawn_segment: draw(b"segment", drawn_segment.uid)
+        ):
             left = {PageRef(segment.uid, number) for number in range(segment.pages)} - looked_at
             found = sorted(
                 self.select_lacking([segment], left),

@@ -69,5 +69,5 @@ class Unanswered(Generic[K]):
 
     def _take_out(self, asked: frozenset[K]) -> None:
         """Forget the requests that this one holds."""
-        for held in [one for one in self._requests if one <= asked]:
+        for held in [request for request in self._requests if request <= asked]:
             self._requests.remove(held)

@@ -171,7 +171,7 @@ def _waiting(roster: Roster, name: str, now: int) -> Invitation | None:
         and now < invitation.content.expires
         and invitation.content.name.casefold() == name.casefold()
     ]
-    return max(waiting, key=lambda one: one.number, default=None)
+    return max(waiting, key=lambda invitation: invitation.number, default=None)
 
 
 def _require_out(known: Member | None) -> None:

@@ -108,9 +108,9 @@ class Naming:
             draft.require_owner()
             found = map(draft.roster.schema, schemas)
             freed = [
-                Placement(one.schema, one.dataset, "", "", one.definition)
-                for one in found
-                if one is not None and one.slug
+                Placement(schema.schema, schema.dataset, "", "", schema.definition)
+                for schema in found
+                if schema is not None and schema.slug
             ]
             for at in range(0, len(freed), form.MAX_PLACES):
                 draft.sign(freed[at : at + form.MAX_PLACES])

@@ -431,7 +431,7 @@ class RosterFinder:
     async def _find(
         self,
         holder: Holder,
-        one: bytes,
+        uid: bytes,
         has: Callable[[Roster], bool],
         shown: bytes | None,
         within: float,
@@ -444,7 +444,7 @@ class RosterFinder:
                 continue  # a roster that was read says it: they open and store nothing there
             except (NotFound, NotAllowed):
                 # They may have left. But a name that was signed is not unsigned by an answer.
-                if one in await self._reader.names(holder.user, organization):
+                if uid in await self._reader.names(holder.user, organization):
                     raise hidden_roster() from None
                 continue
             if view is not None and has(view.roster):

@@ -121,7 +121,7 @@ class Rollbacks:
 
 
 def _compare(shown: Roster, seen: Remembered, kept: list[RosterEntry]) -> RosterStanding:
-    bodies = [(form.read_entry(one), form.entry_digest(one)) for one in kept]
+    bodies = [(form.read_entry(entry), form.entry_digest(entry)) for entry in kept]
     common = max(
         (body.number for body, digest in bodies if shown.digest_at(body.number) == digest),
         default=0,

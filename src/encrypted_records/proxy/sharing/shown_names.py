@@ -121,50 +121,54 @@ class ShownNames:
                 for roster in rosters.values():
                     require_shown(_slug(roster, named))
         return [
-            ShownAs(one, signed=False)
-            if one.id in hidden
+            ShownAs(resource, signed=False)
+            if resource.id in hidden
             else _name(
-                rosters, doubtful, one, by_names or {one.slug, one.name}, everywhere=everywhere
+                rosters,
+                doubtful,
+                resource,
+                by_names or {resource.slug, resource.name},
+                everywhere=everywhere,
             )
-            for one in shown
+            for resource in shown
         ]
 
 
 def _name(
     rosters: Mapping[bytes, Roster],
     doubtful: Container[bytes],
-    one: Shown,
+    resource: Shown,
     names: Set[str],
     *,
     everywhere: bool,
 ) -> ShownAs | None:
     for organization, roster in rosters.items():
-        placed = _placed(roster, organization, one)
+        placed = _placed(roster, organization, resource)
         if placed is not None and isinstance(placed.slug, Withheld):
-            return ShownAs(one, signed=False)
+            return ShownAs(resource, signed=False)
         if placed is not None:
             return ShownAs(placed, signed=True)
-    if one.organization in doubtful:
-        return ShownAs(one, signed=False)
-    own = rosters.get(one.organization)
+    if resource.organization in doubtful:
+        return ShownAs(resource, signed=False)
+    own = rosters.get(resource.organization)
     if own is None:
         return None
-    taken = _has_one_of(own, one, names, everywhere=everywhere)
-    return ShownAs(one, signed=False if taken else None)
+    taken = _has_one_of(own, resource, names, everywhere=everywhere)
+    return ShownAs(resource, signed=False if taken else None)
 
 
-def _placed(roster: Roster, organization: bytes, one: Shown) -> Shown | None:
+def _placed(roster: Roster, organization: bytes, resource: Shown) -> Shown | None:
     """A dataset or schema as a roster has it; None where it does not."""
-    if one.dataset is None:
-        dataset = roster.dataset(one.id)
+    if resource.dataset is None:
+        dataset = roster.dataset(resource.id)
         if dataset is None or not dataset.slug:
             return None
-        return replace(one, organization=organization, slug=dataset.slug, name=dataset.name)
-    schema = roster.schema(one.id)
+        return replace(resource, organization=organization, slug=dataset.slug, name=dataset.name)
+    schema = roster.schema(resource.id)
     if schema is None or not schema.slug:
         return None
     return replace(
-        one,
+        resource,
         organization=organization,
         slug=schema.slug,
         name=schema.name,
@@ -172,22 +176,22 @@ def _placed(roster: Roster, organization: bytes, one: Shown) -> Shown | None:
     )
 
 
-def _slug(roster: Roster, one: Shown) -> str:
+def _slug(roster: Roster, resource: Shown) -> str:
     """The slug that a roster has of it; empty where it has none."""
-    named = roster.dataset(one.id) if one.dataset is None else roster.schema(one.id)
+    named = roster.dataset(resource.id) if resource.dataset is None else roster.schema(resource.id)
     return "" if named is None else named.slug
 
 
-def _has_one_of(roster: Roster, one: Shown, names: Set[str], *, everywhere: bool) -> bool:
+def _has_one_of(roster: Roster, resource: Shown, names: Set[str], *, everywhere: bool) -> bool:
     """Whether something like this one that was signed has one of these as its slug or name, or
     might have it."""
     named = (
         [(other.slug, other.name) for other in roster.datasets()]
-        if one.dataset is None
+        if resource.dataset is None
         else [
             (other.slug, other.name)
             for other in roster.every_schema()
-            if everywhere or other.dataset == one.dataset
+            if everywhere or other.dataset == resource.dataset
         ]
     )
     return any(

@@ -62,10 +62,10 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
     )
     paged = {source.segment.uid: source for source in inputs if isinstance(source, PagedSegment)}
     for name in merging.fields:
-        directories = _refs(paged, lambda one: one.missing_directories([name]))  # noqa: B023
+        directories = _refs(paged, lambda each: each.missing_directories([name]))  # noqa: B023
         for page in _fetch(directories, task.most, digests):
             paged[page.segment].open_page(page.number, page.data)
-        data = _refs(paged, lambda one: one.column_pages(name) if one.has_column(name) else ())  # noqa: B023
+        data = _refs(paged, lambda each: each.column_pages(name) if each.has_column(name) else ())  # noqa: B023
         fetched.replace(_fetch(data, task.most, digests))
         merging.take(name, fetched.read)
     sealed = merging.seal()

@@ -160,8 +160,8 @@ def _take(
 
 def _digests_by_group(bodies: Sequence[bytes]) -> Mapping[bytes, list[RowDigests]]:
     told: dict[bytes, list[RowDigests]] = {}
-    for one in chain.from_iterable(wire.decode_all(body, RowDigests) for body in bodies):
-        told.setdefault(one.group, []).append(one)
+    for digests in chain.from_iterable(wire.decode_all(body, RowDigests) for body in bodies):
+        told.setdefault(digests.group, []).append(digests)
     return told
 
 

@@ -60,7 +60,7 @@ class Plan:
     @property
     def takes(self) -> str:
         """The most that any of the changes takes."""
-        costs = {one.cost for one in self.changes}
+        costs = {change.cost for change in self.changes}
         order = (Cost.RESEAL, Cost.PROOF, Cost.COMMIT)
         return next((one.value for one in order if one in costs), "nothing")
 
@@ -191,7 +191,7 @@ class DefinitionChanger:
             # Without one the verified log has no commit, and so no records that could break a rule.
             if present is None or present.digest == plan.new.digest:
                 return
-            exact = any(one.cost is Cost.PROOF for one in plan.changes)
+            exact = any(change.cost is Cost.PROOF for change in plan.changes)
             _require_as_planned(state, present, plan, exact=exact)
             upload = state.ledger.draft(plan.new, new_definition=True, exact=exact)
             await self._committer.store(caller, [(state, upload)])
@@ -213,7 +213,7 @@ def refuse_obstacles(plan: Plan) -> None:
         Conflict: ``needs_reencryption``, with every place where records stand in the way;
             ``change_in_two_steps``.
     """
-    if plan.needs_reseal and any(one.code == "unique_added" for one in plan.changes):
+    if plan.needs_reseal and any(change.code == "unique_added" for change in plan.changes):
         raise Conflict(
             "unique fields cannot be added while all records are sealed again",
             code="change_in_two_steps",

@@ -307,7 +307,7 @@ def _tell_deleted(error: ErsError, before: Iterable[Matching]) -> None:
 def _cost_of(state: SchemaState, rows: Sequence[RowRef]) -> ErasureCost:
     snapshot = state.ledger.snapshot()
     groups = {ref.group for ref in rows}
-    segments: dict[bytes, Segment] = {one.uid: one for one in snapshot.dying}
+    segments: dict[bytes, Segment] = {segment.uid: segment for segment in snapshot.dying}
     segments |= {
         segment.uid: segment
         for segment in snapshot.segments

@@ -221,7 +221,7 @@ class DirectIngest:
         definition = state.definition
 
         async def look_up(asking: Iterable[WaitingIngest]) -> dict[UniqueKey, Owner]:
-            every = [record for one in asking for record in plain[one].get(schema, ())]
+            every = [record for ingest in asking for record in plain[ingest].get(schema, ())]
             keys = {key for record in every for key in keys_of(definition, record.data)}
             return dict(owners_of(await self._unique.look_up(caller, state, keys)))
 
@@ -260,8 +260,8 @@ def _count_cells(states: Mapping[bytes, SchemaState], fresh: Sequence[WaitingIng
     """The fields of all these records; absent ones are sealed as well."""
     return sum(
         len(records) * len(states[schema].definition.fields)
-        for one in fresh
-        for schema, records in one.item.request.wanted.items()
+        for ingest in fresh
+        for schema, records in ingest.item.request.wanted.items()
     )
 
 
@@ -423,7 +423,7 @@ class SharedCommits:
         Raises:
             ErsError: as ``store`` raises it, of all that are not settled.
         """
-        left = [one for one in together if not one.outcome.done()]
+        left = [ingest for ingest in together if not ingest.outcome.done()]
         if not left:
             return
         try:
@@ -466,19 +466,19 @@ def _sort_out(
     fresh: list[WaitingIngest] = []
     repeated: list[tuple[WaitingIngest, WaitingIngest]] = []
     first: dict[tuple[bytes, ...], WaitingIngest] = {}
-    for one in together:
+    for ingest in together:
         try:
-            own = tuple(one.item.request.ids_in(states).values())
+            own = tuple(ingest.item.request.ids_in(states).values())
         except Conflict as error:  # its key is too old; the keys of the others may be younger
-            one.refuse(error)
+            ingest.refuse(error)
             continue
-        if one.item.request.is_stored(states):
-            one.settle(one.item.request.assign_ids(states))
+        if ingest.item.request.is_stored(states):
+            ingest.settle(ingest.item.request.assign_ids(states))
         elif own and own in first:
-            repeated.append((one, first[own]))
+            repeated.append((ingest, first[own]))
         else:
-            fresh.append(one)
-            first[own] = one
+            fresh.append(ingest)
+            first[own] = ingest
     return fresh, repeated
 
 
@@ -488,13 +488,13 @@ def _validate(
     """The records that fit, and what becomes of each request."""
     outcomes: _Outcomes = {}
     plain: _Plain = {}
-    for one in fresh:
-        created = one.item.request.assign_ids(states)
+    for ingest in fresh:
+        created = ingest.item.request.assign_ids(states)
         try:
-            plain[one] = one.item.request.validate(states, created)
-            outcomes[one] = created
+            plain[ingest] = ingest.item.request.validate(states, created)
+            outcomes[ingest] = created
         except InvalidRecords as error:
-            outcomes[one] = error
+            outcomes[ingest] = error
     return plain, outcomes
 
 

@@ -181,7 +181,7 @@ class MergeExecutor:
         every = set(definition.fields)
         upstream = self._upstream(caller, state, snapshot)
         opened = [load(kept) for kept in await self._fetcher.open(upstream, inputs)]
-        lacking = bring_together(opened, lambda one: one.missing_columns(every))
+        lacking = bring_together(opened, lambda segment: segment.missing_columns(every))
         await drive(self._fetcher, upstream, lacking)
         if sum(one.size for one in opened) > MOST_HERE:
             return None

@@ -228,7 +228,7 @@ class MergeScheduler:
         async with lane.lock:
             with lane.attempt((caller.user, state.id)):
                 return await self._merge(
-                    caller, state, lambda one: self._choose(one, self.tiers, lane)
+                    caller, state, lambda snapshot: self._choose(snapshot, self.tiers, lane)
                 )
 
     async def compact_next(self, caller: Holder, state: SchemaState) -> int:

@@ -146,9 +146,9 @@ class OlderKeys:
         left = await self._erase(caller, keys)
         _refuse(
             [
-                f"{_path(one)}: {held.email} reads version {held.version} ({held.reason})"
-                for one in left
-                for held in one.left.holds
+                f"{_path(schema)}: {held.email} reads version {held.version} ({held.reason})"
+                for schema in left
+                for held in schema.left.holds
             ]
         )
         if left:
@@ -187,8 +187,8 @@ def _oldest_key(ledger: Ledger, epoch: int) -> int:
     )
 
 
-def _path(one: SealedUnder | ErasureReceipt) -> str:
-    return ids.reference("schemas", one.schema)
+def _path(under: SealedUnder | ErasureReceipt) -> str:
+    return ids.reference("schemas", under.schema)
 
 
 def _refuse(reasons: Sequence[str]) -> None:

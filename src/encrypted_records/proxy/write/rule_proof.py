@@ -251,11 +251,11 @@ def _find(parts: Sequence[Candidates], names: Sequence[str], most: int) -> tuple
     return int(counts[shared].sum()), columns[0].positions[rows].tolist()
 
 
-def _pair(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+def _pair(first: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
     """A number for each row, equal where both are: below the number of rows, so that it and the
     next ones fit 64 bits."""
     width = int(other.max(initial=0)) + 1
-    paired: NDArray[np.int64] = np.unique(one, return_inverse=True)[1].astype(np.int64)
+    paired: NDArray[np.int64] = np.unique(first, return_inverse=True)[1].astype(np.int64)
     return paired * width + other
 
 
