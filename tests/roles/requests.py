@@ -368,6 +368,9 @@ _MAKERS: dict[str, Callable[[Stage, str], Sent]] = {
     "POST /api/records/aggregate/": _at(
         "/api/records/aggregate/", lambda stage: _schema_body(stage, measures=[{"op": "count"}])
     ),
+    "GET /api/records/changes/": _of_new(
+        lambda stage: f"/api/records/changes/?schema={stage.schema['id']}"
+    ),
     "GET /api/records/status/": _of_new(
         lambda stage: f"/api/records/status/?schema={stage.schema['id']}"
     ),

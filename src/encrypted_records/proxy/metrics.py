@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from encrypted_records import runtime
+from encrypted_records.proxy.feed.feed import Feed
 from encrypted_records.proxy.jobs.store import JobStore
 from encrypted_records.proxy.retention.clocks import WatchedClock
 from encrypted_records.proxy.schemas.states import Schemas
@@ -36,6 +37,7 @@ class Figures(Collector):
         pages: DiskCache,
         jobs: JobStore,
         clock: WatchedClock,
+        feed: Feed,
     ) -> None:
         self._loop = loop
         self._schemas = schemas
@@ -44,6 +46,7 @@ class Figures(Collector):
         self._pages = pages
         self._jobs = jobs
         self._clock = clock
+        self._feed = feed
 
     def collect(self) -> Iterator[Metric]:
         """
@@ -81,6 +84,9 @@ class Figures(Collector):
             ),
             GaugeMetricFamily(
                 "ers_pending_merges", "Schemas in use with segments worth merging.", pending
+            ),
+            GaugeMetricFamily(
+                "ers_feed_waiting", "Requests that wait for changes.", self._feed.waiting
             ),
             GaugeMetricFamily(
                 "ers_running_merges", "Merges running in the background.", self._merger.running

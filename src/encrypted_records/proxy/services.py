@@ -26,6 +26,7 @@ from encrypted_records.proxy.admission.identity import Identity, build_identity
 from encrypted_records.proxy.admission.proof import Proofs
 from encrypted_records.proxy.auth import Access, Caller, credentials_of
 from encrypted_records.proxy.disk import ballast
+from encrypted_records.proxy.feed.feed import Feed
 from encrypted_records.proxy.http.guard import OwnNames
 from encrypted_records.proxy.http.load_limit import Crowd
 from encrypted_records.proxy.http.page_cookie import cookie_name
@@ -145,6 +146,7 @@ class Services:
     direct_ingest: DirectIngest
     upserter: Upserter
     search: Search
+    feed: Feed
     salvager: Salvager
     verifier: Verifier
     signing: SchemaSigning
@@ -269,6 +271,7 @@ class Services:
             pages=self.stores.pages,
             jobs=self.stores.jobs,
             clock=self.clock,
+            feed=self.feed,
         )
 
 
@@ -379,6 +382,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         direct_ingest=writing.direct_ingest,
         upserter=writing.upserter,
         search=Search(reading.query_runner),
+        feed=Feed(reading.schemas, reading.query_runner),
         salvager=Salvager(
             api,
             reading.schemas,

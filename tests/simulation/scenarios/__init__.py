@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from tests.simulation.scenarios import (
     counters,
     erasure,
+    feed,
     jobs,
     mixed,
     packing,
@@ -37,6 +38,7 @@ class Scenario(Protocol):
 SCENARIOS: Mapping[str, Scenario] = {
     "counters": counters.run,
     "erasure": erasure.run,
+    "feed": feed.run,
     "jobs": jobs.run,
     "mixed": mixed.run,
     "packing": packing.run,

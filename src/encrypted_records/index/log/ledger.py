@@ -17,10 +17,10 @@ The sealed headers of live segments, which the API hands out beside the log.
 from __future__ import annotations
 
 import threading
-from collections import ChainMap
+from collections import ChainMap, deque
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from msgspec.structs import replace
 from pyroaring import BitMap
@@ -28,6 +28,12 @@ from pyroaring import BitMap
 from encrypted_records.crypto.keys import LogKeys, SchemaKey
 from encrypted_records.errors import ErsError, LogBroken, SchemaUnsigned
 from encrypted_records.index.log.definitions import brings_definition, check_groups, follow
+from encrypted_records.index.log.effects import (
+    Effects,
+    PlacedGroup,
+    effects_of,
+    rewrites_records,
+)
 from encrypted_records.index.log.layout import Laid, lay_anew
 from encrypted_records.index.log.ledger_state import Deaths, LedgerState, RestoredState
 from encrypted_records.index.log.order import Order, Writer, require
@@ -120,6 +126,10 @@ def _joined(numbers: Iterable[range]) -> list[range]:
     return joined
 
 
+#: Commits whose effects stay in memory, for those who follow the changes.
+RECENT = 2048
+
+
 @dataclass
 class Ledger(Order):
     """The log of one schema as far as it has been verified.
@@ -154,6 +164,10 @@ class Ledger(Order):
     past: Past = field(default_factory=Past)
     #: since :meth:`take_ended`
     _ended: Endings = field(default_factory=Endings)
+    #: of the newest commits
+    _recent: deque[Effects] = field(
+        default_factory=lambda: deque(maxlen=RECENT), compare=False, repr=False
+    )
     #: of the version that it was last asked for at
     _snapshot: Snapshot | None = None
     #: uids of segments of which rows have died since
@@ -299,6 +313,13 @@ class Ledger(Order):
         """What ended after version ``since``, of what this was not asked for yet."""
         return self._ended.take(since, self._groups)
 
+    def effects_since(self, version: int) -> list[Effects] | None:
+        """The effects of each commit after a version; None where these are no longer in memory."""
+        count = self.version - version
+        if not 0 <= count <= len(self._recent):
+            return None
+        return list(islice(self._recent, len(self._recent) - count, None))
+
     def extend(self, delta: ManifestDelta) -> None:
         """Take in the log after :attr:`version`.
 
@@ -357,6 +378,7 @@ class Ledger(Order):
             check_killed(body.killed, self._groups, self._dead)
         laid = self._check_segments(body, standing)
 
+        self._note_effects(body, entry.version, history)
         if self._present is None or name[0] > self._present[0]:
             self._present, self._since = name, entry.version
             self._first = self._first or name
@@ -378,10 +400,21 @@ class Ledger(Order):
                 self._groups[group.uid] = GroupState(group, len(self._groups))
             self._end(body, entry.version)
         self.past.add(body)
-        self._ended.note_replaced(entry.version, body.replaced)
-        self._index(body, laid)
+        self._index(body, entry.version, laid)
         self._digests.append(digest)
         self._signing.add(body, entry.version)
+
+    def _note_effects(self, body: CommitBody, version: int, history: DefinitionHistory) -> None:
+        rewrites = rewrites_records(self.definition, history.present)
+        effects = effects_of(body, version, self._starts[-1], self._place, rewrites=rewrites)
+        self._recent.append(effects)
+
+    def _place(self, uid: bytes) -> PlacedGroup:
+        """A group that lives, and where."""
+        state = self._groups[uid]
+        assert self.history is not None, "what is stored has a definition"
+        made = self.history.of(state.group.definition)
+        return PlacedGroup(state.group, self._starts[state.sequence], made)
 
     def _check_segments(self, body: CommitBody, standing: Standing) -> dict[bytes, Laid]:
         """What a compaction makes of its segment's groups; nothing of any other commit."""
@@ -391,8 +424,9 @@ class Ledger(Order):
         check_cover(body, self._groups, self._segments, dead, self._laid)
         return {}
 
-    def _index(self, body: CommitBody, laid: dict[bytes, Laid]) -> None:
+    def _index(self, body: CommitBody, version: int, laid: dict[bytes, Laid]) -> None:
         """Enter the segments that a commit brings and replaces, and what one's groups are now."""
+        self._ended.note_replaced(version, body.replaced)
         for uid in body.replaced:
             del self._segments[uid]
         self._segments.update((segment.uid, segment) for segment in body.segments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from encrypted_records.proxy.api import (
+    changes,
     columns,
     datasets,
     devices,
@@ -31,6 +32,7 @@ ROUTES = routes_of(
     readings.of_schema,
     records.endpoint,
     record_changes.endpoint,
+    changes.endpoint,
     search.endpoint,
     columns.endpoint,
     datasets.endpoint,

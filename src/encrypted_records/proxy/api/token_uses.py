@@ -30,6 +30,7 @@ READING = frozenset(
         ("POST", "/api/records/export/"),
         ("POST", "/api/records/columns/"),
         ("POST", "/api/datasets/{id}/search/"),
+        ("GET", "/api/records/changes/"),
         ("GET", "/api/records/status/"),
         ("POST", "/api/readings/detect/"),
         ("POST", "/api/schemas/infer/"),

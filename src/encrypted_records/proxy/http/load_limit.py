@@ -36,8 +36,8 @@ _PACE, _FIRST_PACE, _FIRST, _ASSUMED_SECONDS = 0.005, 0.01, 500, 0.25
 #: Of a crowd so many seconds count, the last ones most; and for how long after it. After a shorter
 #: pause only that it was slow counts.
 _LATELY, _SHOWN_SECONDS, _PAUSE_SECONDS = 2.0, 5.0, 0.5
-#: Requests that last as long as their bodies do; their own limits hold for them.
-_LONG = ("/api/files/", "/api/jobs/upload/", "/api/records/export/")
+#: Requests that last as long as their bodies do, or wait; their own limits hold for them.
+_LONG = ("/api/files/", "/api/jobs/upload/", "/api/records/changes/", "/api/records/export/")
 
 
 class _Pace:

@@ -248,12 +248,15 @@ class QueryRunner:
         question: Callable[[QueryContext], Awaitable[T]],
         *,
         cold: bool = False,
+        confirmed_state: SchemaState | None = None,
     ) -> T:
         """The query's answer at a version that was the newest while it ran.
 
         Args:
             question: the query; may be awaited more than once, each time with a newer state.
             cold: count statistics as :meth:`Fetcher.cold` does.
+            confirmed_state: a state that the API has confirmed to the caller lately enough for this
+                query: an answer from it may be older than the query by that time.
 
         Raises:
             InvalidQuery: the query is not valid under the present definition.
@@ -261,8 +264,8 @@ class QueryRunner:
             NotFound: there is no such schema, or not for this caller.
             KeyMissing, LogBroken: as :meth:`Schemas.refresh`.
         """
-        state = await self._schemas.cached(caller, schema)
-        confirmed = state is None
+        state = confirmed_state or await self._schemas.cached(caller, schema)
+        confirmed = state is None or confirmed_state is not None
         if state is None:
             state = await self._schemas.refresh(caller, schema)
         self.notice(caller, state)
