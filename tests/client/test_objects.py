@@ -20,7 +20,14 @@ from encrypted_records.client.limits import PROXY_TIMING, ClientLimits
 from encrypted_records.client.messages import Response
 from encrypted_records.client.sdk.sync_schemas import Schema
 from encrypted_records.client.transport import Transport
-from encrypted_records.errors import ApiTimeout, Conflict, InvalidRecords, InvalidSetting, NotFound
+from encrypted_records.errors import (
+    ApiTimeout,
+    Conflict,
+    Gone,
+    InvalidRecords,
+    InvalidSetting,
+    NotFound,
+)
 from scripts import synchronous_client
 from tests.support.service import Account, Service
 
@@ -304,3 +311,20 @@ assert second.user().email == sys.argv[2]
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_changes_of_a_schema_are_followed_from_a_cursor_on(client: Client, schema: Schema) -> None:
+    schema.ingest(PEOPLE)
+    (page,) = client.changes(schema.slug, follow=False)
+    assert [(one.op, one.data) for one in page.changes] == [("upsert", one) for one in PEOPLE]
+    assert page.current
+    assert "Ada" not in repr(page.changes[0])
+    schema.get(page.changes[1].id).delete()
+    following = schema.changes(page.cursor)
+    later = next(following)
+    assert [(one.op, one.id, one.data) for one in later.changes] == [
+        ("delete", page.changes[1].id, None)
+    ]
+    with pytest.raises(Gone) as refused:
+        next(schema.changes("kwEAxBAAAAAAAAAAAAAAAAAAAAAA"))
+    assert refused.value.reason == "start_again"

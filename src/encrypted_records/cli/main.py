@@ -37,6 +37,7 @@ COMMANDS = {
         "dataset": "List, create, change or delete datasets.",
         "schema": "List, create, change, infer or delete schemas; check their logs.",
         "record": "Store, search, read, change or delete records.",
+        "watch": "Follow the changes of a schema's records.",
         "sql": "Run SELECT over your records.",
         "subject": "Erase a person from all schemas of a dataset.",
         "retention": "Delete records past their schema's retention period.",

@@ -19,6 +19,7 @@ import msgspec
 from encrypted_records import runtime
 from encrypted_records.client.messages import Response
 from encrypted_records.client.proxy.api_tokens import ApiTokens
+from encrypted_records.client.proxy.changes import ChangeCalls
 from encrypted_records.client.proxy.connection import convert, encode
 from encrypted_records.client.proxy.erasures import Erasures, Retentions
 from encrypted_records.client.proxy.jobs import Jobs
@@ -103,6 +104,7 @@ class Found:
 class ProxyClient(
     Resources,
     Records,
+    ChangeCalls,
     Erasures,
     Retentions,
     SchemaLogs,

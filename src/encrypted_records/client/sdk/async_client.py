@@ -23,6 +23,7 @@ from encrypted_records.client.proxy.api_tokens import (
     NewApiToken,
     Scope,
 )
+from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.client import User
 from encrypted_records.client.proxy.devices import Code, Devices, OwnDevice, Proof
 from encrypted_records.client.proxy.sql import SqlResult
@@ -214,6 +215,23 @@ class AsyncClient:
             NotFound, InvalidSetting: nothing has that name, or several do.
         """
         return AsyncSchema(self._link, await self._link.names.schema(name, dataset))
+
+    async def changes(
+        self,
+        schema: str,
+        cursor: str | None = None,
+        *,
+        dataset: str | None = None,
+        follow: bool = True,
+    ) -> AsyncIterator[Changes]:
+        """What becomes of a schema's records, as :meth:`.AsyncSchema.changes` says.
+
+        Args:
+            schema, dataset: as of :meth:`schema`.
+        """
+        named = await self._link.names.schema(schema, dataset)
+        async for page in self._link.proxy.changes(named["url"], cursor, follow=follow):
+            yield page
 
     async def record(self, id: str) -> AsyncRecord:  # noqa: A002
         record = await self._link.proxy.record(id)

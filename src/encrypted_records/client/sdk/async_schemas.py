@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.client import Found
 from encrypted_records.client.proxy.jobs import OnConflict
 from encrypted_records.client.proxy.resources import Resource
@@ -360,6 +361,23 @@ class AsyncSchema(AsyncCare):
             self.url, asked, where=condition(where), **options
         )
         return answer if raw else read_answer(answer, texts, options.get("group_by"))
+
+    async def changes(
+        self, cursor: str | None = None, *, follow: bool = True
+    ) -> AsyncIterator[Changes]:
+        """What becomes of the records, as it happens, some changes at a time. A program that
+        applies all of them holds what a search finds whenever they are ``current``.
+
+        Args:
+            cursor: of the last changes that were applied, or ``"now"``; None begins with every
+                record that there is.
+            follow: wait for further changes, and never end.
+
+        Raises:
+            Gone: ``start_again``; drop what you hold, and begin without a cursor.
+        """
+        async for page in self._link.proxy.changes(self.url, cursor, follow=follow):
+            yield page
 
     async def delete_matching(self, where: Mapping[str, Any] | str, *, confirm: int) -> int:
         """Delete the records that fit; how many.

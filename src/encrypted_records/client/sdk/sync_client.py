@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.api_tokens import TOKEN_LIFETIME, ApiToken, NewApiToken, Scope
+from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.client import User
 from encrypted_records.client.proxy.devices import Code, Devices, OwnDevice, Proof
 from encrypted_records.client.proxy.sql import SqlResult
@@ -210,6 +211,23 @@ class Client:
             NotFound, InvalidSetting: nothing has that name, or several do.
         """
         return Schema(self._link, self._link.run(self._link.names.schema(name, dataset)))
+
+    def changes(
+        self,
+        schema: str,
+        cursor: str | None = None,
+        *,
+        dataset: str | None = None,
+        follow: bool = True,
+    ) -> Iterator[Changes]:
+        """What becomes of a schema's records, as :meth:`.AsyncSchema.changes` says.
+
+        Args:
+            schema, dataset: as of :meth:`schema`.
+        """
+        named = self._link.run(self._link.names.schema(schema, dataset))
+        for page in self._link.each(self._link.proxy.changes(named["url"], cursor, follow=follow)):
+            yield page
 
     def record(self, id: str) -> Record:
         record = self._link.run(self._link.proxy.record(id))

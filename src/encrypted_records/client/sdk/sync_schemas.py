@@ -3,7 +3,7 @@
 Made of ``async_schemas.py`` by ``python -m scripts.synchronous_client``; change it there.
 """
 
-# ruff: noqa: A002
+# ruff: noqa: A002, UP028
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from encrypted_records.client.proxy.changes import Changes
 from encrypted_records.client.proxy.client import Found
 from encrypted_records.client.proxy.jobs import OnConflict
 from encrypted_records.client.proxy.resources import Resource
@@ -370,6 +371,21 @@ class Schema(Care):
             self._link.proxy.aggregate(self.url, asked, where=condition(where), **options)
         )
         return answer if raw else read_answer(answer, texts, options.get("group_by"))
+
+    def changes(self, cursor: str | None = None, *, follow: bool = True) -> Iterator[Changes]:
+        """What becomes of the records, as it happens, some changes at a time. A program that
+        applies all of them holds what a search finds whenever they are ``current``.
+
+        Args:
+            cursor: of the last changes that were applied, or ``"now"``; None begins with every
+                record that there is.
+            follow: wait for further changes, and never end.
+
+        Raises:
+            Gone: ``start_again``; drop what you hold, and begin without a cursor.
+        """
+        for page in self._link.each(self._link.proxy.changes(self.url, cursor, follow=follow)):
+            yield page
 
     def delete_matching(self, where: Mapping[str, Any] | str, *, confirm: int) -> int:
         """Delete the records that fit; how many.

@@ -25,6 +25,10 @@ CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
             "Query from other tools",
             "psql, DBeaver, Metabase, Grafana, dbt, pandas, an agent",
         ),
+        "how-to-follow-changes": (
+            "Follow changes",
+            "keep a copy, a warehouse or a search engine in step",
+        ),
         "upgrading": ("Upgrade", "from one version to the next"),
         "how-to-change-a-schema": ("Change a schema", "what can change, and how the rest does"),
     },

@@ -1,0 +1,87 @@
+"""The changes of a schema's records, followed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from encrypted_records.client.proxy.connection import Connection, convert
+from encrypted_records.model.queries import MAX_LIMIT
+
+#: Seconds that one request waits for changes.
+WAIT_SECONDS = 30
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A record that was stored or replaced (``op`` is ``upsert``), or deleted (``delete``; then
+    ``data`` is None). ``version`` is that of the log, ``etag`` that of the record."""
+
+    op: Literal["upsert", "delete"]
+    version: int
+    id: str
+    url: str
+    schema: str
+    etag: str
+    data: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        # Without values: what is shown in passing may end in a log.
+        return f"<{type(self).__name__} {self.version}: {self.op} {self.id}>"
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """Changes in their order. Where they are ``current``, a program that has applied all of them
+    since the first holds what a search finds at ``version``; ``cursor`` leads to the next ones."""
+
+    cursor: str
+    version: int
+    current: bool
+    changes: Sequence[Change] = msgspec.field(name="results")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.version}: {len(self.changes)}>"
+
+
+class ChangeCalls(Connection):
+    async def read_changes(
+        self, schema: str, cursor: str | None = None, *, limit: int = MAX_LIMIT, wait: int = 0
+    ) -> Changes:
+        """Some changes after a cursor.
+
+        Args:
+            schema: its path.
+            cursor: of earlier changes, or ``now``; None begins with every live record.
+            limit: how many at most, up to 1,000.
+            wait: seconds to wait where there is none yet, up to 60.
+
+        Raises:
+            Gone: ``start_again``; the feed cannot continue from this cursor.
+        """
+        params = {"schema": schema, "limit": str(limit), "wait": str(wait)}
+        if cursor is not None:
+            params["cursor"] = cursor
+        return convert(await self._ask("GET", "/api/records/changes/", params=params), Changes)
+
+    async def changes(
+        self, schema: str, cursor: str | None = None, *, follow: bool = True
+    ) -> AsyncIterator[Changes]:
+        """Changes after a cursor, as they come.
+
+        Args:
+            schema, cursor: as of :meth:`read_changes`.
+            follow: wait for further changes when these are current, and never end.
+
+        Raises:
+            Gone: as :meth:`read_changes`.
+        """
+        told = False
+        while True:
+            page = await self.read_changes(schema, cursor, wait=WAIT_SECONDS if told else 0)
+            cursor = page.cursor
+            if page.changes or (page.current and not told):
+                yield page
+            if page.current and not follow:
+                return
+            told = page.current
