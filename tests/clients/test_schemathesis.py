@@ -90,6 +90,10 @@ ACCEPTED = (
         "Detecting a reading fails for bytes that are not a table in text form.",
     ),
     Accepted(
+        *(REFUSED, "GET /api/records/changes/", 400, "invalid_query: cursor"),
+        "A cursor of changes is that of an earlier answer.",
+    ),
+    Accepted(
         *(REFUSED, r"PUT /api/schemas/\{id\}/reading/|POST /api/schemas/preview/", 400, "reading"),
         "The members of a reading depend on each other and on the schema.",
     ),
