@@ -66,7 +66,7 @@ async def watch(
     \b
     Examples:
       ers watch --schema patient --once
-      ers watch --schema patient --cursor-file patients.cursor --restart | python apply.py
+      ers watch --schema patient --once --cursor-file patients.cursor > changes.ndjson
     """
     resource = await session.names.schema(schema, dataset)
     place = _Place(_begin(begin, cursor_file), cursor_file)
