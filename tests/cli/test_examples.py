@@ -26,7 +26,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
 BIN = Path(sys.executable).parent
 #: These run until they are ended, ask on a terminal, or need somebody else; other tests do that.
 NOT_RUN = {
-    *("ers up", "ers api", "ers proxy", "ers demo", "ers mcp", "ers keyring rotate"),
+    *("ers webhook", "ers up", "ers api", "ers proxy", "ers demo", "ers mcp", "ers keyring rotate"),
     *("ers organization invitation accept", "ers organization member delete"),
     *(
         "ers schema change",

@@ -90,6 +90,10 @@ ACCEPTED = (
         "Detecting a reading fails for bytes that are not a table in text form.",
     ),
     Accepted(
+        *(REFUSED, "POST /api/webhooks/", 400, "invalid_query.*"),
+        "The address of a webhook begins with `https://` and is a public one.",
+    ),
+    Accepted(
         *(REFUSED, "GET /api/records/changes/", 400, "invalid_query: cursor"),
         "A cursor of changes is that of an earlier answer.",
     ),

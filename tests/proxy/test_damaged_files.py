@@ -33,6 +33,7 @@ LOSSES = {
     "questions.sqlite3": (
         "questions that were saved by name and readings that were kept are then gone"
     ),
+    "webhooks.sqlite3": "webhooks are then gone",
     "uploads.sqlite3": "resumable uploads under way are then forgotten",
 }
 

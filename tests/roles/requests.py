@@ -34,7 +34,7 @@ NONSENSE = {
     "POST /api/token/verify/",
 }
 #: What is asked of these depends on who asks.
-OF_ONE_ROLE = {"POST /api/accounts/logout/", "POST /api/tokens/"}
+OF_ONE_ROLE = {"POST /api/accounts/logout/", "POST /api/tokens/", "POST /api/webhooks/"}
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,23 @@ def _log_out(stage: Stage, role: str) -> Sent:
 def _token(stage: Stage, role: str) -> Sent:
     somebody = stage.person(role) or stage.owner
     return Sent("/api/tokens/", named(password=somebody.account.password))
+
+
+def _hook(stage: Stage, role: str) -> Any:
+    """With a token of whoever asks: nobody else's will do."""
+    somebody = stage.person(role) or stage.owner
+    body = named(password=somebody.account.password)
+    token = somebody.post("/api/tokens/", body)["token"]
+    return _schema_body(stage, url="https://example.invalid/", token=token)
+
+
+def _webhook(stage: Stage) -> str:
+    """A new one of the owner's, instead of the one before."""
+    for one in stage.owner.proxy("GET", "/api/webhooks/").json()["results"]:
+        stage.owner.proxy("DELETE", one["url"])
+    made = stage.owner.proxy("POST", "/api/webhooks/", _hook(stage, "owner"))
+    assert made.status == 201, made.body
+    return str(made.json()["url"])
 
 
 def _invitation(stage: Stage) -> str:
@@ -368,6 +385,10 @@ _MAKERS: dict[str, Callable[[Stage, str], Sent]] = {
     "POST /api/records/aggregate/": _at(
         "/api/records/aggregate/", lambda stage: _schema_body(stage, measures=[{"op": "count"}])
     ),
+    "POST /api/webhooks/": lambda stage, role: Sent("/api/webhooks/", _hook(stage, role)),
+    "GET /api/webhooks/{id}/": _of_new(_webhook),
+    "DELETE /api/webhooks/{id}/": _of_new(_webhook),
+    "POST /api/webhooks/{id}/resume/": _of_body(lambda stage: f"{_webhook(stage)}resume/", {}),
     "GET /api/records/changes/": _of_new(
         lambda stage: f"/api/records/changes/?schema={stage.schema['id']}"
     ),

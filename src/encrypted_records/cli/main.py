@@ -38,6 +38,7 @@ COMMANDS = {
         "schema": "List, create, change, infer or delete schemas; check their logs.",
         "record": "Store, search, read, change or delete records.",
         "watch": "Follow the changes of a schema's records.",
+        "webhook": "Send the changes of a schema to an address.",
         "sql": "Run SELECT over your records.",
         "subject": "Erase a person from all schemas of a dataset.",
         "retention": "Delete records past their schema's retention period.",

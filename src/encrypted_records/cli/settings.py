@@ -210,6 +210,13 @@ class Settings:
             click.IntRange(min=1, max=10_080),
         ),
     )
+    webhooks: str = field(
+        default="public",
+        metadata=_row(
+            "Addresses that webhooks may go to: public ones over HTTPS, or any.",
+            click.Choice(["public", "any"]),
+        ),
+    )
     api_metrics_port: int | None = field(
         default=None,
         metadata=_row(f"Port on {LOCAL} for the API's metrics.", PORT, "no metrics"),

@@ -29,6 +29,8 @@ _BY_NAME: dict[str, str] = {
     "id": _ID,
     "first_name": "Ada",
     "last_name": "Lovelace",
+    "token": f"ersr1_{43 * '0'}",
+    "secret": f"whsec_{43 * '0'}=",
 }
 _BY_FORMAT = {
     "date-time": "2026-01-31T08:30:00Z",
@@ -47,7 +49,10 @@ _OBJECTS: dict[str, Any] = {
 }
 #: Optional members of a request that its example has.
 _SHOWN = ("where", "limit")
-_COLLECTIONS = ("schemas", "datasets", "organizations", "records", "users", "invitations", "files")
+_COLLECTIONS = (
+    *("schemas", "datasets", "organizations", "records", "users", "invitations", "files"),
+    "webhooks",
+)
 #: Texts, the first of which that a pattern admits is taken.
 _SAMPLES = (
     *(f"/api/{collection}/{_ID}/" for collection in _COLLECTIONS),

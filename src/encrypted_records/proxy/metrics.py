@@ -13,6 +13,8 @@ from prometheus_client.registry import Collector
 
 from encrypted_records import runtime
 from encrypted_records.proxy.feed.feed import Feed
+from encrypted_records.proxy.feed.webhook_store import Status
+from encrypted_records.proxy.feed.webhooks import Webhooks
 from encrypted_records.proxy.jobs.store import JobStore
 from encrypted_records.proxy.retention.clocks import WatchedClock
 from encrypted_records.proxy.schemas.states import Schemas
@@ -38,6 +40,7 @@ class Figures(Collector):
         jobs: JobStore,
         clock: WatchedClock,
         feed: Feed,
+        webhooks: Webhooks,
     ) -> None:
         self._loop = loop
         self._schemas = schemas
@@ -47,6 +50,7 @@ class Figures(Collector):
         self._jobs = jobs
         self._clock = clock
         self._feed = feed
+        self._webhooks = webhooks
 
     def collect(self) -> Iterator[Metric]:
         """
@@ -62,11 +66,23 @@ class Figures(Collector):
         for state, count in self._jobs.counts().items():
             jobs.add_metric([state], count)
         yield jobs
+        yield from self._sent()
         yield GaugeMetricFamily(
             "ers_clock_doubtful_seconds",
             "Seconds that the clock went ahead without evidence; retention ignores them.",
             self._clock.doubtful,
         )
+
+    def _sent(self) -> Iterator[Metric]:
+        every = GaugeMetricFamily("ers_webhooks", "Webhooks, by status.", labels=["status"])
+        for status in Status:
+            every.add_metric([status], self._webhooks.counts[status])
+        sent = CounterMetricFamily(
+            "ers_webhook_deliveries", "Deliveries of webhooks, by outcome.", labels=["outcome"]
+        )
+        for outcome in ("delivered", "failed"):
+            sent.add_metric([outcome], self._webhooks.deliveries[outcome])
+        yield from (every, sent)
 
     async def _index(self) -> list[Metric]:
         segments = pending = 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from encrypted_records import runtime
 from encrypted_records.client.transport import Transport
+from encrypted_records.client.webhook_sender import WebhookSender
 from encrypted_records.index.query.long_strings import MAX_OPENED
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments import crowds
@@ -78,6 +79,8 @@ class Overrides:
 
     #: what sends requests to the API at a base URL
     transport: Callable[[str], Transport] = Transport
+    #: what sends webhooks, to ``public`` addresses or to ``any``
+    webhook_sender: Callable[[str], WebhookSender] = WebhookSender
     #: what does work in processes of its own
     workers: Callable[[Background], WorkerPool] = WorkerPool
 

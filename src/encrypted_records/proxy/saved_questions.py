@@ -211,7 +211,7 @@ class QuestionLinks:
             BadInput: the question is too long, or ``user`` has made too many links.
         """
         identifier, secret = new_id(), LinkSecret.generate()
-        sealed = secret.seal(schema, identifier, _pad(msgspec.msgpack.encode(form)))
+        sealed = secret.seal(schema, identifier, pad(msgspec.msgpack.encode(form)))
         await runtime.in_thread(self._store.put_link, identifier, user, schema, sealed)
         return identifier, secret
 
@@ -257,7 +257,7 @@ class KeptReadings:
         identifier, sealed = found
         keyring = await runtime.in_thread(self._keyrings.of, holder)
         try:
-            return _open(keyring, identifier, sealed, schema + _READING)
+            return open_kept(keyring, identifier, sealed, schema + _READING)
         except (DoesNotOpen, KeyMissing):
             raise Conflict(
                 "your keyring does not open the reading that is kept for this schema",
@@ -270,7 +270,7 @@ class KeptReadings:
         """Keep a reading, instead of the one before."""
         identifier = new_id()
         keyring = await runtime.in_thread(self._keyrings.of, holder)
-        sealed = _seal(keyring, identifier, _pad(reading, MAX_BYTES), schema + _READING)
+        sealed = seal_kept(keyring, identifier, pad(reading, MAX_BYTES), schema + _READING)
         put = self._store.put_reading
         await runtime.in_thread(put, identifier, holder.user, schema, sealed)
 
@@ -378,38 +378,40 @@ class SavedQuestions:
             raise BadInput(f"a question needs a name of 1 to {MOST_NAME} characters")
         if any(other.name == name for other in others):
             raise BadInput("another question has this name already", hint="choose another name")
-        padded = _pad(msgspec.msgpack.encode((name, question.form)))
+        padded = pad(msgspec.msgpack.encode((name, question.form)))
         keyring = self._keyrings.of(holder)
-        return question.id, _seal(keyring, question.id, padded, schema)
+        return question.id, seal_kept(keyring, question.id, padded, schema)
 
     def _open(
         self, holder: Holder, schema: bytes, identifier: bytes, sealed: bytes
     ) -> SavedQuestion:
-        plain = _open(self._keyrings.of(holder), identifier, sealed, schema)
+        plain = open_kept(self._keyrings.of(holder), identifier, sealed, schema)
         name, form = _content.decode(plain)
         return SavedQuestion(identifier, name, form)
 
 
-def _seal(keyring: Keyring, identifier: bytes, padded: bytes, place: bytes) -> bytes:
+def seal_kept(keyring: Keyring, identifier: bytes, padded: bytes, place: bytes) -> bytes:
+    """What :func:`pad` gave, sealed for a place (docs/SPEC.md, section 16)."""
     version, nonce = keyring.newest, runtime.random_bytes(NONCE_BYTES)
     key = keyring.root(version).question(identifier, version)
     return _VERSION.pack(version) + nonce + key.encrypt(nonce, padded, place)
 
 
-def _open(keyring: Keyring, identifier: bytes, sealed: bytes, place: bytes) -> bytes:
-    """
+def open_kept(keyring: Keyring, identifier: bytes, sealed: bytes, place: bytes) -> bytes:
+    """What was padded and sealed.
+
     Raises:
         DoesNotOpen, KeyMissing: it was altered, or another keyring has sealed it.
     """
     begin = _VERSION.size + NONCE_BYTES
     if len(sealed) < begin:
-        raise DoesNotOpen("a saved question or a kept reading is cut short")
+        raise DoesNotOpen("a saved question, a kept reading or a webhook is cut short")
     (version,) = _VERSION.unpack_from(sealed)
     key = keyring.root(version).question(identifier, version)
     return _cut(key.decrypt(sealed[_VERSION.size : begin], sealed[begin:], place))
 
 
-def _pad(plain: bytes, most: int = MOST_BYTES) -> bytes:
+def pad(plain: bytes, most: int = MOST_BYTES) -> bytes:
     """
     Raises:
         BadInput: it is too long.

@@ -27,6 +27,7 @@ from encrypted_records.proxy.admission.proof import Proofs
 from encrypted_records.proxy.auth import Access, Caller, credentials_of
 from encrypted_records.proxy.disk import ballast
 from encrypted_records.proxy.feed.feed import Feed
+from encrypted_records.proxy.feed.webhooks import Webhooks
 from encrypted_records.proxy.http.guard import OwnNames
 from encrypted_records.proxy.http.load_limit import Crowd
 from encrypted_records.proxy.http.page_cookie import cookie_name
@@ -147,6 +148,7 @@ class Services:
     upserter: Upserter
     search: Search
     feed: Feed
+    webhooks: Webhooks
     salvager: Salvager
     verifier: Verifier
     signing: SchemaSigning
@@ -216,6 +218,7 @@ class Services:
         self.access.lines.enter(b"")
         await self.jobs.start()
         await self.uploads.start()
+        await self.webhooks.start()
         self._repeat()
         registry.register(self._figures())
         yield
@@ -224,12 +227,14 @@ class Services:
             *(background.JOB_SWEEP, background.UPLOAD_SWEEP, background.CLOCK),
             *(background.LOCKING, background.FORGETTING),
             *(background.ATTENDING, background.RETENTION, background.CHECKPOINTING),
+            background.WEBHOOKS,
         )
         await self.jobs.stop()
         await self.merger.close()
         await self.schemas.close()
         await asyncio.gather(self.workers.close(), self.readers.close(), self.rows.close())
         await self.background.stop()
+        await self.webhooks.close()
         await self.api.transport.close()
         self.uploads.close()
         self.stores.close()
@@ -272,6 +277,7 @@ class Services:
             jobs=self.stores.jobs,
             clock=self.clock,
             feed=self.feed,
+            webhooks=self.webhooks,
         )
 
 
@@ -348,6 +354,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     )
     # Its own runner notices nobody: to look at what goes lets nothing go.
     asking = QueryRunner(api, reading.schemas, reading.fetcher, datasets, names.origins)
+    feed = Feed(reading.schemas, reading.query_runner)
     crowd = Crowd(overrides.few_requests, overrides.answer_seconds)
     retainer = Retainer(api, reading.schemas, asking, writing.changer, clock)
     daily = DailyRetention(retainer, beside)
@@ -382,7 +389,11 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         direct_ingest=writing.direct_ingest,
         upserter=writing.upserter,
         search=Search(reading.query_runner),
-        feed=Feed(reading.schemas, reading.query_runner),
+        feed=feed,
+        webhooks=Webhooks(
+            *(stores.webhooks, identity.keyrings, feed),
+            *(overrides.webhook_sender(settings.webhooks), identity.admission.readmit, beside),
+        ),
         salvager=Salvager(
             api,
             reading.schemas,

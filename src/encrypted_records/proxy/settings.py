@@ -15,7 +15,8 @@ class ProxySettings:
     ``lock_after`` is in minutes without use, after which a keyring that was unlocked locks by
     itself. ``access`` and ``own_api`` decide the level
     (:mod:`encrypted_records.proxy.keyrings.policy`); ``door`` is the file in which ``ers`` looks
-    for the door. With ``inline_secret`` only requests that carry it are answered.
+    for the door. ``webhooks`` go to ``public`` addresses by TLS, or to ``any``. With
+    ``inline_secret`` only requests that carry it are answered.
     """
 
     data_dir: Path
@@ -31,4 +32,5 @@ class ProxySettings:
     access: str = "auto"
     own_api: bool = False
     door: Path | None = None
+    webhooks: str = "public"
     inline_secret: str | None = field(default=None, repr=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from encrypted_records.proxy.feed.webhook_store import WebhookStore
 from encrypted_records.proxy.jobs.store import JobStore
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.saved_questions import QuestionStore
@@ -26,6 +27,7 @@ class Stores:
     uploads: UploadStore
     questions: QuestionStore
     rosters: Rosters
+    webhooks: WebhookStore
     spool: Spool
 
     @classmethod
@@ -47,6 +49,7 @@ class Stores:
             uploads=UploadStore(folder / "uploads.sqlite3"),
             questions=QuestionStore(folder / "questions.sqlite3"),
             rosters=Rosters(folder / "rosters.sqlite3"),
+            webhooks=WebhookStore(folder / "webhooks.sqlite3"),
             spool=Spool(folder / "spool"),
         )
 
@@ -54,6 +57,6 @@ class Stores:
         self.questions.close()
         for store in (
             *(self.jobs, self.uploads, self.heads, self.ledgers, self.pages),
-            self.rosters,
+            *(self.rosters, self.webhooks),
         ):
             store.close()

@@ -30,6 +30,7 @@ _SETTINGS = (
     "page_cache",
     "memory_cache",
     "lock_after",
+    "webhooks",
     "proxy_metrics_port",
     "log_format",
 )

@@ -33,6 +33,7 @@ SETTINGS_OF_BOTH = (
     "page_cache",
     "memory_cache",
     "lock_after",
+    "webhooks",
     "api_metrics_port",
     "proxy_metrics_port",
     "log_format",

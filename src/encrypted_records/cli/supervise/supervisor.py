@@ -85,6 +85,7 @@ def run_proxy(settings: Settings) -> None:
                 page_cache=settings.page_cache,
                 memory_cache=settings.memory_cache,
                 lock_after=settings.lock_after,
+                webhooks=settings.webhooks,
                 access=settings.access,
                 own_api=own_api,
                 door=door_path(settings.proxy_port),

@@ -30,6 +30,7 @@ from encrypted_records.client.proxy.schema_logs import RepairCalls, RollbackCall
 from encrypted_records.client.proxy.sharing import SharingCalls
 from encrypted_records.client.proxy.sql import SqlCalls
 from encrypted_records.client.proxy.uploads import Uploads, head_of
+from encrypted_records.client.proxy.webhooks import WebhookCalls
 from encrypted_records.errors import ApiFailed, BadInput, Conflict
 from encrypted_records.model.ids import reference
 
@@ -105,6 +106,7 @@ class ProxyClient(
     Resources,
     Records,
     ChangeCalls,
+    WebhookCalls,
     Erasures,
     Retentions,
     SchemaLogs,

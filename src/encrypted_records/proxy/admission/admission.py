@@ -29,8 +29,9 @@ from starlette.requests import HTTPConnection
 from encrypted_records import runtime
 from encrypted_records.errors import InvalidQuery, NotAllowed, NotAuthenticated
 from encrypted_records.model import device_secret
+from encrypted_records.model.api_token import ApiToken
 from encrypted_records.model.device_secret import DeviceSecret
-from encrypted_records.proxy.auth import Access, Caller, credentials_of
+from encrypted_records.proxy.auth import Access, Caller, Credentials, credentials_of
 from encrypted_records.proxy.disk import atomic_files as durable
 from encrypted_records.proxy.keyrings.enrolment import (
     Enrolment,
@@ -138,6 +139,27 @@ class Admission:
             self.enrolment.note(user, "refused", detail="device_unknown")
             raise unknown_device()
         return _hold(caller, None, device, connection)
+
+    async def readmit(self, user: bytes, token: ApiToken, device: str | None) -> Holder:
+        """The holder for work that continues without a request, by an API token that a request
+        left for it.
+
+        Args:
+            device: the id of the enrolled device that sent the request; None where it had none.
+
+        Raises:
+            NotAuthenticated: ``bad_token``; the token is not the user's, or has ended.
+                ``device_unknown``: the device was revoked. ``device_needed``.
+        """
+        if device is None:
+            if self.enrolment.policy.level is Level.DEVICE or await self._is_own(user):
+                raise needed_device()
+        elif all(known.id != device for known in self.enrolment.devices(user)):
+            raise unknown_device()
+        caller = await self._access.caller(Credentials("bearer", token.text))
+        if caller.user != user:
+            raise NotAuthenticated("the API token is another user's", code="bad_token")
+        return Holder(user, caller.auth, device, token=token)
 
     def _at_level_api(
         self, connection: HTTPConnection, caller: Caller, device: DeviceSecret | None, *, here: bool

@@ -13,7 +13,6 @@ from starlette.responses import Response, StreamingResponse
 from encrypted_records import runtime
 from encrypted_records.errors import ErsError
 from encrypted_records.http import problem
-from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
@@ -37,11 +36,10 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.api.parameters import number_of, only, schema_asked
 from encrypted_records.proxy.feed.cursor import Cursor, parse_cursor
-from encrypted_records.proxy.feed.pages import Change, FeedPage
+from encrypted_records.proxy.feed.pages import FeedPage, write_changes
 from encrypted_records.proxy.http.bodies import while_wanted
-from encrypted_records.proxy.http.responses import FEW_CELLS, json_list, record_json, to_json
+from encrypted_records.proxy.http.responses import json_list, to_json
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.offload import Run, aside, here
 from encrypted_records.proxy.services import Services, services_of
 
 EVENTS = "text/event-stream"
@@ -127,7 +125,7 @@ async def list_changes(request: Request) -> Response:
         pages = services.admission.until_revoked(caller, following.pages(page, until))
         page = await while_wanted(request, _first_with_changes(page, pages))
     head = {"cursor": str(page.cursor), "version": page.version, "current": page.current}
-    results = await _write(page, schema)
+    results = await write_changes(page, schema)
     return json_list(to_json(head)[:-1] + b',"results":[', results, b"]}")
 
 
@@ -188,27 +186,6 @@ async def _first_with_changes(begun: FeedPage, pages: AsyncGenerator[FeedPage, N
     return last
 
 
-async def _write(page: FeedPage, schema: bytes) -> list[bytes]:
-    """The changes as JSON; in a thread where that takes long."""
-
-    def write(change: Change) -> bytes:
-        described = {
-            "op": change.op,
-            "version": change.version,
-            "id": to_text(change.record_id),
-            "url": reference("records", change.record_id),
-            "schema": reference("schemas", schema),
-            "etag": f'"{change.record_version}"',
-        }
-        if change.record is not None:
-            described |= record_json(change.record, schema, page.definition)
-        return to_json(described)
-
-    cells = len(page.changes) * len(page.definition.fields)
-    run: Run = here if cells <= FEW_CELLS else aside
-    return await run(lambda: [write(change) for change in page.changes])
-
-
 async def _events(
     pages: AsyncGenerator[FeedPage, None], schema: bytes
 ) -> AsyncGenerator[bytes, None]:
@@ -217,7 +194,7 @@ async def _events(
     try:
         async with aclosing(pages):
             async for page in pages:
-                written = await _write(page, schema)
+                written = await write_changes(page, schema)
                 for change, text in zip(page.changes, written, strict=True):
                     yield _event(change.op, text, str(change.cursor))
                 if page.current and page.version > current:

@@ -24,6 +24,7 @@ from encrypted_records.proxy.api import (
     schemas,
     search,
     uploads,
+    webhooks,
 )
 from encrypted_records.proxy.api.endpoint import routes_of
 
@@ -33,6 +34,7 @@ ROUTES = routes_of(
     records.endpoint,
     record_changes.endpoint,
     changes.endpoint,
+    webhooks.endpoint,
     search.endpoint,
     columns.endpoint,
     datasets.endpoint,

@@ -21,9 +21,12 @@ from encrypted_records.errors import KeyMissing, LogBroken, NotFound
 from encrypted_records.index.log.effects import Effects, PlacedGroup
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import PlainRecord, RowRef, StoredRow
 from encrypted_records.proxy.feed.cursor import Cursor, start_again
 from encrypted_records.proxy.feed.trail import read_effects
+from encrypted_records.proxy.http.responses import FEW_CELLS, record_json, to_json
+from encrypted_records.proxy.process.offload import Run, aside, here
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
 
@@ -137,6 +140,27 @@ def _require_same_log(cursor: Cursor, ledger: Ledger, version: int) -> None:
         raise start_again("it is too old")
     if not cursor.is_of(digest):
         raise start_again("the schema's log is another one")
+
+
+async def write_changes(page: FeedPage, schema: bytes) -> list[bytes]:
+    """The changes of a page as JSON; in a thread where that takes long."""
+
+    def write(change: Change) -> bytes:
+        described = {
+            "op": change.op,
+            "version": change.version,
+            "id": to_text(change.record_id),
+            "url": reference("records", change.record_id),
+            "schema": reference("schemas", schema),
+            "etag": f'"{change.record_version}"',
+        }
+        if change.record is not None:
+            described |= record_json(change.record, schema, page.definition)
+        return to_json(described)
+
+    cells = len(page.changes) * len(page.definition.fields)
+    run: Run = here if cells <= FEW_CELLS else aside
+    return await run(lambda: [write(change) for change in page.changes])
 
 
 # --- which rows ----------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ JOB_SWEEP = "sweeping jobs"
 UPLOAD_SWEEP = "sweeping uploads"
 CLOCK = "watching the clock"
 LOCKING = "locking keyrings that nobody uses"
+WEBHOOKS = "a webhook"
 FORGETTING = "dropping what nobody uses"
 
 

@@ -1,0 +1,46 @@
+"""``ers webhook``: created with a token of its own, listed, resumed and deleted."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.command import Ers
+from tests.cli.test_record import DEFINITION, create_schema
+from tests.support.service import Account
+
+#: No name leads there.
+TARGET = "https://hooks.invalid/patients?key=confidential"
+
+
+def test_a_webhook_is_created_listed_resumed_and_deleted(ers: Ers, account: Account) -> None:
+    schema = create_schema(ers, DEFINITION)
+    row = json.dumps([{"name": "Ada"}])
+    ers.done("record", "create", "--schema", schema, "--file", "-", typed=row)
+    ers.set(ERS_PASSWORD=account.password)
+    said = ers.done("webhook", "create", TARGET, "--schema", schema)
+    assert said.out.startswith("whsec_")
+    (shown,) = json.loads(ers.done("webhook", "list", "-o", "json").out)
+    assert (shown["target"], shown["status"]) == (TARGET, "active")
+    assert "secret" not in shown
+    tokens = json.loads(ers.done("token", "list", "-o", "json").out)
+    (own,) = [one for one in tokens if one["name"] == f"webhook {schema}"]
+    assert own["scope"] == "read"
+    assert len(own["datasets"]) == 1
+    assert shown["id"] in said.err
+    assert own["id"] in said.err
+    resumed = ers.done("webhook", "resume", shown["id"], "--renew")
+    assert "active" in resumed.out
+    ers.done("webhook", "delete", shown["id"])
+    assert json.loads(ers.done("webhook", "list", "-o", "json").out) == []
+
+
+def test_an_address_that_is_refused_leaves_no_token(ers: Ers, account: Account) -> None:
+    schema = create_schema(ers, DEFINITION)
+    row = json.dumps([{"name": "Ada"}])
+    ers.done("record", "create", "--schema", schema, "--file", "-", typed=row)
+    ers.set(ERS_PASSWORD=account.password)
+    refused = ers("webhook", "create", "https://127.0.0.1/", "--schema", schema)
+    assert refused.code == 2
+    assert "not a public one" in refused.err
+    tokens = json.loads(ers.done("token", "list", "-o", "json").out)
+    assert [one for one in tokens if one["name"] == f"webhook {schema}"] == []
