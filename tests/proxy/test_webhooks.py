@@ -106,9 +106,9 @@ def proxy(front: Front, tmp_path: Path) -> Iterator[Proxy]:
 
 
 @contextmanager
-def started(front: Front, folder: Path) -> Iterator[Proxy]:
-    own = {"background": Background, "webhooks": "any"}
-    with running_proxy(front.url, folder / "own", **own) as proxy:  # type: ignore[arg-type]
+def started(front: Front, folder: Path, **more: Any) -> Iterator[Proxy]:
+    own = {"background": Background, "webhooks": "any", **more}
+    with running_proxy(front.url, folder / "own", **own) as proxy:
         yield proxy
 
 
@@ -308,3 +308,44 @@ def test_nobody_sees_or_changes_the_webhooks_of_another(
     assert other.proxy("POST", f"{created['url']}resume/", {}).status == 404
     assert other.proxy("DELETE", created["url"]).status == 404
     assert status(store, created)["status"] == "active"
+
+
+def test_a_revoked_device_ends_the_webhooks_that_it_made(
+    service: Service,
+    front: Front,
+    receiver: Receiver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhooks, "WAIT_SECONDS", 0.01)
+    store = new_store(service, DEFINITION)
+    with started(front, tmp_path, access="device") as proxy:
+        store = at(store, proxy)
+        store.ingest([{"n": 1}])
+        made(store, receiver)
+        assert store.proxy("DELETE", f"/api/devices/{store.device.id}/").status == 204
+
+        def reason() -> str:
+            (kept,) = proxy.services.stores.webhooks.list()
+            return kept.reason
+
+        eventually(lambda: reason() == "device_unknown", "it is stopped", pause=0.01)
+        assert receiver.got == []
+
+
+def test_a_locked_keyring_has_webhooks_wait_and_not_end(
+    store: Store, proxy: Proxy, receiver: Receiver
+) -> None:
+    proof = {"proof": {"password": store.account.password}}
+    own = {"new": "open sesame", **proof}
+    made(store, receiver)
+    answer = store.proxy("POST", "/api/keyring/passphrase/", own)
+    assert answer.status == 200, answer.body
+    assert store.proxy("POST", "/api/keyring/lock/").status in (200, 204)
+    assert store.send([{"n": 1}]).json()["code"] == "keyring_locked"
+    (kept,) = proxy.services.stores.webhooks.list()
+    assert kept.status == "active"
+    unlock = {"passphrase": "open sesame"}
+    assert store.proxy("POST", "/api/keyring/unlock/", unlock).status == 200
+    (one,) = store.ingest([{"n": 1}])
+    until_taken(receiver, ("upsert", one))
