@@ -97,7 +97,10 @@ PLANTED = (
     Planted(
         "a_search_is_not_confirmed",
         "proxy.search.context",
-        ("confirmed = state is None\n", "confirmed = True\n"),
+        (
+            "confirmed = state is None or confirmed_state is not None\n",
+            "confirmed = True\n",
+        ),
         "records",
     ),
     Planted(
@@ -375,6 +378,30 @@ PLANTED = (
             "        if False:\n",
         ),
         "counters",
+    ),
+    Planted(
+        "a_deletion_is_not_in_the_feed",
+        "proxy.feed.pages",
+        ("if name[0] not in replaced.get(version, ()):", "if False:"),
+        "feed",
+    ),
+    Planted(
+        "a_change_is_a_deletion_in_the_feed",
+        "proxy.feed.pages",
+        ("if name[0] not in replaced.get(version, ()):", "if True:"),
+        "feed",
+    ),
+    Planted(
+        "the_feed_skips_a_row_between_pages",
+        "proxy.feed.pages",
+        ("            return number\n", "            return number + 1\n"),
+        "feed",
+    ),
+    Planted(
+        "who_was_put_out_follows_the_feed",
+        "proxy.feed.feed",
+        ("is_recent = runtime.monotonic() < asked_at + ASK_SECONDS", "is_recent = True"),
+        "feed",
     ),
 )
 

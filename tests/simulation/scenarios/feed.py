@@ -1,15 +1,19 @@
-"""The change feed: consumers follow a schema at two proxies and keep a copy of it, while three
-people store, change and delete, records are erased and sealed again, groups compacted, and
-proxies and consumers killed.
+"""The change feed: consumers follow a schema at the proxies of three people and keep a copy of it,
+while all three store, change and delete, records are erased and sealed again, groups compacted,
+and proxies and consumers killed.
 
 A copy holds what a search finds, whenever the feed says that it is current; no record in it ever
-becomes older or comes back; and a copy that lost its last steps catches up again.
+becomes older or comes back; and a copy that lost its last steps catches up again. A consumer whose
+user is put out is told so by name, and is told nothing more.
+
+``SIMULATION_STEPS=150 python -m tests.simulation feed --seeds 0-22`` does 10,350 steps of writers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +22,13 @@ from tests.simulation.expected import Expected, Fault
 from tests.simulation.proxy import Proxy
 from tests.simulation.scenarios.erasure import Eraser
 from tests.simulation.scenarios.records import two_proxies
+from tests.simulation.scenarios.removal import OUT, Removed, insist, let_in
 from tests.simulation.scenarios.reseals import Keeper
 from tests.simulation.scenarios.writer import DEFINITION, Writer, judge_end
 from tests.simulation.scene import Scene
 
+#: Of each writer.
+STEPS = int(os.environ.get("SIMULATION_STEPS", "12"))
 #: An answer of the feed may be older than its request by a second.
 STALE_SECONDS = 1.1
 
@@ -36,11 +43,23 @@ class Copy:
 
 
 class Consumer:
-    """A program that applies what the feed says, and now and then is killed."""
+    """A program that applies what the feed says, and now and then is killed.
+
+    Attributes:
+        is_out: whether its user was put out, and that is acknowledged.
+    """
 
     def __init__(
-        self, scene: Scene, name: str, schema: str, expected: Expected, proxies: Sequence[Proxy]
+        self,
+        scene: Scene,
+        name: str,
+        schema: str,
+        expected: Expected,
+        proxies: Sequence[Proxy],
+        who: int = 0,
     ) -> None:
+        self.is_out = False
+        self._account = scene.accounts[who]
         self._scene = scene
         self._name = name
         self._schema = schema
@@ -73,9 +92,12 @@ class Consumer:
         target = f"/api/records/changes/?schema={self._schema}&limit={limit}&wait={wait}"
         if self.copy.cursor is not None:
             target += f"&cursor={self.copy.cursor}"
+        was_out = self.is_out
         said = await scene.ask(
-            *(scene.some(self._proxies), scene.accounts[0], "GET", target), may={"start_again"}
+            *(scene.some(self._proxies), self._account, "GET", target), may={"start_again", *OUT}
         )
+        if said.done and was_out:
+            raise Fault(f"{self._name} is told {said.answer} after its user was put out")
         if said.code == "start_again":
             if self.copy.cursor is None:
                 raise Fault("who begins has to start again")
@@ -131,24 +153,52 @@ class Consumer:
 
 async def run(scene: Scene) -> None:
     one, two, schema = await two_proxies(scene)
+    three, four = scene.proxy("c"), scene.proxy("d")
+    await three.start()
+    await four.start()
+    ada, bea, cleo = scene.accounts[:3]
+    dataset = (await scene.must(one, ada, "GET", schema))["dataset"]
     expected = Expected(DEFINITION["properties"])
-    writers = [
-        *(Writer(scene, name, schema, expected) for name in "xy"),
-        Eraser(scene, "z", schema, expected),
+    own = [one, two]
+    eraser = Eraser(scene, "x", schema, expected, proxies=own)
+    member = Writer(scene, "y", schema, expected, account=bea, proxies=[three])
+    leaving = Removed(scene, "z", schema, expected, account=cleo, proxies=[four])
+    consumers = [
+        Consumer(scene, "c", schema, expected, own),
+        Consumer(scene, "d", schema, expected, [three], 1),
+        Consumer(scene, "e", schema, expected, [four], 2),
     ]
-    consumers = [Consumer(scene, name, schema, expected, [one, two]) for name in ("c", "d")]
-    resealer = Keeper(scene, schema)
+    await eraser.store()
+    await let_in(scene, one, three, dataset)
+    person = await let_in(scene, one, four, dataset, 2)
     scene.network.trouble = 8
-    one.lost = two.lost = 5
+    for proxy in scene.proxies:
+        proxy.lost = 5
+    lasts = 3.0 * STEPS
+
+    async def put_out() -> None:
+        await asyncio.sleep(lasts / 2)
+        await insist(
+            *(scene, one, 0, "DELETE", f"{ada.organization}people/{person}/"),
+            may={"not_a_member"},
+            until=lambda said: said.done or said.refused,
+        )
+        leaving.is_out = consumers[2].is_out = True
+
+    resealer = Keeper(scene, schema, own)
     await scene.together(
-        *(writer.work(14) for writer in writers),
-        *(consumer.follow(40) for consumer in consumers),
+        *(writer.work(STEPS) for writer in (eraser, member, leaving)),
+        *(consumer.follow(lasts) for consumer in consumers),
+        put_out(),
         resealer.reseal(1),
         resealer.define(1),
-        scene.kill_some(4, 30),
-        scene.sweep_some(6, 30),
+        scene.kill_some(STEPS // 3, lasts),
+        scene.sweep_some(STEPS // 2, lasts),
     )
     await scene.calm()
-    for consumer in consumers:
-        await consumer.judge_end(scene.accounts[0], one)
-    await judge_end(scene, schema, expected, [one, two])
+    await insist(scene, one, 0, "POST", f"{dataset}rotate/")
+    await consumers[0].judge_end(ada, one)
+    await consumers[1].judge_end(bea, three)
+    if await consumers[2].step():
+        raise Fault("a consumer whose user was put out is told that it is current")
+    await judge_end(scene, schema, expected, own)

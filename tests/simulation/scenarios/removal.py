@@ -85,16 +85,16 @@ async def insist(
     raise Fault(f"{method} {target} is never done: {said and said.answer}")
 
 
-async def let_in(scene: Scene, one: Proxy, two: Proxy, dataset: str) -> str:
-    """Invite the second account, have it answer, and let it in; its id."""
-    ada, bea = scene.accounts[:2]
+async def let_in(scene: Scene, one: Proxy, two: Proxy, dataset: str, who: int = 1) -> str:
+    """Invite an account, have it answer at its proxy ``two``, and let it in; its id."""
+    ada, bea = scene.accounts[0], scene.accounts[who]
     people = f"{ada.organization}people/"
     share = {"email": bea.email, "shares": [{"dataset": dataset, "role": "writer"}]}
     for _ in range(TRIES):
         said = await insist(scene, one, 0, "POST", people, share)
         invited = said.json()
         answered = await insist(
-            *(scene, two, 1, "POST", f"/api/invitations/{invited['id']}/words/"),
+            *(scene, two, who, "POST", f"/api/invitations/{invited['id']}/words/"),
             {"words": invited["words"]},
             may={"already_answered", "not_found", "invitation_over", "already_member"},
             until=lambda said: said.done or said.refused,

@@ -70,7 +70,7 @@ class Keeper:
             self._fields[f"more{number}"] = {"type": "string"}
             definition = {**DEFINITION, "properties": dict(self._fields)}
             for _ in range(TRIES):
-                proxy = scene.some()
+                proxy = scene.some(self._proxies)
                 said = await scene.ask(
                     *(proxy, scene.accounts[0], "PATCH", self._schema, {"schema": definition})
                 )
