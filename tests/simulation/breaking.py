@@ -85,7 +85,7 @@ PLANTED = (
     Planted(
         "a_repetition_is_not_recognised",
         "proxy.write.ingest",
-        ("if one.item.request.is_stored(states):", "if False:"),
+        ("if ingest.item.request.is_stored(states):", "if False:"),
         "records",
     ),
     Planted(
@@ -227,7 +227,7 @@ PLANTED = (
     ),
     Planted(
         "retention_waits_until_it_is_asked_for",
-        "proxy.retention.daily",
+        "proxy.retention.service",
         ("        self._background.start(RETENTION, run)\n", "        del run\n"),
         "retention",
     ),
