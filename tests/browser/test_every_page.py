@@ -20,6 +20,7 @@ def own_pages(census: Census) -> list[str]:
         "/",
         "/account/",
         "/account/tokens/",
+        "/account/second-factor/",
         "/keyring/",
         "/audit-log/",
         "/organizations/",

@@ -102,7 +102,11 @@ ACCEPTED = (
         "The members of a reading depend on each other and on the schema.",
     ),
     Accepted(
-        REFUSED, r"POST /api/accounts/[\w-]+/", 400, "invalid: (password_.*|wrong_password)", _LINKS
+        REFUSED,
+        r"POST /api/accounts/[\w/-]+/",
+        400,
+        "invalid: (password_.*|wrong_password|wrong_code)",
+        _LINKS,
     ),
     Accepted(REFUSED, r"POST /api/accounts/[\w-]+/", 400, "invalid_link", _LINKS),
     Accepted(

@@ -76,6 +76,12 @@ GONE = {
     "roster_dataset": ("commitment", "since"),
     "roster_seat": ("actor", "ended"),
 }
+#: What came since, as statements that take it away.
+SINCE = (
+    "DROP TABLE second_factor",
+    "DROP TABLE recovery_code",
+    "ALTER TABLE accounts_user DROP COLUMN has_second_factor",
+)
 NAMES = "SELECT app, name FROM django_migrations ORDER BY app, name"
 
 
@@ -111,6 +117,8 @@ def earlier(request: pytest.FixtureRequest, tmp_path: Path, postgresql: NewDatab
     for table, columns in GONE.items():
         for column in columns:
             api.execute(f"ALTER TABLE {table} ADD COLUMN {column} integer NOT NULL DEFAULT 0")
+    for statement in SINCE:
+        api.execute(statement)
     api.execute("CREATE TABLE roster_used_key (id integer PRIMARY KEY)")
     (tmp_path / "log").unlink()
     return Earlier(tmp_path, url, api, account, dataset)

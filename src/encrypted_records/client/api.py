@@ -118,10 +118,9 @@ class Api:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
-    async def access_token(self, email: str, password: str) -> str:
-        answer = await self.transport.request(
-            "POST", "/api/token/", json={"email": email, "password": password}
-        )
+    async def access_token(self, email: str, password: str, code: str = "") -> str:
+        body = {"email": email, "password": password, **({"code": code} if code else {})}
+        answer = await self.transport.request("POST", "/api/token/", json=body)
         access: str = answer.convert(_Access).access
         return access
 

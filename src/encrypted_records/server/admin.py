@@ -1,8 +1,9 @@
 """Django's admin for operators: who is there, who did what, and shutting an account.
 
 It exists only where ``ERS_ADMIN`` names operators, each an address with an account. It shows
-neither records nor datasets, schemas, tokens or password hashes, and can change one thing: whether
-an account is active. Passwords are checked where all others are, under the same lockout.
+neither records nor datasets, schemas, tokens or password hashes, and can change two things: whether
+an account is active, and that it has a second factor, for people who lost app and recovery codes.
+Passwords are checked where all others are, under the same lockout.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from django import forms
 from django.contrib import admin
 from django.contrib.admin.forms import AdminAuthenticationForm
 from django.db import transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from encrypted_records.errors import NotAuthenticated, Throttled
-from encrypted_records.server.accounts import credentials, logins
+from encrypted_records.server.accounts import credentials, logins, second_factor
 from encrypted_records.server.accounts.models import User
+from encrypted_records.server.organizations import audit
+from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import AuditEntry, Membership, Organization
 
 if TYPE_CHECKING:  # at run time the classes take no parameters
@@ -29,12 +33,15 @@ else:
 
 
 class LoginForm(AdminAuthenticationForm):
+    code = forms.CharField(label="Code of your second factor, if you have one", required=False)
+
     def clean(self) -> dict[str, Any]:
         request = self.request
         assert request is not None
         data: dict[str, Any] = self.cleaned_data
         try:
-            user = credentials.check(request, data.get("username", ""), data.get("password", ""))
+            names = ("username", "password", "code")
+            user = credentials.check(request, *(data.get(name, "") for name in names))
         except (NotAuthenticated, Throttled) as error:
             raise forms.ValidationError(error.message) from None
         self.confirm_login_allowed(user)
@@ -63,14 +70,31 @@ class ReadOnly(_ModelAdmin):
 
 
 class Users(ReadOnly):
-    list_display = ["email", "is_active", "verified", "date_joined", "last_login"]
+    list_display = [
+        "email",
+        "is_active",
+        "has_second_factor",
+        "verified",
+        "date_joined",
+        "last_login",
+    ]
     search_fields = ["email"]
     ordering = ["email"]
     fields = ["email", "is_active", "verified", "date_joined", "last_login"]
     readonly_fields = ["email", "verified", "date_joined", "last_login"]
 
+    actions = ["remove_second_factor"]
+
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return True
+
+    @admin.action(description="Remove the second factor", permissions=["change"])
+    def remove_second_factor(self, request: HttpRequest, chosen: QuerySet[User]) -> None:
+        for user in chosen.filter(has_second_factor=True):
+            with transaction.atomic():
+                second_factor.remove(user)
+                logins.end_all(user)
+                audit.note_for_all(user, Action.SECOND_FACTOR_REMOVED)
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         with transaction.atomic():

@@ -189,6 +189,7 @@ RATE_LIMITS = {
     "invite": (60, timedelta(hours=1)),
     "tokens": (600, timedelta(minutes=1)),
     "messages": (10, timedelta(hours=1)),
+    "codes": (20, timedelta(days=1)),
 }
 _PERIODS = {
     "second": timedelta(seconds=1),

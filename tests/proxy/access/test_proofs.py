@@ -9,9 +9,10 @@ import pytest
 from encrypted_records.model import device_secret
 from encrypted_records.model.ids import from_text
 from tests.proxy.access.people import Person, code_of
+from tests.support.authenticator import Authenticator
 from tests.support.front import Front
 from tests.support.proxies import running_proxy
-from tests.support.service import Service, call
+from tests.support.service import Answer, Service, call
 
 
 def test_whoever_lost_the_passphrase_gets_back_by_words_while_another_device_has_it(
@@ -85,6 +86,29 @@ def test_a_password_that_was_changed_at_the_api_proves_nothing_any_more(
         proof = {"proof": {"password": ada.account.password}}
         refused = ada.ask(proxy, "POST", "/api/keyring/backup/", proof)
         assert refused.status == 401, refused.body
+
+
+def test_a_password_proves_nothing_without_the_code_of_a_second_factor(
+    service: Service, front: Front, people: tuple[Person, Person], tmp_path: Path
+) -> None:
+    ada, _ = people
+    password = {"password": ada.account.password}
+    with running_proxy(front.url, tmp_path, access="device") as proxy:
+        assert ada.ingest(proxy).status == 201
+        credentials = {"email": ada.account.email, **password}
+        token = call("POST", f"{service.base_url}/api/token/", credentials).json()["access"]
+        bearer = f"Bearer {token}"
+        url = f"{service.base_url}/api/accounts/second-factor/"
+        app = Authenticator(call("POST", url, password, auth=bearer).json()["key"])
+        assert call("POST", f"{url}confirm/", {"code": app.code()}, auth=bearer).status == 200
+
+        def backup(proof: dict[str, str]) -> Answer:
+            url = f"{proxy.url}/api/keyring/backup/"
+            return call("POST", url, {"proof": proof}, auth=bearer, headers=ada.headers())
+
+        assert code_of(backup(password)) == "proof_code_needed"
+        assert backup({**password, "code": app.code()}).status == 200
+        assert code_of(backup({**password, "code": app.stale()})) == "proof_wrong"
 
 
 def test_an_own_passphrase_is_needed_on_each_device_at_either_level(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import partial
 
 import click
 
+from encrypted_records.cli.login.proofs import with_code
 from encrypted_records.cli.login.session import (
     NOBODY,
     CommandSession,
@@ -30,7 +32,8 @@ async def login(session: CommandSession, email: str | None) -> None:
 
     The login is stored in the system's keychain, or in a file that only you can read; the password
     is not stored. It is asked for, or taken from ERS_PASSWORD. A login ends with ers logout, after
-    a change of password, or after seven days without use.
+    a change of password, or after seven days without use. Where the account has a second factor,
+    its code is asked for too.
 
     The command also stores a device secret, by which the proxy recognises this machine. If no
     confirmation is needed, this machine is registered now; otherwise run ers device add.
@@ -44,7 +47,7 @@ async def login(session: CommandSession, email: str | None) -> None:
     email, password = ask_credentials(email, os.environ.get("ERS_PASSWORD"))
     # From the device that is kept: a stranger at the proxy's port gets no password.
     async with session.proxy.client(NOBODY, device_at(session.proxy, email)) as client:
-        tokens = await client.tokens(email=email, password=password)
+        tokens = await with_code(partial(client.tokens, email=email, password=password))
     where = await Logins().keep(session.address, Login(email, tokens, time.time()))
     say(f"Logged in at {session.address} as {email}. The login is stored in {where}.")
     who = login_at(session.proxy)

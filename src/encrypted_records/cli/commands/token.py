@@ -7,12 +7,13 @@ import re
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.login.proofs import ask_secret
+from encrypted_records.cli.login.proofs import ask_secret, with_code
 from encrypted_records.cli.login.session import NOBODY, CommandSession, connected, usual_device
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import say, warn
@@ -106,12 +107,15 @@ async def create(
                 "creating an API token needs your password",
                 hint="set ERS_PASSWORD, or give the password on the next line of standard input",
             )
-    made = await session.client.create_token(
-        name,
-        scope="write" if scope == "write" else "read",
-        datasets=paths or None,
-        expires_in=expires,
-        password=password,
+    made = await with_code(
+        partial(
+            session.client.create_token,
+            name,
+            scope="write" if scope == "write" else "read",
+            datasets=paths or None,
+            expires_in=expires,
+            password=password,
+        )
     )
     say(made.token)
     warn(f"This is API token {made.id}; it is not shown again. Keep it so that only its program")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from functools import partial
 
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.login.confirmation import ask_link
 from encrypted_records.cli.login.passwords import answer, set_password
+from encrypted_records.cli.login.proofs import ask_code, ask_secret, with_code
 from encrypted_records.cli.login.session import (
     NOBODY,
     CommandSession,
@@ -23,9 +26,11 @@ from encrypted_records.cli.times import TIMES
 from encrypted_records.errors import InvalidSetting
 
 
-@click.group(cls=CommandGroup, short_help="Show your account, change or reset its password.")
+@click.group(
+    cls=CommandGroup, short_help="Show your account; change its password or second factor."
+)
 def user() -> None:
-    """Show your account, or change its password."""
+    """Show your account; change its password or its second factor."""
 
 
 @user.command(short_help="Show your account.")
@@ -65,9 +70,11 @@ async def password(session: CommandSession) -> None:
             hint="set ERS_PASSWORD, and give the new password on standard input",
         )
     present = old
-    await set_password(
-        "New password", given, lambda new: session.client.change_password(present, new)
-    )
+
+    async def use(new: str) -> None:
+        await with_code(partial(session.client.change_password, present, new))
+
+    await set_password("New password", given, use)
     say("The password is changed, and all logins have ended. Log in again: ers login")
 
 
@@ -113,3 +120,96 @@ async def reset_password(session: CommandSession, email: str | None, has_link: b
 
         await set_password("New password", given, use)
     say("The password is changed, and all logins have ended. Log in again: ers login")
+
+
+@user.group("second-factor", cls=CommandGroup, short_help="Require a code beside the password.")
+def second_factor() -> None:
+    """Have logins need a code of an authenticator app beside the password.
+
+    Somebody who has learned only your password can no longer log in as you. API tokens and services
+    go on working without codes; Basic credentials, which have no place for one, do not.
+    """
+
+
+@second_factor.command("get", short_help="Show whether logins need a code.")
+@connected()
+@takes_output
+async def get_second_factor(session: CommandSession, output: Output) -> None:
+    """Show whether logins need a code, and how many recovery codes are left.
+
+    \b
+    Example:
+      ers user second-factor get
+    """
+    found = await session.client.second_factor()
+    output.write_one({"enabled": found.enabled, "recovery_codes": found.recovery_codes})
+
+
+@second_factor.command(short_help="Require codes from now on.")
+@connected()
+async def add(session: CommandSession) -> None:
+    """Print a key for an authenticator app, and require codes once one was typed.
+
+    The command asks for your password, or takes it from ERS_PASSWORD, and then for a code. The key
+    and the recovery codes are printed once. Keep the codes apart from the app: each of them stands
+    in for it once.
+
+    \b
+    Example:
+      ers user second-factor add
+    """
+    made = await session.client.begin_second_factor(_password(session))
+    say("Add this key to your authenticator app (time-based, 6 digits, 30 seconds):")
+    say(f"  {made.key}")
+    say("or open this link on the device that has the app:")
+    say(f"  {made.uri}")
+    _show_codes(await session.client.confirm_second_factor(ask_code()))
+    say("Logins need a code from now on.")
+
+
+@second_factor.command("renew-codes", short_help="Replace the recovery codes.")
+@connected()
+async def renew_codes(session: CommandSession) -> None:
+    """Print new recovery codes. Those before are worth nothing from then on.
+
+    The command asks for your password, or takes it from ERS_PASSWORD, and for a code.
+
+    \b
+    Example:
+      ers user second-factor renew-codes
+    """
+    password = _password(session)
+    _show_codes(await session.client.renew_recovery_codes(password, ask_code()))
+
+
+@second_factor.command(short_help="Let the password alone suffice again.")
+@connected()
+async def remove(session: CommandSession) -> None:
+    """Let logins need the password alone again.
+
+    The command asks for your password, or takes it from ERS_PASSWORD, and for a code of the app or
+    a recovery code.
+
+    \b
+    Example:
+      ers user second-factor remove
+    """
+    password = _password(session)
+    await session.client.remove_second_factor(password, ask_code())
+    say("Logins need the password alone now.")
+
+
+def _password(session: CommandSession) -> str:
+    known = session.who.password or os.environ.get("ERS_PASSWORD") or ask_secret("Your password")
+    if not known:
+        raise InvalidSetting(
+            "this command needs your password",
+            hint="set ERS_PASSWORD, or give the password on the next line of standard input",
+        )
+    return known
+
+
+def _show_codes(codes: Sequence[str]) -> None:
+    say("Recovery codes, each for one login without the app; they are not shown again:")
+    for code in codes:
+        say(f"  {code}")

@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.terminal import ask
 from encrypted_records.client.proxy.devices import Devices, Proof
-from encrypted_records.errors import InvalidSetting, NotAllowed
+from encrypted_records.errors import ErsError, InvalidSetting, NotAllowed
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -50,7 +52,13 @@ async def call_with_proof(
             if words is None:
                 raise  # no password helps, and the hint says what does
             devices = None
-    return await call(_proof(session, devices, words))
+    proof = _proof(session, devices, words)
+    try:
+        return await call(proof)
+    except NotAllowed as error:
+        if error.reason != "proof_code_needed":
+            raise
+    return await call(msgspec.structs.replace(proof, code=ask_code()))
 
 
 class _TakesProof(Protocol[T_co]):
@@ -71,7 +79,8 @@ class Proven:
         return await call_with_proof(self._session, partial(self._keeping, call))
 
     async def _keeping(self, call: _TakesProof[T], proof: Proof | None) -> T:
-        self._proof = proof
+        # A code counts once: where there is one, the next call asks for another.
+        self._proof = None if proof is None or proof.code else proof
         return await call(proof=proof)
 
 
@@ -101,6 +110,37 @@ def _or_words(words: str | None) -> Proof:
             hint="enter your password or set ERS_PASSWORD; or enter the keyring's passphrase",
         )
     return Proof(phrase=words)
+
+
+class _TakesCode(Protocol[T_co]):
+    def __call__(self, *, code: str = "") -> Awaitable[T_co]: ...
+
+
+async def with_code(call: _TakesCode[T]) -> T:
+    """What ``call`` gives, which checks the account's password; where the account has a second
+    factor, a code is asked for, and it is called again.
+
+    Raises:
+        InvalidSetting: a code has to be typed, and nothing was.
+    """
+    try:
+        return await call()
+    except ErsError as error:
+        reasons = {error.reason, *(flaw.code for flaw in error.flaws)}
+        if "second_factor_required" not in reasons:
+            raise
+    return await call(code=ask_code())
+
+
+def ask_code() -> str:
+    """A code of the account's second factor; as :func:`ask_secret`."""
+    code = ask_secret("Code of your authenticator app, or a recovery code").strip()
+    if not code:
+        raise InvalidSetting(
+            "the account has a second factor, and its code is missing",
+            hint="type it, or give it on the next line of standard input",
+        )
+    return code
 
 
 def ask_secret(label: str) -> str:

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from encrypted_records.client.proxy.connection import Connection, convert
+from encrypted_records.client.proxy.second_factor import with_code
 from encrypted_records.model.ids import from_text, reference
 
 TOKEN_LIFETIME = timedelta(days=30)
@@ -49,15 +50,18 @@ class ApiTokens(Connection):
         datasets: Sequence[str] | None = None,
         expires_in: timedelta = TOKEN_LIFETIME,
         password: str | None = None,
+        code: str = "",
     ) -> NewApiToken:
         """A new token.
 
         Args:
             datasets: paths of those that it is limited to.
             password: of the account; not needed where the request has it in Basic credentials.
+            code: of the account's second factor, where it has one.
 
         Raises:
-            BadInput: ``required`` or ``wrong_password`` of the password, among others.
+            BadInput: ``required`` or ``wrong_password`` of the password;
+                ``second_factor_required`` or ``wrong_code`` of the code; among others.
             Conflict: ``too_many_tokens``.
         """
         body = {
@@ -67,7 +71,7 @@ class ApiTokens(Connection):
             "expires_in": int(expires_in.total_seconds()),
         }
         if password is not None:
-            body["password"] = password
+            body |= {"password": password, **with_code(code)}
         return convert(await self._ask("POST", "/api/tokens/", body), NewApiToken)
 
     async def api_tokens(self) -> AsyncIterator[ApiToken]:

@@ -27,6 +27,7 @@ from encrypted_records.client.proxy.keyring import KeyringCalls
 from encrypted_records.client.proxy.records import Records
 from encrypted_records.client.proxy.resources import Resources
 from encrypted_records.client.proxy.schema_logs import RepairCalls, RollbackCalls, SchemaLogs
+from encrypted_records.client.proxy.second_factor import SecondFactorCalls, with_code
 from encrypted_records.client.proxy.sharing import SharingCalls
 from encrypted_records.client.proxy.sql import SqlCalls
 from encrypted_records.client.proxy.uploads import Uploads, head_of
@@ -110,6 +111,7 @@ class ProxyClient(
     Erasures,
     Retentions,
     SchemaLogs,
+    SecondFactorCalls,
     Jobs,
     Uploads,
     KeyringCalls,
@@ -158,9 +160,17 @@ class ProxyClient(
         body = {"user_id": user_id, "timestamp": timestamp, "signature": signature}
         await self._transport.request("POST", "/api/accounts/verify-registration/", json=body)
 
-    async def tokens(self, *, email: str, password: str) -> Tokens:
-        """Log in with a password."""
-        body = {"email": email, "password": password}
+    async def tokens(self, *, email: str, password: str, code: str = "") -> Tokens:
+        """Log in with a password.
+
+        Args:
+            code: of the account's second factor, where it has one.
+
+        Raises:
+            NotAuthenticated: ``second_factor_required``, where the password is right and ``code``
+                is missing; ``wrong_code``; ``bad_credentials``.
+        """
+        body = {"email": email, "password": password, **with_code(code)}
         answer = await self._transport.request("POST", "/api/token/", json=body)
         return answer.convert(Tokens)  # type: ignore[no-any-return] # convert() checks it
 
@@ -184,9 +194,9 @@ class ProxyClient(
         """End the login behind an Authorization value, with all its tokens."""
         await self._transport.request("POST", "/api/accounts/logout/", auth=auth)
 
-    async def change_password(self, old: str, new: str) -> None:
+    async def change_password(self, old: str, new: str, code: str = "") -> None:
         """Change the password. All logins of the account end."""
-        body = {"old_password": old, "password": new, "password_confirm": new}
+        body = {"old_password": old, "password": new, "password_confirm": new, **with_code(code)}
         await self._transport.request("POST", "/api/accounts/change-password/", json=body)
 
     async def send_reset_link(self, email: str) -> None:

@@ -20,11 +20,13 @@ class Proof(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     Attributes:
         password: of the account.
+        code: of the account's second factor, beside the password, where it has one.
         passphrase: of the keyring, where it has one of its user's own.
         phrase: the words of the keyring's newest version, which stand for everything else.
     """
 
     password: str | None = None
+    code: str | None = None
     passphrase: str | None = None
     phrase: str | None = None
 

@@ -29,9 +29,11 @@ from encrypted_records.proxy.process.offload import deriving
 
 
 class Proof(msgspec.Struct, forbid_unknown_fields=True):
-    """One of the three; none of them may print."""
+    """A password, with a code where the account has a second factor; or one of the other two. None
+    of them may print."""
 
     password: str | None = None
+    code: str | None = None
     passphrase: str | None = None
     phrase: str | None = None
 
@@ -54,7 +56,7 @@ class Proofs:
 
         Raises:
             NotAuthenticated, NotAllowed: as :meth:`Admission.applicant`; ``proof_needed``, which
-                says what is missing; ``proof_wrong``.
+                says what is missing; ``proof_code_needed``, beside the password; ``proof_wrong``.
             Throttled: too soon after a wrong proof.
             Closed: ``keyring_locked``, for a passphrase that does not open the keyring.
         """
@@ -76,7 +78,7 @@ class Proofs:
         elif not applicant.door:
             if proof.password is None:
                 raise _needed("the password of the account")
-            await self._password(applicant, proof.password)
+            await self._password(applicant, proof.password, proof.code or "")
         return replace(applicant.holder, newcomer=None) if here else applicant.holder
 
     async def words(self, applicant: Applicant, phrase: str) -> None:
@@ -106,7 +108,7 @@ class Proofs:
                 self._note(applicant, "passphrase")
             raise
 
-    async def _password(self, applicant: Applicant, password: str) -> None:
+    async def _password(self, applicant: Applicant, password: str, code: str) -> None:
         """Ask the API again whether this is the account's password."""
         user = applicant.caller.user
         name = user + applicant.counted
@@ -115,11 +117,16 @@ class Proofs:
         self.attempts.wrong(name)
         try:
             email = await self._api.email(applicant.caller.auth)
-            token = await self._api.access_token(email, password)
+            token = await self._api.access_token(email, password, code)
             auth = f"Bearer {token}"
             same = ids.from_text(await self._api.user_id(auth)) == user
             await self._api.end_login(auth)
-        except NotAuthenticated:
+        except NotAuthenticated as error:
+            if error.reason == "second_factor_required":
+                self.attempts.right(name)
+                raise _needed(
+                    "a code of the account's second factor", "proof_code_needed"
+                ) from None
             same = False
         except ErsError:
             # Not answered, so not tried. To guess behind that takes an API which helps, and such an
@@ -141,10 +148,10 @@ class Proofs:
         self._admission.enrolment.note(applicant.caller.user, "refused", device, kind)
 
 
-def _needed(what: str) -> NotAllowed:
+def _needed(what: str, code: str = "proof_needed") -> NotAllowed:
     return NotAllowed(
         f"this gives out or changes keys, and needs {what} in this very request",
-        code="proof_needed",
+        code=code,
         hint='send it in the member "proof" of the body, as docs/http-api.md says',
     )
 

@@ -43,7 +43,7 @@ DIGEST: Part = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 #: What keys are given out or changed for, in the same request.
 PROOF: Part = {
     "type": ["object", "null"],
-    "properties": dict.fromkeys(("password", "passphrase", "phrase"), TEXT_OR_NULL),
+    "properties": dict.fromkeys(("password", "code", "passphrase", "phrase"), TEXT_OR_NULL),
     "additionalProperties": False,
 }
 

@@ -18,6 +18,7 @@ from encrypted_records.model import device_secret
 from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.proxy.auth import Credentials
+from encrypted_records.proxy.pages import second_factor
 from encrypted_records.proxy.pages.internal_client import Answer
 from encrypted_records.proxy.pages.page import LOG_IN, Visit, page
 from encrypted_records.proxy.services import services_of
@@ -139,11 +140,12 @@ async def log_in(visit: Visit) -> Response:
         back = visit.request.query_params.get("next", "")
         return visit.render("login.html", next=back if OWN_PATH.fullmatch(back) else "", email="")
     email, back = visit.text("email"), visit.text("next")
-    body = {"email": email, "password": visit.text("password")}
+    body = {"email": email, "password": visit.text("password"), "code": visit.text("code")}
     try:
         answer = await visit.ask_as_session("/api/accounts/login/", body)
     except ErsError as error:
-        return visit.problem(error, "login.html", next=back, email=email)
+        asks = error.reason in {"second_factor_required", "wrong_code"}
+        return visit.problem(error, "login.html", next=back, email=email, asks_code=asks)
     visit.forget()
     target = back if back != LOG_IN and OWN_PATH.fullmatch(back) else "/"
     cookies = _cookies(answer)
@@ -215,10 +217,11 @@ async def show_account(visit: Visit) -> Response:
     shown = {
         "user": await visit.ask("GET", "/api/users/self/"),
         "organizations": await visit.every("/api/organizations/"),
+        "second_factor": await second_factor.state(visit),
     }
     if not visit.sends:
         return visit.render("account.html", **shown)
-    names = ("old_password", "password", "password_confirm")
+    names = ("old_password", "password", "password_confirm", "code")
     try:
         answer = await visit.ask_as_session(
             "/api/accounts/change-password/", {name: visit.text(name) for name in names}

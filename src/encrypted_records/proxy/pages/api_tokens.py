@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from encrypted_records.errors import ErsError, NotFound
 from encrypted_records.model import ids
+from encrypted_records.proxy.pages import second_factor
 from encrypted_records.proxy.pages.page import Visit, page
 
 PATH = "/account/tokens/"
@@ -34,6 +35,7 @@ async def tokens(visit: Visit) -> Response:
     values: dict[str, Any] = {
         "made": made,
         "tokens": await visit.every("/api/tokens/"),
+        "second_factor": await second_factor.state(visit),
         "datasets": datasets,
         "names": {dataset["url"]: dataset["name"] for dataset in datasets},
         # What was made is not to be made once more by sending the form again.
@@ -52,6 +54,7 @@ def _asked(visit: Visit) -> dict[str, Any]:
         "scope": visit.text("scope"),
         "expires_in": int(days) * _DAY if is_number else 0,
         "password": visit.text("password"),
+        "code": visit.text("code"),
     }
     if visit.text("reach") != "all":
         # Also where none is ticked: the API refuses that, and all would be more than was asked for.

@@ -18,6 +18,8 @@ ACTIONS: Mapping[str, str] = {
     "logout": "logged out",
     "password.changed": "changed the password",
     "password.reset": "reset the password",
+    "second_factor.added": "added a second factor",
+    "second_factor.removed": "removed the second factor",
     "token.created": "made an API token",
     "token.revoked": "revoked an API token",
     "organization.changed": "changed the organization",

@@ -18,6 +18,7 @@ _PAGES = (
     ("/audit-log/", "Audit log"),
     ("/account/", "Account and password"),
     ("/account/tokens/", "API tokens"),
+    ("/account/second-factor/", "Second factor"),
     ("/docs/", "Reference of the HTTP API"),
 )
 

@@ -52,7 +52,8 @@ class Basic(authentication.BasicAuthentication):
         if known is not None:
             user_id, seal = known
             user = logins.active_user(user_id)
-            if user is not None and hmac.compare_digest(seal, _fingerprint(user.password)):
+            same = user is not None and hmac.compare_digest(seal, _fingerprint(user.password))
+            if user is not None and same and not user.has_second_factor:
                 return user, None
         user = credentials.check(request, userid, password)
         audit.note_for_all(user, Action.LOGGED_IN)

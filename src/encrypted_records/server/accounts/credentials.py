@@ -14,7 +14,7 @@ from django.http import HttpRequest
 
 from encrypted_records.errors import NotAuthenticated
 from encrypted_records.model.normalization import normalized
-from encrypted_records.server.accounts import limits
+from encrypted_records.server.accounts import limits, second_factor
 from encrypted_records.server.accounts.models import User
 
 #: What no account's address is longer than, in characters. Endpoints say so; a header may hold
@@ -22,11 +22,13 @@ from encrypted_records.server.accounts.models import User
 MAX_ADDRESS = 254
 
 
-def check(request: HttpRequest, email: str, password: str) -> User:
-    """Anyone who has this address and password.
+def check(request: HttpRequest, email: str, password: str, code: str = "") -> User:
+    """Anyone who has this address and password, and shows a code of the second factor where the
+    account has one.
 
     Raises:
-        NotAuthenticated: nobody, or not verified yet, or shut.
+        NotAuthenticated: nobody, or not verified yet, or shut; ``second_factor_required`` and
+            ``wrong_code``, once the password was right.
         Throttled: too many wrong passwords for this address, or too many of any kind, came from
             this source.
     """
@@ -45,6 +47,12 @@ def check(request: HttpRequest, email: str, password: str) -> User:
             code="bad_credentials",
             hint="a new account works once its address is confirmed",
         )
+    try:
+        second_factor.demand(user, code)
+    except NotAuthenticated:
+        if code:
+            limits.count_failure(email)
+        raise
     limits.clear_failures(email)
     return user
 

@@ -68,6 +68,21 @@ def throttle(what: str) -> None:
         _refuse_until(until, "too many requests of this kind came from your address", "throttled")
 
 
+def count_attempt(what: str, whose: str, message: str) -> None:
+    """Count an attempt towards the limit called ``what``, until :func:`forget`.
+
+    Raises:
+        Throttled: ``too_many_failures``; there were as many as it allows.
+    """
+    until = count_towards(what, whose)
+    if until is not None:
+        _refuse_until(until, message, "too_many_failures")
+
+
+def forget(what: str, whose: str) -> None:
+    Tally.objects.filter(pk=_name(what, whose)).delete()
+
+
 def count_towards(what: str, whose: str) -> datetime | None:
     """Count one towards a limit; where it is reached already, until when."""
     limit, window = settings.RATE_LIMITS[what]

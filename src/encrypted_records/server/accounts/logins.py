@@ -37,14 +37,18 @@ def begin(
         refresh: the refresh token that may be used next, where there is one.
 
     Raises:
-        NotAuthenticated: the password was changed, or the account shut, at this moment.
+        NotAuthenticated: the password was changed, a second factor set up, or the account shut, at
+            this moment.
     """
     now = timezone.now()
     with transaction.atomic():
         # Locked as a change of password locks it: either this sees the new one, or that change
         # sees this login and ends it.
         same = User.objects.select_for_update().filter(
-            pk=user.pk, password=user.password, is_active=True
+            pk=user.pk,
+            password=user.password,
+            has_second_factor=user.has_second_factor,
+            is_active=True,
         )
         if not same.exists():
             raise NotAuthenticated("the password was changed just now", code="bad_credentials")

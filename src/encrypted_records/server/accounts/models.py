@@ -58,6 +58,8 @@ class User(AbstractBaseUser):
     #: set by that link, cleared to shut an account; no link sets it twice
     is_active = models.BooleanField(default=False)
     date_joined = models.DateTimeField(default=timezone.now, editable=False)
+    #: whether a password alone lets nobody in; see :mod:`.second_factor`
+    has_second_factor = models.BooleanField(default=False, editable=False)
 
     #: of a request that came with an API token, or from a job that one began: that token, whose
     #: limits are then the user's
@@ -114,6 +116,32 @@ class Login(models.Model):
     #: SHA-256 of the refresh token before that, and when it was used
     refresh_before = models.BinaryField(max_length=32, default=b"")
     refreshed = models.DateTimeField(null=True)
+
+
+class SecondFactor(models.Model):
+    """The key of a user's authenticator app, which counts once the user has shown a code of it."""
+
+    user = models.OneToOneField(
+        User, on_delete=models.CASCADE, primary_key=True, related_name="second_factor"
+    )
+    #: with ``secret.key``, what the app's key follows from
+    seed = models.BinaryField(max_length=20)
+    #: the half minute, counted from 1970, of the last code that was taken: no code is taken twice
+    step = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "second_factor"
+
+
+class RecoveryCode(models.Model):
+    """A code that stands in for the authenticator app, once."""
+
+    #: SHA-256 of the code
+    digest = models.BinaryField(primary_key=True, max_length=32)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="recovery_codes")
+
+    class Meta:
+        db_table = "recovery_code"
 
 
 class Link(models.Model):

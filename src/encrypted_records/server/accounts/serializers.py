@@ -53,9 +53,26 @@ class RegisterSerializer(KnownMembers):
         return attrs
 
 
+class CodeField(TextField):
+    """A code of the second factor, or a recovery code; needed where the account has one."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"max_length": 64, "write_only": True} | options)
+
+
 class LoginSerializer(KnownMembers):
     email = TextField(max_length=MAX_ADDRESS)
     password = PasswordField()
+    code = CodeField(required=False, allow_blank=True)
+
+
+class PasswordSerializer(KnownMembers):
+    password = PasswordField()
+    code = CodeField(required=False, allow_blank=True)
+
+
+class CodeSerializer(KnownMembers):
+    code = CodeField()
 
 
 class SignedLinkSerializer(KnownMembers):
@@ -74,6 +91,7 @@ class ChangePasswordSerializer(KnownMembers):
     old_password = PasswordField()
     password = PasswordField()
     password_confirm = PasswordField()
+    code = CodeField(required=False, allow_blank=True)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         check_same(attrs)

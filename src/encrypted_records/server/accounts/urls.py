@@ -22,6 +22,10 @@ urlpatterns = [
     path("accounts/change-password/", views.ChangePassword.as_view()),
     path("accounts/send-reset-password-link/", views.SendResetPasswordLink.as_view()),
     path("accounts/reset-password/", views.ResetPassword.as_view()),
+    path("accounts/second-factor/", views.SecondFactor.as_view()),
+    path("accounts/second-factor/confirm/", views.ConfirmSecondFactor.as_view()),
+    path("accounts/second-factor/recovery-codes/", views.RecoveryCodes.as_view()),
+    path("accounts/second-factor/remove/", views.RemoveSecondFactor.as_view()),
     path("users/self/", views.UserDetail.as_view(), {"pk": "self"}),
     path("users/<str:pk>/", views.UserDetail.as_view()),
 ]

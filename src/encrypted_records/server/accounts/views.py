@@ -30,6 +30,7 @@ from encrypted_records.server.accounts import (
     logins,
     mail,
     registration,
+    second_factor,
     sessions,
     tokens,
 )
@@ -39,9 +40,12 @@ from encrypted_records.server.accounts.job_tokens import JobToken
 from encrypted_records.server.accounts.models import ApiToken, Login, User
 from encrypted_records.server.accounts.serializers import (
     ChangePasswordSerializer,
+    CodeField,
+    CodeSerializer,
     EmailSerializer,
     LoginSerializer,
     PasswordField,
+    PasswordSerializer,
     RefreshSerializer,
     RegisterSerializer,
     ResetPasswordSerializer,
@@ -59,6 +63,17 @@ DETAIL = inline_serializer("Detail", {"detail": serializers.CharField()})
 MESSAGE = inline_serializer(
     "Message",
     {"detail": serializers.CharField(), "mail": serializers.ChoiceField(["sent", "folder"])},
+)
+SECOND_FACTOR = inline_serializer(
+    "SecondFactor",
+    {"enabled": serializers.BooleanField(), "recovery_codes": serializers.IntegerField()},
+)
+NEW_FACTOR = inline_serializer(
+    "NewSecondFactor", {"key": serializers.CharField(), "uri": serializers.CharField()}
+)
+RECOVERY_CODES = inline_serializer(
+    "RecoveryCodes",
+    {"recovery_codes": serializers.ListField(child=serializers.CharField())},
 )
 ACCESS = inline_serializer("Access", {"access": serializers.CharField()})
 PAIR = inline_serializer(
@@ -173,12 +188,9 @@ class ChangePassword(APIView):
     def post(self, request: Request) -> Response:
         data = _valid(ChangePasswordSerializer, request)
         user, login = cast(User, request.user), cast(Login | None, request.auth)
-        try:
-            credentials.check(request._request, user.email, data["old_password"])
-        except NotAuthenticated:
-            detail = "is not the present password"
-            flaw = Flaw("wrong_password", detail, pointer="/old_password")
-            raise BadInput("the request is not valid", flaws=(flaw,)) from None
+        _check_password(
+            request, user, data["old_password"], data.get("code", ""), pointer="/old_password"
+        )
         by_session = isinstance(request.successful_authenticator, Session)
         keep = login if by_session else None
         with transaction.atomic():
@@ -287,6 +299,7 @@ class NewApiTokenSerializer(KnownMembers):
         min_value=SHORTEST, max_value=LONGEST, default=USUAL, help_text="seconds"
     )
     password = PasswordField(required=False)
+    code = CodeField(required=False, allow_blank=True)
 
 
 class ApiTokenSerializer(serializers.ModelSerializer[ApiToken]):
@@ -341,7 +354,7 @@ class ApiTokens(generics.ListAPIView[ApiToken]):
         sent = NewApiTokenSerializer(data=request.data, context=context)
         sent.is_valid(raise_exception=True)
         wanted: dict[str, Any] = dict(sent.validated_data)
-        _check_password(request, self.user, wanted.get("password"))
+        _check_password(request, self.user, wanted.get("password"), wanted.get("code", ""))
         with transaction.atomic():
             made, text = api_tokens.create(
                 self.user,
@@ -366,21 +379,93 @@ class ApiTokenDetail(APIView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-def _check_password(request: Request, user: User, password: str | None) -> None:
+class SecondFactor(APIView):
+    """The second factor of the caller's logins, at this API."""
+
+    @extend_schema(responses=SECOND_FACTOR)
+    def get(self, request: Request) -> Response:
+        user = cast(User, request.user)
+        left = user.recovery_codes.count()
+        return Response({"enabled": user.has_second_factor, "recovery_codes": left})
+
+    @extend_schema(request=PasswordSerializer, responses={201: NEW_FACTOR})
+    def post(self, request: Request) -> Response:
+        """Make a key for an authenticator app; it counts once a code of it was shown."""
+        user = cast(User, request.user)
+        _confirm_owner(request, PasswordSerializer)
+        made = second_factor.begin(user)
+        return Response({"key": made.key, "uri": made.uri}, status=status.HTTP_201_CREATED)
+
+
+class ConfirmSecondFactor(APIView):
+    @extend_schema(request=CodeSerializer, responses=RECOVERY_CODES)
+    def post(self, request: Request) -> Response:
+        """Show a code of the app: from now on logins need one."""
+        user = cast(User, request.user)
+        try:
+            codes = second_factor.confirm(user, _valid(CodeSerializer, request)["code"])
+        except NotAuthenticated as error:
+            raise _flawed(error, "/code") from None
+        audit.note_for_all(user, Action.SECOND_FACTOR_ADDED)
+        return Response({"recovery_codes": codes})
+
+
+class RecoveryCodes(APIView):
+    @extend_schema(request=PasswordSerializer, responses=RECOVERY_CODES)
+    def post(self, request: Request) -> Response:
+        """Replace all recovery codes."""
+        _confirm_owner(request, PasswordSerializer)
+        codes = second_factor.renew_recovery_codes(cast(User, request.user))
+        return Response({"recovery_codes": codes})
+
+
+class RemoveSecondFactor(APIView):
+    @extend_schema(request=PasswordSerializer, responses=DETAIL)
+    def post(self, request: Request) -> Response:
+        """Let logins need the password alone again."""
+        user = cast(User, request.user)
+        _confirm_owner(request, PasswordSerializer)
+        second_factor.remove(user)
+        audit.note_for_all(user, Action.SECOND_FACTOR_REMOVED)
+        return Response({"detail": "Logins need the password alone now."})
+
+
+def _confirm_owner(request: Request, kind: type[serializers.Serializer[Any]]) -> None:
+    """Check the password, and the code where there is a second factor, of a body that has both."""
+    data = _valid(kind, request)
+    _check_password(request, cast(User, request.user), data.get("password"), data.get("code", ""))
+
+
+def _check_password(
+    request: Request,
+    user: User,
+    password: str | None,
+    code: str,
+    *,
+    pointer: str = "/password",
+) -> None:
     """
     Raises:
-        BadInput: ``wrong_password``, or none was sent.
+        BadInput: ``wrong_password``, ``second_factor_required`` or ``wrong_code``; or no password
+            was sent.
         Throttled: after too many wrong ones.
     """
-    if isinstance(request.successful_authenticator, Basic):
+    if isinstance(request.successful_authenticator, Basic) and password is None:
         return
-    code, detail = "required", "is needed, since a token outlasts the login that makes it"
-    if password is not None:
-        try:
-            credentials.check(request._request, user.email, password)
-        except NotAuthenticated:
-            code, detail = "wrong_password", "is not the present password"
-        else:
-            return
-    flaw = Flaw(code, detail, pointer="/password")
-    raise BadInput("the request is not valid", flaws=(flaw,))
+    if password is None:
+        detail = "is needed, since what this changes outlasts the login of the request"
+        raise BadInput(
+            "the request is not valid", flaws=(Flaw("required", detail, pointer=pointer),)
+        )
+    try:
+        credentials.check(request._request, user.email, password, code)
+    except NotAuthenticated as error:
+        raise _flawed(error, pointer) from None
+
+
+def _flawed(error: NotAuthenticated, pointer: str) -> BadInput:
+    """The same as a flaw of the body: the caller is known, so 401 would say the wrong thing."""
+    flaw = Flaw("wrong_password", "is not the present password", pointer=pointer)
+    if error.reason in {"second_factor_required", "wrong_code"}:
+        flaw = Flaw(error.reason, error.message, pointer="/code")
+    return BadInput("the request is not valid", flaws=(flaw,), hint=error.hint)
