@@ -111,6 +111,18 @@ def test_a_process_that_is_killed_is_an_error_and_the_next_statement_has_another
     assert asyncio.run(run()) == [{"n": 2}]
 
 
+def test_a_process_that_nobody_uses_ends_and_the_next_statement_has_another(
+    proxy: MakeClient,
+) -> None:
+    async def run() -> Any:
+        async with proxy() as client, Engine(client, limits=SqlLimits(idle_seconds=0.1)) as engine:
+            await rows(engine, COUNTED)
+            await asyncio.to_thread(eventually, lambda: not processes(), "the process has ended")
+            return await rows(engine, COUNTED)
+
+    assert asyncio.run(run()) == [{"n": 2}]
+
+
 def test_the_process_has_no_login_and_ends_with_its_engine(
     proxy: MakeClient, account: Account
 ) -> None:

@@ -151,6 +151,14 @@ def test_errors_have_a_state_and_name_what_there_is(
     assert told in caught.value.message + caught.value.hint
 
 
+def test_a_megabyte_of_nonsense_is_an_error_of_one_paragraph(proxy: MakeClient) -> None:
+    for statement in ("x" * 10**6, "\0\1" * 10**5, "SELECT " + "(" * 10**5 + "1" + ")" * 10**5):
+        with pytest.raises(SqlError) as caught:
+            ask(proxy, statement)
+        assert caught.value.sqlstate == "42601"
+        assert len(caught.value.message) < 1_100
+
+
 def test_an_unknown_dataset_is_told_with_those_that_there_are(proxy: MakeClient) -> None:
     with pytest.raises(SqlError) as caught:
         ask(proxy, "SELECT 1", dataset="nowhere")

@@ -15,6 +15,7 @@ statement at a time; :meth:`Engine.cancel` ends it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -124,6 +125,8 @@ class Engine(Closing):
         self._process: Process | None = None
         self._run: Run | None = None
         self._asked: Run | None = None
+        self._used = 0.0
+        self._rests: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -134,6 +137,8 @@ class Engine(Closing):
         return self
 
     async def close(self) -> None:
+        if self._rests is not None:
+            self._rests.cancel()
         if self._process is not None:
             self._process.kill()
         await self._end_last()
@@ -226,12 +231,26 @@ class Engine(Closing):
         run.process = await self._prepared()
         return await run.process.call(method, *arguments)
 
+    def _rest(self) -> None:
+        """End a process that nothing has used for a while, and no open result needs."""
+        loop, idle = asyncio.get_running_loop(), self._limits.idle_seconds
+        needed = self._asked is not None or not (self._run is None or self._run.closed)
+        if self._process is not None and not needed and loop.time() >= self._used + idle:
+            self._process.kill()
+        else:
+            self._rests = loop.call_later(idle, self._rest)
+
     async def _living(self) -> Process:
+        loop = asyncio.get_running_loop()
+        self._used = loop.time()
         if self._process is None or self._process.ended:
             if self._process is not None:
                 await self._process.close()
             self._told = None
             self._process = await Process.start(self._worker)
+            if self._rests is not None:
+                self._rests.cancel()
+            self._rests = loop.call_later(self._limits.idle_seconds, self._rest)
         return self._process
 
     async def execute(self, statement: str, parameters: object = ()) -> Result:

@@ -15,6 +15,7 @@ class SqlLimits:
         rows: of a result.
         threads: of DuckDB.
         batch_rows: of one batch of a result.
+        idle_seconds: for which a process waits for the next statement.
     """
 
     memory_bytes: int = 2 << 30
@@ -22,6 +23,7 @@ class SqlLimits:
     rows: int = 100_000_000
     threads: int = 2
     batch_rows: int = 1 << 16
+    idle_seconds: float = 60.0
 
 
 STANDARD = SqlLimits()

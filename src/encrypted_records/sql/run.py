@@ -63,6 +63,10 @@ class Run:
             with suppress(RuntimeError):  # it has expired already
                 self._waits.reschedule(self._loop.time())
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     async def close(self) -> None:
         """End it, and free its memory."""
         if self._closed:

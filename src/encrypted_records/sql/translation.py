@@ -10,8 +10,8 @@ from encrypted_records.errors import SqlError
 from encrypted_records.sql import failures
 from encrypted_records.sql.catalogue import Catalogue
 
-#: Names that a hint lists.
-_LISTED = 20
+#: Names that a hint lists, and characters of a message, which may quote the whole statement.
+_LISTED, _TOLD = 20, 1_000
 #: The nearest class decides; those of unknown names follow from the message.
 _STATES: tuple[tuple[type[Exception], str, str], ...] = (
     (duckdb.ParserException, failures.SYNTAX, "sql_invalid"),
@@ -65,6 +65,8 @@ def translate(error: Exception, catalogue: Catalogue, dataset: str | None) -> Sq
     if state == failures.UNKNOWN_TABLE:
         # DuckDB proposes tables of its own catalogue.
         message = message.split("\nDid you mean")[0]
+    if len(message) > _TOLD:
+        message = f"{message[:_TOLD]}..."
     return failures.sql_error(
         state, message, code=code, hint=_hint(state, code, catalogue, dataset)
     )
