@@ -252,8 +252,20 @@ def test_the_page_says_what_was_asked_of_the_server_for_it(
     # Later parts are counted on, by the answers themselves.
     expect(page.locator("#facet-0 .part")).to_be_visible()
     before = said()
+    lane = page.locator("#lane")
+    told = lane.get_attribute("title") or ""
+    assert re.fullmatch(
+        r"The last answer took \d+ requests? to the server and back, .* in all\.", told
+    )
+    # A dot runs from the proxy to the server and back.
+    page.evaluate(
+        "() => { const dot = document.querySelector('#lane i');"
+        " const animate = dot.animate.bind(dot); window.ran = 0;"
+        " dot.animate = (...all) => { window.ran += 1; return animate(...all); }; }"
+    )
     searching.open_record(1)
     wait_until(page, lambda: said() != before)
+    assert page.evaluate("window.ran") > 0
     assert all(now >= old for now, old in zip(said(), before, strict=True))
     assert strip.locator("b").first.inner_text() == (
         "1 request" if said()[0] == 1 else f"{said()[0]} requests"
