@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import random
-from collections.abc import Iterator
 from csv import writer as csv_writer
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -31,6 +27,14 @@ from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
 from encrypted_records.ingest.reading.said import Said, SaidOfColumn, detect_as
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model.definition_parser import parse_definition
+from tests.support.mutated_files import (
+    EXPECTED,
+    FILES,
+    KEPT_AS_TEXT,
+    TABLES,
+    count_of_mutations,
+    mutations,
+)
 from tests.support.workbooks import (
     DAY,
     MOMENT,
@@ -44,14 +48,6 @@ from tests.support.workbooks import (
 )
 from tests.support.workbooks import number as cell_of
 
-FILES = Path(__file__).parent / "files"
-EXPECTED = {
-    path.name.removesuffix(".expected.json"): json.loads(path.read_text())
-    for path in sorted(FILES.glob("*.expected.json"))
-}
-TABLES = [name for name, one in EXPECTED.items() if one["outcome"] == "table"]
-#: Columns of texts in which a word may stand for nothing: it is kept, and said.
-KEPT_AS_TEXT = {("r-write-csv.csv", "group"), ("ssms.csv", "Note")}
 KINDS = {"integer": "number", "string": "text", "date-time": "local"}
 
 
@@ -380,28 +376,8 @@ def test_a_note_at_the_end_is_the_same_wherever_reading_begins() -> None:
         assert rows_by(recipe, body, start=block.start)[: block.count] == block.records
 
 
-def mutations(count: int) -> Iterator[bytes]:
-    chance = random.Random(7)
-    for _ in range(count):
-        body = bytearray(content(chance.choice(TABLES)))
-        for _ in range(chance.randrange(1, 9)):
-            at = chance.randrange(len(body))
-            match chance.randrange(4):
-                case 0:
-                    body[at] = chance.randrange(256)
-                case 1:
-                    del body[at : at + chance.randrange(99)]
-                case 2:
-                    body[at:at] = chance.choice([b'"', b"\n", b";", b",", b"\xff", b"\x00", b"'"])
-                case _:
-                    body[at:at] = body[at : at + chance.randrange(99)]
-            if not body:
-                body += b"x"
-        yield bytes(body)
-
-
 def test_mutated_files_are_read_or_refused_and_their_proposal_takes_them() -> None:
-    count = int(os.environ.get("MUTATED_FILES", "250"))
+    count = count_of_mutations(250)
     taken = 0
     for body in mutations(count):
         try:
