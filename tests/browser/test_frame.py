@@ -20,6 +20,7 @@ TAB_STOPS = [
     "Keyring open, no backup",
     "Overview",
     "Datasets",
+    "SQL",
     "Census",
     "People",
     "Jobs",

@@ -109,4 +109,4 @@ def test_every_cell_of_a_file_is_stored_as_its_author_meant_it_on_every_way(
         schemas = {each.id: each for each in client.schemas()}
         by_ers = next(each for each in dataset.schemas() if each.name == "ers")
         for schema in (done.schema, by_ers, schemas[paged], schemas[plain]):
-            check(name, [record.data for record in schema.search()])
+            check(name, [dict(record.data) for record in schema.search()])

@@ -13,7 +13,8 @@ from encrypted_records.ingest.reading.again import Difference, read_again
 from encrypted_records.ingest.reading.detect import Found, detect
 from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.ingest.reading.said import NOTHING, Said, detect_as
-from tests.ingest.test_reading import EXPECTED, TABLES, content, records, rows_by
+from tests.ingest.test_reading import content, records, rows_by
+from tests.support.mutated_files import EXPECTED, TABLES
 
 ROWS = [
     "1;Müller;1.234,50;03.11.2024;ja",

@@ -138,7 +138,8 @@ def _device_for(visit: Visit, user: bytes) -> DeviceSecret:
 async def log_in(visit: Visit) -> Response:
     if not visit.sends:
         back = visit.request.query_params.get("next", "")
-        return visit.render("login.html", next=back if OWN_PATH.fullmatch(back) else "", email="")
+        own = back if OWN_PATH.fullmatch(back) else ""
+        return visit.render("login.html", next=own, email="", asks_code=False)
     email, back = visit.text("email"), visit.text("next")
     body = {"email": email, "password": visit.text("password"), "code": visit.text("code")}
     try:

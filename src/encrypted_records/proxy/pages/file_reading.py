@@ -44,6 +44,7 @@ DATE_FORMATS = (
     *("dd.mm.yyyy", "dd/mm/yyyy", "dd-mm-yyyy", "mm/dd/yyyy", "mm-dd-yyyy", "mm.dd.yyyy"),
     *("dd-mon-yyyy", "dd mon yyyy", "ddmonyyyy"),
     *("dd.mm.yy", "dd/mm/yy", "mm/dd/yy", "dd-mm-yy", "mm-dd-yy", "yy-mm-dd", "dd-mon-yy"),
+    "yyyymmddhhmmss",  # of moments alone
 )
 #: The type of a reading's column, by that of the field which it goes into.
 #: Members of a column that a recipe leaves out.

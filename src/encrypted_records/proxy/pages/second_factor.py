@@ -19,13 +19,14 @@ _TEMPLATE = "second_factor.html"
 
 
 async def second_factor(visit: Visit) -> Response:
-    shown: dict[str, Any] = {}
+    nothing: dict[str, Any] = {"codes": None, "key": ""}
+    shown = nothing
     if visit.sends:
         do = visit.text("do")
         if do == "confirm":
-            shown = _new(visit.text("key"), visit.text("uri"))
+            shown = nothing | _new(visit.text("key"), visit.text("uri"))
         try:
-            shown = await _done(visit, do)
+            shown = nothing | await _done(visit, do)
         except ErsError as error:
             return visit.problem(error, _TEMPLATE, **shown, second_factor=await state(visit))
     return visit.render(_TEMPLATE, **shown, second_factor=await state(visit))

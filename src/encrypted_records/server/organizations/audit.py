@@ -28,8 +28,8 @@ class Action(StrEnum):
     LOGGED_OUT = "logout"
     PASSWORD_CHANGED = "password.changed"  # noqa: S105 - the name of an event
     PASSWORD_RESET = "password.reset"  # noqa: S105 - the name of an event
-    SECOND_FACTOR_ADDED = "second_factor.added"
-    SECOND_FACTOR_REMOVED = "second_factor.removed"
+    SECOND_FACTOR_ADDED = "factor.added"
+    SECOND_FACTOR_REMOVED = "factor.removed"
     TOKEN_CREATED = "token.created"  # noqa: S105 - the name of an event
     TOKEN_REVOKED = "token.revoked"  # noqa: S105 - the name of an event
     ORGANIZATION_CHANGED = "organization.changed"
