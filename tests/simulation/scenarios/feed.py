@@ -77,8 +77,11 @@ class Consumer:
             await self._scene.pause(1)
 
     def _die(self) -> None:
-        """It is killed: it has what it saved last, and of that maybe only the cursor is old."""
-        if self._scene.chance.randrange(2):
+        """It is killed: it has what it saved last, and of that maybe only the cursor is old.
+
+        Without a cursor it begins with nothing.
+        """
+        if self._scene.chance.randrange(2) and self._saved.cursor is not None:
             self.copy.cursor = self._saved.cursor
         else:
             self.copy = copy.deepcopy(self._saved)
@@ -101,7 +104,7 @@ class Consumer:
         if said.code == "start_again":
             if self.copy.cursor is None:
                 raise Fault("who begins has to start again")
-            self.copy = Copy()
+            self.copy, self._saved = Copy(), Copy()
             scene.counts[said.json()["detail"]] += 1
             return False
         if not said.done:
