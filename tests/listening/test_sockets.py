@@ -11,9 +11,9 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 from websockets.sync.client import ClientConnection, connect
 
-from encrypted_records.listening.binding import go_on_with
 from encrypted_records.listening.connections import _Http
 from encrypted_records.listening.last_answers import Socket
+from encrypted_records.listening.sockets import go_on_with
 from tests.listening.conftest import SHORT, Running
 from tests.support.eventually import eventually
 

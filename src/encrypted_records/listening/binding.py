@@ -4,22 +4,14 @@
 server that listened on 127.0.0.1 alone would leave ::1 of its port to any program of any user,
 which could then relay everything that is sent to `http://localhost:PORT`, passwords included. So
 a server on a loopback address takes both, and refuses to start where either is taken.
-
-A WebSocket that lasts, in little memory.
-
-One that says a word in a minute would keep what its handshake was made of, and a frame of each
-layer of the application, 30 KiB in all. So an application may return when it has accepted a socket,
-and say what goes on with it (:func:`go_on_with`); only that stays.
 """
 
 from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from encrypted_records.model.origins import LOCAL_NAMES
 
@@ -81,34 +73,3 @@ def _bind(host: str, port: int) -> socket.socket:
         )
     except OSError as error:
         raise CannotListen(host, error) from None
-
-
-#: Told and asked as an ASGI application is, of a socket that was accepted.
-Rest = Callable[[Receive, Send], Awaitable[None]]
-
-_REST = "ers.rest"
-#: What uvicorn may say of a socket still.
-_KEPT = ("type", "client", "path", "raw_path", "root_path", "query_string")
-
-
-def go_on_with(scope: Scope, rest: Rest) -> None:
-    """Have this done once the application has returned; at its end the socket is closed."""
-    scope[_REST].append(rest)
-
-
-class GoingOn:
-    """ASGI: the outermost layer; no layer of the application is there any more for what goes on."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A list, since layers between hand on copies of the scope.
-        rests: list[Rest] = []
-        scope[_REST] = rests
-        await self._app(scope, receive, send)
-        if rests:
-            kept = {name: scope[name] for name in _KEPT if name in scope}
-            scope.clear()
-            scope.update(kept)
-            await rests[0](receive, send)

@@ -26,10 +26,11 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records.errors import Startup
-from encrypted_records.listening.binding import CannotListen, GoingOn, bound
+from encrypted_records.listening.binding import CannotListen, bound
 from encrypted_records.listening.connections import Connection
 from encrypted_records.listening.last_answers import LastAnswers
 from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.sockets import GoingOn
 from encrypted_records.listening.watch import LOOK_SECONDS, Watch
 
 #: Descriptors that are asked for, and how many of them are for other things than connections.

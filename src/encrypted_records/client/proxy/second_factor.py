@@ -59,7 +59,7 @@ class SecondFactorCalls(Connection):
 
         Raises:
             BadInput: ``wrong_code``.
-            NotFound: ``no_second_factor``; none was begun.
+            Conflict: ``no_second_factor``; none was begun.
         """
         return await self._recovery_codes("confirm", {"code": code})
 

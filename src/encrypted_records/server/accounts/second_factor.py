@@ -25,7 +25,7 @@ import pyotp
 from django.db import transaction
 from django.utils.crypto import salted_hmac
 
-from encrypted_records.errors import Conflict, NotAuthenticated, NotFound
+from encrypted_records.errors import Conflict, NotAuthenticated
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.digests import digest
 from encrypted_records.server.accounts.models import RecoveryCode, SecondFactor, User
@@ -80,7 +80,7 @@ def confirm(user: User, code: str) -> list[str]:
 
     Raises:
         NotAuthenticated: ``wrong_code``.
-        NotFound: ``no_second_factor``; none was begun.
+        Conflict: ``no_second_factor``; none was begun.
         Throttled: too many wrong codes.
     """
     with _one_attempt(user):
@@ -118,7 +118,7 @@ def renew_recovery_codes(user: User) -> list[str]:
     """New recovery codes; those before are worth nothing.
 
     Raises:
-        NotFound: ``no_second_factor``.
+        Conflict: ``no_second_factor``.
     """
     with transaction.atomic():
         user = _locked(user)
@@ -131,7 +131,7 @@ def remove(user: User) -> None:
     """Let the password alone suffice again.
 
     Raises:
-        NotFound: ``no_second_factor``.
+        Conflict: ``no_second_factor``.
     """
     with transaction.atomic():
         user = _locked(user)
@@ -205,8 +205,8 @@ def _wrong() -> NotAuthenticated:
     )
 
 
-def _none() -> NotFound:
-    return NotFound(
+def _none() -> Conflict:
+    return Conflict(
         "the account has no second factor",
         code="no_second_factor",
         hint="begin with POST /api/accounts/second-factor/",
