@@ -354,7 +354,8 @@ class ApiTokens(generics.ListAPIView[ApiToken]):
         sent = NewApiTokenSerializer(data=request.data, context=context)
         sent.is_valid(raise_exception=True)
         wanted: dict[str, Any] = dict(sent.validated_data)
-        _check_password(request, self.user, wanted.get("password"), wanted.get("code", ""))
+        if not isinstance(request.successful_authenticator, Basic):  # which has the password
+            _check_password(request, self.user, wanted.get("password"), wanted.get("code", ""))
         with transaction.atomic():
             made, text = api_tokens.create(
                 self.user,
@@ -450,8 +451,6 @@ def _check_password(
             was sent.
         Throttled: after too many wrong ones.
     """
-    if isinstance(request.successful_authenticator, Basic) and password is None:
-        return
     if password is None:
         detail = "is needed, since what this changes outlasts the login of the request"
         raise BadInput(
