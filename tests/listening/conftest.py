@@ -14,9 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records.listening import pace
 from encrypted_records.listening.connections import Lingering
-from encrypted_records.listening.last_answers import Socket
 from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.serving import Server
+from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.listening.watch import Watch
 from tests.support.eventually import eventually
 

@@ -37,10 +37,10 @@ def test_the_table_names_the_roles_and_has_a_status_for_each() -> None:
     assert all(one.isdecimal() for row in ROWS.values() for one in row)
 
 
-#: What is one's own: accounts, tokens, keyrings, devices, uploads and jobs.
+#: What is one's own: accounts, tokens, keyrings, devices, uploads, jobs and webhooks.
 OWN = (
     *("/api/accounts/", "/api/token", "/api/keyring/", "/api/devices/"),
-    *("/api/files/", "/api/jobs/"),
+    *("/api/files/", "/api/jobs/", "/api/webhooks/"),
 )
 #: Each reader's own, although the schema is shared: their proxy alone keeps them.
 OWN_READINGS = {"proxy PUT /api/schemas/{id}/reading/", "proxy DELETE /api/schemas/{id}/reading/"}

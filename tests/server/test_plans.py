@@ -35,9 +35,9 @@ _EXPLAINING = """
 import django
 django.setup()
 from django.db import connection
-from encrypted_records.server.commits import facts
+from encrypted_records.server.commits import storing
 
-for statement in (facts.row_between, facts.commit_facts):
+for statement in (storing.row_between, storing.commit_facts):
     sql, order = statement.written.sql, statement.written.order
     marks = ", ".join(["NULL"] * len(order))
     with connection.cursor() as cursor:

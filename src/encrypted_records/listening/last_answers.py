@@ -2,8 +2,6 @@
 
 uvicorn would answer them itself, with ``500 Internal Server Error`` as plain text: when a stop
 cancels the requests under way, when the application fails, and when it returns without an answer.
-
-The protocol of a WebSocket, on a server that has some: an API has none, and not the library.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from typing import Any
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from encrypted_records.errors import ErsError, Stopping
 from encrypted_records.http import problem
@@ -120,22 +117,3 @@ async def _send_document(
     kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
     await send({"type": f"{kind}.start", "status": document["status"], "headers": headers})
     await send({"type": f"{kind}.body", "body": body, "more_body": False})
-
-
-_STOPPING = raw_answer(problem.of_error(Stopping("the service is stopping")), RETRY_SECONDS)
-
-
-class Socket(WebSocketsSansIOProtocol):
-    """uvicorn's, which forgets the handshake once it is over."""
-
-    def start_keepalive(self) -> None:
-        # The last step of a handshake; what parses frames has the request as well.
-        self.request.headers.clear()
-        del self.request, self.response
-        super().start_keepalive()
-
-    def send_500_response(self) -> None:
-        # A stop calls this for a handshake under way; an application that fails is answered by
-        # LastAnswers before.
-        if not (self.initial_response or self.handshake_complete):
-            self.transport.write(_STOPPING)

@@ -16,7 +16,6 @@ from starlette.requests import ClientDisconnect
 from encrypted_records import logs, metrics
 from encrypted_records.errors import ErsError
 from encrypted_records.listening.connections import Lingering
-from encrypted_records.listening.last_answers import Socket
 from encrypted_records.listening.pace import Limits
 from encrypted_records.listening.serving import (
     Server,
@@ -25,6 +24,7 @@ from encrypted_records.listening.serving import (
     room_for_connections,
     settle,
 )
+from encrypted_records.listening.socket_protocol import Socket
 from encrypted_records.memory.heap import bound_heap
 from encrypted_records.proxy import pages
 from encrypted_records.proxy.api.endpoint import FixedPaths

@@ -18,7 +18,7 @@ _LOOP = () if sys.platform == "win32" else ("uvloop",)
 #: The modules of each extra of pyproject.toml.
 MODULES: dict[Side, tuple[str, ...]] = {
     "api": (
-        *("argon2", "django", "drf_spectacular", "environ", "psycopg"),
+        *("argon2", "django", "drf_spectacular", "environ", "psycopg", "pyotp"),
         *("rest_framework", "rest_framework_simplejwt", "rest_registration"),
         *_BOTH,
         *_LOOP,

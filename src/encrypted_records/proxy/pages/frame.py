@@ -176,7 +176,7 @@ async def _remover(asker: Asker, organization: str) -> str:
         (entry,) = (await asker.ask("GET", path, params=asked))["results"]
     except (ErsError, ValueError):
         return ""
-    return "" if entry["user"] == entry["subject"] else str(entry["email"] or "")[:MOST_CHARACTERS]
+    return str(entry["email"] or "")[:MOST_CHARACTERS]
 
 
 def _read_places(items: Sequence[dict[str, Any]]) -> tuple[Place, ...]:

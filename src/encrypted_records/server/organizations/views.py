@@ -235,6 +235,7 @@ class AuditLog(generics.ListAPIView[AuditEntry]):
             entries = entries.filter(organization=permissions.find_owned(caller, organization_id))
         except NotFound:
             entries = entries.filter(subject=caller.url, action=Action.MEMBER_REMOVED)
+            entries = entries.exclude(user=caller)  # who left needs no telling
             permissions.find(entries, organization_id, by="organization_id")
             entries = entries.filter(organization_id=ids.from_text(organization_id))
         query = self.request.query_params

@@ -1,0 +1,27 @@
+"""The protocol of a WebSocket, on a server that has some: an API has none, and not the library."""
+
+from __future__ import annotations
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from encrypted_records.errors import Stopping
+from encrypted_records.http import problem
+from encrypted_records.listening.last_answers import RETRY_SECONDS, raw_answer
+
+_STOPPING = raw_answer(problem.of_error(Stopping("the service is stopping")), RETRY_SECONDS)
+
+
+class Socket(WebSocketsSansIOProtocol):
+    """uvicorn's, which forgets the handshake once it is over."""
+
+    def start_keepalive(self) -> None:
+        # The last step of a handshake; what parses frames has the request as well.
+        self.request.headers.clear()
+        del self.request, self.response
+        super().start_keepalive()
+
+    def send_500_response(self) -> None:
+        # A stop calls this for a handshake under way; an application that fails is answered by
+        # LastAnswers before.
+        if not (self.initial_response or self.handshake_complete):
+            self.transport.write(_STOPPING)
