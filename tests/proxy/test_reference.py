@@ -210,6 +210,12 @@ def prepared(service: Service, account: Account) -> dict[str, str]:
         b"",
         **{"Tus-Resumable": "1.0.0", "Upload-Length": "9", "Content-Length": "0"},
     )
+    reading = {"name": "t", "scope": "read", "password": account.password}
+    hook = {
+        "schema": schema["url"],
+        "url": "https://example.invalid/",
+        "token": made("/api/tokens/", reading).json()["token"],
+    }
     device = made("/api/devices/", {"create": True, "name": "d"}, **service.door).json()
     return {
         "devices": device["id"],
@@ -219,6 +225,7 @@ def prepared(service: Service, account: Account) -> dict[str, str]:
         "schemas": schema["id"],
         "records": stored[0]["id"],
         "jobs": job,
+        "webhooks": made("/api/webhooks/", hook).json()["id"],
         "files": upload.headers["Location"].rpartition("/")[2],
     }
 
