@@ -48,8 +48,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", help="of tests/simulation: the seeds to run, such as 1234 or 0-99")
 
 
-#: Bytes of memory that one more process with its services and a browser may take: an estimate.
-WORKER_BYTES = 3 << 30
+#: Bytes of memory that one more process takes with its services, their folders and a browser: five
+#: had 18 GB and 5 GB of folders near the end of a run.
+WORKER_BYTES = 5 << 30
 #: Where a container shows what its own limit is (cgroup v2).
 CGROUP = Path("/sys/fs/cgroup")
 
