@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -9,12 +10,16 @@ import pytest
 
 from encrypted_records.errors import ErsError
 from encrypted_records.ingest.blocks import BadRow
+from encrypted_records.ingest.parse_csv import read_numbers
 from encrypted_records.ingest.reading.again import Difference, read_again
 from encrypted_records.ingest.reading.detect import Found, detect
+from encrypted_records.ingest.reading.proposal import propose
 from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.ingest.reading.said import NOTHING, Said, detect_as
-from tests.ingest.test_reading import content, records, rows_by
-from tests.support.mutated_files import EXPECTED, TABLES
+from encrypted_records.ingest.validate import validate
+from encrypted_records.model.definition_parser import parse_definition
+from tests.ingest.test_reading import content, is_same, records, rows_by
+from tests.support.mutated_files import EXPECTED, KEPT_AS_TEXT, TABLES
 
 ROWS = [
     "1;Müller;1.234,50;03.11.2024;ja",
@@ -52,6 +57,33 @@ def test_a_file_has_no_difference_from_itself_and_is_read_in_the_same_way(name: 
     assert differences == []
     assert found.recipe == recipe
     assert len(EXPECTED[name]["rows"]) == len(records(found.recipe, body))
+
+
+#: Files that the reading of their first half does not take, and what it names.
+NOT_TAKEN = {"gov-us-suppressed.csv": ["below"], "type-late.csv": ["null"]}
+#: A file that is cut in the middle is none.
+IN_ONE_PIECE = (".json", ".xlsx")
+
+
+@pytest.mark.parametrize("name", [name for name in TABLES if not name.endswith(IN_ONE_PIECE)])
+def test_a_schema_of_the_first_half_of_a_file_takes_the_whole_or_says_why(name: str) -> None:
+    body, wanted = content(name), EXPECTED[name]
+    lines = body.splitlines(keepends=True)
+    first = detect(b"".join(lines[: len(lines) // 2]), whole=True)
+    definition = parse_definition(json.dumps(propose(first)[0]))
+    found, differences = read_again(body, first.recipe, NOTHING, whole=True)
+    assert kinds(differences, taken=False) == NOT_TAKEN.get(name, [])
+    if name in NOT_TAKEN:
+        return
+    rows = records(found.recipe, body)
+    assert len(rows) == len(wanted["rows"])
+    for number, (row, cells) in enumerate(zip(rows, wanted["rows"], strict=True), 1):
+        _, flaws = validate(definition, read_numbers(definition, row), row=number, pointer="")
+        assert not flaws
+        for column, cell in zip(found.recipe.columns, cells, strict=True):
+            assert column.name is not None
+            if (name, column.name) not in KEPT_AS_TEXT:
+                assert is_same(column.type, row.get(column.name), cell), (column, row)
 
 
 def test_rows_in_another_charset_behind_the_head_of_a_file_are_refused_and_never_garbled() -> None:

@@ -119,18 +119,6 @@ def test_a_file_is_taken_by_its_own_proposal_which_holds_no_value_of_it(name: st
         assert not flaws
 
 
-@pytest.mark.parametrize("name", ["excel-de-cp1252.csv", "excel-ja-sjis.csv", "gov-uk-spend.csv"])
-def test_the_second_half_of_a_file_is_taken_by_the_proposal_of_the_first(name: str) -> None:
-    body = content(name)
-    lines = body.splitlines(keepends=True)
-    half = len(lines) // 2
-    found = detect(b"".join(lines[:half]), whole=False)
-    definition = parse_definition(json.dumps(propose(found)[0]))
-    for number, row in enumerate(records(found.recipe, body), 1):
-        _, flaws = validate(definition, read_numbers(definition, row), row=number, pointer="")
-        assert not flaws
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_are_the_same_however_the_bytes_come_and_wherever_reading_begins(name: str) -> None:
     body = content(name)
