@@ -132,7 +132,7 @@ def _usual_reason(names: Sequence[str], definition: SchemaDefinition) -> str:
     if any(name not in definition.fields and name.strip() in definition.fields for name in names):
         return "; there are blanks around names"
     if len(names) == 1:
-        for mark, called in ((";", "semicolons"), ("\t", "tabs")):
+        for mark, called in ((";", "semicolons"), ("\t", "tabs"), ("|", "pipes")):
             if mark in names[0]:
                 return f"; there are {called} in it where commas belong"
     return ""
@@ -143,20 +143,27 @@ def _columns(numbers: Sequence[int]) -> str:
     return f"column {listed} is" if len(numbers) == 1 else f"columns {listed} are"
 
 
-def bad_header(detail: str) -> InvalidRecords:
-    return InvalidRecords(
-        f"the CSV's header: {detail}",
-        code="csv_header",
-        hint="the first row names fields of the schema, once each; where the request names no"
-        " schema, its last entry is schema_id:<schema id>",
-    )
+_OF_NAMES = (
+    "the first row names fields of the schema, once each; ers import without --exact reads other"
+    " files, too"
+)
+_OF_SCHEMA = "end the first row with schema_id:<schema id>, or let the request name the schema"
+
+
+def bad_header(detail: str, hint: str = _OF_NAMES) -> InvalidRecords:
+    return InvalidRecords(f"the CSV's header: {detail}", code="csv_header", hint=hint)
 
 
 def bad_schema(detail: str, code: str) -> InvalidRecords:
     """The header's last entry cannot be followed."""
-    error = bad_header(f"its last entry {detail}")
+    error = bad_header(f"its last entry {detail}", _OF_SCHEMA)
     error.flaws = (Flaw(code, detail, field="schema_id"),)
     return error
+
+
+def no_schema() -> InvalidRecords:
+    """Neither the header nor the request names one."""
+    return bad_header("its last entry must be schema_id:<schema id>", _OF_SCHEMA)
 
 
 class CsvParser:

@@ -33,7 +33,7 @@ from encrypted_records.errors import (
 )
 from encrypted_records.ingest.check import MAX_ERRORS
 from encrypted_records.ingest.layouts import Layout, recognize
-from encrypted_records.ingest.parse_csv import Header, bad_header, bad_schema, check_columns
+from encrypted_records.ingest.parse_csv import Header, bad_schema, check_columns, no_schema
 from encrypted_records.ingest.reading.parser import Head, check_fields
 from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
 from encrypted_records.model import ids
@@ -564,7 +564,7 @@ def schema_of_header(header: Header, named: bytes | None) -> bytes:
     """
     if header.schema is None:
         if named is None:
-            raise bad_header("its last entry must be schema_id:<schema id>")
+            raise no_schema()
         return named
     try:
         schema = ids.from_text(header.schema)
