@@ -231,6 +231,9 @@ def test_a_file_is_uploaded_and_its_job_waited_for(
     file.write_text("name,age\nAda,360\n")
     with pytest.raises(InvalidRecords):
         schema.upload(file).wait()
+    for takes_a_path in (schema.upload, schema.import_file):
+        with pytest.raises(TypeError, match=r"ingest\(\) stores rows"):
+            takes_a_path([{"name": "Ada"}])  # type: ignore[arg-type]
 
 
 def test_what_is_found_becomes_a_frame(schema: Schema) -> None:

@@ -26,6 +26,7 @@ from encrypted_records.client.sdk.event_loop import AsyncLink
 from encrypted_records.client.sdk.file_readings import (
     FileReading,
     in_words_of_python,
+    path_of,
     reading_of,
 )
 from encrypted_records.client.sdk.measures import read_answer
@@ -200,7 +201,7 @@ class AsyncSchema(AsyncCare):
                 a pipe fails instead.
         """
         job = await self._link.proxy.upload_file(
-            Path(path),
+            path_of(path),
             schema=self.id,
             batch_size=batch_size,
             skip_invalid=skip_invalid,
@@ -239,7 +240,7 @@ class AsyncSchema(AsyncCare):
             ReadingQuestion, InvalidRecords: as :meth:`.AsyncDataset.import_file`.
             Conflict: ``uploaded_before``.
         """
-        where = Path(path)
+        where = path_of(path)
         try:
             told = await self._link.proxy.look_at_file(where, reading, schema=self.id, kept=kept)
         except ReadingRefused as error:

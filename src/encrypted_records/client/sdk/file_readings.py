@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +19,18 @@ _ASKED = {
     "null": ("several words may stand for nothing", '"null": ["..."]'),
 }
 _OTHER = ("reads in several ways", '"type": "text"')
+
+
+def path_of(file: object) -> Path:
+    """The path of a file that a caller names.
+
+    Raises:
+        TypeError: it is no path; with what takes rows and frames.
+    """
+    if not isinstance(file, Path | str):
+        kind = type(file).__name__
+        raise TypeError(f"not the path of a file: {kind}; ingest() stores rows and frames")
+    return Path(file)
 
 
 class FieldReading(msgspec.Struct, frozen=True):

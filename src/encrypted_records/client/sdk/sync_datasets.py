@@ -11,7 +11,7 @@ from typing import Any
 
 from encrypted_records.client.proxy.records import FoundIn
 from encrypted_records.client.sdk.condition_language import Where, condition
-from encrypted_records.client.sdk.file_readings import in_words_of_python, reading_of
+from encrypted_records.client.sdk.file_readings import in_words_of_python, path_of, reading_of
 from encrypted_records.client.sdk.proposal import proposal_of
 from encrypted_records.client.sdk.rows import Frame
 from encrypted_records.client.sdk.sync_jobs import Job
@@ -116,7 +116,7 @@ class Dataset(Named):
             Conflict: ``slug_taken``; there is a schema of this name, and it has another definition
                 or records. ``uploaded_before``.
         """
-        where = Path(path)
+        where = path_of(path)
         try:
             told = self._link.run(self._link.proxy.look_at_file(where, reading, tight=tight))
         except ReadingRefused as error:

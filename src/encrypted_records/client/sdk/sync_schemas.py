@@ -25,7 +25,12 @@ from encrypted_records.client.sdk.condition_language import (
     parse_group,
 )
 from encrypted_records.client.sdk.event_loop import Link
-from encrypted_records.client.sdk.file_readings import FileReading, in_words_of_python, reading_of
+from encrypted_records.client.sdk.file_readings import (
+    FileReading,
+    in_words_of_python,
+    path_of,
+    reading_of,
+)
 from encrypted_records.client.sdk.measures import read_answer
 from encrypted_records.client.sdk.rows import Rows, pieces, warn_of_rounding
 from encrypted_records.client.sdk.sync_care import Care
@@ -205,7 +210,7 @@ class Schema(Care):
         """
         job = self._link.run(
             self._link.proxy.upload_file(
-                Path(path),
+                path_of(path),
                 schema=self.id,
                 batch_size=batch_size,
                 skip_invalid=skip_invalid,
@@ -245,7 +250,7 @@ class Schema(Care):
             ReadingQuestion, InvalidRecords: as :meth:`.AsyncDataset.import_file`.
             Conflict: ``uploaded_before``.
         """
-        where = Path(path)
+        where = path_of(path)
         try:
             told = self._link.run(
                 self._link.proxy.look_at_file(where, reading, schema=self.id, kept=kept)
