@@ -103,6 +103,11 @@ def test_a_workbook_is_imported_and_the_next_file_is_read_as_it_or_refused(
     report = eventually(told)
     assert report is not None
     assert "2 rows were read, 1 row above the table left out." in report
+    form = Form()
+    form.feed(report)
+    assert form.values["part-0"] == "Betrag is null"
+    found = browser.visit(f"/schemas/{schema}/search/", **{"part-0": "Betrag is null"}, do="search")
+    assert b"004" in found.body and b"003" not in found.body
     kept = f"{service.proxy_url}/api/schemas/{schema}/reading/"
     assert call("DELETE", kept, auth=account.auth).status == 204
     third = xlsx({"Data": sheet([["Nr", "Betrag"], ["005", 3.5]])})

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from encrypted_records.client.sdk.condition_language import write
 from encrypted_records.errors import Conflict, ErsError, NotFound
 from encrypted_records.proxy.pages.job_view import JobView
 from encrypted_records.proxy.pages.page import Visit, page
@@ -65,6 +66,10 @@ async def job(visit: Visit) -> Response:
         flaws=flaws,
         preview=_as_preview(bad["results"], flaws["results"]),
         report=report,
+        # What a search takes to find the records that lack a field.
+        lacking={}
+        if report is None
+        else {name: write({"field": name, "op": "is_null"}) for name in report["absent"]},
     )
 
 
