@@ -194,15 +194,25 @@ class Shown:
             need = _Need(cells)
             for measure in tally.measures:
                 for group in filter(len, groups):
-                    if isinstance(measure, Percentile):
-                        need.keys(group.keys[_find_shares(measure, group)])
-                    elif isinstance(measure, Histogram) and (
-                        measure.edges or need.keys(group.keys[[0, -1]])
-                    ):
-                        need.cuts(self.edges(measure, group.keys), group.keys)
+                    self._note_need(need, measure, group)
             if need.is_open:
                 again[name] = tally.within(need.finer)
         return again
+
+    def _note_need(self, need: _Need, measure: Measure, group: Values) -> None:
+        """What a measure must know of the cells in which a group's values were counted."""
+        match measure:
+            case Percentile():
+                need.keys(group.keys[_find_shares(measure, group)])
+            case Histogram():
+                if measure.edges or need.keys(group.keys[[0, -1]]):
+                    need.cuts(self.edges(measure, group.keys), group.keys)
+            case Distinct():
+                pass  # no cells stand for values that are shown one by one
+            case Count() | Extreme() | Sum() | Average() | Variance():
+                pass  # these need no table of values
+            case _:
+                assert_never(measure)
 
     def _distinct(self, measure: Distinct, one: Values) -> dict[str, Any]:
         field = OrderedKeys(measure.field, one.keys, one.positions)

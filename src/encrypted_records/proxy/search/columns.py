@@ -165,11 +165,7 @@ async def _batches(
     rows = await aside(window.rows)
     names = [spec.name for spec in specs]
     values = await context.run(read_window(context.space, segment, names, rows))
-    most = BATCH_ROWS
-    if await aside(_has_long, values):
-        most = min(most, context.fetcher.window(context.state))
-    for first in range(0, len(rows), most):
-        end = min(len(rows), first + most)
+    for first, end in await aside(_cut, values, len(rows), context.fetcher.window(context.state)):
         some = await aside(_part, values, first, end)
         texts = await context.run(
             read_long_texts(context.space, window.part.places, rows[first:end], some)
@@ -177,8 +173,12 @@ async def _batches(
         yield await aside(_batch_of, specs, kind, some, texts, end - first)
 
 
-def _has_long(values: Mapping[str, FieldValues]) -> bool:
-    return any(len(field.long) for field in values.values())
+def _cut(values: Mapping[str, FieldValues], rows: int, opened: int) -> list[tuple[int, int]]:
+    """The first row of each batch, and that after its last: at most ``opened`` rows where texts
+    are read from opened records."""
+    has_long = any(len(field.long) for field in values.values())
+    most = min(BATCH_ROWS, opened) if has_long else BATCH_ROWS
+    return [(first, min(rows, first + most)) for first in range(0, rows, most)]
 
 
 def _part(values: Mapping[str, FieldValues], first: int, end: int) -> dict[str, FieldValues]:

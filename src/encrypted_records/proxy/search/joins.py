@@ -7,7 +7,7 @@ compared as the values of any comparison are; with a large one, a whole column i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from encrypted_records.index.query.cursor import joined_of
 from encrypted_records.index.query.join_values import collect_values
 from encrypted_records.index.query.members import are_alike, compare_with
 from encrypted_records.model.condition_parser import Conditions
-from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.ids import from_reference
 from encrypted_records.model.joins import (
     MAX_JOIN_DEPTH,
@@ -29,6 +29,7 @@ from encrypted_records.model.joins import (
 from encrypted_records.model.predicates import Everything, Predicate
 from encrypted_records.proxy.process.offload import aside, is_long
 from encrypted_records.proxy.search.context import Joined, QueryContext
+from encrypted_records.proxy.search.dataset_schemas import DatasetSchema
 from encrypted_records.proxy.search.stats import QueryStats
 
 T = TypeVar("T")
@@ -70,6 +71,22 @@ class _Scope:
     depth: int = 1
     done: tuple[Joined, ...] = ()
 
+    def after(self, done: tuple[Joined, ...]) -> _Scope:
+        return _Scope(self.stored, self.depth, done)
+
+    def within(self) -> _Scope:
+        return _Scope(self.stored, self.depth + 1, self.done)
+
+    def pin(self, stored: int, pointer: str) -> int:
+        """How many rows of the schema that is asked now count, which has ``stored``.
+
+        Raises:
+            InvalidQuery: ``too_many`` schemas are asked.
+        """
+        if len(self.done) >= MAX_JOINS:
+            raise refuse_join("too_many", f"more than {MAX_JOINS} schemas are asked", pointer)
+        return self.stored[len(self.done)] if len(self.done) < len(self.stored) else stored
+
 
 @dataclass(frozen=True, slots=True)
 class _Found:
@@ -85,7 +102,7 @@ async def _answer_all(context: QueryContext, joins: Joins, scope: _Scope) -> tup
         if scope.depth > MAX_JOIN_DEPTH:
             detail = f"schemas are asked more than {MAX_JOIN_DEPTH} deep"
             raise refuse_join("too_deep", detail, f"{join.pointer}/of")
-        found = await _answer(context, join, _Scope(scope.stored, scope.depth, done))
+        found = await _answer(context, join, scope.after(done))
         done = found.done
         joins.answers[join.pointer] = found.answer
         context.stats.add(found.stats)
@@ -124,48 +141,64 @@ async def _find_schema(context: QueryContext, named: str, pointer: str) -> bytes
     except BadInput:
         pass
     there = await context.runner.datasets.beside(context.upstream.caller, context.state.id)
-    known = sorted(there.values(), key=lambda schema: not schema.signed)
+    return choose_schema(list(there.values()), named, pointer)
+
+
+def choose_schema(there: Sequence[DatasetSchema], named: str, pointer: str) -> bytes:
+    """The schema among those of a dataset that has this slug, or else this name.
+
+    What was signed under a name goes before what the API calls so.
+
+    Raises:
+        InvalidQuery: ``unknown_schema`` or ``ambiguous_schema``.
+    """
+    known = sorted(there, key=lambda schema: not schema.signed)
     fitting = [candidate for candidate in known if candidate.slug == named] or [
         candidate for candidate in known if candidate.name.casefold() == named.casefold()
     ]
-    # What was signed under a name goes before what the API calls so.
-    fitting = [one for one in fitting if one.signed == fitting[0].signed]
+    fitting = [candidate for candidate in fitting if candidate.signed == fitting[0].signed]
     if len(fitting) == 1:
         return fitting[0].id
     if fitting:
         detail = "several schemas have this name: name the slug or the id of one"
         raise refuse_join("ambiguous_schema", detail, pointer)
-    names = ", ".join(sorted(one.slug for one in there.values())[:20])
+    names = ", ".join(sorted(schema.slug for schema in there)[:20])
     raise refuse_join("unknown_schema", f"the dataset has no such schema; it has {names}", pointer)
 
 
 async def _ask(other: QueryContext, join: Join, scope: _Scope) -> _Found:
     """Answer a semi-join in the schema that it asks."""
     at = f"{join.pointer}/of"
-    spec = Conditions(other.definition).spec(join.name, f"{at}/field")
-    if not are_alike(join.own, spec):
-        detail = (
-            f"{join.own.name} is {join.own.field_type.name}, and {spec.name} is "
-            f"{spec.field_type.name}: no value of one can be one of the other"
-        )
-        raise refuse_join("type", detail, f"{at}/field")
+    spec = _compared_field(join, other.definition, at)
     joins = Joins()
     where = _read_where(join, other.definition, joins)
-    done = scope.done
     if joins.asked:
-        inner = _Scope(scope.stored, scope.depth + 1, done)
-        done = await _answer_all(other, joins, inner)
+        scope = scope.after(await _answer_all(other, joins, scope.within()))
         where = _read_where(join, other.definition, joins)
-    if len(done) >= MAX_JOINS:
-        raise refuse_join("too_many", f"more than {MAX_JOINS} schemas are asked", at)
-    pinned = scope.stored[len(done)] if len(done) < len(scope.stored) else other.snapshot.stored
+    pinned = scope.pin(other.snapshot.stored, at)
     condition = await other.condition(where)
     values = await other.run(collect_values(other.space, condition, spec, at, stored=pinned))
     answer = await aside(compare_with, join.own, spec, values.keys, values.long)
     count = len(values.keys) + len(values.long)
     version = other.snapshot.version
     found = Joined(join.pointer, other.state.id, spec.name, version, pinned, values.rows, count)
-    return _Found(answer, (*done, found), other.stats)
+    return _Found(answer, (*scope.done, found), other.stats)
+
+
+def _compared_field(join: Join, definition: SchemaDefinition, at: str) -> FieldSpec:
+    """The field of the schema that is asked whose values are compared.
+
+    Raises:
+        InvalidQuery: there is none, or no value of it can be one of the asking field.
+    """
+    spec = Conditions(definition).spec(join.name, f"{at}/field")
+    if not are_alike(join.own, spec):
+        detail = (
+            f"{join.own.name} is {join.own.field_type.name}, and {spec.name} is "
+            f"{spec.field_type.name}: no value of one can be one of the other"
+        )
+        raise refuse_join("type", detail, f"{at}/field")
+    return spec
 
 
 def _read_where(join: Join, definition: SchemaDefinition, joins: Joins) -> Predicate:

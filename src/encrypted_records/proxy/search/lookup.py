@@ -101,13 +101,11 @@ async def look_up(
         DoesNotOpen: one was altered, or is another than it claims to be.
         LogBroken: the API hands out a row that the log does not hold.
     """
-    stale: set[RowRef] = set()
-    unlike: set[_Seen] = set()
+    doubts = _Doubts()
     for _ in range(_ATTEMPTS):
         # That there is none of an id is the API's word: the index has no ids (docs/LEAKAGE.md).
         sealed = await api.sealed_records(ids, caller.auth)
-        if [one.id for one in sealed] != [to_text(identifier) for identifier in ids]:
-            raise LogBroken("the API returned another record than it was asked for")
+        _require_asked(ids, sealed)
         states: dict[bytes, SchemaState] = {}
         for record in sealed:
             schema = _schema_of(record)
@@ -115,22 +113,48 @@ async def look_up(
                 states[schema] = await schemas.refresh(caller, schema)
         # One of each for all that follows: commits come in while records are opened.
         views = {uid: _View(state, state.ledger.snapshot()) for uid, state in states.items()}
-        moved = {_seen(views, one) for one in sealed if not _fits_log(views, one)}
-        if moved and not moved & unlike:
-            # Between the two answers its group ended, or its fields were given other names.
-            unlike |= moved
+        if doubts.of_groups(views, sealed):
             continue
         records = await _run_for(sealed)(_open_all, views, sealed)
+        if not doubts.of_rows(views, records):
+            return records
+    raise LogBroken("the API returned a record that the log does not hold")
+
+
+class _Doubts:
+    """Records that the log does not have as the API shows them. A commit between two answers of
+    the API explains each once; not a second time."""
+
+    def __init__(self) -> None:
+        self._ended: set[RowRef] = set()
+        self._unlike: set[_Seen] = set()
+
+    def of_groups(self, views: Mapping[bytes, _View], sealed: Sequence[SealedRecord]) -> bool:
+        """Whether to ask again, since groups may have ended, or their fields been renamed."""
+        moved = {_seen(views, record) for record in sealed if not _fits_log(views, record)}
+        if not moved or moved & self._unlike:
+            return False  # to open a record says what is wrong with it
+        self._unlike |= moved
+        return True
+
+    def of_rows(self, views: Mapping[bytes, _View], records: Sequence[CurrentRecord]) -> bool:
+        """Whether to ask again, since rows have ended: a record has a newer one by now, or none.
+
+        Raises:
+            LogBroken: the API returned such a row before.
+        """
         dead = {
             record.row for record in records if not _is_live(views[record.state.id], record.row)
         }
-        if not dead:
-            return records
-        if dead & stale:
-            break
-        # Ended between the two answers of the API: the record has a newer row by now, or none.
-        stale |= dead
-    raise LogBroken("the API returned a record that the log does not hold")
+        if dead & self._ended:
+            raise LogBroken("the API returned a record that the log does not hold")
+        self._ended |= dead
+        return bool(dead)
+
+
+def _require_asked(ids: Sequence[bytes], sealed: Sequence[SealedRecord]) -> None:
+    if [record.id for record in sealed] != [to_text(record_id) for record_id in ids]:
+        raise LogBroken("the API returned another record than it was asked for")
 
 
 async def read_sealed(
@@ -160,8 +184,7 @@ async def read_sealed(
     left = [record_id for record_id in dict.fromkeys(ids) if record_id not in found]
     if left:
         sealed = await api.sealed_records(left, caller.auth)
-        if [record.id for record in sealed] != [to_text(record_id) for record_id in left]:
-            raise LogBroken("the API returned another record than it was asked for")
+        _require_asked(left, sealed)
         found |= dict(zip(left, sealed, strict=True))
     return [found[record_id] for record_id in ids]
 

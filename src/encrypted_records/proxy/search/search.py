@@ -11,7 +11,7 @@ from typing import Any
 
 from encrypted_records import runtime
 from encrypted_records.index.query.cursor import Cursor, decode_cursor, encode_cursor
-from encrypted_records.index.query.pages import FIRST_ROWS, PageRequest, find_page
+from encrypted_records.index.query.pages import FIRST_ROWS, Found, PageRequest, find_page
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.queries import Query, parse_query
 from encrypted_records.model.records import PlainRecord
@@ -82,20 +82,50 @@ async def answer(
         InvalidQuery: the cursor is not one of ours.
         Moved: as :class:`QueryContext`.
     """
-    joins = len(context.joined)
-    # Of the schema as a whole: it stays when keys are rotated.
-    question = context.tails.uids.of_question(query.question)
-    start = None
-    if query.cursor is not None:
-        start = decode_cursor(query.cursor, context.snapshot, question, joins)
-    stored = start.stored if start else context.snapshot.stored
+    asked = _Asked.of(context, query)
     condition = await context.condition(query.where)
-    request = PageRequest(context.space, query, condition, start, stored)
+    request = PageRequest(context.space, query, condition, asked.start, asked.stored)
     count, rows = await context.run(find_page(request, first_rows))
-    cursor = None
-    if len(rows) > query.limit:
-        rows = rows[: query.limit]
-        joined = tuple(one.stored for one in context.joined)
-        cursor = encode_cursor(Cursor(rows[-1][0].position, stored, joined, question))
-    records = [record for _, record in rows]
-    return SearchPage(count, cursor, records, context.definition, query.fields)
+    return asked.page(count, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """``start`` is where the page begins, None for the first; rows beyond the first ``stored``,
+    which came since, do not count."""
+
+    context: QueryContext
+    query: Query
+    question: bytes
+    start: Cursor | None
+    stored: int
+
+    @staticmethod
+    def of(context: QueryContext, query: Query) -> _Asked:
+        """
+        Raises:
+            InvalidQuery: the cursor is not one of ours.
+        """
+        # Of the schema as a whole: it stays when keys are rotated.
+        question = context.tails.uids.of_question(query.question)
+        start = None
+        if query.cursor is not None:
+            joins = len(context.joined)
+            start = decode_cursor(query.cursor, context.snapshot, question, joins)
+        stored = start.stored if start else context.snapshot.stored
+        return _Asked(context, query, question, start, stored)
+
+    def page(self, count: int | None, rows: Found) -> SearchPage:
+        """
+        Args:
+            rows: up to one more than the page has, which says that there is another page.
+        """
+        context, query = self.context, self.query
+        cursor = None
+        if len(rows) > query.limit:
+            rows = rows[: query.limit]
+            joined = tuple(other.stored for other in context.joined)
+            last = rows[-1][0].position
+            cursor = encode_cursor(Cursor(last, self.stored, joined, self.question))
+        records = [record for _, record in rows]
+        return SearchPage(count, cursor, records, context.definition, query.fields)
