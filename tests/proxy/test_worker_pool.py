@@ -180,7 +180,7 @@ def test_memory_is_limited_while_a_file_is_read_and_no_longer(
 
 def test_a_process_that_reads_without_an_end_ends_by_itself() -> None:
     code = (
-        "from encrypted_records.proxy.workers import memory_limit as m\n"
+        "from encrypted_records.proxy.workers import pipe as m\n"
         "m.MOST_SECONDS = 0.05\n"
         "with m.limited():\n"
         "    while True: pass\n"
