@@ -16,8 +16,26 @@ from encrypted_records.model.field_types import FORMATS
 from encrypted_records.model.field_types.calendar import PERIODS
 from encrypted_records.model.text_conditions import FOLDING, MOST_EDITS
 from encrypted_records.proxy.jobs.job import OnConflict
-from tests.proxy.test_text_questions import QUESTIONS
 from tests.support.service import Service, call
+
+#: A comparison of each form, and what joins them.
+QUESTIONS: list[dict[str, Any]] = [
+    {"field": "email", "op": "contains", "value": "JONES.0004", "fold": True},
+    {"field": "email", "op": "matches", "value": r"\AJ.*77@"},
+    {"field": "email", "op": "near", "value": "smyth@exampl1.org", "within": 2},
+    {"field": "email", "op": "in", "value": ["JONES.00001@EXAMPLE1.ORG", "nobody"], "fold": True},
+    {"field": "city", "op": "like", "value": r"100\%"},
+    {"field": "diary", "op": "has_phrase", "value": "no fever"},
+    {"field": "age", "op": "between", "value": [20, 30]},
+    {"field": "age", "op": "is_null"},
+    {"not": {"field": "diary", "op": "has_words", "value": "day"}},
+    {
+        "and": [
+            {"or": [{"field": "age", "op": "gt", "value": 85}, {"field": "age", "op": "is_null"}]},
+            {"not": {"field": "note", "op": "ends_with", "value": "0"}},
+        ]
+    },
+]
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "http-api.md"
 
