@@ -240,7 +240,7 @@ class Api:
         return await self._read(path, wanted, MAX_BLOCKS, BlockNames, auth, None)
 
     async def rows_unread(self, schema: bytes, wanted: Sequence[RowRef], auth: str) -> bytes:
-        """The body of :meth:`rows`, for up to :data:`MAX_ROWS`, for somebody else to read."""
+        """The body of :meth:`rows` as unparsed bytes, for up to :data:`MAX_ROWS` rows."""
         path = f"{reference('schemas', schema)}rows/"
         return (await self._frames(path, wire.encode(wanted), auth)).body
 

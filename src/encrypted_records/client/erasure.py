@@ -17,7 +17,7 @@ _Text = Annotated[str, msgspec.Meta(max_length=320)]
 
 
 class Held(msgspec.Struct):
-    """A version of a log that somebody reads for long."""
+    """A lease on one version of a log, for a reader that takes long."""
 
     version: _Number
     reason: _Text
@@ -67,7 +67,7 @@ class ErasureApi:
         return said
 
     async def progress(self, schema: bytes, auth: str) -> ErasureProgress:
-        """As :meth:`state`, where nothing is counted: to ask for again and again."""
+        """The same as :meth:`state`, without the counts: cheap enough to poll."""
         params = {"counts": "false"}
         answer = await self._transport.request("GET", _erasure(schema), params=params, auth=auth)
         said: ErasureProgress = answer.convert(ErasureProgress)

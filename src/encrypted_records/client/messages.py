@@ -84,7 +84,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, that may be sent several times."""
+    """An HTTP request that may be sent several times."""
 
     method: str
     path: str
@@ -100,7 +100,7 @@ class Request:
     silences: list[ErsError] = field(default_factory=list, repr=False)
 
     def conclude(self, answer: Response) -> Response:
-        """As :meth:`Response.check`; the error tells of earlier tries."""
+        """Check the answer like :meth:`Response.check`; the error mentions earlier tries."""
         try:
             return answer.check()
         except ErsError as error:

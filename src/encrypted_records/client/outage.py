@@ -1,8 +1,8 @@
-"""Tell requests that wait for a server what another request has learnt: that it does not answer.
+"""Share the news that a server does not answer with all requests that wait for it.
 
-Requests wait for each other, for instance for the same credentials to be traded. When the
-first has waited for an answer in vain, the next would wait as long, and the last for minutes. So
-each request fails at once that began before this was known. A later request tries again.
+Requests wait for each other, for instance for the same credentials to be traded. When the first of
+them times out, the next would wait as long again, and the last for minutes. Therefore each request
+that began before the timeout was known fails at once. A later request tries again.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Patience:
         self._is_on = True
 
     def note(self, count: int) -> None:
-        """So many bytes have come or gone."""
+        """Record that ``count`` more bytes were sent or received."""
         self._end += count / self._least_rate
         if self._is_on:
             self._timeout.reschedule(min(self._end, self._loop.time() + self._seconds))

@@ -57,7 +57,7 @@ class SchemaResource(msgspec.Struct, frozen=True):
 
 
 class MemberResource(msgspec.Struct, frozen=True):
-    """Somebody who belongs to an organization, as the API shows it; ``user`` is a path."""
+    """A member of an organization, as the API shows it; ``user`` is a path."""
 
     user: str
 

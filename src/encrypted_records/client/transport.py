@@ -1,11 +1,11 @@
-"""HTTP connections to one host. Errors of the HTTP library become errors of ours.
+"""HTTP connections to one host. Errors of the HTTP library become errors of this package.
 
-A request is repeated only where its caller says that repeating is safe (``repeatable``): reads,
-and writes that carry an id under which the other side recognises them. All its tries together have
-one deadline, which moves on while bytes do (:mod:`.patience`).
+A request is retried only if its caller declares that this is safe (``repeatable``): reads, and
+writes with an id by which the server recognises a repetition. All tries of a request share one
+deadline, which is extended while bytes are transferred (:mod:`.patience`).
 
-Requests have a pool of connections, and what streams has another: a reader who takes his time
-holds up nobody's question.
+Requests and streams use separate connection pools, so that a slow reader of a stream does not delay
+requests.
 """
 
 from __future__ import annotations
@@ -303,8 +303,8 @@ class Transport(Closing):
     async def open(
         self, method: str, target: str, headers: Sequence[tuple[str, str]], data: bytes | None
     ) -> aiohttp.ClientResponse:
-        """Send what somebody else has asked for, with nothing but these headers; the answer as it
-        comes, whatever its status. Its reader closes it, and nothing is repeated.
+        """Forward a request with only these headers; returns the answer as a stream, whatever its
+        status. The caller closes it. Nothing is retried.
 
         Args:
             target: path and query, percent-encoded as they are to be sent.
@@ -374,7 +374,7 @@ class Transport(Closing):
         return await send(sent)
 
     async def attempt(self, asked: Request) -> Response:
-        """One try of a request; its answer, whatever its status."""
+        """Send a request once; its answer, whatever its status."""
         with self._ours():
             async with self._pool("requests", self.connections).request(
                 asked.method,

@@ -33,7 +33,7 @@ class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewApiToken(ApiToken, frozen=True, kw_only=True):
-    """``token`` is its text, which nobody says again."""
+    """``token`` is the secret text of the token; it is shown only once."""
 
     token: str
 

@@ -96,7 +96,9 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One page of a search. ``count`` covers all pages; it is None where none was asked for."""
+    """A page of search results. ``count`` covers all pages; it is None if no count was
+    requested.
+    """
 
     count: int | None
     next_cursor: str | None
@@ -299,10 +301,10 @@ class ProxyClient(
         schema: str | None = None,
         kept: bool = True,
     ) -> Mapping[str, Any]:
-        """As :meth:`detect`, of a file of this machine.
+        """Detect how a file of this machine is read, like :meth:`detect`.
 
         Raises:
-            InvalidSetting: it cannot be read, is a pipe, or a file of columns.
+            InvalidSetting: the file cannot be read, is a pipe, or has a columnar format.
         """
         head, size = await head_of(path)
         told = encode(said) if said else b""
@@ -411,13 +413,13 @@ class ProxyClient(
         cursor: str | None = None,
         count: bool = True,
     ) -> Found:
-        """One page of the records of ``schema`` that ``where`` selects, opened.
+        """A page of the decrypted records of ``schema`` that ``where`` selects.
 
         Args:
             where: a predicate as docs/http-api.md describes it; None selects all.
-            order_by: field names, with ``-`` before one for descending order.
+            order_by: field names; a leading ``-`` means descending order.
             fields: the fields to return; None returns all.
-            cursor: ``next_cursor`` of the page before.
+            cursor: ``next_cursor`` of the previous page.
         """
         body: dict[str, Any] = {"schema": schema, "limit": limit, "count": count}
         optional = {"where": where, "order_by": order_by, "fields": fields, "cursor": cursor}
@@ -462,7 +464,7 @@ class ProxyClient(
                 return
 
     async def record(self, record_id: str, *, sealed: bool = False) -> Mapping[str, Any]:
-        """One record: opened, or as the API has it."""
+        """The record of this id: decrypted, or as the API stores it if ``sealed``."""
         params = {"sealed": "true"} if sealed else None
         record: Mapping[str, Any] = await self._ask(
             "GET", reference("records", record_id), params=params

@@ -128,10 +128,10 @@ def encode(body: Any) -> bytes:
 
 
 def encode_plain(body: Any) -> bytes:
-    """As :func:`encode`, of plain values.
+    """Encode plain values like :func:`encode`.
 
     Raises:
-        BadInput: as :func:`encode`, without the place.
+        BadInput: as for :func:`encode`, without the position of the value.
     """
     try:
         return json_text.encode(body)

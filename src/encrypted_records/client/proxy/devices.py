@@ -152,10 +152,10 @@ class DeviceCalls(Connection):
         return convert(await self._ask("POST", "/api/devices/", body), OwnDevice)
 
     async def device_code(self, *, user: str | None = None, proof: Proof | None = None) -> Code:
-        """A code that takes one further device in.
+        """Make a code that registers one more device.
 
         Args:
-            user: the id of somebody else, whose keyring it is for; through the door alone.
+            user: the id of another user, whose keyring the code is for; only for the local user.
         """
         body = ({} if user is None else {"user": user}) | proof_member(proof)
         return convert(await self._ask("POST", "/api/devices/code/", body), Code)

@@ -15,7 +15,7 @@ from encrypted_records.client.proxy.devices import DeviceCalls, Proof, proof_mem
 
 
 class KeyVersion(msgspec.Struct, frozen=True):
-    """One root key; ``created`` is in seconds since 1970, 0 where it is not known."""
+    """A root key; ``created`` is in seconds since 1970, 0 if unknown."""
 
     version: int
     created: int
@@ -108,13 +108,13 @@ class KeyringCalls(DeviceCalls):
         older_keys: bool = False,
         proof: Proof | None = None,
     ) -> KeyringInfo:
-        """Make the keyring of these phrases, one for each version, this user's at the proxy.
+        """Restore this user's keyring at the proxy from its recovery phrases, one for each version.
 
         Args:
-            replace: whether it may take the place of one that has other keys.
-            older_keys: whether organizations may know the user by a version before the newest,
-                which nobody else may have got.
-            proof: needed where a keyring is there.
+            replace: whether a keyring with other keys may be replaced.
+            older_keys: whether to accept organizations that know the user by an older version; only
+                safe if no other person can have the older phrases.
+            proof: needed if the proxy already has a keyring.
         """
         more = {"replace": replace, "older_keys": older_keys}
         body = {"phrases": list(phrases), **more, **proof_member(proof)}
@@ -135,7 +135,9 @@ class KeyringCalls(DeviceCalls):
         older_keys: bool = False,
         proof: Proof | None = None,
     ) -> KeyringInfo:
-        """As :meth:`restore_keyring`, from a file that :meth:`backup_file` gave."""
+        """Restore a keyring like :meth:`restore_keyring`, from the file that :meth:`backup_file`
+        returned.
+        """
         sealed = {"file": _base64(file), "passphrase": passphrase}
         more = {"replace": replace, "older_keys": older_keys}
         body = {**sealed, **more, **proof_member(proof)}

@@ -91,11 +91,11 @@ class Records(Connection):
     async def records(
         self, schema: str, *, limit: int | None = None, sealed: bool = False
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """The records of a schema in the order in which they were stored: opened, or as the API
-        has them.
+        """The records of a schema in the order in which they were stored: decrypted, or as the API
+        stores them if ``sealed``.
 
         Args:
-            limit: the first so many; None is all.
+            limit: maximum number of records; None is all.
         """
         filters = {"schema": schema, "sealed": "true"} if sealed else {"schema": schema}
         if limit is not None:
@@ -136,7 +136,7 @@ class Records(Connection):
     async def search_dataset(
         self, dataset: str, where: Mapping[str, Any] | None = None, *, limit: int = 10
     ) -> list[FoundIn]:
-        """One condition, asked of each schema of a dataset, in the order of their ids.
+        """Search every schema of a dataset with one condition, in the order of the schemas' ids.
 
         Args:
             dataset: its path.

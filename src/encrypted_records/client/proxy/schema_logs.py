@@ -127,19 +127,20 @@ class SchemaLogs(Connection):
         replaces: Any = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Give a schema another definition, or only say what that would take; as
-        docs/http-api.md has the answer. Where all records are sealed again for it, ``job_id`` is
-        that of the job.
+        """Change the definition of a schema, or with ``dry_run`` only report what the change would
+        take; docs/http-api.md describes the answer. If all records are re-encrypted for it,
+        ``job_id`` is the id of that job.
 
         Args:
-            renames: names of the new definition, and those that these fields have at present.
-            drops: names of present fields whose values may be lost.
-            replaces: the definition that the new one was made of; None for whichever is present.
+            renames: the new name of each renamed field, and its present name.
+            drops: present fields whose values may be deleted.
+            replaces: the definition that the new one was made from; None accepts any present
+                definition.
 
         Raises:
-            Conflict: ``needs_reencryption``; stored records stand in the way, nothing has changed;
+            Conflict: ``needs_reencryption``; stored records do not fit, nothing has changed;
                 ``reseal_under_way``.
-            PreconditionFailed: another definition than ``replaces`` is present.
+            PreconditionFailed: the present definition is not ``replaces``.
         """
         body = {"schema": definition, "renames": dict(renames or {}), "dry_run": dry_run}
         body |= {"drops": list(drops)} if drops else {}

@@ -17,8 +17,8 @@ class SecondFactor(msgspec.Struct, frozen=True):
 
 
 class NewSecondFactor(msgspec.Struct, frozen=True):
-    """What an authenticator app is given: a key in Base32, and the same as an ``otpauth://`` link,
-    which apps read as a QR code. Neither prints.
+    """The secret of an authenticator app: a key in Base32, and the same key as an ``otpauth://``
+    link, which apps read as a QR code. Printing the object shows neither.
     """
 
     key: str
@@ -52,14 +52,14 @@ class SecondFactorCalls(Connection):
         return convert(await self._ask("POST", _PATH, {"password": password}), NewSecondFactor)
 
     async def confirm_second_factor(self, code: str) -> list[str]:
-        """Have logins need a code from now on.
+        """Require a code at every login from now on.
 
         Returns:
-            The recovery codes, each of which stands in for the app once.
+            The recovery codes; each replaces the app once.
 
         Raises:
             BadInput: ``wrong_code``.
-            Conflict: ``no_second_factor``; none was begun.
+            Conflict: ``no_second_factor``; no second factor was set up.
         """
         return await self._recovery_codes("confirm", {"code": code})
 

@@ -24,8 +24,8 @@ class SharedSchema(msgspec.Struct, frozen=True):
 class Shared(msgspec.Struct, frozen=True):
     """The rights of a person in a dataset: in all of its schemas if ``schemas`` is None.
 
-    Of somebody who is in, ``entry`` is the number of the roster's entry since which they have had
-    at least this without a break, and ``since`` when that was, as its signer's machine had it.
+    For a present member, ``entry`` is the number of the roster entry since which the member has had
+    at least these rights without a break, and ``since`` is its time by the clock of its signer.
     """
 
     dataset: str
@@ -37,20 +37,19 @@ class Shared(msgspec.Struct, frozen=True):
 
 
 class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody in an organization.
+    """A person or service in an organization.
 
     Attributes:
         name: the e-mail address, or a service's name, by the signed roster.
-        entry: the number of the roster's entry by which they came.
-        since: when that was, in seconds since 1970, as the owner's machine had it who signed it.
-        owner_since: the same of an owner's becoming one; None of others.
-        known_by: how their keys came in: founder, words, recovery, or owner.
+        entry: the number of the roster entry that admitted the member.
+        since: its time in seconds since 1970, by the clock of the owner who signed it.
+        owner_since: the time at which the member became an owner; None if not an owner.
+        known_by: how the member's keys were verified: founder, words, recovery, or owner.
         expires: in seconds since 1970; None: never.
-        last_used: of a service, for owners: in seconds since 1970 and to the minute, by the API's
-            word; None: never.
-        account_gone: of a person, for owners: whether the API says that it has no such account any
-            more; None where it was not asked. Nothing follows from it by itself: an owner puts
-            them out.
+        last_used: for a service, shown to owners: in seconds since 1970, to the minute, as reported
+            by the API; None: never.
+        account_gone: for a person, shown to owners: whether the API reports that the account is
+            deleted; None if unknown. The member stays until an owner removes them.
     """
 
     id: str
@@ -136,8 +135,9 @@ class ReplacedInvitation(msgspec.Struct, frozen=True):
 
 
 class NewInvitation(msgspec.Struct, frozen=True, kw_only=True):
-    """An invitation with its twelve words, which nobody says again. Tell them by phone, or in
-    person; never by mail."""
+    """An invitation with its twelve words, which are shown only once. Tell them by phone or in
+    person; never by mail.
+    """
 
     id: str
     words: str
@@ -174,7 +174,7 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class NewService(msgspec.Struct, frozen=True):
-    """A service with its string, which nobody says again. ``expires`` 0: never."""
+    """A service with its secret key, which is shown only once. ``expires`` 0: never."""
 
     id: str
     key: str
@@ -198,12 +198,12 @@ class SharingCalls(Connection):
         new: bool = False,
         proof: Proof | None = None,
     ) -> NewInvitation:
-        """Invite somebody by twelve words.
+        """Invite a person, who will prove their identity with twelve words.
 
         Args:
-            shares: as docs/http-api.md describes them; None leaves a member what the member has.
-            new: it is an account that never was in the organization, and a former member had the
-                address there.
+            shares: as docs/http-api.md describes them; None keeps the shares of a present member.
+            new: confirms that this account was never in the organization, although a former member
+                had the same address.
         """
         body: dict[str, Any] = {"email": email, **proof_member(proof)}
         if shares is not None:

@@ -1,10 +1,9 @@
 """Requests to a proxy. Before it sends a secret, it checks that a proxy answers, and which one.
 
-- Plaintext and keys go to nothing that does not say that it is a proxy.
-- A client that has a device asks first whether what listens there knows it. A program that took the
-  proxy's port cannot answer, and gets nothing but the question.
-- It asks again before anything goes out on a connection that is new: somebody else may listen by
-  now.
+- Plaintext and keys are sent only to a server that identifies itself as a proxy.
+- A client with a registered device first sends a challenge about it. A program that took the
+  proxy's port cannot answer, and receives only the challenge.
+- It repeats the challenge on every new connection, because another program may listen now.
 """
 
 from __future__ import annotations
@@ -293,10 +292,10 @@ class ProxyTransport(Transport):
         more: Mapping[str, str] | None = None,
         auth: str | None = None,
     ) -> T:
-        """As of any transport, on a connection whose other side has been checked.
+        """Send a request like any transport, on a connection whose other side was verified.
 
         Raises:
-            ProxyUnreachable: connections do not last until the answer to that question.
+            ProxyUnreachable: connections close before the other side answers the challenge.
         """
         for _ in range(_MOST_CONNECTIONS):
             try:

@@ -52,10 +52,10 @@ async def head_of(path: Path) -> tuple[bytes, int]:
 
 
 def read_head(file: LocalFile) -> bytes:
-    """As much of a file as tells how it is read.
+    """Read the first bytes of a file, enough to detect its format.
 
     Raises:
-        InvalidSetting: it cannot be read.
+        InvalidSetting: the file cannot be read.
     """
     is_whole = file.start.startswith((_ARCHIVE, b"{"))
     return file.read_at(0, min(WHOLE_BYTES if is_whole else HEAD_BYTES, file.size or 0))

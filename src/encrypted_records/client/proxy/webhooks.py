@@ -33,7 +33,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewWebhook(Webhook, frozen=True, kw_only=True):
-    """``secret`` signs the deliveries; nobody is told again."""
+    """``secret`` signs the deliveries; it is shown only once."""
 
     secret: str
 

@@ -31,13 +31,15 @@ class AsyncCare(AsyncNamed):
         return await self._link.proxy.look_at_retention(self.url)
 
     async def carry_out_retention(self, *, clock_is_right: bool = False) -> dict[str, Any]:
-        """Delete the records that are old enough to go; how many were ``deleted``, and how many
-        are ``held`` back, because the proxy's clock went ahead (``doubt`` says why).
+        """Delete the records whose retention period has ended; returns how many were ``deleted``,
+        and how many are ``held`` back because the proxy's clock jumped ahead (``doubt`` gives the
+        reason).
 
-        Proxies do it once a day by themselves, when somebody who may write searches or stores.
+        Proxies do this once a day by themselves, when a user with the right to write searches or
+        stores.
 
         Args:
-            clock_is_right: delete those too: the clock is right.
+            clock_is_right: confirm that the clock is right, and delete the held records too.
 
         Raises:
             Conflict: ``no_retention``, ``clock_wrong``; nothing was deleted.

@@ -97,7 +97,9 @@ class AsyncClient:
 
     @property
     def calls(self) -> AsyncCalls:
-        """One method for each endpoint of the proxy, for what has no object here."""
+        """Direct calls of the proxy's endpoints, one method each, for operations without an object
+        here.
+        """
         return self._link.calls
 
     async def user(self) -> User:
@@ -224,10 +226,10 @@ class AsyncClient:
         dataset: str | None = None,
         follow: bool = True,
     ) -> AsyncIterator[Changes]:
-        """What becomes of a schema's records, as :meth:`.AsyncSchema.changes` says.
+        """The changes of a schema's records, as described at :meth:`.AsyncSchema.changes`.
 
         Args:
-            schema, dataset: as of :meth:`schema`.
+            schema, dataset: as for :meth:`schema`.
         """
         named = await self._link.names.schema(schema, dataset)
         async for page in self._link.proxy.changes(named["url"], cursor, follow=follow):

@@ -1,4 +1,4 @@
-"""One batch job: :class:`AsyncJob`."""
+"""A batch job: :class:`AsyncJob`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One record, opened: :class:`AsyncRecord`."""
+"""A decrypted record: :class:`AsyncRecord`."""
 
 from __future__ import annotations
 

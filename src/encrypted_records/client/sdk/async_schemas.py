@@ -61,21 +61,22 @@ class AsyncSchema(AsyncCare):
         replaces: Mapping[str, Any] | None = None,
         dry_run: bool = False,
     ) -> Mapping[str, Any]:
-        """Give the schema another definition, and wait until it holds; or only say what it takes.
+        """Change the schema's definition and wait until the change is done; or only report what it
+        takes.
 
-        Where all records are sealed again for it, that is a job; it continues when this is
+        If all records have to be re-encrypted, a job does that; it continues if this call is
         cancelled. The answer is that of ``POST /api/schemas/<id>/change/`` in docs/http-api.md.
 
         Args:
-            renames: names of the new definition, and those that these fields have at present.
-            drops: names of present fields whose values may be lost.
-            replaces: the definition that the new one was made of, such as ``schema.definition``;
-                None replaces whichever is present.
-            dry_run: say what it would take and what stands in the way, and change nothing.
+            renames: the new name of each renamed field, and its present name.
+            drops: present fields whose values may be deleted.
+            replaces: the definition that the new one was made from, such as ``schema.definition``;
+                None accepts any present definition.
+            dry_run: report what the change would take and what prevents it, and change nothing.
 
         Raises:
-            Conflict: ``needs_reencryption``; stored records stand in the way, nothing has changed.
-            PreconditionFailed: somebody has changed the definition since ``replaces``.
+            Conflict: ``needs_reencryption``; stored records do not fit, nothing has changed.
+            PreconditionFailed: the definition has changed since ``replaces``.
             ErsError: the job failed; nothing has changed.
         """
         plan = await self._link.proxy.change_schema(
@@ -295,13 +296,13 @@ class AsyncSchema(AsyncCare):
         fields: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> AsyncSearch:
-        """The records that fit; nothing is asked before they are looked at.
+        """Search the records of the schema; the request is sent when results are first read.
 
         Args:
             where: see :data:`Where`; None selects all.
-            order_by: field names, with ``-`` before those that descend.
+            order_by: field names; a leading ``-`` means descending order.
             fields: which fields to return; None returns all.
-            limit: the first so many; None is all.
+            limit: maximum number of records; None is all.
 
         Raises:
             InvalidQuery: an expression cannot be understood, or the limit is below 0.
@@ -366,16 +367,16 @@ class AsyncSchema(AsyncCare):
     async def changes(
         self, cursor: str | None = None, *, follow: bool = True
     ) -> AsyncIterator[Changes]:
-        """What becomes of the records, as it happens, some changes at a time. A program that
-        applies all of them holds what a search finds whenever they are ``current``.
+        """Follow changes of the records as they happen, in batches. A program that applies all of
+        them has the same records as a search whenever they are ``current``.
 
         Args:
-            cursor: of the last changes that were applied, or ``"now"``; None begins with every
-                record that there is.
-            follow: wait for further changes, and never end.
+            cursor: the cursor of the last applied changes, or ``"now"``; None begins with all
+                stored records.
+            follow: wait for further changes without end.
 
         Raises:
-            Gone: ``start_again``; drop what you hold, and begin without a cursor.
+            Gone: ``start_again``; drop your copy, and begin without a cursor.
         """
         async for page in self._link.proxy.changes(self.url, cursor, follow=follow):
             yield page

@@ -92,10 +92,11 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def parse_with_places(text: str) -> tuple[dict[str, Any], list[int]]:
-    """As :func:`parse`, with the character at which each comparison begins, in their order.
+    """Parse like :func:`parse`, and return the index of the character at which each comparison
+    begins.
 
     Raises:
-        NotUnderstood: as :func:`parse`.
+        NotUnderstood: as for :func:`parse`.
     """
     parser = _Parser(text)
     return parser.whole(), parser.places

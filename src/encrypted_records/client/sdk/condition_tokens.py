@@ -1,4 +1,4 @@
-"""The words, signs, numbers and texts of a condition that somebody wrote."""
+"""Tokens of a condition as typed by a user: words, signs, numbers and texts."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ AsyncCalls = ProxyClient
 
 
 class Calls:
-    """One method for each endpoint: those of :class:`ProxyClient`, whose answers are waited for.
+    """Synchronous methods for each endpoint, made from those of :class:`ProxyClient`.
 
-    What is a list there, page after page, is an iterator here, and a stream a ``with`` block.
+    Asynchronous iterators become iterators, and streams become ``with`` blocks.
     """
 
     def __init__(self, link: Link) -> None:
@@ -100,9 +100,10 @@ class AsyncLink:
 
 
 class Link(AsyncLink):
-    """The same, for those who wait for each answer.
+    """The synchronous counterpart of :class:`AsyncLink`.
 
-    If nobody closes it, as in a notebook, it ends when it is garbage, or with the program.
+    If it is not closed, as in a notebook, it ends when it is garbage-collected, or with the
+    program.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:

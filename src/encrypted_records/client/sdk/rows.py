@@ -159,13 +159,13 @@ def _find_unsayable(values: Row, number: int) -> InvalidRecords | None:
 
 
 def pieces(rows: Rows, piece_bytes: int, definition: Mapping[str, Any]) -> Iterator[Piece]:
-    """Rows as they are sent, in pieces of about so many bytes.
+    """Split rows into pieces of about ``piece_bytes`` bytes for upload.
 
     Args:
-        definition: of their schema.
+        definition: the definition of the rows' schema.
 
     Raises:
-        InvalidRecords: a row is not a record, or holds what cannot be stored.
+        InvalidRecords: a row is not a record, or has a value that cannot be stored.
     """
     gathering = _Gathering(piece_bytes, _days(definition))
     data = rows_of(rows)
@@ -179,7 +179,7 @@ def pieces(rows: Rows, piece_bytes: int, definition: Mapping[str, Any]) -> Itera
 async def async_pieces(
     rows: AsyncRows, piece_bytes: int, definition: Mapping[str, Any]
 ) -> AsyncIterator[Piece]:
-    """As :func:`pieces`, of rows that may have to be waited for."""
+    """Split rows like :func:`pieces`, from an asynchronous source."""
     if not isinstance(rows, AsyncIterable):
         for piece in pieces(rows, piece_bytes, definition):
             yield piece
@@ -235,11 +235,11 @@ def _columns(
 
 
 def warn_of_rounding(fields: Iterable[str] | Mapping[str, int] | None) -> None:
-    """Warn the caller of a method of ours where values were rounded.
+    """Warn the caller of one of our methods that values were rounded.
 
     Args:
-        fields: of each such value its field, or the fields with how many of their values; None
-            where nobody could say.
+        fields: the field of each rounded value, or the number of rounded values by field; None if
+            unknown.
     """
     told = "all is stored; whether values were rounded could not be asked"
     if fields is not None:

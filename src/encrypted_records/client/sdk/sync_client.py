@@ -89,7 +89,9 @@ class Client:
 
     @property
     def calls(self) -> Calls:
-        """One method for each endpoint of the proxy, for what has no object here."""
+        """Direct calls of the proxy's endpoints, one method each, for operations without an object
+        here.
+        """
         return self._link.calls
 
     def user(self) -> User:
@@ -220,10 +222,10 @@ class Client:
         dataset: str | None = None,
         follow: bool = True,
     ) -> Iterator[Changes]:
-        """What becomes of a schema's records, as :meth:`.AsyncSchema.changes` says.
+        """The changes of a schema's records, as described at :meth:`.AsyncSchema.changes`.
 
         Args:
-            schema, dataset: as of :meth:`schema`.
+            schema, dataset: as for :meth:`schema`.
         """
         named = self._link.run(self._link.names.schema(schema, dataset))
         for page in self._link.each(self._link.proxy.changes(named["url"], cursor, follow=follow)):

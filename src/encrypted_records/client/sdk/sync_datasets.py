@@ -26,11 +26,12 @@ class Dataset(Named):
             yield Schema(self._link, schema)
 
     def search(self, where: Where = None, *, limit: int = 10) -> list[FoundIn]:
-        """One condition, asked of each schema that has its fields: counts, and first records.
+        """Search every schema of the dataset that has the condition's fields: counts, and first
+        records.
 
         Args:
-            where: see :data:`Where`; None selects all. It compares with no other schema.
-            limit: records shown of each schema, up to 100.
+            where: see :data:`Where`; None selects all. The condition cannot refer to other schemas.
+            limit: maximum number of records for each schema, up to 100.
         """
         return self._link.run(
             self._link.proxy.search_dataset(self.url, condition(where), limit=limit)

@@ -1,4 +1,4 @@
-"""One batch job: :class:`Job`.
+"""A batch job: :class:`Job`.
 
 Made of ``async_jobs.py`` by ``python -m scripts.synchronous_client``; change it there.
 """

@@ -1,4 +1,4 @@
-"""One record, opened: :class:`Record`.
+"""A decrypted record: :class:`Record`.
 
 Made of ``async_records.py`` by ``python -m scripts.synchronous_client``; change it there.
 """
