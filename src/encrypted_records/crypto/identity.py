@@ -66,7 +66,8 @@ class MemberKeys:
             raw: ``u8(1) || Ed25519 || X25519 || ML-KEM-768``, 1,249 bytes.
 
         Raises:
-            KeysRefused: they do not load, nobody can seal to them, or everybody could sign.
+            KeysRefused: the keys do not load, nothing can be sealed to them, or anyone could sign
+                with them.
         """
         parts = public_keys.split(raw)
         if parts is None:
@@ -121,7 +122,7 @@ class Signer:
 
 
 class Identity(Signer):
-    """One member's private keys in one organization, under one version of a keyring."""
+    """The private keys of one member in one organization, under one version of a keyring."""
 
     def __init__(self, sign: bytes, x25519: bytes, mlkem: bytes) -> None:
         """
@@ -151,7 +152,8 @@ class Identity(Signer):
         """Undo :meth:`MemberKeys.seal` to :attr:`keys`.
 
         Raises:
-            DoesNotOpen: altered, for another purpose, or for somebody else.
+            DoesNotOpen: the ciphertext was altered, or was sealed for another purpose or another
+                member.
         """
         try:
             return _SUITE.decrypt(sealed, self._opening, info=info)

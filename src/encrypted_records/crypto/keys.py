@@ -254,7 +254,9 @@ class SchemaKey(Secret):
 
 
 class RootKey(Secret):
-    """One version of a keyring, in it since ``created`` (seconds since 1970; 0: not known)."""
+    """A root key: one version of a keyring, valid since ``created`` (seconds since 1970; 0:
+    unknown).
+    """
 
     def __init__(self, secret: bytes, *, created: int = 0) -> None:
         super().__init__(secret)
@@ -303,8 +305,8 @@ class RootKey(Secret):
 
     @property
     def service_id(self) -> bytes:
-        """The id of the service whose root this is, 16 bytes: nobody can make a string of another's
-        id.
+        """The id of the service whose root this is, 16 bytes; a secret key with another service's
+        id cannot be made.
         """
         return self._derive(fmt.SERVICE, length=ids.ID_BYTES)
 
@@ -375,15 +377,15 @@ class Keyring:
         return self.root(wanted).spool(upload, wanted)
 
     def schema(self, organization: bytes, schema: bytes) -> SchemaKeys:
-        """One schema's keys; 16-byte identifiers."""
+        """The keys of one schema; both identifiers are 16 bytes."""
         return SchemaKeys(self, organization, schema)
 
 
 class SchemaKeys:
-    """One schema's keys under the versions of one keyring, each derived when it is first needed.
+    """The keys of one schema under all versions of a keyring, each derived when first needed.
 
-    The version that is stated chooses the key, and key ids are compared; ciphertexts are never
-    tried, since GCM does not commit to a key (docs/SPEC.md, section 2).
+    The stated version selects the key, and key ids are compared. Keys are never found by trying to
+    decrypt, because GCM does not commit to a key (docs/SPEC.md, section 2).
     """
 
     def __init__(self, keyring: Keyring, organization: bytes, schema: bytes) -> None:
@@ -429,7 +431,7 @@ class SchemaKeys:
 
 
 class LogKeys(Protocol):
-    """One schema's keys, wherever they come from. ``version`` is a keyring's, or an epoch."""
+    """The keys of one schema, from any source. ``version`` is that of a keyring, or an epoch."""
 
     @property
     def organization(self) -> bytes: ...

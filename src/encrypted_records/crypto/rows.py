@@ -224,11 +224,11 @@ def open_row(
 def opener_of(
     key: SchemaKey, definition: SchemaDefinition, group: Group, made: SchemaDefinition
 ) -> RowOpener:
-    """The opener of rows of ``group``; it is kept with its key, since rows of one answer lie in few
-    groups.
+    """The opener of rows of ``group``. It is cached with its key, because the rows of one answer
+    belong to few groups.
 
     Raises:
-        DoesNotOpen: a field that the definition lacks.
+        DoesNotOpen: the group has a field that the definition lacks.
     """
     opener = key.openers.get(group.uid)
     if opener is None or not opener.is_for(definition, group, made):

@@ -42,11 +42,11 @@ def record_contexts(schema_context: bytes, identities: Iterable[tuple[bytes, int
 
 
 def seal_field(key: SealKey, ordinal: int, record: bytes, field: bytes, plain: bytes) -> bytes:
-    """One field's ciphertext.
+    """Encrypt one field of one record.
 
     Args:
-        ordinal: the record's place in its group, 0 to 2**20 - 1; the nonce.
-        record: what :func:`record_context` gave for the record.
+        ordinal: the record's index in its group, 0 to 2**20 - 1; it is the nonce.
+        record: the result of :func:`record_context` for the record.
         field: the field's id as 4 bytes.
     """
     return _VERSION + key.encrypt(_ORDINAL_NONCE.pack(ordinal), plain, record + field)
@@ -131,7 +131,7 @@ def seal_page(
     segment: bytes,
     field: bytes,
 ) -> bytes:
-    """One page of one field's column, or the whole column where ``kind`` says so."""
+    """Encrypt one page of one field's column, or the whole column, as ``kind`` says."""
     context = _page_context(schema_context, segment, kind, number, field)
     return _VERSION + key.encrypt(_PAGE_NONCE.pack(kind, number), plain, context)
 

@@ -1,13 +1,13 @@
-"""Seal and open what a spool file holds (docs/SPEC.md, section 11): uploads on their way in.
+"""Encrypt and decrypt spool files (docs/SPEC.md, section 11), which contain uploads in progress.
 
-Why no key and nonce ever seal two plaintexts: every append draws a salt and has the key of that
-salt to itself; the nonce counts the frames that it has sealed. An append that is cut off, by a
-crash or by its client, is never gone on with. Whatever follows is another append.
+No key and nonce ever encrypt two plaintexts: every append draws a salt and uses a key derived from
+it; the nonce counts the frames of the append. An append that is interrupted, by a crash or by its
+client, is never continued; the next bytes belong to another append.
 
-Seal what one process writes to a file and reads back (docs/SPEC.md, section 11.1).
+Encrypt files that one process writes and reads back (docs/SPEC.md, section 11.1).
 
-The key is in the memory of that process alone and goes with it, so that nobody can open the file
-afterwards, whatever is left of it on the disk.
+The key exists only in the memory of that process, so the file cannot be decrypted after the process
+has ended, even if parts of it remain on the disk.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def read_head(data: bytes) -> SpoolHead:
 
 
 class SpoolSession:
-    """One append: what it has sealed so far, or what was opened of it so far.
+    """One append: the state after the frames that it has encrypted or decrypted so far.
 
-    ``number`` counts the file's sessions from 0; ``offset`` is where in the upload the next frame
-    begins.
+    ``number`` counts the file's appends from 0; ``offset`` is the position of the next frame in the
+    upload, in bytes.
     """
 
     def __init__(
