@@ -44,10 +44,10 @@ _BESIDE_BYTES = 512 << 20
 
 
 class Worker:
-    """One statement at a time; each public method is a request of :meth:`Process.call`.
+    """Runs one statement at a time; each public method is a request of :meth:`Process.call`.
 
     Args:
-        columns: of the tables that statements read, in the order in which they are taken.
+        columns: the columns of the tables that statements read, in order.
     """
 
     def __init__(self, columns: BinaryIO) -> None:

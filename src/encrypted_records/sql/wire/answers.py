@@ -40,11 +40,11 @@ class Answer:
         self.closed = False
 
     async def next(self, most: int) -> pyarrow.RecordBatch | None:
-        """At most so many rows, fewer of wide ones; None after the last.
+        """Up to ``most`` rows, fewer if they are wide; None after the last.
 
         Raises:
-            Failure: another statement has ended this one.
-            SqlError, ErsError: as the engine.
+            Failure: another statement ended this one.
+            SqlError, ErsError: as raised by the engine.
         """
         if self.closed:
             raise Failure(

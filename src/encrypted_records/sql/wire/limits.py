@@ -10,18 +10,18 @@ class WireLimits:
     """
     Attributes:
         connections: sessions at once.
-        waiting: connections that have not logged in; the oldest of more is ended.
+        waiting: connections that have not logged in; beyond that, the oldest is closed.
         login_seconds: from a connection's start to its login.
         statement_seconds: from a statement's start to its last row at the client.
-        message_bytes: of a client's message.
-        statement_characters: of the text of a query.
-        prepared, portals: of one session at once.
-        prepared_characters: of all prepared statements of a session.
+        message_bytes: maximum size of a client's message.
+        statement_characters: maximum length of a query.
+        prepared, portals: maximum number in one session at once.
+        prepared_characters: total length of a session's prepared statements.
         batch_rows: rows that are encoded in one step.
-        buffer_bytes: of answers that a client has not yet taken; more waits.
-        cancel_misses: requests to cancel a session with a wrong key; after so many, none is
-            believed.
-        catalogue_seconds: for which the catalogues say what they said before.
+        buffer_bytes: answers that a client has not yet read; beyond that, the server waits.
+        cancel_misses: cancel requests with a wrong key for a session; after that many, all are
+            ignored.
+        catalogue_seconds: how long the catalogues are cached.
     """
 
     connections: int = 100

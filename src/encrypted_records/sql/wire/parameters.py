@@ -47,7 +47,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What catalogues say of a session: its user, its settings, and the number of its process."""
+    """The session as catalogues show it: its user, its settings, and its process number."""
 
     user: str
     settings: Mapping[str, str]

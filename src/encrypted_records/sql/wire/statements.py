@@ -94,7 +94,7 @@ def _after_comment(sql: str, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement. ``words`` are its tokens; a text without any is an empty query."""
+    """A statement. ``words`` are its tokens; an empty query has none."""
 
     sql: str
     words: Sequence[Token] = field(repr=False)
