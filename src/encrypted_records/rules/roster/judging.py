@@ -122,8 +122,9 @@ IsBy = Callable[[bytes, bytes, bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The signatures of an entry, as somebody found them who can verify: by its actor, and by the
-    keys that it states of a member."""
+    """The verified signatures of an entry: by its actor, and by the keys that it states of a
+    member.
+    """
 
     by_actor: bool
     proof: bool
@@ -249,7 +250,7 @@ def _judge_keys(
 
 
 def is_of_another(state: State, member: bytes, keys: bytes) -> bool:
-    """Whether one of the three public keys belongs, or belonged, to somebody else."""
+    """Whether one of the three public keys belongs, or belonged, to another member."""
     parts = public_keys.split(keys) or ()
     return any(state.holders.get(key, member) != member for key in parts)
 

@@ -49,10 +49,10 @@ NOTHING = Scope()
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Somebody's standing from entry ``number`` on, under public ``keys`` of 1,249 bytes.
+    """The state of a member from entry ``number`` on, under public ``keys`` of 1,249 bytes.
 
-    ``present`` is false from a removal on: the keys stay known, and nothing else counts.
-    ``joined`` is the entry by which the member came in, the last time, and ``admitted_by`` its
+    ``present`` is false from a removal on: the keys stay known, and all other attributes are
+    meaningless. ``joined`` is the entry that last admitted the member, and ``admitted_by`` its
     actor; ``keyed_by`` is the actor of the entry that named the keys.
     """
 
@@ -117,8 +117,9 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Where the log of a schema stood when ``epoch`` of its dataset's keys began, by the word of
-    entry ``number``, which is that of the epoch or a later one."""
+    """The head of a schema's log when ``epoch`` of its dataset's keys began, as stated by entry
+    ``number``, which is that of the epoch or a later one.
+    """
 
     number: int
     epoch: int
@@ -302,7 +303,9 @@ class State:
             self.invitations[content.id] = replace(invitation, withdrawn=number)
 
     def member(self, member: bytes) -> Member | None:
-        """The newest standing; of somebody who was removed, the last with ``present`` false."""
+        """The newest state of a member; for a removed member, the last one with ``present``
+        false.
+        """
         return at(self.members.get(member, ()), None)
 
     def epoch(self, dataset: bytes) -> Epoch | None:
@@ -354,7 +357,7 @@ class State:
             self.open[dataset].discard(end.schema)
 
     def ended_with(self, schema: bytes, epoch: int) -> Ending | None:
-        """Where a schema's log stood when the newest epoch began; None where no entry says it."""
+        """The head of a schema's log when the newest epoch began; None if no entry states it."""
         newest = at(self.endings.get(schema, ()), None)
         return newest if newest is not None and newest.epoch == epoch else None
 
