@@ -1,4 +1,4 @@
-"""Every error this package raises on purpose.
+"""The errors that this package raises deliberately.
 
 ::
 
@@ -14,18 +14,18 @@
     │   ├── InvitationWords         words that are not those of an invitation
     │   ├── ChecksumMismatch        bytes that are not those their sender hashed
     │   └── TooLarge                over a documented limit
-    ├── Refused                     understood, and not done
+    ├── Refused                     a request that was understood, and refused
     │   ├── NotAuthenticated        no credentials, or bad ones
     │   ├── NotAllowed              known caller, not permitted
     │   ├── Throttled               too often; comes with a time to wait
-    │   ├── NotFound                absent, or belongs to somebody else
+    │   ├── NotFound                absent, or belongs to another user
     │   │   └── Gone                was here, and is no longer
     │   ├── Conflict                the state has moved on or forbids it
     │   │   ├── StaleDefinition     the definition changed since the caller read it
     │   │   ├── MergeFirst          too many segments that merging makes fewer
     │   │   ├── UploadedBefore      a job stores this file, or has stored it
     │   │   ├── InvitationOver      it was used, withdrawn, declined, or has expired
-    │   │   └── Locked              somebody else is at it just now
+    │   │   └── Locked              another operation uses it at this moment
     │   ├── NoProxy                 what answers is no proxy, and plaintext is for proxies alone
     │   ├── Misdirected             the host that a request names is not a name of this server
     │   ├── NotThisProxy            what answers does not know the device of its client
@@ -40,12 +40,12 @@
     │       ├── LogBroken           the commit log was altered, withheld or rolled back
     │       ├── CheckpointBroken    a checkpoint of a log that is not to be taken
     │       ├── RosterBroken        an organization's roster was altered
-    │       ├── RosterOlder         a roster lacks what was seen of it
+    │       ├── RosterOlder         a roster lacks entries that were seen before
     │       ├── RosterUnknown       nothing shows that a roster is this user's own
     │       ├── IdentityReplaced    the roster has other keys of this user
-    │       ├── KeysRefused         public keys that nobody may have
+    │       ├── KeysRefused         public keys that are not acceptable
     │       ├── GrantBroken         a grant is not what an owner made for this member
-    │       └── SchemaUnsigned      nobody has signed what the API says of a schema
+    │       └── SchemaUnsigned      the API's data about a schema is not signed
     ├── Unavailable                 may work later
     │   ├── ApiUnreachable          no connection, or it broke
     │   │   └── ProxyUnreachable    the same, between a client and its proxy
@@ -74,11 +74,11 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One thing wrong with one place of an input.
+    """One error at one position of an input.
 
     ``pointer`` is an RFC 6901 JSON pointer into the request's body; ``parameter`` is the name of a
     query parameter, ``header`` that of a header. ``row`` counts records from 1. ``detail`` never
-    repeats the value: it may be somebody's diagnosis.
+    repeats the value, which may be confidential.
     """
 
     code: str

@@ -1,11 +1,12 @@
 """Prometheus metrics of both sides: counts and durations only, no names and no values.
 
-A label is a word of ours: a method, the template of a path as the code has it, a status, a state.
-What callers send stands in none, so neither does a value, an id or a name, and the number of
-series is bounded whatever is sent.
+The values of labels come from the code: a method, the template of a path, a status, a state. Labels
+never contain input of callers, and thus no value, id or name of theirs, so the number of series is
+bounded.
 
-It is told on a port of its own, to this machine alone, and only where that port was chosen. Pages
-in a browser on this machine cannot read it: the Host header must name the address listened on.
+Metrics are served on a separate port, to this machine only, and only if that port was configured.
+Pages in a browser on this machine cannot read it: the Host header must name the address listened
+on.
 """
 
 from __future__ import annotations

@@ -26,17 +26,18 @@ class Machine(Protocol):
     """The clocks and the randomness of a computer."""
 
     def monotonic(self) -> float:
-        """Seconds of a clock that nobody sets, from any beginning."""
+        """Seconds of a monotonic clock with an arbitrary start."""
 
     def elapsed(self) -> float:
-        """Seconds of a clock that nobody sets; it goes on during suspends where the system has
-        that."""
+        """Seconds of a monotonic clock that also counts suspended time, if the system supports
+        that.
+        """
 
     def wall_ns(self) -> int:
         """Nanoseconds since 1970, by a clock that can be set."""
 
     def random_bytes(self, size: int) -> bytes:
-        """Bytes that nobody can foresee."""
+        """Bytes from the system's cryptographically secure random generator."""
 
     def uuid7(self, nanoseconds: int | None) -> uuid.UUID:
         """A UUID of version 7 (RFC 9562), of the present where no time is given."""
@@ -66,12 +67,12 @@ machine: Machine = Computer()
 
 
 def monotonic() -> float:
-    """Seconds of a clock that nobody sets, from any beginning."""
+    """Seconds of a monotonic clock with an arbitrary start."""
     return machine.monotonic()
 
 
 def elapsed() -> float:
-    """Seconds of a clock that nobody sets; it goes on during suspends where the system has that."""
+    """Seconds of a monotonic clock that also counts suspended time, if the system supports that."""
     return machine.elapsed()
 
 

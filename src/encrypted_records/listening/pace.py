@@ -56,12 +56,12 @@ class Pace:
         self._credit = self._seconds = self._limits.known_grace_seconds
 
     def came(self, count: int) -> None:
-        """So many bytes of the body are here."""
+        """Record that ``count`` bytes of the body have arrived."""
         earned = self._seconds if self._rate is None else count / self._rate
         self._credit = min(self._credit + earned, self._seconds)
 
     def has_lapsed(self, seconds: float) -> bool:
-        """Whether the credit is used up, after so many more seconds of waiting."""
+        """Whether the credit is used up after ``seconds`` more of waiting."""
         self._credit -= seconds
         return self._credit <= 0
 

@@ -135,10 +135,10 @@ def listening(host: str, port: int, flag: str) -> Iterator[list[socket.socket]]:
 
 
 def settle() -> None:
-    """Have all that is loaded stay, before a server runs.
+    """Exclude all loaded objects from garbage collection before a server runs.
 
-    Each full search for cycles would look at all of it again: some 100,000 objects, 40 ms of
-    processor, in which nobody is answered.
+    Each full collection would scan them again: some 100,000 objects, 40 ms of processor time, in
+    which no request is answered.
     """
     gc.collect()
     gc.freeze()

@@ -26,7 +26,7 @@ class Watched(Protocol):
         """Whether the credentials of the sender of a body hold."""
 
     def has_lapsed(self, seconds: float) -> bool:
-        """Whether the sender of a body has used up its time, after so many more seconds."""
+        """Whether the sender of a body has used up its time after ``seconds`` more."""
 
     def count_unsent(self) -> int:
         """Bytes of an answer that were not taken yet."""

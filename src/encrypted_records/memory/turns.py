@@ -1,7 +1,7 @@
-"""Turns at memory: what takes much of it at a time waits until there is room for it.
+"""A memory budget: tasks that need much memory at once wait until it is available.
 
-Users take turns, and what one of them asks for goes in the order in which it came. What is next
-waits until it fits, and nothing passes it: else what takes most would never be next.
+Users take turns, and the requests of one user are served in the order of their arrival. The next
+request waits until it fits, and no other overtakes it: otherwise the largest requests would starve.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class MemoryTurns:
 
     @asynccontextmanager
     async def take(self, size: int, user: bytes) -> AsyncIterator[None]:
-        """Have a turn at so many bytes; at all of the budget, where they are more.
+        """Reserve ``size`` bytes, or the whole budget if they are more than that.
 
         Args:
-            user: whose turn it takes.
+            user: the user whose turn is used.
         """
         size = min(size, self.budget)
         await self._wait(size, user)
