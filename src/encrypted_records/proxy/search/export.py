@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from encrypted_records import runtime
 from encrypted_records.errors import Conflict
 from encrypted_records.index.log.snapshot import Positions
+from encrypted_records.index.query.asking import Asking
+from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.matching import Matching
 from encrypted_records.index.query.pages import (
     Candidate,
@@ -34,6 +36,7 @@ from encrypted_records.index.query.pages import (
 )
 from encrypted_records.index.query.records import BATCH
 from encrypted_records.index.query.top_k import take_first
+from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.queries import Query, parse_query
 from encrypted_records.model.records import PlainRecord
@@ -84,20 +87,13 @@ async def export(
     async def question(context: QueryContext) -> Export:
         query = await parse_body(parse_query, body, context)
         condition = await context.condition(query.where)
-        answers = await context.run(Matching(context.space, condition).find())
-        every = sum(len(answer.matches.possible) for answer in answers)
+        selected = await context.run(_select(context.space, query, condition))
         # All rows of a large export would evict the rows that searches use.
-        alone = every > MOST_OPENED
-        if query.order:
-            texts = context.space.texts()
-            rows = await context.run(
-                take_first(context.space, query, condition, answers, texts, want=every)
-            )
-            ranking = _Ranking(rows.positions, rows.certain)
-            batches = _in_order(context, query, ranking, spool, alone=alone)
+        alone = selected.count > MOST_OPENED
+        if isinstance(selected, _Ranking):
+            batches = _in_order(context, query, selected, spool, alone=alone)
         else:
-            candidates = scan_stored(answers, context.snapshot, None)
-            batches = _as_stored(context, query, candidates, alone=alone)
+            batches = _as_stored(context, query, selected.candidates, alone=alone)
         if alone:
             hold = VersionHold.of_export(context.upstream)
             await hold.begin()
@@ -107,6 +103,16 @@ async def export(
         return Export(context.definition, query.fields, batches)
 
     return await runner.ask(caller, schema, question)
+
+
+def _select(space: Workspace, query: Query, condition: Condition) -> Asking[_Ranking | _Stored]:
+    """The rows that may match, ranked where the query has an order."""
+    answers = yield from Matching(space, condition).find()
+    count = sum(len(answer.matches.possible) for answer in answers)
+    if not query.order:
+        return _Stored(count, scan_stored(answers, space.snapshot, None))
+    rows = yield from take_first(space, query, condition, answers, space.texts(), want=count)
+    return _Ranking(count, rows.positions, rows.certain)
 
 
 async def put_first(first: T | None, batches: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
@@ -143,6 +149,14 @@ async def named_if_gone(
 # --- in the order of storing ----------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """``count`` rows that may match, in the order in which they were stored."""
+
+    count: int
+    candidates: Iterator[Candidate]
+
+
 async def _as_stored(
     context: QueryContext, query: Query, candidates: Iterator[Candidate], *, alone: bool
 ) -> Batches:
@@ -164,8 +178,9 @@ def _in_batches(rows: Found) -> Iterator[list[PlainRecord]]:
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
-    """Rows that may match, by rank: their positions, and whether each surely does."""
+    """``count`` rows that may match, by rank: their positions, and whether each surely does."""
 
+    count: int
     positions: Positions
     certain: NDArray[np.bool_]
 
