@@ -37,7 +37,7 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class RecordStart:
-    """Where a record begins: its offset in the upload, in bytes, and its row."""
+    """The start of a record: its offset in the upload, in bytes, and its row number."""
 
     offset: int
     row: int
@@ -55,8 +55,9 @@ class RecordBlock:
         return len(self.records)
 
     def part(self, first: int, last: int) -> RecordBlock:
-        """Those of its records that are numbered ``first`` to ``last``; a parser that is to find
-        them begins where this block does."""
+        """The records of the block numbered ``first`` to ``last``; a parser that is to find them
+        begins at the start of this block.
+        """
         begin = max(0, first - self.start.row)
         end = max(0, last + 1 - self.start.row)
         row = self.start.row + begin
@@ -89,7 +90,7 @@ class Table:
         ]
 
     def part(self, first: int, last: int) -> Table:
-        """As :meth:`RecordBlock.part`."""
+        """The records ``first`` to ``last``, like :meth:`RecordBlock.part`."""
         if first <= self.start.row and self.start.row + self.count <= last + 1:
             return self
         begin = max(0, first - self.start.row)

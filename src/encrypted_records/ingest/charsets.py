@@ -1,12 +1,14 @@
-"""CSV in another charset than UTF-8: decoded as it is read, in any place, with little memory.
+"""CSV in charsets other than UTF-8: decoded while it is read, from any position, with little
+memory.
 
-The parsers take UTF-8 alone. A :class:`Transcoder` makes it of what was sent, and says of its text
-how many bytes that was as sent, so that a worker finds a chunk's rows in the file without those
-before them. A byte that the charset does not have becomes one that UTF-8 does not have: the parser
-then names the row, and the job may skip it. So nothing is stored that was not sent.
+The parsers accept only UTF-8. A :class:`Transcoder` converts the upload to UTF-8 and maps positions
+of the text to positions in the upload, so that a worker finds the rows of a chunk in the file
+without reading the rows before them. A byte that is invalid in the charset becomes a byte that is
+invalid in UTF-8: the parser then reports the row, and the job may skip it. Thus no replacement
+character is ever stored.
 
-In ISO-8859-1, bytes 80 to 9F are control characters that nobody writes. They are in files that
-are Windows-1252 in truth, and are taken for bytes that the charset does not have.
+In ISO-8859-1, bytes 80 to 9F are control characters that do not occur in practice. A file that
+contains them is really Windows-1252, so they are treated as invalid bytes.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ class Transcoder:
         return text.encode("utf-8", "surrogatepass")
 
     def finish(self) -> bytes:
-        """What the last bytes are; half of a character is no text."""
+        """The text of the last bytes; an incomplete character is invalid."""
         try:
             return self._decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
         except UnicodeDecodeError:

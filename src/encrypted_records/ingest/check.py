@@ -32,11 +32,11 @@ MAX_EXAMPLE_CELL = 80
 
 @dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """What a chunk may hold. A record of empty cells is small as text; sealed, each cell has its
-    least class and 20 bytes beside it, and up to 80 more in the index. With the text, that stays
-    below the API's 64 MiB a part.
+    """Upper bounds of a chunk. A record of empty cells is small as text; encrypted, each cell has
+    its smallest length class and 20 bytes of overhead, and up to 80 more in the index. Together
+    with the text, that stays below the API's 64 MiB for a part.
 
-    ``padded`` is of the least classes of all cells together.
+    ``padded`` is the sum of the smallest length classes of all cells, in bytes.
     """
 
     records: int = 1 << 16
@@ -59,8 +59,9 @@ class Chunk:
 
 @dataclass
 class Findings:
-    """What the first pass has found so far. ``bad_rows`` is a number, and ``errors`` ends at
-    :data:`MAX_ERRORS`."""
+    """The findings of the first pass so far. ``bad_rows`` is a number, and ``errors`` has up to
+    :data:`MAX_ERRORS`.
+    """
 
     rows: int = 0
     bad_rows: int = 0
@@ -191,8 +192,9 @@ def accept_table(schemas: SchemaLookup, block: RecordBlock | Table) -> AcceptedT
 
 
 def fit_table(schemas: SchemaLookup, block: RecordBlock | Table) -> AcceptedTable | None:
-    """As :func:`accept_table`, without the columns: where it is seen from the bytes of a table that
-    its records can be stored. None says nothing of them."""
+    """Accept a table like :func:`accept_table` without parsing its columns, if its bytes show that
+    all records can be stored; None if they do not show it.
+    """
     if not isinstance(block, Table) or not isinstance(block.columns, Grid):
         return None
     named = schemas.of(block.schema)

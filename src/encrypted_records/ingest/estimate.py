@@ -127,14 +127,14 @@ def estimate(
     string_bytes: Mapping[str, int],
     sample: Sample | None = None,
 ) -> Estimate:
-    """What ``records`` records of ``definition`` need.
+    """Estimate the storage that ``records`` records of ``definition`` need.
 
     Args:
-        string_bytes: typical length of string fields, by name, in bytes of UTF-8. A sample knows
-            better.
+        string_bytes: typical length of string fields, by name, in bytes of UTF-8. A sample
+            overrides it.
 
     Raises:
-        TooLarge: together they are longer than a record may be.
+        TooLarge: the lengths add up to more than the limit for a record.
     """
     sampled = sample.fields if sample else {}
     string_bytes = dict(string_bytes) | {name: math.ceil(one.text) for name, one in sampled.items()}

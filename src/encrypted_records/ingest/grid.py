@@ -1,7 +1,7 @@
-"""CSV rows as they lie in an upload: where each cell begins and ends.
+"""The cells of CSV rows in an upload: where each cell begins and ends.
 
-The texts of the cells are made when they are asked for. Whether cells fit a field can mostly be
-seen from their bytes, all of a column at once; a check of an upload makes hardly any text.
+The texts of the cells are decoded on demand. Whether cells fit a field can mostly be checked on
+their bytes, for a whole column at once; checking an upload decodes hardly any text.
 """
 
 from __future__ import annotations

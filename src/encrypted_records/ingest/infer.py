@@ -48,14 +48,14 @@ _UNIQUE = "no value of the sample is there twice: a candidate for unique"
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a proposal may hold beyond names and types; each of it forbids values, and ``enum``
-    shows them to the API as well.
+    """Optional constraints of a proposal beyond names and types. Each constraint forbids values,
+    and ``enum`` also reveals values to the API.
 
     Attributes:
-        enum: lists of values, of fields that have few.
-        unique: fields that seem to name their record.
-        required: fields that every row of the sample has.
-        tight: bounds of at least twice what was seen, instead of those of the type.
+        enum: lists of the values, for fields with few different values.
+        unique: fields that seem to identify their record.
+        required: fields that have a value in every row of the sample.
+        tight: bounds of at least twice the range in the sample, instead of those of the type.
     """
 
     enum: bool = False
@@ -69,11 +69,11 @@ NOTHING_MORE = Wishes()
 
 @dataclass(frozen=True, slots=True)
 class FieldNote:
-    """What a proposal for a field is based on; ``note`` is what its owner should check.
+    """The evidence for a proposed field; ``note`` is what its owner should check.
 
-    ``least`` and ``most`` are the extremes of its numbers, where they all are numbers. ``bytes`` is
-    the usual length of its texts, in UTF-8, where some are texts. ``values`` are all texts of the
-    sample, where they are few. ``unique`` says that no two rows have one value.
+    ``least`` and ``most`` are the extremes of its values, if all are numbers. ``bytes`` is the
+    typical length of its texts in UTF-8, if some values are texts. ``values`` are all texts of the
+    sample, if they are few. ``unique`` means that no two rows have the same value.
     """
 
     name: str
@@ -202,11 +202,11 @@ class _Column:
 
 
 def infer(sample: bytes, kind: Format, wishes: Wishes = NOTHING_MORE) -> Proposal:
-    """A proposal from CSV text with a header row, in which empty cells are absent values; or from
-    an array of records or of bare objects, or from one of them per line.
+    """Propose a definition from CSV text with a header row, in which empty cells are absent values;
+    or from an array of records or of bare objects, or from one JSON object per line.
 
     Raises:
-        Malformed, InvalidRecords: as :func:`read_rows`.
+        Malformed, InvalidRecords: as for :func:`read_rows`.
     """
     rows = read_rows(sample, kind)
     seen, sampled = _look(rows, cells=kind is Format.CSV)

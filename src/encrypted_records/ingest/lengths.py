@@ -1,9 +1,10 @@
-"""What the lengths of sealed fields tell: the attack that LEAKAGE.md gives figures of.
+"""The information that lengths of encrypted fields leak: the attack whose results LEAKAGE.md
+reports.
 
-The attacker has a copy of the database, so of every stored row the lengths of all its fields, and
-plaintext rows of the same kind that are not among the stored ones. It guesses the value of a field
-by all lengths of the row at once. What that is worth is how much more often it is right than by
-guessing the most frequent value each time. Estimates and tests use this one attack.
+The attacker has a copy of the database, and thus the lengths of all fields of every stored row, and
+plaintext rows of the same kind that are not stored there. The attack guesses the value of a field
+from all lengths of the row. Its advantage is how much more often it is right than an attack that
+always guesses the most frequent value. Estimates and tests use the same attack.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _WEIGHT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What lengths tell of one field.
+    """The information that lengths leak about one field.
 
-    ``guess`` is the share of stored rows in which the most frequent value is right, ``attack`` that
-    in which the attack is. ``bits`` is what the field's own length tells, on average; 0 where all
-    have one.
+    ``guess`` is the share of stored rows in which the most frequent value is right, ``attack`` the
+    share in which the attack is right. ``bits`` is the average information of the field's own
+    length; 0 if all values have the same length.
     """
 
     name: str

@@ -64,17 +64,17 @@ def preview(
     reading: Recipe | None = None,
     whole: bool = True,
 ) -> Preview:
-    """What an upload of ``sample`` would do to records of ``definition``.
+    """Preview an upload of ``sample`` to a schema with ``definition``.
 
     Args:
-        shown: how many rows are shown.
-        reading: how the file is read, where it is not read as its format demands.
-        whole: whether the sample is all of the file; else it may be cut anywhere.
+        shown: the number of rows in the preview.
+        reading: how the file is read; None reads it strictly by its format.
+        whole: whether the sample is the complete file; otherwise it may end anywhere.
 
     Raises:
-        InvalidRecords: ``csv_header``: the header has other names than the definition.
-            ``reading``: columns of the reading are no fields.
-        Malformed, TooLarge: nothing can be read.
+        InvalidRecords: ``csv_header``: the header has other names than the definition. ``reading``:
+            columns of the reading are not fields.
+        Malformed, TooLarge: the sample cannot be read.
     """
     recognized = recognize(sample, kind, final=True, reading=reading)
     if recognized is None:

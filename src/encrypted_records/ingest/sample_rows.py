@@ -27,14 +27,14 @@ Row = Mapping[str, Decimal | str | bool | None]
 
 
 def read_rows(sample: bytes, kind: Format) -> Iterator[Row]:
-    """Rows of CSV with a header row, as an upload is read; or of an array of records or of bare
-    objects, or of lines with one of them each.
+    """Read rows of CSV with a header row as an upload does; or of a JSON array of records or of
+    bare objects, or of one JSON object per line.
 
     Raises:
-        Malformed: not JSON; or a quote of CSV does not close.
-        TooLarge: a row does not end where one must.
-        InvalidRecords: no header, too many names or one twice, a row that an upload would refuse;
-            or not objects, or values that no field can hold.
+        Malformed: not JSON, or a quote in CSV is not closed.
+        TooLarge: a row is longer than the limit.
+        InvalidRecords: no header, too many names or a repeated name, a row that an upload would
+            refuse; or not objects, or values that no field can store.
     """
     return _csv_rows(sample) if kind is Format.CSV else _json_rows(sample)
 

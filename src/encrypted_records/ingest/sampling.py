@@ -1,6 +1,7 @@
-"""What a sample says of a definition: what its fields' lengths would tell, what padding costs.
+"""Estimates from a sample for a definition: what the lengths of its fields would leak, and what
+padding costs.
 
-Every second row stands for what is stored, the others for what an attacker knows.
+Every second row represents the stored records, the others the knowledge of an attacker.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ _LEAST = 2
 
 @dataclass(frozen=True, slots=True)
 class FieldSample:
-    """Of one field, in bytes per record: its text on average; its class; what that is above the
-    class of each text alone; and, where lengths tell something, the ``padTo`` that would hide all
-    of the sample, with what it would add."""
+    """Figures for one field, in bytes per record: the average text; its length class; the padding
+    beyond the class of each text alone; and, if lengths leak information, the ``padTo`` that would
+    hide the whole sample, with its extra cost.
+    """
 
     told: Told
     text: float
@@ -51,11 +53,11 @@ class Sample:
 
 
 def look_at(definition: SchemaDefinition, sample: bytes, kind: Format) -> Sample:
-    """What the first rows of a sample say.
+    """Analyse the first rows of a sample.
 
     Raises:
-        Malformed, InvalidRecords: as :func:`read_rows`; or fewer than two rows fit, with the errors
-            of the first that does not.
+        Malformed, InvalidRecords: as for :func:`read_rows`; or fewer than two rows fit, with the
+            errors of the first row that does not.
     """
     columns: dict[str, list[Value]] = {name: [] for name in definition.fields}
     fitting = refused = 0

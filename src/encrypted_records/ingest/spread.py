@@ -30,9 +30,9 @@ class Spread:
     """
     Attributes:
         present: rows that have a value; ``distinct`` of them differ.
-        common: the most frequent values, of a column that is no numeric field's.
-        least, most: of the numbers of a numeric field's column; what is no number does not count.
-        bins: how many numbers lie in each of the equal stretches from ``least`` to ``most``.
+        common: the most frequent values, for fields that are not numeric.
+        least, most: extremes of a numeric field's column; cells that are not numbers are ignored.
+        bins: the number of values in each of the bins of equal width from ``least`` to ``most``.
     """
 
     name: str

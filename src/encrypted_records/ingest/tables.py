@@ -38,7 +38,7 @@ class Columns:
         return len(self.rows)
 
     def add(self, data: Mapping[str, Value], row: int) -> None:
-        """One record, absent fields left out."""
+        """Add one record; absent fields are left out."""
         self.rows.append(row)
         for name, values in self.values.items():
             values.append(data.get(name))

@@ -17,13 +17,13 @@ MAX_ROW_ERRORS = 1000
 def validate(
     definition: SchemaDefinition, raw: Mapping[str, Any], *, row: int, pointer: str
 ) -> tuple[dict[str, Value], list[Flaw]]:
-    """One record's accepted values, absent fields left out, and its first ``MAX_ROW_ERRORS``
-    errors.
+    """Validate one record: its accepted values, without absent fields, and its first
+    ``MAX_ROW_ERRORS`` errors.
 
     Args:
         raw: field name to value as parsed (numbers as int or Decimal).
         row: the record's number, from 1, for the errors.
-        pointer: where its data stands in the request, for the errors.
+        pointer: the position of its data in the request, for the errors.
     """
     data: dict[str, Value] = {}
     errors: list[Flaw] = []

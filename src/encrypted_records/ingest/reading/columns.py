@@ -1,4 +1,4 @@
-"""What a column of cells is: all of its cells read one way, or it stays text."""
+"""The type of a column of cells: all cells are read in the same way, or the column stays text."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _MOST = 0.98
 
 @dataclass(frozen=True)
 class Decided:
-    """``ask`` is what nobody can know from the column alone, with what there is to choose; ``odd``
-    are cells that keep it from being of a type."""
+    """The decision about a column. ``ask`` is a question that the column alone does not answer,
+    with the choices; ``odd`` are cells that prevent another type.
+    """
 
     column: Column
     ask: str | None = None
@@ -37,7 +38,9 @@ class Decided:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What other columns of the file tell: its decimal mark, and whether days come first."""
+    """Evidence from other columns of the file: its decimal mark, and whether days come before
+    months.
+    """
 
     decimal: str | None = None
     day_first: bool | None = None

@@ -37,7 +37,7 @@ _LINES = "ndjson"
 
 
 def head_of(start: bytes, recipe: Recipe, *, final: bool) -> Head | None:
-    """As :func:`read_head`, of a file in any container."""
+    """Read the head of a file like :func:`read_head`, in any container."""
     if recipe.container == "csv":
         return read_head(start, recipe, final=final)
     if not start.strip() and not final and len(start) <= MAX_HEAD_BYTES:

@@ -66,7 +66,7 @@ _MARKUP = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What somebody says of a file, instead of what it looks like."""
+    """The caller's statements about a file, which override detection."""
 
     encoding: str | None = None
     delimiter: str | None = None
@@ -81,9 +81,11 @@ NOTHING_SAID = Wanted()
 
 @dataclass(frozen=True)
 class Found:
-    """``rows`` are those that were looked at, and ``whole`` whether they are all of the file;
-    ``guessed`` are members of the recipe that may be wrong, ``words`` some of the file that tell;
-    ``changed`` names by what stands in the file."""
+    """The result of detection. ``rows`` are the rows that were examined, and ``whole`` tells
+    whether they are the complete file; ``guessed`` are members of the recipe that may be wrong,
+    ``words`` are words of the file that give evidence; ``changed`` maps names in the file to
+    changed names.
+    """
 
     recipe: Recipe
     decided: Sequence[Decided]

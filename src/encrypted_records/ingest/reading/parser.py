@@ -72,7 +72,7 @@ class Tally:
             self.rewritten[name] += changed - words.total()
 
     def as_json(self, recipe: Recipe, rows: int) -> bytes:
-        """The report of a file with so many rows, and of how it was read."""
+        """The report of a file with ``rows`` rows, and of how it was read."""
         return msgspec.json.encode(
             {
                 "reading": recipe,
@@ -93,7 +93,9 @@ class _Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where the first record begins, and which column of the recipe each column of the file is."""
+    """The position of the first record, and the column of the recipe for each column of the
+    file.
+    """
 
     start: RecordStart
     order: tuple[int, ...]
@@ -303,8 +305,9 @@ class ReadingParser:
         return self._blocks([row for row in rows if not is_no_row(row)]), end
 
     def watch(self, rows: list[Row]) -> list[Row]:
-        """The last rows of a file, with a flaw in those that look like notes below the table, where
-        nobody has seen its end."""
+        """Flag the last rows of a file that look like notes below the table, if the end of the file
+        was not seen before.
+        """
         if self._recipe.below is not None:
             return rows
         real = [row for row in rows if not is_no_row(row)]

@@ -21,8 +21,9 @@ _SHOWN = 60
 
 @dataclass(frozen=True)
 class FieldReport:
-    """What is said of a field. ``examples`` are cells and what is stored of them; ``rewritten``
-    counts cells that are stored in another spelling; ``words`` cells that stand for nothing."""
+    """The report of a field. ``examples`` are cells and their stored values; ``rewritten`` counts
+    cells that are stored in another spelling; ``words`` are cells that mean an absent value.
+    """
 
     name: str
     type: str

@@ -59,8 +59,9 @@ class Column(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defau
 
 class Recipe(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``header_row`` is the number of the row with the names, 0 where there is none; ``above`` and
-    ``below`` how many rows stand before it and behind the last row of the table. ``below`` is None
-    where nobody has seen the file's end: rows that look like notes there are refused by number."""
+    ``below`` count the rows before it and after the last row of the table. ``below`` is None if the
+    end of the file was not examined: rows there that look like notes are refused by number.
+    """
 
     columns: Annotated[list[Column], Meta(min_length=1, max_length=MAX_FIELDS)]
     version: Literal[1] = 1
@@ -163,7 +164,9 @@ def moment_type(*, offset: bool) -> Type:
 
 
 def reader_of(column: Column, recipe: Recipe) -> values.Reader | None:
-    """What makes canonical text of its cells; None of texts, which stay as they are."""
+    """The function that makes canonical text of the column's cells; None for text columns, which
+    stay unchanged.
+    """
     match column.type:
         case "number":
             return values.number_reader(

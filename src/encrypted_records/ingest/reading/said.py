@@ -1,4 +1,4 @@
-"""What somebody says of how a file is read, which goes before what it looks like."""
+"""The caller's statements about how a file is read, which override detection."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def notes_on_unused(said: Said, container: str) -> list[str]:
 
 
 def detect_as(sample: bytes, said: Said, *, whole: bool, texts: Collection[str] = ()) -> Found:
-    """As :func:`detect`, and as is said.
+    """Detect like :func:`detect`, with the caller's statements.
 
     Args:
-        texts: names of columns that stay text as long as nothing else is said of them.
+        texts: names of columns that stay text unless ``said`` states otherwise.
 
     Raises:
-        InvalidRecords: ``reading``; also where a cell does not read as is said.
+        InvalidRecords: ``reading``; also if a cell cannot be read as stated.
         TooLarge: a quote does not close.
     """
     wanted = Wanted(said.encoding, said.delimiter, said.header_row, said.below, said.sheet)

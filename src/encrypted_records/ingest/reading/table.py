@@ -179,7 +179,7 @@ def _is_in_names(character: str) -> bool:
 
 
 def names_of(sources: Sequence[str], width: int) -> tuple[list[str], dict[str, str]]:
-    """Names of fields for the columns, and each that was changed, by what stands in the file."""
+    """Names of fields for the columns, and the changed names by the names in the file."""
     names: list[str] = []
     changed: dict[str, str] = {}
     taken: set[str] = set()
