@@ -1,7 +1,7 @@
-"""Checkpoints: the state of a log at one version, by somebody who has verified it (docs/SPEC.md,
-section 7.9).
+"""Checkpoints: the state of a log at one version, signed by a member who has verified it
+(docs/SPEC.md, section 7.9).
 
-The API reads the body and leaves the state in it alone; only proxies know what that is.
+The API reads the body but not the state in it; only proxies can interpret the state.
 """
 
 from __future__ import annotations

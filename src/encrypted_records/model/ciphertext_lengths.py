@@ -37,7 +37,7 @@ class LeastClass(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     only: Literal[0, 1]
 
     def may_be(self, length: int) -> bool:
-        """Whether a plaintext of this field may have so many bytes behind its type."""
+        """Whether a plaintext of this field may have ``length`` bytes after its type byte."""
         if length == self.length:
             return True
         return not self.only and length > self.length and is_padded_length(length)

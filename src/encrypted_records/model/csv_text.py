@@ -65,10 +65,10 @@ class Columns:
 
 
 def line(cells: Iterable[Value], *, safe: bool = False) -> bytes:
-    """One line, with its end.
+    """One CSV line, with its line end.
 
     Args:
-        safe: whether texts are changed so that no spreadsheet runs one.
+        safe: whether texts are changed so that spreadsheets do not execute them as formulas.
     """
     return (",".join(cell(value, safe=safe) for value in cells) + "\r\n").encode()
 

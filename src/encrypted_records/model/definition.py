@@ -79,8 +79,9 @@ class FieldSpec:
 
     @cached_property
     def alike_bytes(self) -> int:
-        """Up to how many bytes of UTF-8 the values of a string field are sealed at one length,
-        with absent ones."""
+        """The length in UTF-8 bytes up to which the values of a string field, and absent ones, are
+        encrypted at the same length.
+        """
         if self.allowed is not None:
             return max(self.longest_bytes, self.pad_to or 0)
         if self.pad_to is not None:

@@ -43,9 +43,10 @@ class Cost(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is different: a code, a sentence, and the place in the new definition.
+    """A difference between two definitions: a code, a sentence, and the position in the new
+    definition.
 
-    ``field`` is the field's name in the new definition; in the old one of a field that is gone.
+    ``field`` is the field's name in the new definition, or in the old one if the field was removed.
     """
 
     cost: Cost
@@ -80,13 +81,13 @@ def refuse_reserved(names: Iterable[str]) -> None:
 
 
 def refuse_changes(changes: Sequence[Change], *, proven: bool) -> None:
-    """Let pass what needs no record sealed again.
+    """Accept changes that need no record re-encrypted, and refuse all others.
 
     Args:
-        proven: whether what is stored was compared with rules that demand more.
+        proven: whether the stored records were checked against the stricter rules.
 
     Raises:
-        Conflict: ``needs_reencryption``, with every place that stands in the way.
+        Conflict: ``needs_reencryption``, with the position of each such change.
     """
     refused = {Cost.RESEAL} if proven else {Cost.RESEAL, Cost.PROOF}
     flaws = tuple(change.flaw for change in changes if change.cost in refused)

@@ -1,9 +1,8 @@
-"""The keywords of a definition: which are kept without effect, and which are refused.
+"""The keywords of a definition: which are ignored, and which are refused.
 
-JSON Schema calls a keyword that it does not know an annotation: it describes, and makes no value
-valid or invalid. So those are kept (``faker``, ``unit``, ``x-owner``). A keyword that would change
-what is valid, and that nobody here enforces, is refused instead: the user who wrote it relies on
-it.
+JSON Schema treats an unknown keyword as an annotation, which makes no value valid or invalid. Such
+keywords are kept (``faker``, ``unit``, ``x-owner``). A keyword that would change which values are
+valid, and that is not enforced here, is refused, because its author relies on it.
 
 The keyword ``unique`` at the root of a definition.
 

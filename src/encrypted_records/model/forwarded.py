@@ -34,15 +34,15 @@ SMALL_BODY_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """One endpoint.
+    """An endpoint that the proxy forwards.
 
-    ``query`` has the names of its parameters, ``takes`` the media types of its body (none where
-    it has no body), ``most`` its body's largest size in bytes, ``sets`` the names of the cookies
-    that its answer may set. ``ends_logins``: if it succeeds, the login of a user has ended.
-    ``defines``: it may bring another definition, which the proxy commits before. ``signed``: it may
-    change what a roster has, which the proxy signs before. ``frees``: it deletes what a roster may
-    have, whose name the proxy frees there once it is gone. ``shows``: "datasets" or "schemas":
-    its answer has them, and the proxy names them as the roster does.
+    ``query`` contains the names of its parameters, ``takes`` the media types of its body (none if
+    it has no body), ``most`` the maximum size of its body in bytes, ``sets`` the names of the
+    cookies that its answer may set. ``ends_logins``: its success ends the login of a user.
+    ``defines``: it may change the definition, which the proxy commits first. ``signed``: it may
+    change an object in a roster; the proxy signs the change first. ``frees``: it deletes an object
+    that a roster may name; the proxy then frees the name in the roster. ``shows``: "datasets" or
+    "schemas": its answer lists them, and the proxy replaces their names with those of the roster.
     """
 
     method: str

@@ -87,10 +87,11 @@ def from_text(text: str) -> bytes:
 
 
 def from_path(text: str) -> bytes:
-    """The same of a part of a path. What is no identifier names nothing, as one that nobody has.
+    """Parse an identifier in a path. Text that is not an identifier is treated like an id that does
+    not exist.
 
     Raises:
-        NotFound: ``text`` is no identifier of ours.
+        NotFound: ``text`` is not an identifier of this service.
     """
     try:
         return from_text(text)

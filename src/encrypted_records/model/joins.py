@@ -1,13 +1,13 @@
-"""Semi-joins: a field compared with the values that a field of another schema has.
+"""Semi-joins: compare a field with the values of a field of another schema.
 
-A question that has some is read twice. First the reader notes what is asked of other schemas; when
-their answers are there it is read again, with what each found in the comparison's place.
+A query with semi-joins is read twice. The first pass collects the subqueries on other schemas; the
+second pass, after they were answered, replaces each comparison with the result of its subquery.
 
-Ranges of one field that a record must lie in all of are one range.
+Ranges of the same field that are joined by "and" become one range.
 
-``seen >= 2026-01-01 and seen < 2026-02-01`` is asked in two comparisons, and is one question to the
-index: its rows are counted from where the range begins and ends, and no set of all rows above the
-first bound is made. Means the same for every record.
+``seen >= 2026-01-01 and seen < 2026-02-01`` has two comparisons, but is one lookup in the index:
+its rows are counted between the two ends of the range, and no set of all rows above the first bound
+is built. The result is the same for every record.
 """
 
 from __future__ import annotations

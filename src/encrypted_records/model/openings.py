@@ -1,9 +1,9 @@
-"""Names that an entry of a roster signs without showing them, and what shows them.
+"""Openings: names that an entry of a roster signs without showing them, and their proofs.
 
-In place of a name the signed bytes have a *commitment*, and beside them travels its *opening*: the
-name, with a salt. An opening shows whether the name was signed; without it, nobody learns anything
-of the name. So some readers can be shown an entry without names that do not concern them, as that
-was signed (docs/SPEC.md, section 15.4).
+The signed bytes contain a *commitment* instead of the name, and its *opening*, the name with a
+salt, is sent separately. An opening proves which name was signed; without it, the commitment
+reveals nothing about the name. Therefore a reader can verify a signed entry without seeing the
+names that do not concern the reader (docs/SPEC.md, section 15.4).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _Slug = Annotated[str, Meta(pattern=rf"^[A-Za-z0-9_-]{{1,{MAX_SLUG}}}\Z")]
 
 
 class Withheld(str):
-    """Stands in place of a name or slug whose opening is not there: like any of these it is true,
-    and it equals none, since it begins with NUL. It names the commitment, so that two of them are
-    the same where nothing says otherwise."""
+    """A placeholder for a name or slug without an opening. It is truthy, and equals no real name,
+    because it begins with NUL. It contains the commitment, so that two placeholders of the same
+    commitment are equal.
+    """
 
     __slots__ = ()
 
@@ -139,10 +140,10 @@ def open_schema(opening: bytes) -> Names:
 
 
 def require_shown(*names: str) -> None:
-    """Make sure that names can be told and compared.
+    """Require that all names have openings, so that they can be shown and compared.
 
     Raises:
-        RosterWithheld: the opening of one of them is not there.
+        RosterWithheld: a name has no opening.
     """
     for name in names:
         _known(name)

@@ -89,11 +89,12 @@ def _head(size: int) -> bytes:
 
 
 def are_packed_fields(packed: Sequence[msgspec.Raw], classes: Sequence[LeastClass]) -> bool:
-    """Whether each is the MessagePack that its sender's library makes of one ciphertext for each
-    class: with the version byte and a length that the class allows.
+    """Whether each item is the canonical MessagePack of one ciphertext for each class, with the
+    version byte and a length that the class allows.
 
-    Mostly all rows have the same few lengths, and those of one length are alike: then one of them
-    is looked at, and the others have the same heads at the same places.
+    Most rows have one of a few lengths, and rows of the same length have the same structure: only
+    the first row of a length is parsed, and the others must have the same headers at the same
+    positions.
     """
     sizes = set(map(len, packed))
     if len(sizes) > _MOST_SIZES:

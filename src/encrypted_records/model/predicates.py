@@ -41,7 +41,7 @@ class NumberIn:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class NumberRange:
-    """The field's grid point lies in low..high, both included."""
+    """The field's grid point is in low..high, both included."""
 
     field: str
     low: int
@@ -75,10 +75,10 @@ class Members(Protocol):
     """Values as the field has them that is compared, whatever they were where they come from."""
 
     def has_point(self, point: int, /) -> bool:
-        """Whether a point of the field's grid is one of them."""
+        """Whether a point of the field's grid is a member."""
 
     def has_text(self, text: str, /) -> bool:
-        """Whether a text, in the form in which it is compared, is one of them."""
+        """Whether a text, in its normalized form for comparison, is a member."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -38,8 +38,9 @@ def whole_number(lowest: int = -WHOLE, highest: int = WHOLE) -> dict[str, Any]:
 
 
 def decimal_number(digits: int, decimals: int) -> dict[str, Any] | None:
-    """A field of numbers of up to so many digits before the point and so many decimals seen; None
-    where a number field has not so many."""
+    """A field of numbers with up to ``digits`` digits before the point and ``decimals`` decimals;
+    None if a number field does not support that many.
+    """
     spare = MAX_DIGITS - max(digits, 1)
     if decimals > spare:
         return None
@@ -48,7 +49,9 @@ def decimal_number(digits: int, decimals: int) -> dict[str, Any] | None:
 
 
 def number(precision: int, magnitude: int, digits: int = 0) -> dict[str, Any]:
-    """A field of so many decimals and bounds of a power of ten, which is raised to ``digits``."""
+    """A field of numbers with ``precision`` decimals and bounds of a power of ten, which is at
+    least 10 to the power ``digits``.
+    """
     bound = 10 ** max(magnitude, digits)
     if precision <= 0:
         return whole_number(-bound, bound)
@@ -56,7 +59,7 @@ def number(precision: int, magnitude: int, digits: int = 0) -> dict[str, Any]:
 
 
 def text(longest: int) -> dict[str, Any]:
-    """A field of texts of up to so many bytes in UTF-8."""
+    """A field of texts of up to ``longest`` bytes in UTF-8."""
     padded = next((one for one in _PADDED if longest <= one), None)
     return {"type": "string"} if padded is None else {"type": "string", "padTo": padded}
 

@@ -83,8 +83,9 @@ def agrees_alone(point: bytes) -> bool:
 
 
 def are_refused(keys: bytes) -> bool:
-    """Whether public keys are such as nobody may have: of another length or format, keys under
-    which everybody could sign, or keys to which nothing can be sealed."""
+    """Whether public keys are unacceptable: they have another length or format, anyone could sign
+    under them, or nothing can be sealed to them.
+    """
     parts = split(keys)
     return parts is None or not (
         signs_alone(parts.sign) and agrees_alone(parts.x25519) and is_reduced(parts.mlkem)

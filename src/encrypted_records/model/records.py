@@ -68,7 +68,7 @@ class RowRef(_Sealed, frozen=True, gc=False):
 
 
 class SealedRow(_Sealed, frozen=True):
-    """One record, sealed field by field, in the order of its group's ``fields``."""
+    """A record, encrypted field by field, in the order of its group's ``fields``."""
 
     record_id: Uid
     version: U32
@@ -249,19 +249,18 @@ class KilledRows(_Sealed, frozen=True):
 
 
 class CommitBody(_Sealed, frozen=True):
-    """One change to a schema's data or definition, as its writer states and authenticates it.
+    """One change to a schema's data or definition, as stated and authenticated by its writer.
 
-    ``definition`` is the digest of the definition that holds from this commit on, and
-    ``definition_text`` its canonical text where the commit brings it, else empty.
-    ``key_id`` and ``key_version`` name the key that authenticates the commit and seals all that it
-    adds; ``roster`` and ``roster_digest`` name the newest entry of the organization's roster that
-    ``member``, who signs the commit, had read (where there is none: 0, and zero bytes for both);
+    ``definition`` is the digest of the definition that applies from this commit on, and
+    ``definition_text`` its canonical text if the commit changes it, otherwise empty. ``key_id`` and
+    ``key_version`` name the key that authenticates the commit and seals all that it adds;
+    ``roster`` and ``roster_digest`` name the newest entry of the organization's roster that
+    ``member``, who signs the commit, had read (without a roster: 0, and zero bytes for both);
     ``counter`` and ``previous`` chain one writer's commits; ``seen`` and ``seen_digest`` name the
-    newest log version the writer had verified; ``requests`` are ids of the requests that it
-    stores, or of the job, by which a repeated one is known; ``exact``: no commit after ``seen`` has
-    added records;
-    ``ended`` are groups for which the added ones stand, whose ``holes`` are ordinals without bytes.
-    Of its rows and pages it holds the digests that groups and segments state.
+    newest log version the writer had verified; ``requests`` are the ids of the stored requests, or
+    of the job, by which a retry is recognised; ``exact``: no commit after ``seen`` has added
+    records; ``ended`` are groups that the added groups replace; ``holes`` are ordinals of the
+    latter without bytes. Rows and pages are covered by the digests in groups and segments.
     """
 
     format: Literal[1]

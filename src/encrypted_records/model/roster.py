@@ -93,9 +93,9 @@ class Found(_Listed, Generic[_N], frozen=True):
 
 
 class Invite(_Listed, Generic[_N], frozen=True):
-    """An invitation that a holder of the words may answer until ``expires``: a certain ``member``,
-    or somebody who was never in the roster, where it is empty. ``check`` shows the invited that
-    what stands before is the inviter's roster.
+    """An invitation that a holder of the words may answer until ``expires``. ``member`` is the id
+    of an invited member of the roster; if it is empty, the invited was never in it. ``check``
+    proves to the invited that the entries before it are the inviter's roster.
     """
 
     id: Uid
@@ -159,8 +159,9 @@ class Dataset(_Listed, frozen=True):
 
 
 class Placement(_Listed, frozen=True):
-    """One schema's dataset, name and definition. Empty slug and name free them, and then there is
-    no definition: it is zero bytes."""
+    """The dataset, name and definition of a schema. An empty slug and name free them; then there is
+    no definition, and its digest is zero bytes.
+    """
 
     schema: Uid
     dataset: Uid
@@ -212,7 +213,7 @@ class Grant(_Listed, frozen=True):
 
 
 class Answer(_Listed, frozen=True):
-    """Frame kind 12: the keys of somebody who has the words of invitation ``id``."""
+    """Frame kind 12: the keys of a person who has the words of invitation ``id``."""
 
     format: Number
     organization: Uid
@@ -285,8 +286,10 @@ class _RawBody(_Listed, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class EntryBody:
-    """One entry as its actor states it. ``time`` is in seconds since 1970, and shown, never
-    trusted, but where the rules say so. ``whole`` says whether all names in it are shown."""
+    """The body of a roster entry, as stated by its actor. ``time`` is in seconds since 1970; it is
+    shown but not trusted, except where the rules say so. ``whole`` says whether all names in it are
+    shown.
+    """
 
     organization: bytes
     number: int

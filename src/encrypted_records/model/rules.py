@@ -52,7 +52,9 @@ def as_decimal(value: object) -> Decimal | None:
 
 
 def canonical(value: Decimal) -> str:
-    """One spelling per value: plain notation, no exponent, no trailing zeros, no minus zero."""
+    """The canonical spelling of a number: plain notation, no exponent, no trailing zeros, no minus
+    zero.
+    """
     if value == 0:
         return "0"
     text = format(value, "f")

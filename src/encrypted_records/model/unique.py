@@ -1,9 +1,9 @@
-"""Unique fields: which values of a record no other record may have.
+"""Unique fields: values of a record that no other record may have.
 
-A *key* is the values of the fields of one set, in the form in which they are compared. A record
-that lacks one of them has no key of that set, and collides with none.
+A *key* consists of the values of one set of fields, normalized for comparison. A record that lacks
+one of these fields has no key of that set, and does not collide with any record.
 
-Length classes of the fields of several groups, taken together.
+Length classes of the fields of several groups, combined.
 """
 
 from __future__ import annotations

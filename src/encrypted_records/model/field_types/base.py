@@ -232,10 +232,11 @@ class FieldType(ABC):
         return self.from_point(spec, point)
 
     def convert(self, value: Value) -> Value:
-        """A present value of another type, as somebody would send it for this type.
+        """Convert a present value of another type to the form in which a caller would send it for
+        this type.
 
         Raises:
-            ValueRefused: it has no such form.
+            ValueRefused: the value has no such form.
         """
         return text_of(value)
 

@@ -216,7 +216,7 @@ class Instant(InCalendar):
 
 
 class LocalDateTime(InCalendar):
-    """A date and a time by a clock of which nobody says the offset from UTC."""
+    """A date and a local time, without an offset from UTC."""
 
     name = "local-date-time"
     type_byte = 10
