@@ -94,7 +94,7 @@ def ordinals(rows: BitMap) -> Ordinals:
 
 
 def mask_of(rows: BitMap, size: int) -> NDArray[np.bool_]:
-    """Of each ordinal below ``size``, whether it is one of ``rows``."""
+    """A boolean mask of shape (size,): whether each ordinal below ``size`` is in ``rows``."""
     mask = np.zeros(size, np.bool_)
     for some in in_pieces(rows):
         mask[some] = True
@@ -124,8 +124,9 @@ def in_parts(rows: BitMap, size: int = PIECE) -> Iterator[Ordinals]:
 
 
 def finder(rows: BitMap, size: int) -> Callable[[Ordinals], NDArray[np.intp]]:
-    """What finds some rows among others in any order, all of them below ``size``: their places
-    there."""
+    """A function that finds the rows among other ordinals below ``size``, in any order, and returns
+    their indexes in these.
+    """
     if len(rows) > _MASK_FROM or size <= _CHUNK:
         mask = mask_of(rows, size)
         return lambda others: np.flatnonzero(mask.take(others))

@@ -1,4 +1,4 @@
-"""One field of a segment: sorted keys, their pages and packing, and how they are searched.
+"""Columns: one field of a segment as sorted keys, with their pages, packing and search.
 
 May import: ``index.ordinals``, ``crypto``, ``model``.
 """

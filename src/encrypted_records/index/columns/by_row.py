@@ -28,7 +28,7 @@ _COUNT, _NARROW, _WIDE = np.dtype(np.int64), np.dtype(np.uint16), np.dtype(np.ui
 
 
 def by_row_bytes(keys: int, width: int, covered: int) -> int:
-    """The number of bytes that :class:`ByRowBuilder` takes for so many keys of its pages, of
+    """The memory in bytes that :class:`ByRowBuilder` takes for ``keys`` keys of its pages, of
     ``width`` bytes each.
     """
     numbers = _NARROW if keys < np.iinfo(_NARROW).max else _WIDE

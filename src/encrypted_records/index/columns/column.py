@@ -1,11 +1,12 @@
-"""One field of a segment, sorted: which rows hold which value (docs/SPEC.md, section 5).
+"""A sorted column: one field of a segment, and which rows have which value (docs/SPEC.md, section
+5).
 
-A column lists local ordinals in the order (absent first, then by index key, then by ordinal) and
-beside them the keys of the rows that have one. All work on many entries is numpy's.
+A column lists local ordinals in the order (absent first, then by index key, then by ordinal), and
+the keys of the rows that have one. Operations on many entries use numpy.
 
-Bytes that arrays take in memory, with what they hold on to.
+The memory that arrays take in bytes, including the buffers that they keep alive.
 
-Ranges of sorted index keys: what a column is searched for.
+Ranges of sorted index keys, for which a column is searched.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class Lookup(Protocol):
         """:meth:`at` of each."""
 
     def pieces(self, first: int, last: int) -> list[Ordinals]:
-        """The rows of the present entries first..last-1, as they lie in pages."""
+        """The rows of the present entries first..last-1, split by page."""
 
     def entries(self, first: int, last: int) -> list[EntryBlock]:
         """The present entries first..last-1, at least one."""

@@ -1,10 +1,11 @@
-"""Outlines of columns' directories: enough to tell where an edge lies, exactly or within one page,
-so that a query fetches the pages it needs in one request.
+"""Outlines of column directories: they locate an edge exactly or within one page, so that a query
+fetches all pages that it needs in one request.
 
-A directory has the first and last key of each page, of strings 128 bytes. Held are the shortest
-prefixes that tell neighbouring pages apart, as the separators of a B-tree, and a hash of the two
-keys: so a page is still compared with all that its directory said of it. An edge that falls between
-two pages of strings is taken to lie in one of them, which costs a page and no answer.
+A directory has the first and last key of each page, of strings 128 bytes. An outline keeps the
+shortest prefixes that distinguish neighbouring pages, like the separators of a B-tree, and a hash
+of the two keys, so that a page is still verified against its directory. An edge between two pages
+of strings is assumed to be inside one of them, which costs one more page but does not change the
+result.
 """
 
 from __future__ import annotations
@@ -178,7 +179,9 @@ class Outline:
         return int(self.ends[page - 1]) if page else 0
 
     def locate(self, edge: Edge) -> tuple[int, bool]:
-        """The page in or before which ``edge`` lies, and whether it may lie inside."""
+        """The page that contains or precedes ``edge``, and whether the edge may be inside that
+        page.
+        """
         if self.bounds is not None:
             page, inside = self.bounds.locate(edge)
             return self.leading + page, inside

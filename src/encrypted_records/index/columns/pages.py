@@ -66,7 +66,7 @@ def unframe(plain: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One data page's content, and where in the column its last entry ends."""
+    """The content of one data page, and the position in the column at which its last entry ends."""
 
     end: int
     content: bytes

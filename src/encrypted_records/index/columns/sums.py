@@ -27,7 +27,7 @@ class Halves:
 
     @classmethod
     def of(cls, keys: Keys, counts: Codes | None = None) -> Halves:
-        """Halves of numbers, each of which counts so many times; once if None."""
+        """Halves of numbers, weighted by ``counts``; None counts each number once."""
         upper, lower = split_halves(keys)
         if counts is not None:
             many = counts.astype(np.uint64)

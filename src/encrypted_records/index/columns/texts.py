@@ -1,9 +1,9 @@
-"""The distinct keys of a string column as text, tested one after another.
+"""The distinct keys of a string column as text, for tests of each text.
 
-Keys lie in chunks of bytes in which a zero stands before each and behind the last: no order bytes
-have one. What is looked for in a chunk is found by one pass over its bytes. Keys that are no plain
-UTF-8 of their texts are left empty there: those with an escape are tested one by one, and of long
-strings only the beginning is known.
+Keys are joined into chunks of bytes, with a zero byte before each key and after the last; order
+bytes never contain a zero. A chunk is searched in one pass over its bytes. Keys that are not the
+plain UTF-8 of their texts are left empty in the chunk: keys with an escape are tested individually,
+and of long strings only the prefix is known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GoOn = Callable[[], None]
 
 
 def go_on_always() -> None:
-    """For work that nobody stops."""
+    """A no-op for work that cannot be cancelled."""
 
 
 class ColumnTexts:

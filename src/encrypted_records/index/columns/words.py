@@ -81,7 +81,9 @@ def build(key: FieldKey, texts: Sequence[Value], stated: LeastClass) -> Column:
 
 
 def undecided(rows: Ordinals) -> Column:
-    """The column of rows whose words nobody has listed, as a segment without one has it."""
+    """The column of rows whose words were not listed, identical to that of a segment without a
+    words column.
+    """
     return Column(rows, np.full(len(rows), _STATED))
 
 
@@ -116,14 +118,14 @@ def rows_of(column: Column) -> Ordinals:
 
 
 def most_listed(rows: int) -> int:
-    """The largest number of words that a segment of so many rows lists; the rows with the most of
-    them are undecided beyond that.
+    """The maximum number of words that a segment of ``rows`` rows lists; beyond it, the rows with
+    the most words are undecided.
     """
     return max(MOST_LISTED, MOST_A_ROW * rows)
 
 
 def limit(column: Column, most: int | None = None) -> Column:
-    """The same with at most so many words, :func:`most_listed` if not said."""
+    """Limit the column to ``most`` words (default: :func:`most_listed`)."""
     heads = _count_rows(column)
     if most is None:
         most = most_listed(heads)
@@ -150,7 +152,7 @@ def _count_rows(column: Column) -> int:
 
 
 def encoded_size(room: int) -> int:
-    """Bytes of :func:`encode` for a column with room for so many entries."""
+    """The size in bytes of :func:`encode` for a column with room for ``room`` entries."""
     return _HEAD.size + room * (_ORDINAL.itemsize + _KEY.itemsize)
 
 

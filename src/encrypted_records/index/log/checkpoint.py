@@ -1,13 +1,14 @@
-"""Make a checkpoint of a log that was verified, and take one that somebody else made.
+"""Make a checkpoint of a verified log, and read a checkpoint that another member made.
 
-A checkpoint spares a new reader the log before it (docs/SPEC.md, section 7.9). It is its signer's
-word: who takes one looks at who that is now, and somebody compares it with the log.
+A checkpoint replaces the log before it for a new reader (docs/SPEC.md, section 7.9). It is only as
+trustworthy as its signer: the reader checks the signer's present rights, and the checkpoint is
+compared with the log by another reader.
 
 The state in a checkpoint, as bytes and back (docs/SPEC.md, section 7.9).
 
-Equal ledgers give equal bytes, so that two of them can be compared. What comes from others is
-looked through here, so that it cannot confuse the caller, who goes on from it; whether it is true,
-only the log shows.
+Equal ledgers give equal bytes, so that two ledgers can be compared. A state from another member is
+validated here, so that the caller can safely continue from it; only the log proves whether the
+state is true.
 """
 
 from __future__ import annotations
@@ -100,17 +101,17 @@ def make(ledger: Ledger, state: LedgerState, requests_since: int) -> Checkpoint:
 def take(
     checkpoint: Checkpoint, keys: LogKeys, writer: bytes, membership: Membership | None, now: int
 ) -> Ledger:
-    """The ledger that somebody says the log adds up to.
+    """The ledger that a checkpoint of another member claims for the log.
 
     Args:
         now: in milliseconds since 1970.
-        writer: the ledger's own.
-        membership: of the roster, read to its head.
+        writer: the writer of the ledger.
+        membership: the membership by the roster, read to its head.
 
     Raises:
-        CheckpointBroken: it is not of this schema, of the newest keys, or by somebody who may write
-            now; or is altered, or no state that a log can have.
-        Closed: the newest key is not here, or one that the log began with.
+        CheckpointBroken: the checkpoint is not of this schema, not under the newest keys, or not by
+            a present writer; or it was altered, or is a state that no log can have.
+        Closed: the newest key is missing, or a key with which the log began.
     """
     body = _checked(checkpoint, keys, membership)
     begun = Begun(body.version, body.member, checkpoints.digest_of(checkpoint))
@@ -126,10 +127,10 @@ def take(
 
 
 def read(checkpoint: Checkpoint) -> CheckpointBody:
-    """What a checkpoint says, by itself.
+    """The content of a checkpoint, without comparing it with a log.
 
     Raises:
-        CheckpointBroken: it is of no form that this version knows.
+        CheckpointBroken: the checkpoint has a format that this version does not know.
     """
     try:
         return checkpoints.decode_body(checkpoint)
@@ -185,7 +186,7 @@ def prove_passage(ledger: Ledger, seen: Head, between: Sequence[LogEntry]) -> No
 
 
 def after(ledger: Ledger, deltas: Sequence[ManifestDelta]) -> list[ManifestDelta]:
-    """Of the log, what comes after a ledger's version, with all that came beside it."""
+    """The part of the log after a ledger's version, with the data that accompanied it."""
     return [
         ManifestDelta(
             delta.schema,

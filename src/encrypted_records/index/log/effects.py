@@ -1,8 +1,8 @@
-"""What each commit of a log did to its records: which rows it added, and which it ended.
+"""The effects of each commit of a log on its records: which rows it added, and which it ended.
 
-A ledger adds commits up, and forgets them. A reader of changes needs them one by one, so a ledger
-keeps the effects of its newest commits; those of earlier ones are computed again from the
-commits, which the log's digests prove (:class:`Replay`).
+A ledger aggregates commits and discards them. A reader of changes needs each commit, so a ledger
+keeps the effects of its newest commits; the effects of earlier commits are recomputed from the
+commits, which are verified by the log's digests (:class:`Replay`).
 
 Rows are named by their positions (:mod:`.snapshot`), which no merge, compaction or reseal changes.
 """

@@ -25,15 +25,15 @@ def lay_anew(
     segments: Mapping[bytes, Segment],
     laid: Mapping[bytes, Laid],
 ) -> dict[bytes, Laid]:
-    """What a compaction makes of its segment's groups, by the segment's uid.
+    """The layout of a compacted segment's groups, by the segment's uid.
 
     Args:
-        body: of a compaction, whose group stands for those that end by all other rules.
-        groups, home, segments, laid: those before it: the groups, the segment of each, the live
-            segments, and what was laid before.
+        body: the body of a compaction, whose group replaces the ended ones by all other rules.
+        groups, home, segments, laid: the state before the compaction: the groups, the segment of
+            each, the live segments, and their layout.
 
     Raises:
-        LogBroken: it does what no compaction may.
+        LogBroken: the commit is not a valid compaction.
     """
     homes = {home[uid] for uid in body.ended}
     if len(homes) != 1:

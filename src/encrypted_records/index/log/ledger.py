@@ -1,17 +1,18 @@
-"""The commit log, verified: what a schema's data is at each version (docs/SPEC.md, section 7).
+"""The ledger: the verified state of a schema's data at each version of its commit log
+(docs/SPEC.md, section 7).
 
-The API's word does not count. The state is computed from the log's commits, each authenticated
-under K_log; a commit that does not fit the state before it is a broken log. Commits
-name the log they had seen by its running digest, so that dropping, reordering or replacing any
-earlier commit breaks every later one that knew of it.
+The API is not trusted. The state is computed from the log's commits, each authenticated under
+K_log; a commit that does not fit the state before it is a broken log. Commits name the log they had
+seen by its running digest, so that dropping, reordering or replacing any earlier commit breaks
+every later one that knew of it.
 
-A keyring may be rotated: each commit names its key, whose version never falls (section 7.5).
+A keyring may be rotated: each commit names its key, whose version never decreases (section 7.5).
 
 Whether a commit's changes fit the log before it (docs/SPEC.md, section 7.3).
 
-Rows that are no longer what they were, until somebody who keeps them was told.
+Ended rows and segments, until the caches that contain them were informed.
 
-The sealed headers of live segments, which the API hands out beside the log.
+The sealed headers of live segments, which the API returns with the log.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ from encrypted_records.rules.commits.judging import KeyName, Log, Size
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """``rows`` died, in groups that live; the rows with these ``numbers``, of which no two ranges
-    touch, lie in other groups; ``segments`` were replaced."""
+    """Ended rows and segments. ``rows`` ended in groups that are still live; ``numbers`` are
+    disjoint, non-adjacent ranges of rows in other groups; ``segments`` were replaced.
+    """
 
     rows: list[RowRef]
     numbers: list[range]
@@ -80,7 +82,7 @@ class Ended:
 
 @dataclass(slots=True)
 class Endings:
-    """What commits ended, with the version at which they did."""
+    """Rows and segments that commits ended, with the version of the commit."""
 
     _killed: list[tuple[int, Sequence[KilledRows]]] = field(default_factory=list)
     _moved: list[tuple[int, Sequence[range]]] = field(default_factory=list)
@@ -97,10 +99,10 @@ class Endings:
             self._replaced.append((version, uids))
 
     def take(self, since: int, live: Container[bytes]) -> Ended:
-        """What ended after version ``since``, of what this was not asked for yet.
+        """Remove and return the rows and segments that ended after version ``since``.
 
         Args:
-            live: the groups that live, by uid.
+            live: the live groups, by uid.
         """
         killed, self._killed = self._killed, []
         moved, self._moved = self._moved, []
@@ -208,7 +210,7 @@ class Ledger(Order):
 
     @property
     def definition(self) -> SchemaDefinition | None:
-        """What the records are, by the newest commit that said it."""
+        """The definition of the records, from the newest commit that contains one."""
         return None if self.history is None else self.history.present
 
     def snapshot(self) -> Snapshot:
@@ -310,7 +312,7 @@ class Ledger(Order):
         return uid in self._segments
 
     def take_ended(self, since: int) -> Ended:
-        """What ended after version ``since``, of what this was not asked for yet."""
+        """Remove and return the rows and segments that ended after version ``since``."""
         return self._ended.take(since, self._groups)
 
     def effects_since(self, version: int) -> list[Effects] | None:
@@ -570,9 +572,9 @@ def check_cover(
 def keep_live(
     known: Mapping[bytes, SegmentHeader], new: Sequence[SegmentHeader], live: Collection[bytes]
 ) -> Mapping[bytes, SegmentHeader]:
-    """Those of the segments that live; each is checked when its segment is opened.
+    """The headers of live segments; each header is checked when its segment is opened.
 
-    ``known`` does not change, since a snapshot may have it.
+    ``known`` is not changed, because a snapshot may refer to it.
     """
     if not new and all(uid in live for uid in known):
         return known

@@ -82,9 +82,9 @@ _decoder = msgspec.msgpack.Decoder(_Packed)
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """What a ledger is made of. It does not change when the ledger is extended.
+    """The immutable state of a ledger; extending the ledger does not change it.
 
-    ``first`` and ``present`` are version and id of a key.
+    ``first`` and ``present`` are each the version and id of a key.
     """
 
     snapshot: Snapshot
@@ -151,7 +151,7 @@ class LedgerState:
 
 @dataclass(frozen=True, slots=True)
 class RestoredState:
-    """What :meth:`LedgerState.encode` was given, with the groups in their order."""
+    """The state that :meth:`LedgerState.encode` was given, with the groups in their order."""
 
     first: tuple[int, bytes] | None
     present: tuple[int, bytes] | None

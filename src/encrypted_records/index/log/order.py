@@ -68,9 +68,10 @@ class Writer:
 
 @dataclass
 class Order:
-    """As much of a ledger as knows of commits, and not of what they add or end.
+    """The order of a log's commits: the part of a ledger that does not depend on the rows they add
+    or end.
 
-    ``membership`` says who may commit; it is None where the organization has no roster.
+    ``membership`` says who may commit; it is None if the organization has no roster.
     """
 
     keys: LogKeys
@@ -95,7 +96,7 @@ class Order:
         self._signing = Signing(self.keys.schema, self.membership)
 
     def order_state(self) -> OrderState:
-        """What :meth:`resume` takes; it does not change when this goes on."""
+        """The immutable state for :meth:`resume`; later commits do not change it."""
         return OrderState(
             list(self._digests),
             self._base,
@@ -126,7 +127,7 @@ class Order:
         return Head(self.version, self._digests[-1])
 
     def heads(self, since: int = 0) -> list[Head]:
-        """What the head was at each version after ``since``, as far back as it is known."""
+        """The head of the log at each version after ``since``, as far back as heads are kept."""
         first = max(0, since, self._base - 1) + 1
         known = islice(self._digests, first - self._base, None)
         return [Head(at, digest) for at, digest in enumerate(known, first)]
@@ -144,7 +145,7 @@ class Order:
 
     @property
     def stated(self) -> tuple[int, bytes, bytes]:
-        """As :attr:`Signing.stated`."""
+        """The same as :attr:`Signing.stated`."""
         return self._signing.stated
 
     def ends_with(self, commit: Commit) -> bool:
@@ -213,15 +214,16 @@ class Order:
         self._signing.check_ends(self.digest_at, self.version, number)
 
     def head_before(self, epoch: int) -> Head:
-        """Where the log stood when an epoch began, by its commits: behind the last of an earlier
-        epoch. The log was verified from its beginning."""
+        """The head of the log when an epoch began, according to its commits: after the last commit
+        of an earlier epoch. The log was verified from its beginning.
+        """
         version = self._signing.last_before(epoch, self.version)
         digest = self.digest_at(version)
         assert digest is not None, "a log that was verified from its beginning has all its digests"
         return Head(version, digest)
 
     def ends_forgotten(self, number: int) -> bool:
-        """As :meth:`Signing.ends_forgotten`."""
+        """The same as :meth:`Signing.ends_forgotten`."""
         return self._signing.ends_forgotten(number)
 
     def check_order(self, body: CommitBody, log: Log) -> None:

@@ -1,12 +1,13 @@
-"""What a verified log tells of a schema's past: when rows were stored, and how much at least. Pure.
+"""The history of a schema from its verified log: when rows were stored, and the minimum size of the
+stored data. Pure.
 
 A commit has an identifier that was made when it was drafted, by the clock of the proxy that drafted
-it, and that is authenticated with it. The API has no say in these times.
+it, and that is authenticated with it. The API cannot influence these times.
 
-Commits after which nothing is left of what was sealed before (docs/SPEC.md, sections 7.5, 7.7).
+Commits that replace all ciphertexts of earlier commits (docs/SPEC.md, sections 7.5, 7.7).
 
-Tails of index keys, and the ids of requests that may be repeated, follow from one key of a log. A
-commit that ends everything may bring another: that of its own version.
+Tails of index keys, and the ids of requests that may be retried, are derived from one key of a log.
+A commit that ends all groups may change it to the key of its own version.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ class Past:
 
 
 def least_bytes(snapshot: Snapshot) -> int:
-    """What is stored at least: each value at the least length that it can have, and the index where
-    its pages have one length."""
+    """The minimum size of the stored data in bytes: each value at its minimum length, and the index
+    if its pages have a fixed length.
+    """
     groups: Sequence[int] = [
         state.group.count
         * (ID_BYTES + sum(BESIDE_CLASS + class_.length for class_ in state.group.classes))

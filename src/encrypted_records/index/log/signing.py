@@ -1,9 +1,10 @@
-"""Who may have made the commits of a log, and under which keys (docs/SPEC.md, section 7.5).
+"""Rules on the makers and keys of a log's commits (docs/SPEC.md, section 7.5).
 
-Where an organization has a roster, each commit names the entry that its maker had read, and counts
-only if the maker wrote the schema there and signed it. An epoch of the dataset's keys may say where
-the log stood when it began: from there on, nothing of an earlier epoch counts. So who was removed
-adds nothing, also under an old key and an old entry.
+If an organization has a roster, each commit names the entry that its maker had read, and is valid
+only if the maker had the right to write the schema at that entry and signed the commit. An epoch of
+the dataset's keys may state the head of the log at its beginning: after it, commits of earlier
+epochs are invalid. Therefore a removed member cannot add commits, not even under an old key and an
+old entry.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ class Membership:
 
 @dataclass(slots=True)
 class Signing:
-    """What the signed commits of one schema's log have said so far.
+    """The signing state of one schema's log: statements of its signed commits so far.
 
-    ``membership`` is None where the organization has no roster: then no commit is signed.
+    ``membership`` is None if the organization has no roster; then commits are not signed.
     """
 
     schema: bytes
@@ -68,7 +69,7 @@ class Signing:
 
     @property
     def stated(self) -> tuple[int, bytes, bytes]:
-        """What a commit of ours says: number and digest of an entry of the roster, member."""
+        """The statement of a new commit: number and digest of a roster entry, and the member."""
         if self.membership is None:
             return 0, NO_DIGEST, NO_MEMBER
         number = self.membership.number

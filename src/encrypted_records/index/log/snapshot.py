@@ -108,10 +108,11 @@ class Places:
     def in_order(
         self, rows: BitMap, *, after: int, few: int = FEW_ROWS
     ) -> Iterator[tuple[int, int]]:
-        """Position and local ordinal of each of the rows after ``after``, by position.
+        """Position and local ordinal of each of ``rows`` after position ``after``, in the order of
+        positions.
 
         Args:
-            few: up to so many rows are sorted at once.
+            few: maximum number of rows that are sorted at once.
         """
         if len(rows) <= few:
             every = ordinals(rows)
@@ -235,7 +236,7 @@ class Snapshot:
 
     @property
     def definition(self) -> SchemaDefinition:
-        """What the records are, where there are any."""
+        """The definition of the records; None without records."""
         assert self.history is not None, "what is stored has a definition"
         return self.history.present
 
@@ -335,7 +336,9 @@ class Snapshot:
             first, sequence = until, sequence + 1
 
     def find_live(self, first: int, end: int) -> list[RowRef]:
-        """The live rows first..end-1 in the order of storing, as far as there are so many."""
+        """The live rows first..end-1 in the order of storing, or fewer if the schema has fewer
+        rows.
+        """
         found: list[RowRef] = []
         before = 0
         for group in islice(self.in_order, len(self.groups)):

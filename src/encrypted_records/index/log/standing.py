@@ -35,9 +35,9 @@ class LiveGroups:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What becomes of a log's groups where a commit ends some; nothing where it ends none.
+    """The effect of a commit that ends groups on the log's groups; empty if it ends none.
 
-    ``dead`` and ``deaths`` are of the added groups, ``numbers`` those of the rows that moved.
+    ``dead`` and ``deaths`` refer to the added groups, ``numbers`` to the rows that moved.
     """
 
     in_order: list[Group] = field(default_factory=list)

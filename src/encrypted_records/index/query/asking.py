@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """Nobody waits for the answer any more."""
+    """The answer is no longer needed, because its caller is gone."""
 
 
 @dataclass(frozen=True, slots=True)

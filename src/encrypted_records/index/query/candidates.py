@@ -93,7 +93,9 @@ class Candidates:
         return Candidates(self.segment, matches, self.places, self._dictionaries)
 
     def decided(self, kept: BitMap) -> Candidates:
-        """Those that surely match, and ``kept`` of the others, which were found to."""
+        """The certain matches, together with the rows ``kept`` of the others, which were
+        checked.
+        """
         matches = Matches.exactly(self.matches.certain | kept)
         return Candidates(self.segment, matches, self.places, self._dictionaries)
 

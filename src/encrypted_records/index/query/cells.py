@@ -86,10 +86,11 @@ class Cells:
         return np.where(self.fine[at], np.minimum(ends, inner), ends)
 
     def wider(self, groups: Codes, keys: Points, most: int) -> Cells | None:
-        """The finest cells of which these have at most so many; None where there are none.
+        """The finest cells of which these have at most ``most``; None if there are no such cells.
 
         Args:
-            groups: in which the keys are counted apart; sorted, and the keys of each.
+            groups: the groups for which the keys are counted separately; sorted, and the keys
+                within each.
         """
 
         def fits(shift: int) -> bool:

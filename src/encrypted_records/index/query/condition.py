@@ -130,7 +130,7 @@ class Condition:
 
     @property
     def text_tests(self) -> tuple[TextLeaf, ...]:
-        """Those of texts, which long strings leave open."""
+        """The text tests of the condition, which the index cannot decide for long strings."""
         return tuple(test for test in self.tests if isinstance(test, TextLeaf))
 
     @cached_property

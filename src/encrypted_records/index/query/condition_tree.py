@@ -107,11 +107,11 @@ def combine(node: Node, rows: BitMap, found: Mapping[int, Matches]) -> Matches:
 
 
 def estimate(node: Node, every: int, counts: Mapping[int, int]) -> int:
-    """About how many of so many rows match, as if comparisons that are joined by "and" had the same
-    rows.
+    """Estimate how many of ``every`` rows match, as if comparisons that are joined by "and" had the
+    same rows.
 
     Args:
-        counts: how many match each comparison, by its number.
+        counts: the number of matches of each comparison, by its number.
     """
     match node:
         case Every(parts):

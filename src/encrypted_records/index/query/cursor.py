@@ -1,4 +1,6 @@
-"""Where a page of an answer ends: it names a row and its question, and holds no value."""
+"""Cursors: the end of a page of results. A cursor names a row and its query, and contains no
+value.
+"""
 
 from __future__ import annotations
 

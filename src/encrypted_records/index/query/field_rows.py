@@ -36,8 +36,9 @@ def dictionary_of(part: Candidates, field: str) -> Dictionary | None:
 
 
 def known_counts(part: Candidates, field: str, tally: Tally) -> Values | None:
-    """What the directory, which is here, tells of the values of all rows of a segment; None where
-    it does not tell enough."""
+    """The values of all rows of a segment as far as its loaded directory tells them; None if the
+    directory is not sufficient.
+    """
     segment = part.segment
     if not isinstance(segment, LoadedSegment) or not part.is_whole:
         return None

@@ -1,7 +1,8 @@
-"""One field of the rows that match, over all segments: different keys, and which row has which.
+"""A global dictionary of a field over all segments, for the matching rows: the different keys, and
+the key of each row.
 
-What is to become required, unique or narrower is proven with these small numbers; each key is read
-once.
+Checks for a field that is to become required, unique or narrower use these small codes; each key is
+read once.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def count_below(points: NDArray[Any], edge: int) -> int:
 
 
 def cut_bins(points: NDArray[Any], bins: int) -> list[int]:
-    """Where bins of one width begin; fewer where there are fewer points than bins."""
+    """The beginnings of bins of equal width; fewer than ``bins`` if there are fewer points."""
     if not len(points):
         return []
     first, last = int(points[0]), int(points[-1])

@@ -1,7 +1,7 @@
-"""What a comparison looks for, as ranges of sorted index keys; no column is needed for it.
+"""The ranges of sorted index keys that a comparison selects; no column is needed to compute them.
 
-A leaf becomes ranges of keys that *certainly* match and ranges that *possibly* do. They differ
-only where strings beyond an index key's 48 bytes are compared by order or prefix.
+A leaf becomes ranges of keys that *certainly* match and ranges that *possibly* do. They differ only
+if strings beyond an index key's 48 bytes are compared by order or prefix.
 """
 
 from __future__ import annotations

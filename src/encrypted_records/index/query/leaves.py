@@ -1,8 +1,8 @@
-"""The operators of a condition: one class for each kind of comparison at its leaves.
+"""Leaf operators of a condition, one class for each kind of comparison.
 
-Each says of one segment what the comparison costs (``cost``), which pages it lacks (``missing``),
-which rows it selects (``rows``) and how many (``count``), and reads it a window of pages at a time
-(``read``). None of them fetches. Which way is taken is decided by :mod:`.choices`.
+For one segment, each operator gives the cost of the comparison (``cost``), the pages that it lacks
+(``missing``), the rows that it selects (``rows``) and their number (``count``), and can read them a
+window of pages at a time (``read``). Operators do not fetch. :mod:`.choices` selects the plan.
 
 A match is two sets of local ordinals: those that *certainly* match and those that *possibly* do.
 They differ only where strings longer than an index key are compared by order, by prefix or as
@@ -159,7 +159,7 @@ class LeafOperator(ABC):
         return None
 
     def read(self, segment: LoadedSegment, limits: ReadingLimits = STANDARD) -> Reading[Matches]:
-        """As :meth:`rows`, of a comparison that takes many pages.
+        """The rows like :meth:`rows`, for a comparison that reads many pages.
 
         Raises:
             DoesNotOpen: a page does not open.
@@ -242,10 +242,10 @@ class RangeLeaf(LeafOperator):
         return sum(last - first for first, last in self._positions(segment, memo))
 
     def entries(self, segment: OpenedSegment, memo: SegmentMemo) -> list[Ordinals] | None:
-        """The rows of a comparison that keys decide, as they lie in pages; None where all are.
+        """The rows of a comparison that keys alone decide, split by page; None if all rows match.
 
         Raises:
-            DoesNotOpen: as :meth:`rows`.
+            DoesNotOpen: as for :meth:`rows`.
         """
         if self.holds_all(segment):
             return None
@@ -589,11 +589,11 @@ def read_undecided(
     places: Places,
     limits: ReadingLimits = STANDARD,
 ) -> Reading[None]:
-    """As :meth:`TextLeaf.want` of some tests, all of one field, from the whole column.
+    """Run :meth:`TextLeaf.want` for several tests of one field on the whole column.
 
     Raises:
-        DoesNotOpen: as :func:`read_column`.
-        InvalidQuery: as :meth:`Texts.want`.
+        DoesNotOpen: as for :func:`read_column`.
+        InvalidQuery: as for :meth:`Texts.want`.
     """
     name = tests[0].field
     wanted = mask_of(rows, segment.covered)

@@ -24,8 +24,7 @@ class Matches:
         return self.certain is self.possible or len(self.certain) == len(self.possible)
 
     def without(self, rows: BitMap) -> Matches:
-        """Without some rows; the same sets where there is none of them, and one where one is
-        enough."""
+        """The matches without ``rows``; unchanged sets are shared."""
         if not rows:
             return self
         possible = self.possible - rows

@@ -89,7 +89,7 @@ def match_rows(space: Workspace, condition: Condition) -> Asking[list[Candidates
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """One condition in one workspace."""
+    """The evaluation of one condition in one workspace."""
 
     space: Workspace
     condition: Condition

@@ -1,4 +1,4 @@
-"""What measures show of the values that were taken in (:mod:`.tallies`)."""
+"""Results of measures from the accumulated values (:mod:`.tallies`)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ _WIDE = Context(prec=150)
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A text that is not known yet is wanted of ``texts``, and anything stands in for it."""
+    """Builds the results. A text that is not known yet is requested from ``texts``, and a
+    placeholder is used until it arrives.
+    """
 
     definition: SchemaDefinition
     texts: Texts
@@ -287,7 +289,7 @@ def list_ranks(measure: Measure, count: int) -> list[int]:
 
 
 def count_shown(measure: Measure, groups: int, rows: int) -> int:
-    """How many values a measure shows at most of so many groups, which have so many rows."""
+    """Maximum number of values that a measure shows for ``groups`` groups with ``rows`` rows."""
     match measure:
         case Percentile():
             return groups * len(measure.p)

@@ -1,9 +1,9 @@
-"""One page of a search: match -> sort -> rows -> check, as a question that says what it lacks.
+"""One page of a search: match -> sort -> rows -> check, as a query that reports what it lacks.
 
-Rows come in the order that the query names, or else in the order in which they were stored. A
-cursor names the last row returned and the newest group of the first page's snapshot, so that later
-pages neither repeat nor skip rows while other writers store more. It holds no value: where its row
-stands in a sorted order is read from the row itself.
+Rows are returned in the order that the query names, otherwise in the order of storing. A cursor
+names the last row returned and the newest group of the first page's snapshot, so that later pages
+neither repeat nor skip rows while other writers store more. It contains no value: the position of
+its row in a sorted order is read from the row itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIRST_ROWS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One row that may match; ``certain`` if it surely does."""
+    """A row that may match; ``certain`` if it surely does."""
 
     position: int
     ref: RowRef
@@ -49,7 +49,9 @@ Found = list[tuple[Candidate, PlainRecord]]
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """One page of a query: after ``start``, of the first ``stored`` rows of the schema."""
+    """A request for one page of a query: after ``start``, among the first ``stored`` rows of the
+    schema.
+    """
 
     space: Workspace
     query: Query
@@ -59,7 +61,7 @@ class PageRequest:
 
     @property
     def wanted(self) -> int:
-        """One row more than the page has: it shows whether there is a next page."""
+        """The page size plus one: the extra row shows whether there is a next page."""
         return self.query.limit + 1 if self.query.limit else 0
 
     def find(
@@ -69,7 +71,7 @@ class PageRequest:
         decide: bool = True,
         first: int | None = None,
     ) -> Asking[list[SegmentMatches]]:
-        """As :meth:`Matching.find`."""
+        """The same as :meth:`Matching.find`."""
         matching = Matching(self.space, self.condition)
         answers = yield from matching.find(among, decide=decide, first=first)
         yield Work(None)

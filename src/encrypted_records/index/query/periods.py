@@ -45,11 +45,11 @@ def begin_periods(spec: FieldSpec, points: Points, period: Period) -> Points:
 
 
 def cut_periods(spec: FieldSpec, points: Points, period: Period, most: int) -> list[int]:
-    """Where the periods from that of the first to that of the last of these sorted points begin,
-    and where the last one ends.
+    """The bounds of the periods that contain these sorted points: the beginning of each period, and
+    the end of the last.
 
     Raises:
-        InvalidQuery: more than ``most`` of them.
+        InvalidQuery: there are more than ``most`` periods.
     """
     if not len(points):
         return []

@@ -1,4 +1,4 @@
-"""Where key ranges begin and end in a sorted column."""
+"""Positions of key ranges in a sorted column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def span_of(keys: Keys) -> KeyRange:
 
 
 def find_positions(column: Lookup, ranges: Sequence[KeyRange]) -> list[tuple[int, int]]:
-    """Where each range's entries begin and end among the column's present ones, if it has some."""
+    """The first and last position of each nonempty range among the column's present entries."""
     if not column.present or not ranges:
         return []
     firsts = column.at_all([key_range.first for key_range in ranges])

@@ -34,10 +34,11 @@ _HIGHEST = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class RankedMeasures:
-    """Of one field of numbers.
+    """Measures of one field of numbers, in rank order.
 
-    ``by_row`` is whether columns by row stay in memory, so that rows are looked up in these; else
-    they are when a column is added up. ``left_out`` rows of a segment may be, at most.
+    ``by_row``: whether row-major columns stay in memory, so that rows are looked up in them;
+    otherwise rows are looked up while a column is summed. ``left_out`` is the maximum number of
+    rows of a segment that do not match.
     """
 
     shown: Shown

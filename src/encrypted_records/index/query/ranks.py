@@ -1,11 +1,10 @@
-"""Where keys lie among all values of a field of numbers: the k-th of them, and how many are not
-above a key.
+"""Order statistics of a numeric field: the k-th value, and how many values are not above a key.
 
-A segment's directory has the first and last key and the entries of each page. So all pages but
-those that a key may lie inside are counted without being read: of each segment, one; and of the
-k-th value the few that it may be in. No column is read. What stays of opened pages are only the
-keys among which a value is, and how often each comes: for several values together no more than
-``ReadingLimits.entries``; or, for one value alone, those of two pages of each segment.
+A segment's directory has the first and last key and the entries of each page. Therefore only pages
+that may contain the key are read: one for each segment, and for the k-th value the few that it may
+be in; all others are counted unread. No column is read. Of opened pages only the keys near a value,
+and their counts, are kept: for several values together no more than ``ReadingLimits.entries``; or,
+for one value alone, those of two pages of each segment.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class _Around:
 
 
 class Ranks:
-    """Of all values of some rows."""
+    """Order statistics of the values of some rows."""
 
     def __init__(
         self, field: str, parts: Sequence[SortedRows], limits: ReadingLimits = STANDARD
@@ -88,7 +87,7 @@ class Ranks:
         return int(self._counts.sum()) - len(self._left_out)
 
     def upto(self, keys: Collection[int]) -> Asking[dict[int, int]]:
-        """Of each of these keys, how many values are not above it.
+        """The number of values that are not above each of these keys.
 
         Raises:
             DoesNotOpen: a page does not open.

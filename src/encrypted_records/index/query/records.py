@@ -65,7 +65,7 @@ def learn_texts(space: Workspace, texts: Texts, *, ranked: bool = False) -> Aski
 
 
 def keep_matching(space: Workspace, where: Predicate, part: Candidates) -> Asking[Candidates]:
-    """Those of some candidates that match, opened where the index does not decide."""
+    """The matching rows among some candidates; rows that the index does not decide are opened."""
     if part.matches.exact:
         return part
     # Few rows of millions are unsure: of these alone positions are made.

@@ -133,7 +133,7 @@ class RowGroups:
 
     @property
     def members(self) -> NDArray[np.int64]:
-        """Of each group the codes of all fields."""
+        """The codes of all fields of each group: an array of shape (groups, fields)."""
         columns: list[Codes] = []
         *others, last = [pairs.keys.astype(np.int64) for pairs in self._pairs]
         groups = last

@@ -68,7 +68,7 @@ class ColumnFilter:
     count: int
 
     def of(self, rows: BitMap) -> BitMap:
-        """Those of some rows."""
+        """The rows among ``rows`` that match."""
         pieces = (some[self.chosen.take(self.codes.take(some))] for some in in_parts(rows))
         return bitmap(*pieces) | (self.others & rows)
 

@@ -60,7 +60,7 @@ class ConditionFilter:
     dead: BitMap
 
     def of(self, rows: BitMap) -> BitMap:
-        """Those of some rows that the segment indexes."""
+        """The rows among ``rows`` that match; the segment indexes all of ``rows``."""
         live = rows - self.dead
         found = {number: own.of(live) for number, own in self.filters.items()}
         found |= {number: own & live for number, own in self.sets.items()}
@@ -68,7 +68,7 @@ class ConditionFilter:
         return combine(self.condition, live, exact).certain
 
     def estimate(self, every: int) -> int:
-        """About how many these are of so many rows."""
+        """Estimated number of matches among ``every`` rows."""
         counts = {number: own.count for number, own in self.filters.items()}
         counts |= {number: len(own) for number, own in self.sets.items()}
         return estimate(self.condition, every, counts)
@@ -184,11 +184,11 @@ class FilterPlan:
     def filter(
         self, space: Workspace, segment: UnreadSegment, *, stays: bool
     ) -> SegmentFilter | None:
-        """What tells the rows of a segment that match; None where a set of them is made as soon.
-        Directories are here.
+        """A filter for the matching rows of the segment; None if making a set of all matches costs
+        no more. The directories are loaded.
 
         Args:
-            stays: whether there is room in memory for the columns by row that are brought.
+            stays: whether there is enough memory to keep the row-major columns that are fetched.
         """
         found: list[RangeLeaf] = []
         wide = False
@@ -255,7 +255,9 @@ def open_column(space: Workspace, segment: LoadedSegment, leaf: RangeLeaf) -> As
 
 
 def in_batches(filters: Sequence[SegmentFilter], most: int) -> Iterator[list[SegmentFilter]]:
-    """So many at a time that their columns by row take no more than so many bytes, if one's do."""
+    """Batches of filters whose row-major columns together take up to ``most`` bytes; a single
+    larger filter is a batch of its own.
+    """
     batch: list[SegmentFilter] = []
     held = 0
     for segment in filters:

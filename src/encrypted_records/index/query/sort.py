@@ -31,7 +31,9 @@ _TYPES: dict[type, Any] = {bytes: f"S{INDEX_KEY_BYTES}", int: np.uint64}
 
 @dataclass(frozen=True, slots=True)
 class SortPosition:
-    """Where a row stands: its index key of each field, None where absent, and its position."""
+    """The position of a row in the sort order: its index key of each field, None if absent, and its
+    row position.
+    """
 
     keys: tuple[int | bytes | None, ...]
     position: int
@@ -61,7 +63,7 @@ def locate_record(
     definition: SchemaDefinition,
     texts: Texts,
 ) -> SortPosition:
-    """Where an opened record stands."""
+    """The position of a decrypted record in the sort order."""
     keys: list[int | bytes | None] = []
     for level in order:
         spec, value = definition.fields[level.field], record.data.get(level.field)

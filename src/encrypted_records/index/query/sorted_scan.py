@@ -64,12 +64,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What to scan for: ``want`` rows, by the field of ``order``.
+    """A request to scan for ``want`` rows in the order of the field of ``order``.
 
-    ``among`` gives those of some rows that match, as far as their keys are in ``key_range``: that
-    holds the keys of all rows that match, where the condition bounds them. About ``count`` match.
-    Rows with one key are cut down to the first ones in the order of storing if ``alone``: no other
-    field follows.
+    ``among`` returns the matching rows of a set of rows, for keys in ``key_range``; if the
+    condition bounds the field, this range contains the keys of all matches. About ``count`` rows
+    match. If ``alone``, no other field follows in the order, and rows with equal keys are limited
+    to the first in the order of storing.
     """
 
     order: SortKey
@@ -142,7 +142,7 @@ class SortedScan:
         return set()
 
     def result(self) -> Result | None:
-        """What the scan found; None where it gave up. Nothing may be missing."""
+        """The result of the scan; None if it gave up. All pages must be loaded."""
         assert self._outcome is not None
         return self._outcome if isinstance(self._outcome, Result) else None
 

@@ -1,8 +1,8 @@
-"""What measures of a field need of its values, taken in part by part, for one or many groups.
+"""Accumulators for measures of a field, filled part by part, for one or many groups.
 
 Sums, counts and extremes keep a number or a key of each group. Percentiles, histograms and lists of
-values keep each different value of each group. Where these take too much memory, those that are in
-no list are counted in :mod:`.cells`, and taken in again; lists are refused.
+values keep each different value of each group. If these need too much memory, values are counted in
+the bins of :mod:`.cells` and accumulated again; lists of values are refused.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def join(parts: Sequence[Values]) -> Values:
 
 
 class Tally:
-    """Of one field, for all measures of it."""
+    """The accumulator of one field, for all measures of the field."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class Threshold:
 
     @property
     def is_known(self) -> bool:
-        """Whether so many rows are known."""
+        """Whether enough rows are known."""
         return self._is_known and len(self._held) >= self._want
 
     def add(self, rows: BitMap, fields: Sequence[Dictionary]) -> None:
@@ -61,8 +61,9 @@ class Threshold:
         return [uid for uid, _ in self._in_order(best.items())]
 
     def best(self, directories: Sequence[Outline | None]) -> Best:
-        """What comes first of each of the fields in a segment, of which these are the directories;
-        None where the segment has no such column."""
+        """The best key of each field in a segment, given its directories; None for a field without
+        a column in the segment.
+        """
         return tuple(map(_first_value, directories, self._descending))
 
     def excludes(self, best: Best) -> bool:
@@ -70,7 +71,7 @@ class Threshold:
         return self.is_known and self._is_behind(best, self._held[-1])
 
     def left(self, rows: BitMap, first: PartialDictionary, best: Best) -> BitMap:
-        """Those of a segment's rows that can be among the first of all.
+        """The rows of a segment that can be among the first of all segments.
 
         Args:
             best: as for :meth:`excludes`.

@@ -33,11 +33,11 @@ class Counted:
 
 @dataclass
 class Workspace:
-    """One question's snapshot, and the definition by which keys are compared.
+    """The workspace of one query: a snapshot, and the definition by which keys are compared.
 
-    It owns the segments that the question has opened, each once, and with them all pages and
-    columns that come into these. Nothing else in it changes while the question is asked but
-    ``counted``, which EXPLAIN shows, and whether anybody waits.
+    It owns the opened segments, each opened once, with all their loaded pages and columns. While
+    the query runs, nothing else changes except ``counted``, which EXPLAIN shows, and whether the
+    query was cancelled.
     """
 
     snapshot: Snapshot
@@ -79,14 +79,14 @@ class Workspace:
         return Texts(self.most_opened)
 
     def stop(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Cancel the query, because its answer is no longer needed."""
         self._is_awaited = False
 
     def go_on(self) -> None:
-        """For work to call from time to time that takes long.
+        """Check for cancellation; long computations call this from time to time.
 
         Raises:
-            Stopped: nobody waits for it.
+            Stopped: the query was cancelled.
         """
         if not self._is_awaited:
             raise Stopped

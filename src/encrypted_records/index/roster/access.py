@@ -1,4 +1,4 @@
-"""Refuse by name who may not do something, and what nobody has signed."""
+"""Access checks: refuse operations without the right to them, and unsigned data, by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def require_owner(roster: Roster, member: bytes) -> None:
 
 
 def require_member(roster: Roster, member: bytes, dataset: bytes) -> Member:
-    """Somebody who may read something of a dataset.
+    """The member, if it may read any part of the dataset.
 
     Raises:
         NotAllowed: ``not_shared``, or ``not_admitted``.

@@ -23,8 +23,9 @@ HEAD_WORDS = 8
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What a proxy keeps of an organization, for each of its users: the digest of entry 1, and
-    number and digest of the newest entry that it has seen."""
+    """The part of a roster that a proxy remembers for each user: the digest of entry 1, and number
+    and digest of the newest entry seen.
+    """
 
     found: bytes
     number: int
@@ -47,8 +48,9 @@ class Believed:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a user is told of a roster on first use: people and services, its newest entry, and its
-    day (seconds since 1970, as its actor says)."""
+    """The summary of a roster that a user sees on first use: people and services, its newest entry,
+    and the time of that entry (seconds since 1970, as stated by its actor).
+    """
 
     members: int
     number: int
@@ -92,18 +94,18 @@ def believe(
     *,
     older_keys: bool = False,
 ) -> Believed:
-    """Who a user is in a roster, once it is known to be the user's own.
+    """Identify the user in a roster, after verifying that the roster is the user's own.
 
     Args:
-        remembered: what the proxy keeps; None on first use.
-        older_keys: the user says that a standing under an older version of the keyring is right.
-            The older root key may have leaked, and who has it can make up a whole organization.
+        remembered: the remembered part of the roster; None on first use.
+        older_keys: the user confirms that membership under an older version of the keyring is
+            right. An attacker who has the older root key can fabricate a whole organization.
 
     Raises:
-        RosterOlder: it lacks what is remembered.
+        RosterOlder: the roster lacks remembered entries.
         NotAllowed: ``not_admitted``: the user is not in it.
-        IdentityReplaced: it was the user's, and has other keys of the user now.
-        RosterUnknown: on first use, nothing shows that it is the user's own.
+        IdentityReplaced: the roster was the user's, and now has other keys of the user.
+        RosterUnknown: on first use, nothing proves that the roster is the user's own.
     """
     if remembered is not None:
         check_memory(roster, remembered)

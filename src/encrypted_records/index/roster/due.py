@@ -1,7 +1,7 @@
-"""What owners still have to do, as far as the roster says it.
+"""Pending changes: tasks that owners still have to do, derived from the roster.
 
-It is no state of its own but follows from the entries, so that a crash anywhere leaves only work
-(docs/SPEC.md, section 15.7).
+Pending changes are not stored but derived from the entries, so that a crash at any point leaves
+only more work (docs/SPEC.md, section 15.7).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from encrypted_records.rules.roster.state import Loss, Member, Schema, Scope
 
 @dataclass(frozen=True, slots=True)
 class DueDataset:
-    """A dataset that needs a new epoch where somebody lost something since the newest one began;
-    and where it is ``open``, ends of the logs of these schemas."""
+    """A dataset that needs a new epoch because a member lost a right since the newest epoch began;
+    and if it is ``open``, heads of the logs of these schemas.
+    """
 
     dataset: bytes
     epoch: int
@@ -25,9 +26,10 @@ class DueDataset:
 
 
 def due_datasets(roster: Roster) -> list[DueDataset]:
-    """Datasets of which somebody lost a right, or was given other keys, since their newest epoch
-    began, or of which that epoch has not ended all logs. One whose name was freed needs no key for
-    what comes."""
+    """Datasets in which a member lost a right or was given other keys since the newest epoch began,
+    or whose newest epoch has not stated the ends of all logs. A dataset whose name was freed needs
+    no new key.
+    """
     found = []
     for dataset in roster.datasets():
         losses = roster.losses(dataset.dataset)

@@ -51,7 +51,7 @@ _decoder = msgspec.msgpack.Decoder(list[_Secrets])
 
 @dataclass(frozen=True, repr=False)
 class OpenedGrant:
-    """What a grant holds: keys of the whole dataset by epoch, or of single schemas."""
+    """The content of a grant: keys of the whole dataset by epoch, or of single schemas."""
 
     dataset: bytes
     epoch: int

@@ -25,7 +25,7 @@ from encrypted_records.rules.roster.state import Invitation
 
 
 class InvitationStatus(StrEnum):
-    """Where an invitation stands. All but the first two are final."""
+    """The status of an invitation. All but the first two are final."""
 
     WAITING = "waiting"
     ANSWERED = "answered"
@@ -91,15 +91,17 @@ def answer_invitation(
     anchor: AnchorKey,
     now: int,
 ) -> Answer:
-    """What the invited sends, once the words have shown that this roster is the inviter's.
+    """Make the answer of the invited, after the words have proven that this roster is the
+    inviter's.
 
     Args:
-        member: the invited; ``identity`` and ``anchor`` are that member's in this organization.
+        member: the id of the invited; ``identity`` and ``anchor`` are that member's in this
+            organization.
         now: in seconds since 1970.
 
     Raises:
-        InvitationWords: the words, the invitation or the roster is another.
-        InvitationOver: used, withdrawn, or expired.
+        InvitationWords: the words, the invitation or the roster do not match.
+        InvitationOver: the invitation was used or withdrawn, or has expired.
     """
     found = check_words(roster, secret, invitation, member, now)
     keys = secret.keys(roster.organization, invitation)

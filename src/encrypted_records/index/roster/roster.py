@@ -1,11 +1,12 @@
-"""The signed list of an organization, verified entry by entry (docs/SPEC.md, section 15.4).
+"""The roster: the signed member list of an organization, verified entry by entry (docs/SPEC.md,
+section 15.4).
 
-The API's word does not count: every entry names the digest of the one before it, and counts only
-if somebody signed it who could at that place. What was so at an earlier entry stays known, since
-commits and grants name the entry that their makers had read.
+The API is not trusted: every entry names the digest of the previous entry, and is valid only if it
+was signed by a member with the right to do so at that point. The state at earlier entries stays
+known, because commits and grants name the entry that their makers had read.
 
-Entries are judged by the signed bytes alone. Names are signed as commitments, and a name whose
-opening was not shown is :class:`encrypted_records.model.openings.Withheld`: nothing else depends on
+Only the signed bytes decide whether an entry is valid. Names are signed as commitments, and a name
+without an opening is :class:`encrypted_records.model.openings.Withheld`; nothing else depends on
 it.
 """
 
@@ -75,7 +76,7 @@ class Roster:
             self.append(entry)
 
     def copy(self) -> Roster:
-        """One that can go on by itself, such as with entries that were drafted and not sent."""
+        """A copy that can be extended independently, such as with drafted entries."""
         other = Roster(self.organization)
         other.voids = dict(self.voids)
         other._state = self._state.copy()
@@ -126,7 +127,7 @@ class Roster:
         return void
 
     def judge(self, entry: RosterEntry, body: EntryBody) -> Void | None:
-        """What :meth:`append` would give for the next entry, but for form and chain."""
+        """The result of :meth:`append` for the next entry, without the checks of form and chain."""
         verified = judging.verify(self._state, entry, body, self._is_by)
         reason = judging.judge(self._state, body, verified)
         return None if reason is None else reason.void
@@ -149,7 +150,7 @@ class Roster:
 
     @property
     def number(self) -> int:
-        """Of the newest entry; 0 where there is none."""
+        """The number of the newest entry; 0 if there is none."""
         return len(self._digests) - 1
 
     @property
@@ -171,13 +172,15 @@ class Roster:
         return self._digests[number] if 0 <= number <= self.number else None
 
     def time_at(self, number: int) -> int:
-        """What the actor of an entry says of its time, in seconds since 1970: to be shown, never
-        to be trusted. 0 where the roster does not reach it."""
+        """The time of an entry as stated by its actor, in seconds since 1970. It is for display
+        only and not trusted. 0 if the roster has no such entry.
+        """
         return self._times[number] if 0 <= number <= self.number else 0
 
     def member(self, member: bytes, number: int | None = None) -> Member | None:
-        """Somebody's standing at an entry, or now. None: was never there. Who was removed is not
-        ``present``."""
+        """The state of a member at an entry, or now; None if the id was never a member. A removed
+        member is not ``present``.
+        """
         return state.at(self._state.members.get(member, ()), number)
 
     def histories(self) -> Iterator[list[Member]]:
@@ -185,7 +188,7 @@ class Roster:
         yield from self._state.members.values()
 
     def members(self, number: int | None = None) -> list[Member]:
-        """Who was in the organization at an entry, or is now, in the order of their coming."""
+        """The members of the organization at an entry, or now, in the order of admission."""
         found = (state.at(member, number) for member in self._state.members.values())
         return [one for one in found if one is not None and one.present]
 
@@ -196,7 +199,7 @@ class Roster:
         return state.at(self._state.datasets.get(dataset, ()), number)
 
     def datasets(self) -> list[Dataset]:
-        """As they are now, in the order of their coming."""
+        """The present datasets, in the order of creation."""
         return [dataset[-1] for dataset in self._state.datasets.values()]
 
     def epoch(self, dataset: bytes, number: int | None = None) -> Epoch | None:
@@ -220,18 +223,19 @@ class Roster:
         return state.at(self._state.schemas.get(schema, ()), number)
 
     def schemas(self, dataset: bytes) -> list[Schema]:
-        """Those of a dataset that were ever placed, as they are now."""
+        """The schemas of a dataset that were ever placed there, in their present state."""
         return [
             schema[-1] for schema in self._state.schemas.values() if schema[-1].dataset == dataset
         ]
 
     def every_schema(self) -> list[Schema]:
-        """Those that were ever placed, as they are now."""
+        """All schemas that were ever placed, in their present state."""
         return [schema[-1] for schema in self._state.schemas.values()]
 
     def ends(self, schema: bytes) -> list[Ending]:
-        """Where this schema's log stood when epochs of its dataset's keys began, oldest first, as
-        far as entries say it."""
+        """The stated heads of this schema's log when epochs of its dataset's keys began, oldest
+        first.
+        """
         return list(self._state.endings.get(schema, ()))
 
     def open(self, dataset: bytes) -> list[Schema]:
@@ -247,7 +251,9 @@ class Roster:
         return list(self._state.invitations.values())
 
     def losses(self, dataset: bytes) -> list[Loss]:
-        """Who lost a right to a dataset, or was given other keys, since its newest epoch began."""
+        """The members who lost a right to a dataset, or were given other keys, since its newest
+        epoch began.
+        """
         return list(self._state.losses.get(dataset, ()))
 
     def is_of_another(self, member: bytes, keys: bytes) -> bool:
@@ -255,18 +261,19 @@ class Roster:
         return judging.is_of_another(self._state, member, keys)
 
     def reads(self, member: bytes, dataset: bytes, number: int | None = None) -> Scope:
-        """The schemas of a dataset that somebody might read at an entry, or may now."""
+        """The schemas of a dataset that a member may read at an entry, or now."""
         standing = self.member(member, number)
         return state.NOTHING if standing is None else standing.reads(dataset)
 
     def writes(self, member: bytes, dataset: bytes, number: int | None = None) -> Scope:
-        """The schemas of a dataset that somebody might write at an entry, or may now."""
+        """The schemas of a dataset that a member may write at an entry, or now."""
         standing = self.member(member, number)
         return state.NOTHING if standing is None else standing.writes(dataset)
 
     def had_since(self, member: bytes, share: Share) -> int:
-        """The entry since which somebody has had at least this share without a break; 0: has it
-        not."""
+        """The entry since which a member has had at least this share without a break; 0 if the
+        member does not have it.
+        """
         scope = Scope(whole=not share.schemas, schemas=frozenset(share.schemas))
         since = 0
         for held in reversed(self._state.members.get(member, ())):
@@ -278,7 +285,7 @@ class Roster:
         return since
 
     def owned_since(self, member: bytes) -> int:
-        """The entry since which somebody has been an owner without a break; 0: is not one."""
+        """The entry since which a member has been an owner without a break; 0 if not an owner."""
         since = 0
         for held in reversed(self._state.members.get(member, ())):
             if not held.owns:
@@ -287,7 +294,7 @@ class Roster:
         return since
 
     def may_write(self, member: bytes, schema: bytes, number: int | None = None) -> bool:
-        """Whether somebody might commit to a schema at an entry, or may now."""
+        """Whether a member may commit to a schema at an entry, or now."""
         placed = self.schema(schema, number)
         return placed is not None and self.writes(member, placed.dataset, number).has(schema)
 

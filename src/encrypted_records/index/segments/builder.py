@@ -57,8 +57,8 @@ MAX_PLAIN_RECORDS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Up to how many rows a segment is a mini, and is not packed; entries in one page; for how many
-    entries the columns of words of a mini have room.
+    """Size limits of segments: maximum rows of a mini segment, which is not packed; maximum entries
+    in one page; entries for which the word columns of a mini have room.
 
     Readers take segments built with any limits up to these.
     """
@@ -180,7 +180,9 @@ class Builder:
             self._cut(name, column, kind)
 
     def add_stream(self, name: str, blocks: Iterator[EntryBlock]) -> None:
-        """As :meth:`add`, of a segment that is no mini: the column is never in memory."""
+        """Add a streamed column like :meth:`add`, to a paged segment: the column is never
+        completely in memory.
+        """
         kind = column_spec(self._definition, name).kind
         most = self._limits.entries
         cut = cuts.cut_stream(name, blocks, kind, self._contents, packed=self.packed, most=most)
@@ -200,7 +202,7 @@ class Builder:
         return Built(sealed.segment, sealed.header, tuple(sealed.pages))
 
     def seal(self) -> SealedSegment:
-        """As :meth:`finish`; each page is freed once it was taken."""
+        """Seal the segment like :meth:`finish`; each page is freed after it was consumed."""
         mini = self._build_mini()
         if mini is not None:
             return SealedSegment(mini.segment, mini.header, iter(mini.pages))

@@ -1,6 +1,7 @@
-"""Where the contents of a new segment's pages wait until its last column is cut.
+"""Temporary storage for the contents of a new segment's pages until its last column is cut.
 
-Nothing can be sealed before: the segment's uid, from which its keys come, covers all of them.
+Pages cannot be sealed earlier, because the segment's uid, from which its keys are derived, covers
+all contents.
 """
 
 from __future__ import annotations

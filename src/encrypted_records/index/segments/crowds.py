@@ -1,8 +1,9 @@
-"""Which small groups to make one of, without their index (docs/SPEC.md, section 7.7.2). Pure.
+"""Compaction policy: which small groups to combine, without their index (docs/SPEC.md, section
+7.7.2). Pure.
 
-Every direct ingest leaves a group of its own, which each proxy keeps in mind, and each question
-counts through. A group is sealed again only when so many of its size are there that it comes into a
-much larger one: no row is sealed more often than there are sizes.
+Every direct ingest adds a group, which each proxy keeps in memory and each query scans. Groups are
+re-encrypted only when enough groups of their size exist to make a much larger one: no row is
+re-encrypted more often than there are sizes.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ FEW_GROUPS = 64
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is small, and what one group may become.
+    """Size classes of small groups, and the limits of a combined group.
 
-    ``small``: groups of fewer rows than one of these count together; ``rows``, ``bytes`` and
-    ``groups`` are the most that become one.
+    ``small`` are the upper bounds of the classes, in rows; ``rows``, ``bytes`` and ``groups`` are
+    the maxima that are combined into one group.
     """
 
     few: int = FEW_GROUPS
@@ -51,7 +52,9 @@ class Crowd:
 
 
 class Crowds:
-    """Finds them. It is asked after each commit, and looks at no segment twice in vain."""
+    """Finds groups to combine. It is called after each commit, and does not examine unchanged
+    segments again.
+    """
 
     def __init__(self, sizes: Sizes = STANDARD) -> None:
         self._sizes = sizes
@@ -133,5 +136,5 @@ def _runs(snapshot: Snapshot, own: Laid, below: int, most_bytes: int) -> Iterato
 
 
 def least_bytes(group: Group) -> int:
-    """Of a group's rows; long texts have more."""
+    """The minimum size of a group's rows in bytes; long texts need more."""
     return group.count * sum(BESIDE_CLASS + class_.length for class_ in group.classes)

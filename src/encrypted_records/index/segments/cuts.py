@@ -67,7 +67,7 @@ def cut_stream(
     packed: bool,
     most: int,
 ) -> Cut:
-    """As :func:`cut`, of a column that comes as a stream."""
+    """Cut a streamed column like :func:`cut`."""
     cutter, counted = StreamCutter(kind, most, packed=packed), _Counted(kind)
     first = len(contents)
     for content in cutter.cut(counted.through(blocks)):

@@ -28,11 +28,11 @@ ColumnKind = int | tuple[int, int]
 
 
 class MiniHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a mini's header says; the visible Segment must say the same.
+    """The header of a mini segment; it must match the visible Segment.
 
     ``fields`` are the ids of the indexed fields. ``rows`` are the local ordinals that are indexed,
     as (first, count) runs. ``inputs`` are the segments that a merge replaced by this one. ``kinds``
-    says of each field how its column is made.
+    gives the kind of each field's column.
     """
 
     format: int
@@ -45,11 +45,11 @@ class MiniHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class PagedHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a paged segment's header says; its length depends on sizes alone.
+    """The header of a paged segment; its length depends on sizes alone.
 
-    ``groups`` and ``rows`` are digests (:func:`groups_digest`, :func:`rows_digest`), since a large
-    segment has many of both. ``directories`` holds the page numbers of each field's directory,
-    ``kinds`` says how its column is made, ``zones`` holds its least and greatest key
+    ``groups`` and ``rows`` are digests (:func:`groups_digest`, :func:`rows_digest`), because a
+    large segment has many of both. ``directories`` contains the page numbers of each field's
+    directory, ``kinds`` the kind of its column, ``zones`` its least and greatest key
     (:mod:`.zones`).
     """
 
@@ -143,7 +143,7 @@ def rows_digest(rows: Ordinals, covered: int) -> bytes:
 
 
 def mask_digest(mask: NDArray[np.bool_]) -> bytes:
-    """As :func:`rows_digest`, of whether each local ordinal is one of the rows."""
+    """The digest like :func:`rows_digest`, from a boolean mask of all local ordinals."""
     return hashlib.sha256(np.packbits(mask).tobytes()).digest()
 
 

@@ -51,7 +51,9 @@ _PIECE = 1 << 16
 
 
 class SegmentMerger:
-    """One merge: :meth:`take` each of :attr:`fields`, then :meth:`seal` or :meth:`finish`."""
+    """One merge of segments: :meth:`take` each of :attr:`fields`, then :meth:`seal` or
+    :meth:`finish`.
+    """
 
     def __init__(
         self,
@@ -177,11 +179,11 @@ def merge(
     snapshot: Snapshot,
     limits: Limits = STANDARD,
 ) -> Built:
-    """One segment for the live rows of ``inputs``, all of which are here as a whole.
+    """Merge the live rows of ``inputs`` into one segment; the inputs must be completely loaded.
 
     Args:
         key: seals the mini; the inputs may be of older versions.
-        inputs: with the names and grids that the snapshot's history compares by.
+        inputs: the segments, with the names and grids by which the snapshot's history compares.
 
     Raises:
         DoesNotOpen: a column of an input does not open.

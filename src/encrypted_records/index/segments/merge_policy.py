@@ -26,12 +26,14 @@ MOST_PAGES, MOST_ORDINALS = 1 << 17, 1 << 25
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Segments of up to half of ``capacity`` rows, and more than half of the tier below.
+    """A size tier of segments: up to half of ``capacity`` rows, and more than half of the tier
+    below.
 
-    ``few`` of them may be live; one more, and the oldest that fit into one are merged. A merged
-    segment has at most so many ``pages``, and ``ordinals``, those of dead rows that were left out
-    before too. A segment with more than half of either is left alone, as it would be in the last
-    tier: else it would be merged with one that has a few rows, again and again.
+    Up to ``few`` segments of a tier may be live; with one more, the oldest that fit into one
+    segment are merged. A merged segment has at most ``pages`` pages and ``ordinals`` ordinals,
+    including those of dead rows that were left out earlier. A segment with more than half of either
+    is not merged, like segments of the last tier: otherwise it would be merged with small segments
+    again and again.
     """
 
     capacity: int

@@ -207,7 +207,7 @@ class MiniSegment:
 
     @property
     def definition(self) -> SchemaDefinition:
-        """As :attr:`PagedSegment.definition`."""
+        """The same as :attr:`PagedSegment.definition`."""
         return self._definition
 
     @property

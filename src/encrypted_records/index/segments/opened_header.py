@@ -35,7 +35,7 @@ _COLUMN_BYTES = 20 * OBJECT_BYTES
 
 @dataclass(frozen=True, slots=True)
 class PageRole:
-    """What a page number stands for: the page ``index`` of a field's column or directory."""
+    """The role of a page: number ``index`` of the pages of a field's column or directory."""
 
     field: str
     kind: int
@@ -131,7 +131,7 @@ class OpenedHeader:
         return key
 
     def directory_page(self, number: int) -> PageRole | None:
-        """What a page is of a directory, if it is one's."""
+        """The role of a page if it belongs to a directory; otherwise None."""
         return self._directory_pages.get(number)
 
     def owner(self, number: int) -> str | None:

@@ -235,12 +235,12 @@ class SegmentDirectories:
 
     @property
     def rooms(self) -> Mapping[str, int]:
-        """Of columns of words, for how many entries they have room."""
+        """The number of entries for which each words column has room, by field."""
         return self.opened.rooms
 
     @property
     def rebases(self) -> Mapping[str, Rebase]:
-        """Of the fields whose keys lie on another grid."""
+        """The conversions of fields whose keys are on another grid, by field."""
         return self.opened.rebases
 
     def has_field(self, name: str) -> bool:
@@ -256,7 +256,7 @@ class SegmentDirectories:
         return bool(self.header.packed)
 
     def role(self, number: int) -> PageRole | None:
-        """What a page number stands for, as far as the directories that are here say it."""
+        """The role of a page number, as far as the loaded directories tell it."""
         own = self.opened.directory_page(number)
         if own is not None:
             return own
@@ -286,7 +286,7 @@ class SegmentDirectories:
             }
 
     def without_own(self, numbers: Iterable[int]) -> set[int]:
-        """Those of some page numbers that are of no directory page which is here."""
+        """The page numbers that do not belong to loaded directory pages."""
         return {number for number in numbers if not self._has(number)}
 
     def _has(self, number: int) -> bool:

@@ -79,7 +79,7 @@ class PagedColumn:
         return [self.at(edge) for edge in edges]
 
     def pieces(self, first: int, last: int) -> list[Ordinals]:
-        """The rows of the present entries first..last-1, as they lie in pages."""
+        """The rows of the present entries first..last-1, split by page."""
         pieces = []
         for page in self.directory.holding(first, last):
             begin = self.directory.start(page) - self.absent
@@ -99,10 +99,10 @@ class PagedColumn:
         return np.concatenate([np.zeros(0, np.uint32), *held])
 
     def whole(self, kind: KeyKind) -> Column:
-        """All of it as one column.
+        """Join all pages into one column.
 
         Raises:
-            DoesNotOpen: entries of one value that lie in two pages are out of order.
+            DoesNotOpen: entries of one value in two pages are out of order.
         """
         blocks = [self._block(page) for page in range(len(self.directory.ends))]
         for before, after in pairwise(blocks):
@@ -120,7 +120,7 @@ class PagedColumn:
 def check_order(before: EntryBlock, after: EntryBlock) -> None:
     """
     Raises:
-        DoesNotOpen: entries of one value that lie in two pages are out of order.
+        DoesNotOpen: entries of one value in two pages are out of order.
     """
     same = len(before.keys) == len(after.keys) == 0 or (
         len(before.keys) > 0 and before.keys[-1] == after.keys[0]

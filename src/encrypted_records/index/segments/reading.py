@@ -117,12 +117,12 @@ class WindowEntries:
         self._ends = np.cumsum(self.lengths)
 
     def rows(self, at: int) -> Ordinals:
-        """Those of one key."""
+        """The rows of one key."""
         end = int(self._ends[at])
         return self.ordinals[end - int(self.lengths[at]) : end]
 
     def rows_of(self, keys: Mask) -> Ordinals:
-        """Those of some keys."""
+        """The rows of some keys, given as a mask."""
         if not keys.any():
             return self.ordinals[:0]
         return self.ordinals[np.repeat(keys, self.lengths)]

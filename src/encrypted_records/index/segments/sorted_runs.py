@@ -55,7 +55,9 @@ class _Run:
 
 
 class RunMerger:
-    """One segment: :meth:`add` its groups in their order, then :meth:`seal`."""
+    """Merges sorted runs into one segment: :meth:`add` its groups in their order, then
+    :meth:`seal`.
+    """
 
     def __init__(
         self,
