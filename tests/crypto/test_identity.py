@@ -125,7 +125,7 @@ def test_words_are_read_again_however_they_are_typed(secret: bytes) -> None:
 def test_words_in_another_order_or_another_word_are_said_to_be_so() -> None:
     told = words.words_of(bytes(range(16))).split()
     for mistyped in (reversed(told), ["zoo", *told[1:]]):
-        with pytest.raises(BadInput, match="is another one, or they are in another order"):
+        with pytest.raises(BadInput, match="is wrong, or the order is"):
             words.secret_of(" ".join(mistyped), 12, "invitation", BadInput)
 
 

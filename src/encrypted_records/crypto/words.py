@@ -43,8 +43,7 @@ def secret_of(text: str, count: int, name: str, refuse: Callable[[str], BadInput
         return bytes(_bip39().to_entropy(words))
     except ValueError:
         raise refuse(
-            f"one of the words of the {name} is another one, or they are in another order:"
-            " their checksum is wrong"
+            f"a word of the {name} is wrong, or the order is: the checksum does not match"
         ) from None
 
 

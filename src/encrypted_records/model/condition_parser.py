@@ -45,7 +45,7 @@ _LISTED = 20
 
 
 def invalid_query(code: str, detail: str, pointer: str) -> InvalidQuery:
-    return InvalidQuery("the search cannot be asked", flaws=(Flaw(code, detail, pointer=pointer),))
+    return InvalidQuery("the search is not valid", flaws=(Flaw(code, detail, pointer=pointer),))
 
 
 class Conditions:

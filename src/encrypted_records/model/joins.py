@@ -75,7 +75,7 @@ class Joins:
 
 
 def refuse_join(code: str, detail: str, pointer: str) -> InvalidQuery:
-    return InvalidQuery("the search cannot be asked", flaws=(Flaw(code, detail, pointer=pointer),))
+    return InvalidQuery("the search is not valid", flaws=(Flaw(code, detail, pointer=pointer),))
 
 
 def _read(asked: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Join:

@@ -34,7 +34,7 @@ ReadText = Callable[[Any, str], str]
 
 
 def _refuse(code: str, detail: str, pointer: str) -> InvalidQuery:
-    return InvalidQuery("the search cannot be asked", flaws=(Flaw(code, detail, pointer=pointer),))
+    return InvalidQuery("the search is not valid", flaws=(Flaw(code, detail, pointer=pointer),))
 
 
 def is_text_test(asked: Mapping[str, Any]) -> bool:

@@ -218,7 +218,7 @@ def _refusal(request: Request, path: str) -> Exception:
     if has_form(path):
         return no_identifier()
     return NotFound(
-        "the proxy has no such path; what is sent to it may be plaintext and goes no further",
+        "unknown path; it is not forwarded, because the request could contain plaintext",
         code="not_forwarded",
         hint=_advice(request, path),
     )

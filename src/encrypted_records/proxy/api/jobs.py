@@ -90,7 +90,7 @@ ORDER_PARAMETERS = (
         "header",
         "X-On-Conflict",
         one_of("fail", "skip", "replace"),
-        "what becomes of rows with values of unique fields that others have",
+        "what to do when the unique fields of a row already exist",
     ),
 )
 #: Of what begins a job.

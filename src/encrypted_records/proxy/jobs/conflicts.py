@@ -540,7 +540,7 @@ def require_set(definition: SchemaDefinition, options: JobOptions) -> int | None
         return definition.unique.index(by)
     if not by and len(definition.unique) == 1:
         return 0
-    detail = "it is not said by which of the unique fields a record is found"
+    detail = "say with `by` which unique fields identify the record"
     if by:
         detail = f"{', '.join(by)} is not among the sets of fields that are unique"
     elif not definition.unique:

@@ -79,7 +79,7 @@ async def export(
         spool: where rows of a sorted export lie that are too many for memory.
 
     Raises:
-        InvalidQuery: the search cannot be asked.
+        InvalidQuery: the search is not valid.
         OutOfSpace, Unavailable: the disk does not take the rows of a sorted export.
         ErsError: as :meth:`QueryRunner.ask`.
     """

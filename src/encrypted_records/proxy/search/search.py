@@ -44,7 +44,7 @@ class Search:
         """Records that match, at a version that was current during the call.
 
         Raises:
-            InvalidQuery: the search cannot be asked, or the cursor is not one of ours.
+            InvalidQuery: the search is not valid, or the cursor is not one of ours.
             Closed: the API's data is not consistent.
             ErsError: as :meth:`QueryRunner.ask`.
         """
