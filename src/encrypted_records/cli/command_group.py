@@ -95,8 +95,9 @@ def _resolve_path(
 
 
 def suggestions(ctx: click.Context, group: click.Group, name: str) -> str:
-    """The commands that somebody may have meant who wrote ``name``: those of the group with the
-    nearest name, else those of all groups."""
+    """Suggestions for an unknown command ``name``: commands of the group with the nearest name, or
+    of all groups.
+    """
     root = ctx.find_root()
     assert isinstance(root.command, click.Group)
     here = {known: [f"{ctx.command_path} {known}"] for known in group.list_commands(ctx)}

@@ -31,11 +31,11 @@ _POLL_SECONDS = 0.1
 
 
 def prepare(folder: Path, sides: Collection[str] = tuple(FORMS)) -> None:
-    """Make the folder ready for use by these sides, on the first run and on every other.
+    """Prepare the folder for use by these sides, at every start.
 
     Raises:
-        Startup: it cannot be made or written, others can read it, what a side keeps there is of
-            another version, or it is somebody else's.
+        Startup: the folder cannot be made or written, is readable by others, contains data of
+            another version, or belongs to another user.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def _close_to_others(folder: Path) -> None:
 
 
 def for_owner(path: str, flags: int) -> int:
-    """An ``opener`` of :func:`open` whose new files nobody else can open."""
+    """An ``opener`` for :func:`open` that makes new files readable only by their owner."""
     return os.open(path, flags, 0o600)
 
 

@@ -1,4 +1,4 @@
-"""What a command takes at once, and when the doctor warns. Tests set other limits."""
+"""Limits of commands, and thresholds of the doctor. Tests set other limits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ if TYPE_CHECKING:
 class CommandLimits:
     """
     Attributes:
-        at_once: things taken from a file at once; the service opens so many sealed records in a
-            request.
-        resumable_bytes: from which size on a file is sent so that it can continue after an
-            interruption.
-        clocks_differ: seconds that clocks may differ: tokens last fifteen minutes and are renewed
-            a minute early.
+        at_once: items read from a file at once, and maximum number of sealed records per request.
+        resumable_bytes: size in bytes from which an upload can be resumed after an interruption.
+        clocks_differ: maximum difference between clocks in seconds: tokens last fifteen minutes and
+            are renewed a minute early.
         little_space: bytes; with less free space below the data folder, the doctor warns.
-        client: those of the client; None is the usual ones.
+        client: limits of the client; None uses the defaults.
     """
 
     at_once: int = 1000

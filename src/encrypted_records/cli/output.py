@@ -53,7 +53,7 @@ class Output:
     """
     Attributes:
         form: one of FORMATS.
-        chosen: whether somebody asked for it.
+        chosen: whether the user chose the form explicitly.
     """
 
     form: str

@@ -239,12 +239,12 @@ class Settings:
 
     @property
     def api_url(self) -> str:
-        """Where the API is reached from this machine."""
+        """The URL of the API, as seen from this machine."""
         return url_of(self.api_host, self.api_port)
 
     @property
     def proxy_url(self) -> str:
-        """Where the proxy is reached from this machine."""
+        """The URL of the proxy, as seen from this machine."""
         return url_of(self.proxy_host, self.proxy_port)
 
 
@@ -293,10 +293,10 @@ def read_config(path: Path, *, must_exist: bool) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What a config file says; nothing without one.
+    """The content of a config file; empty if the file does not exist.
 
     Raises:
-        InvalidSetting: unreadable, or no TOML.
+        InvalidSetting: the file cannot be read, or is not TOML.
     """
     try:
         return tomllib.loads(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""What commands remember between runs: small JSON files that only their owner can open."""
+"""State that commands remember between runs, in small JSON files that only their owner can read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Kept = TypeVar("Kept")
 
 
 def door_path(port: int, folder: Path | None = None) -> Path:
-    """Where the proxy on ``port`` of this machine leaves its door, for the same user's commands."""
+    """The path of the file with the local-user secret of the proxy on ``port`` of this machine."""
     return (folder or platformdirs.user_state_path(APP)) / f"door-{port}"
 
 

@@ -1,9 +1,9 @@
-"""What goes to the terminal, and how.
+"""Terminal output: results, errors and exit codes.
 
 Results go to stdout; errors, progress and logs go to stderr. An error is one line ``error: what
-happened`` and, where there is a way out, a second ``hint: how to go on``. No traceback reaches a
-user unless ``--debug`` or ``ERS_TRACEBACK=1`` asks for it. What came from elsewhere cannot steer
-the terminal: control characters are shown, not sent. docs/cli.md promises the exit codes.
+happened`` and, if there is a solution, a second ``hint: how to go on``. Tracebacks are shown only
+with ``--debug`` or ``ERS_TRACEBACK=1``. Text from other sources cannot control the terminal:
+control characters are escaped. The exit codes are documented in docs/cli.md.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def report(error: ErsError) -> int:
 
 
 def exit_code(error: ErsError) -> int:
-    """What a command that ended with ``error`` exits with."""
+    """The exit code of a command that failed with ``error``."""
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
 
 
@@ -198,11 +198,11 @@ def report_system(error: OSError) -> int:
 
 
 def open_streams() -> None:
-    """Give a program that was started with closed streams some to hold on to.
+    """Open replacements for standard streams with which the program was started closed.
 
-    Else the next file that is opened would take their place, and get what is meant for them.
-    Nothing comes from standard input then, writing to standard output fails by name, and nobody
-    sees what goes to stderr.
+    Otherwise the next opened file would get their descriptors, and the output meant for them. The
+    replacement of standard input is empty, writing to that of standard output raises a named error,
+    and output to stderr is discarded.
     """
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -298,12 +298,12 @@ def width_of(text: str) -> int:
 
 
 def pad(text: str, width: int) -> str:
-    """A text followed by blanks up to so many columns of a terminal."""
+    """Pad a text with blanks to ``width`` terminal columns."""
     return text + " " * (width - width_of(text))
 
 
 def cut(text: str, width: int) -> str:
-    """A text that fits so many columns of a terminal: a longer one ends in an ellipsis."""
+    """Shorten a text to ``width`` terminal columns, with an ellipsis if it is longer."""
     if width_of(text) <= width:
         return text
     from rich.cells import set_cell_size  # noqa: PLC0415 - not every command shows a table

@@ -1,4 +1,4 @@
-"""What is asked of records: the schema, the condition, the fields, and how results are shown."""
+"""Options for selecting records: the schema, the condition, the fields, and the output format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from encrypted_records.errors import InvalidSetting
 
 
 async def first(records: AsyncIterator[Any], most: int | None) -> AsyncIterator[Any]:
-    """At most so many records; whether there are more is said on stderr."""
+    """Yield up to ``most`` records; if there are more, say so on stderr."""
     count = 0
     async for record in records:
         if count == most:
@@ -42,7 +42,9 @@ def split_fields(text: str, known: list[str]) -> list[str]:
 
 
 def split_groups(text: str, known: list[str]) -> list[str | dict[str, str]]:
-    """What to group by, separated by commas: fields, or periods of fields, as ``month(seen)``."""
+    """Parse the comma-separated groups of an aggregation: fields, or periods of fields, such as
+    ``month(seen)``.
+    """
     if text in known:
         return [text]
     groups = [condition_language.parse_group(part.strip(), known) for part in text.split(",")]

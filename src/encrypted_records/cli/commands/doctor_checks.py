@@ -1,7 +1,7 @@
-"""What ``ers doctor`` looks at, one check after the other.
+"""The checks of ``ers doctor``, in order.
 
-A check yields findings. One that cannot be done since an earlier one failed is left out: its
-finding would only repeat the other.
+A check yields findings. A check that depends on a failed earlier check is skipped, because its
+finding would only repeat the earlier one.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _disk(little: int) -> Finding:
 
 
 def stored_findings(settings: Settings, little: int) -> list[Finding]:
-    """What there is to say of an API's database and bulk store."""
+    """Findings about an API's database and bulk store."""
     try:
         looks = examine_stored(settings, little)
     except ErsError as error:
@@ -166,10 +166,10 @@ async def _access(session: CommandSession) -> Finding:
 
 
 def access_of(devices: Devices, proxy_url: str, *, shows_device: bool) -> Finding:
-    """What there is to say of a proxy's level.
+    """The finding about a proxy's level.
 
     Args:
-        shows_device: whether this machine has a device, which a new keyring takes in.
+        shows_device: whether this machine has a device, which is registered when a keyring is made.
     """
     count = f"{devices.count} device{'' if devices.count == 1 else 's'}"
     if devices.level == "api":

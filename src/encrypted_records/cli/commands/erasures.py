@@ -1,4 +1,4 @@
-"""What commands say of an erasure."""
+"""Output of commands about an erasure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VACUUM = (
 
 
 def cost_line(segments: int, rows: int) -> str:
-    """What an erasure takes."""
+    """A line with the cost of an erasure."""
     return (
         f"Erasing writes {format_count(segments, 'segment')} of the index again,"
         f" of {format_count(rows, 'row')} together."

@@ -83,10 +83,10 @@ class ReadingOptions:
         return self.reading is None
 
     def as_json(self) -> bytes:
-        """As the proxy takes it; nothing where nothing is said.
+        """The options as JSON for the proxy; empty bytes if no option was given.
 
         Raises:
-            InvalidSetting: a pair is not one of a column and a value; there is no such file.
+            InvalidSetting: an option is not of the form COLUMN=VALUE, or a file does not exist.
         """
         said: dict[str, Any] = {}
         if self.reading not in (None, _NO_READING):
@@ -195,7 +195,7 @@ def takes_reading(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def takes_form(command: Callable[..., Any]) -> Callable[..., Any]:
-    """As :func:`takes_reading`, without the options about readings that are kept."""
+    """Add the options of :func:`takes_reading` to a command, except those about stored readings."""
 
     @functools.wraps(command)
     def call(*arguments: Any, **values: Any) -> Any:
@@ -265,17 +265,17 @@ async def import_file(
     yes: bool,
     skip_invalid: bool,
 ) -> int:
-    """Show how a file is read, make a schema for it unless ``schema`` names one, and store its
-    rows; the exit code.
+    """Show how a file is read, propose a schema for it unless ``schema`` names one, and store its
+    rows; returns the exit code.
 
-    An import that was interrupted is remembered, with all that was said of it, and goes on: by the
-    file's bytes the proxy knows if it has been stored.
+    An interrupted import is remembered with all its options and continues. The proxy recognises a
+    stored file by its bytes.
 
     Raises:
-        InvalidSetting: a guess that nobody confirms, or what is said names no column.
+        InvalidSetting: a guess was not confirmed, or an option names no column of the file.
         InvalidRecords: the file cannot be read.
-        Conflict: there is such a schema.
-        UploadedBefore: the schema has these rows.
+        Conflict: the schema exists already.
+        UploadedBefore: the file was already stored in the schema.
     """
     if schema is not None and (name is not None or asked != Asked()):
         raise InvalidSetting("--name, --enum, --unique, --required and --tight make a new schema")

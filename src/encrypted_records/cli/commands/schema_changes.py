@@ -33,7 +33,7 @@ def read_renames(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def lines_of(plan: Mapping[str, Any]) -> Iterator[str]:
-    """What a definition takes, a line for each change, and what stands in the way below it."""
+    """The changes of a definition, one line each, followed by the obstacles."""
     if not plan["changes"]:
         yield "Only titles and descriptions change."
         return

@@ -1,4 +1,4 @@
-"""What ``ers schema estimate`` reads and shows."""
+"""Input and output of ``ers schema estimate``."""
 
 from __future__ import annotations
 

@@ -339,10 +339,10 @@ async def wanted_share(
 
 
 async def member_named(session: CommandSession, named: str) -> str:
-    """The id of the member, or of the service, that has this name or id in the roster.
+    """The id of the member or service with this name or id in the roster.
 
     Raises:
-        NotFound: nobody, or several.
+        NotFound: there is no such member, or there are several.
     """
     found = named_member(await _people(session), named)
     if found is None:
@@ -351,10 +351,11 @@ async def member_named(session: CommandSession, named: str) -> str:
 
 
 def named_member(people: People, named: str) -> str | None:
-    """The same of a roster that was read; None: nobody.
+    """The id of the member with this name or id in a loaded roster; None if there is no such
+    member.
 
     Raises:
-        NotFound: several.
+        NotFound: there are several.
     """
     found = {person.id for person in people.people if named in (person.id, person.name)} or {
         person.id for person in people.people if person.name.casefold() == named.casefold()

@@ -1,4 +1,4 @@
-"""Who reads and writes what, as ``ers share list`` shows it."""
+"""Read and write rights, as ``ers share list`` shows them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ def rows_of(people: People) -> Iterator[Mapping[str, Any]]:
 
 
 def rows_of_readers(people: People, place: Place) -> Iterator[Mapping[str, Any]]:
-    """Who reads a dataset or schema; a line for each share that lets them, and since when they have
-    had at least that."""
+    """The readers of a dataset or schema: a row for each share that gives the right, with the time
+    since which the member has had it.
+    """
     for person in people.people:
         if person.role == "owner":
             yield _reader(person, "owner", None, person.owner_since)
@@ -78,8 +79,9 @@ def _rest(member: PersonOrService) -> dict[str, Any]:
 
 
 def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
-    """What is said beside the rows: whose account is gone, who was invited, what is due; of a place
-    only what concerns it."""
+    """Remarks below the rows: deleted accounts, invitations, pending changes; for a place, only
+    those that concern it.
+    """
     for person in people.people:
         if person.account_gone:
             yield (

@@ -1,4 +1,4 @@
-"""``ers subject``: what is stored of somebody."""
+"""``ers subject``: the stored data of a person."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=
 
 
 class Lifetime(click.ParamType[timedelta]):
-    """Such as 12h, 30d or 8w."""
+    """A duration such as 12h, 30d or 8w."""
 
     name = "time"
 

@@ -127,7 +127,7 @@ async def upload_exactly(
 
 
 def detached(job: str) -> int:
-    """Print the id of a job that nobody waits for; the exit code."""
+    """Print the id of a job that runs in the background; returns the exit code."""
     say(job)
     return DONE
 
@@ -314,7 +314,7 @@ def warn_of_rounding(fields: Iterable[str] | Mapping[str, int]) -> None:
 
 
 async def exit_code(session: CommandSession, job: str, last: JobProgress) -> int:
-    """What a command about a job that ended exits with; says on stderr why it is not 0."""
+    """The exit code of a command for a finished job; explains on stderr why it is not 0."""
     rejected, is_stored = 0, last.status == "completed"
     async for flaw in session.client.job_errors(job):
         rejected += 1

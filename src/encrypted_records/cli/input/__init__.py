@@ -1,4 +1,4 @@
-"""Where commands take records from: files, standard input, tables of databases.
+"""Sources of records for commands: files, standard input, tables of databases.
 
-May import: ``cli.login`` and what it may.
+May import: ``cli.login`` and its imports.
 """

@@ -50,11 +50,11 @@ def read(path: str, limit: int) -> bytes:
 
 
 def objects_in(path: str) -> Iterator[Any]:
-    """What a JSON array, or a file with one JSON value per line, holds; numbers are exact.
+    """The values of a JSON array, or of a file with one JSON value per line; numbers are exact.
 
     Raises:
-        InvalidSetting: it cannot be read, or is something else.
-        Malformed: it is no JSON.
+        InvalidSetting: the file cannot be read, or has other content.
+        Malformed: the file is not JSON.
     """
     from encrypted_records.cli.input.json_stream import values_of  # noqa: PLC0415 - slow to import
 
@@ -102,7 +102,8 @@ def _first(pieces: Iterator[bytes], size: int) -> bytes:
 
 @contextmanager
 def open_result(path: str | None) -> Iterator[IO[bytes]]:
-    """What to write a result to: standard output, a pipe, or a file that is there when it is whole.
+    """Open the destination of a result: standard output, a pipe, or a file that appears only when
+    it is complete.
 
     Raises:
         InvalidSetting: the file cannot be written.
@@ -188,7 +189,7 @@ def read_sample(path: str) -> tuple[bytes, str]:
 
 
 def sample_of(file: LocalFile) -> tuple[bytes, str]:
-    """As :func:`read_sample`, of a file that is open."""
+    """Read a sample like :func:`read_sample`, from an open file."""
     path = str(file.path)
     body = _first(file.pieces(), _WHOLE_BYTES + 1)
     kind = Format.of_file(path, body)

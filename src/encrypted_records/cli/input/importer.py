@@ -48,12 +48,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Shape:
-    """What a table declares of its columns.
+    """The declared columns of a table.
 
     Attributes:
-        fields: what each column becomes in a definition.
+        fields: the field of the definition for each column.
         required: columns that must not be null.
-        notes: what to look at, by column.
+        notes: remarks for the user to check, by column.
     """
 
     fields: dict[str, dict[str, Any]]
@@ -62,11 +62,11 @@ class Shape:
 
 
 class SourceTable(ABC):
-    """Something whose rows have an order in which they can be read from any pointer on.
+    """A source with ordered rows, which can be read from any position.
 
     Attributes:
-        mark: what it is known by again; no password, no value.
-        name, group: what its schema and its dataset are called, unless somebody says otherwise.
+        mark: an identifier that recognises the same source; it contains no password and no value.
+        name, group: default names of its schema and dataset.
     """
 
     mark: str

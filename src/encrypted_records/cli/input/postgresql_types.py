@@ -1,4 +1,4 @@
-"""What columns of PostgreSQL become: fields of the types that are declared there."""
+"""Map column types of PostgreSQL to field types of definitions."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def column_of(name: str, declared: str, *, required: bool, longest: int | None) 
 
 
 def measures_of(column: TableColumn) -> tuple[LiteralString, ...]:
-    """What has to be known of all values of a column beyond its type; ``{0}`` is the column."""
+    """SQL expressions for properties of a column's values beyond its type; ``{0}`` is the
+    column.
+    """
     if column.kind in _FLOATING or (column.kind == "numeric" and column.size is None):
         return (
             f"min({_FINITE})",

@@ -1,4 +1,4 @@
-"""What a proposed definition is to hold beyond names and types, which only its owner can say."""
+"""Rules of a proposed definition beyond names and types, which only its owner can decide."""
 
 from __future__ import annotations
 

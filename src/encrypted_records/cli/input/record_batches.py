@@ -13,8 +13,7 @@ from encrypted_records.model.record_form import MEMBERS
 
 
 async def batches(items: Iterator[Any], at_once: int) -> AsyncIterator[list[Any]]:
-    """Up to ``at_once`` items at a time; reading them does not keep the rest of the command
-    waiting."""
+    """Yield batches of up to ``at_once`` items; reading them does not block the event loop."""
     while batch := await asyncio.to_thread(lambda: list(islice(items, at_once))):
         yield batch
 

@@ -1,4 +1,4 @@
-"""Who the user of a command is: tokens, devices, proofs, and the session that commands use.
+"""The login of a command's user: tokens, devices, proofs, and the session that commands use.
 
-May import: ``cli.supervise``, ``cli.profiles`` and what these may.
+May import: ``cli.supervise``, ``cli.profiles`` and their imports.
 """

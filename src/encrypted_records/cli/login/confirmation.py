@@ -33,13 +33,13 @@ def ask_link() -> SignedLink:
 async def confirm_account(
     session: CommandSession, link: SignedLink, who: Credentials = NOBODY
 ) -> None:
-    """Confirm an account by the link of its message, and say what its organization is called.
+    """Confirm an account by the link of its message, and print the name of its organization.
 
     Args:
-        who: as whom to look for that; nobody where no password is known.
+        who: credentials for looking up the organization; ``NOBODY`` if no password is known.
 
     Raises:
-        BadInput: ``invalid_link``; it is not good, or no longer.
+        BadInput: ``invalid_link``; the link is invalid or has expired.
     """
     device = usual_device(session.proxy)
     async with session.proxy.client(NOBODY, device) as client:

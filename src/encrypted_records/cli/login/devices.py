@@ -1,8 +1,9 @@
-"""The device secrets of this machine's user: one for each proxy and account.
+"""Device secrets of this machine's user, one for each proxy and account.
 
-A device belongs to one keyring, so one proxy has another for each account. It stays after
-``ers logout``: it shows where a request comes from, not who asks. Secrets lie in the keychain of
-the operating system or, where it has none, in a file that only its owner can open.
+A device belongs to one keyring, so each account at a proxy has its own device. The device is kept
+after ``ers logout``: it identifies the machine that sends a request, not the user. Secrets are
+stored in the keychain of the operating system or, if there is none, in a file that only its owner
+can read.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ _MOST_CHARACTERS = 1000
 
 
 class KeptDevice(msgspec.Struct, frozen=True):
-    """What the file says of a device.
+    """A device as recorded in the file.
 
     Attributes:
-        new: whether no proxy is known to have taken it in.
-        secret: None where it lies in the keychain.
+        new: whether the device has not yet been registered at a proxy, as far as is known.
+        secret: None if the secret is in the keychain.
     """
 
     new: bool

@@ -17,12 +17,14 @@ DEVICE = "device"
 
 
 def own_name() -> str:
-    """What this machine is called among the devices of a keyring."""
+    """The name of this machine in a keyring's list of devices."""
     return f"ers on {platform.node() or 'a machine'}"
 
 
 async def devices_of(session: CommandSession) -> Devices:
-    """Who may use the keyring. A device of ours that was revoked gives way to a new one."""
+    """The devices that may use the keyring. A revoked device of this machine is replaced by a new
+    one.
+    """
     try:
         return await session.client.devices()
     except NotAuthenticated as error:

@@ -17,7 +17,7 @@ _TRIES = 5
 
 
 def weakness(password: str) -> str:
-    """What is wrong with a password, in words; nothing where only the service can tell."""
+    """The weakness of a password as a text; empty if only the service can tell."""
     if len(password) < SHORTEST:
         return f"the password has fewer than {SHORTEST} characters"
     if password.isdecimal():
@@ -70,10 +70,10 @@ def _about_password(error: ErsError) -> bool:
 
 
 def answer(label: str, what: str) -> str:
-    """What is typed, or the next line of stdin where there is no terminal.
+    """Ask for a value on the terminal, or read the next line of stdin if there is no terminal.
 
     Raises:
-        InvalidSetting: none is given.
+        InvalidSetting: no value was given.
     """
     text = (ask(label) if sys.stdin.isatty() else sys.stdin.readline()).strip()
     if not text:

@@ -1,7 +1,7 @@
-"""Proofs: commands that reveal or change keys ask again who the user is.
+"""Proofs: commands that reveal or change keys verify the user's identity again.
 
-On the machine of the proxy the door is proof enough, and nobody is asked. Elsewhere it takes the
-password of the account or, where the keyring has one of its user's own, its passphrase.
+On the proxy's own machine, the local-user secret is a sufficient proof. Elsewhere, the user enters
+the password of the account or, if the keyring has a passphrase, the passphrase.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ async def call_with_proof(
     *,
     words: str | None = None,
 ) -> T:
-    """What ``call`` gives, which is given a proof where it takes one.
+    """Run ``call`` with a proof if it needs one; returns its result.
 
     Args:
-        words: such as may be those of the keyring's newest version, which need no other proof;
-            used where nothing else is at hand.
+        words: words that may be the recovery phrase of the keyring's newest version, which is a
+            proof; used if there is no other proof.
 
     Raises:
-        NotAllowed: ``proof_needed``, from a machine that was not taken in; ``proof_wrong``.
-        InvalidSetting: a proof has to be typed, and nothing was.
+        NotAllowed: ``proof_needed``, from a machine that is not registered; ``proof_wrong``.
+        InvalidSetting: a proof is needed and was not typed.
     """
     try:
         return await call(None)
@@ -117,11 +117,11 @@ class _TakesCode(Protocol[T_co]):
 
 
 async def with_code(call: _TakesCode[T]) -> T:
-    """What ``call`` gives, which checks the account's password; where the account has a second
-    factor, a code is asked for, and it is called again.
+    """Run ``call``, which checks the account's password; if the account has a second factor, ask
+    for a code and run it again. Returns its result.
 
     Raises:
-        InvalidSetting: a code has to be typed, and nothing was.
+        InvalidSetting: a code is needed and was not typed.
     """
     try:
         return await call()

@@ -62,10 +62,11 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class Credentials:
-    """Who asks: by a password, or by what gives the Authorization value of a login; or nobody.
+    """Credentials of a caller: a password, or a function that returns the Authorization header of a
+    login; or none.
 
-    ``is_token``: the login is an API token, which says nothing of who has it. ``service`` is the
-    string of a service, which has no login.
+    ``is_token``: the login is an API token, which does not identify its bearer. ``service`` is the
+    secret key of a service, which has no login.
     """
 
     email: str = ""
@@ -80,15 +81,17 @@ NOBODY = Credentials()
 
 @dataclass(frozen=True)
 class ProxyAddress:
-    """A proxy, as this machine knows it.
+    """The address of a proxy, as used on this machine.
 
     Attributes:
-        proxy_url: where it answers.
-        logins: what logins are kept under: its URL, or the API's of an inline proxy.
-        devices: what devices are kept under: its URL, or the data folder of an inline proxy.
-        headers: without which an inline proxy answers nobody.
-        own: whether it was started by this command, and can be nobody else's.
-        limits: of the command that uses it.
+        proxy_url: the URL of the proxy.
+        logins: the key under which logins are stored: the proxy's URL, or the API's URL for an
+            inline proxy.
+        devices: the key under which devices are stored: the proxy's URL, or the data folder of an
+            inline proxy.
+        headers: headers that an inline proxy requires.
+        own: whether this command started the proxy for its own use.
+        limits: limits of the command that uses the proxy.
     """
 
     proxy_url: str
@@ -123,7 +126,8 @@ class ProxyAddress:
 class CommandSession:
     """
     Attributes:
-        client: the proxy, used as the account; of an anonymous session as nobody.
+        client: the client of the proxy, authenticated as the account; not authenticated in an
+            anonymous session.
     """
 
     client: ProxyClient
@@ -141,7 +145,7 @@ class CommandSession:
 
     @property
     def address(self) -> str:
-        """What logins and uploads are kept under."""
+        """The key under which logins and uploads are stored."""
         return self.proxy.logins
 
     async def invitations(self) -> str:
@@ -167,7 +171,7 @@ class CommandSession:
         return {**resource, **found}
 
     async def tell_of_invitations(self) -> None:
-        """Say why somebody who was invited does not see yet what was shared."""
+        """Explain to an invited user why shared data is not visible yet."""
         if waiting := await self.invitations():
             for line in waiting.split("\n"):
                 terminal.warn(line)
@@ -216,13 +220,14 @@ class CommandSession:
 def connected(
     *, organization: bool = False, anonymous: bool = False, login_optional: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make an async function of a :class:`CommandSession` the body of a command.
+    """Make the body of a command from an async function of a :class:`CommandSession`.
 
     Args:
-        organization: whether the command can be told where to look for names.
-        anonymous: whether it needs no account.
-        login_optional: whether it runs as nobody if nobody is logged in, instead of asking who it
-            runs as.
+        organization: whether the command has an option for the organization in which names are
+            looked up.
+        anonymous: whether the command needs no account.
+        login_optional: whether the command runs without an account if there is no login, instead of
+            asking for credentials.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -424,10 +429,10 @@ async def bearer(proxy: ProxyAddress, logins: Logins, email: str) -> str:
 
 
 def ask_credentials(email: str | None, password: str | None) -> tuple[str, str]:
-    """What is missing of e-mail and password, asked for on the terminal.
+    """Ask on the terminal for a missing e-mail address or password.
 
     Raises:
-        NotAuthenticated: there is no terminal to ask on.
+        NotAuthenticated: there is no terminal.
     """
     if not (email and password) and not sys.stdin.isatty():
         raise NotAuthenticated(

@@ -1,8 +1,9 @@
-"""Logins that ``ers login`` made, kept between commands: a token pair for each address.
+"""Storage for logins made by ``ers login``: a token pair for each address.
 
-They lie in the keychain of the operating system or, where it has none, in a file that only its
-owner can open. A refresh token works once, and one that comes a second time ends the login, so
-anyone who trades one holds a lock until the new pair is stored: commands may run side by side.
+Tokens are stored in the keychain of the operating system or, if there is none, in a file that only
+its owner can read. A refresh token works once, and its reuse ends the login. Therefore a command
+that refreshes a login holds a lock until the new pair is stored, so that commands may run in
+parallel.
 """
 
 from __future__ import annotations

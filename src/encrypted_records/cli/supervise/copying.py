@@ -39,7 +39,7 @@ class Copied(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a backup says of itself; ``files`` are by path."""
+    """The manifest of a backup; ``files`` are by path."""
 
     form: int
     version: str
@@ -49,12 +49,13 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @contextmanager
 def whole_or_nothing(target: Path) -> Iterator[Path]:
-    """A new folder, for its owner alone, that becomes ``target`` when the block ends well.
+    """A new folder, only for its owner, that is renamed to ``target`` when the block ends without
+    an error.
 
     Raises:
-        InvalidSetting: ``target`` is there already, with something in it; nothing is overwritten.
-        Conflict: somebody else is making it.
-        OutOfSpace, Startup: it cannot be written.
+        InvalidSetting: ``target`` exists and is not empty; nothing is overwritten.
+        Conflict: another process is making the folder.
+        OutOfSpace, Startup: the folder cannot be written.
     """
     target = target.absolute()
     partial = target.with_name(target.name + PARTIAL)
@@ -125,7 +126,7 @@ def copy(source: Path | BinaryIO, target: Path) -> Copied:
 
 
 def digest(path: Path) -> Copied:
-    """What :func:`copy` would say of a file."""
+    """The size and digest of a file, in the form that :func:`copy` returns."""
     with path.open("rb") as stream:
         return Copied(path.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
 

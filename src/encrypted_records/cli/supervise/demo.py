@@ -1,7 +1,7 @@
-"""What ``ers demo`` shows once the service runs, all of it over HTTP through the proxy.
+"""The demonstration of ``ers demo`` against the running service, over HTTP through the proxy.
 
-Each run makes an account, an organization and a dataset of its own, so that it can be repeated
-on one data folder.
+Each run makes a new account, organization and dataset, so that it can be repeated in the same data
+folder.
 """
 
 from __future__ import annotations

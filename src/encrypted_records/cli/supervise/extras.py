@@ -1,6 +1,6 @@
-"""What a side needs that commands do not, and what to install where it is missing.
+"""Optional dependencies of each side, and what to install if they are missing.
 
-The package by itself is the client and the command line. Each side is an *extra* of it.
+The package alone contains the client and the command line. Each side is an *extra*.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the operator of an API does in its database, beside an API that may run."""
+"""Operations on the API's database for its operator; the API may be running."""
 
 from __future__ import annotations
 

@@ -115,7 +115,9 @@ def alone(settings: Settings, role: str, *, wait: bool = True) -> Iterator[None]
 
 
 def command_line(side: str) -> list[str]:
-    """What starts a side. No setting is in it: arguments show in ``ps``."""
+    """The command line that starts a side. It contains no settings, because arguments are visible
+    in ``ps``.
+    """
     return [sys.executable, "-m", "encrypted_records.cli.main", side]
 
 
@@ -171,7 +173,7 @@ async def serve_both(
 
 
 def on_signal() -> asyncio.Event:
-    """What is set when this process is told to end."""
+    """An event that is set when this process receives a signal to end."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -211,13 +213,13 @@ async def _answers(client: ProxyClient) -> bool:
 
 @asynccontextmanager
 async def proxy_beside(settings: Settings) -> AsyncIterator[tuple[str, str]]:
-    """A proxy as a child of this process, on a free port of this machine; yields its URL, and the
-    secret without which it answers nobody.
+    """Run a proxy as a child of this process, on a free port of this machine; yields its URL, and
+    the secret that it requires.
 
-    What it logs is dropped, unless it cannot start.
+    Its log is discarded unless it fails to start.
 
     Raises:
-        Startup: it cannot, for instance because another proxy uses the data folder.
+        Startup: the proxy cannot start, for instance because another proxy uses the data folder.
     """
     check_installed("proxy")
     settings = dataclasses.replace(settings, proxy_host=LOCAL, proxy_port=free_port())

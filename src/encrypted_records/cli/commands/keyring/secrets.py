@@ -1,4 +1,4 @@
-"""What keeps a keyring closed: passphrases, and files that one of them opens."""
+"""Protection of keyrings: passphrases, and files that a passphrase opens."""
 
 from __future__ import annotations
 
