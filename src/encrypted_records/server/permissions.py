@@ -249,11 +249,11 @@ def require_owner(user: User, organization: Organization) -> None:
 
 
 def require_writer(user: User, schema: Schema) -> None:
-    """For somebody who reaches a schema, to store into it.
+    """Require the right to store into a schema, for a user who can read it.
 
     Raises:
-        NotAllowed: ``not_writer``; the user may read the schema at most.
-        NotFound: it was deleted meanwhile, and nobody may write what is not there.
+        NotAllowed: ``not_writer``; the user may only read the schema.
+        NotFound: the schema was deleted meanwhile.
     """
     here = _reach_of(user).filter(_of_schema(schema.pk, schema.dataset_id), writes=True)
     require_written(schema, here.exists())

@@ -12,10 +12,10 @@ from pathlib import Path
 
 
 def load_or_create(path: Path) -> str:
-    """The key in ``path``, made now where there is none.
+    """The key in ``path``, generated if the file does not exist.
 
-    Two processes that start at once agree on one key, since only one of them can link its file
-    to the name.
+    Two processes that start at once agree on one key, because only one of them can link its file to
+    the name.
     """
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""Verify signatures of members: the one thing that the API does with ``cryptography``.
+"""Verify signatures of members: the only use of ``cryptography`` in the API.
 
-It holds no key and opens nothing. What it verifies keeps those out who have no key of a member;
-proxies believe none of it, and verify for themselves. Contracts in ``pyproject.toml`` and
-tests/server/test_signatures.py let nobody else on this side import that library, and nothing of it
-but what verifies.
+The API has no private keys and decrypts nothing. Its verification keeps out clients without a
+member's key; proxies do not rely on it, and verify for themselves. Contracts in ``pyproject.toml``
+and tests/server/test_signatures.py forbid other modules of the API to import that library, and this
+module to import anything but verification.
 """
 
 from __future__ import annotations

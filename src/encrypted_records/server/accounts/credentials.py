@@ -23,12 +23,11 @@ MAX_ADDRESS = 254
 
 
 def check(request: HttpRequest, email: str, password: str, code: str = "") -> User:
-    """Anyone who has this address and password, and shows a code of the second factor where the
-    account has one.
+    """Authenticate by e-mail address, password and, if the account has a second factor, its code.
 
     Raises:
-        NotAuthenticated: nobody, or not verified yet, or shut; ``second_factor_required`` and
-            ``wrong_code``, once the password was right.
+        NotAuthenticated: no such account, not verified yet, or deactivated;
+            ``second_factor_required`` and ``wrong_code`` if the password is right.
         Throttled: too many wrong passwords for this address, or too many of any kind, came from
             this source.
     """

@@ -1,8 +1,8 @@
-"""Digests of secrets that let somebody in: the database holds their SHA-256 alone.
+"""Digests of login secrets: the database stores only their SHA-256.
 
-Anyone who reads the database, or a copy of it, can hold a secret that is shown against these, and
-cannot make one: the secrets are random and too long to be guessed. That is why a plain hash is
-enough here, where a password needs a slow one.
+A reader of the database, or of a copy, can check a presented secret against a digest, but cannot
+produce a secret: secrets are random and too long to be guessed. Therefore a plain hash is
+sufficient here, whereas a password needs a slow one.
 """
 
 from __future__ import annotations

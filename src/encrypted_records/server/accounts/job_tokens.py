@@ -104,11 +104,11 @@ def revoke(user: User, job: bytes) -> None:
 
 
 def hold(grant: JobGrant) -> None:
-    """Keep a job from ending before this transaction does: what a request of it brings late would
-    lie there, and nobody would drop it.
+    """Keep a job from ending before this transaction ends. Otherwise data that a late request adds
+    to an ended job would never be deleted.
 
     Raises:
-        NotAuthenticated: ``bad_token``; it has ended.
+        NotAuthenticated: ``bad_token``; the job has ended.
     """
     held = JobGrant.objects.select_for_update().filter(user=grant.user_id, job=grant.job)
     if held.first() is None:
@@ -168,10 +168,11 @@ _AUTHENTICATORS = tuple(make() for make in WITH_JOBS)
 
 
 def identify(request: HttpRequest) -> tuple[User, object]:
-    """The sender of a request and the credentials, where no view of the framework answers.
+    """The sender of a request and the credentials, for requests that no view of the framework
+    answers.
 
     Raises:
-        NotAuthenticated: nobody says, or the credentials do not count.
+        NotAuthenticated: there are no credentials, or they are not valid.
         NotAllowed: ``csrf_failed``.
     """
     for authenticator in _AUTHENTICATORS:

@@ -1,11 +1,12 @@
 """Limits of attempts: lockout after wrong passwords, and throttles.
 
-Counts are in the database, so that all processes of all APIs on it share them. A count's name is
-an HMAC: the table tells nobody which addresses, or passwords typed in their place, were tried.
+Counts are in the database, so that all processes of all APIs on it share them. The key of a count
+is an HMAC, so the table does not reveal which addresses, or passwords typed in their place, were
+tried.
 
 Wrong passwords count per address and source, whether the address has an account or not. From the
-tenth on each one doubles the time until the next is looked at. Nobody else's way in closes: not
-that of the same address from elsewhere, and no session, token or remembered Basic credential.
+tenth on, each one doubles the time until the next is checked. Others are not locked out: neither
+the same address from other sources, nor any session, token or cached Basic credential.
 """
 
 from __future__ import annotations

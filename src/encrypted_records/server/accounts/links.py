@@ -1,9 +1,9 @@
-"""Signed links in messages: sent, and used once.
+"""Signed links in messages, each of which works once.
 
-The library's signers say what a link is signed over, and for how long it works. Here its
-``signature`` gets a random part, which the library's MAC then covers, and the table has the SHA-256
-of the whole while a message is out. The message alone has the random part, so that nobody makes a
-link that works of a copy of database and key.
+The library's signers define the signed content and the lifetime of a link. This module adds a
+random part to the ``signature``, which the library's MAC covers, and stores the SHA-256 of the
+whole until the link is used. Only the message contains the random part, so that a copy of database
+and key is not sufficient to make a valid link.
 """
 
 from __future__ import annotations
@@ -67,10 +67,11 @@ def send(user: User, kind: type[OneTime]) -> None:
 
 
 def use(signed: dict[str, Any], kind: type[OneTime]) -> User:
-    """Whom a link was sent to; the link is used up if the transaction around this is committed.
+    """The user to whom a link was sent; the link is used up when the surrounding transaction
+    commits.
 
     Returns:
-        The user, locked, so that no link is used twice at once.
+        The user, with a row lock, so that no link is used twice concurrently.
 
     Raises:
         BadInput: the link is forged, was not sent from here, is too old, or was used before.

@@ -1,12 +1,11 @@
 """The life of a login: begin, find, end.
 
-Ending a login ends the session or the tokens that hang on it, in every process at once, since each
-request looks it up. Whatever makes a password worthless ends its user's logins: a new password,
-and shutting the account.
+Ending a login ends its session or tokens in every process at once, because each request looks up
+the login. Changing the password and deactivating the account end all logins of the user.
 
-A login is found by its id, which is no secret, and by a secret of its own, of which the table has
-the SHA-256 (:mod:`.digests`). Nobody gets in with what stands in the table, also not who has the
-key that signs tokens.
+A login is identified by its id, which is not secret, and authenticated by a secret, of which the
+table has the SHA-256 (:mod:`.digests`). The content of the table is not sufficient to log in, not
+even together with the key that signs tokens.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from encrypted_records.server.db.statements import Columns, Statement
 def begin(
     user: User, lifetime: timedelta, secret: str, *, login_id: str = "", refresh: str = ""
 ) -> Login:
-    """A login of a user whose password was just found right.
+    """Begin a login of a user whose password was just verified.
 
     Args:
-        secret: what it is found by from now on, with its id; nobody can guess it.
-        login_id: its id, where it is known already.
-        refresh: the refresh token that may be used next, where there is one.
+        secret: an unguessable secret that authenticates the login, together with its id.
+        login_id: its id, if known already.
+        refresh: the refresh token that may be used next, if any.
 
     Raises:
         NotAuthenticated: the password was changed, a second factor set up, or the account shut, at

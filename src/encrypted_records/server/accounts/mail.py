@@ -1,8 +1,8 @@
-"""Messages: how they are written, and how they are sent.
+"""E-mail messages: their texts and their delivery.
 
-They leave on a thread of their own, for two reasons: nobody waits for a mail server, and how long
-a request takes does not tell whether an address has an account. A message that cannot be sent is
-logged without its address; asking again sends another.
+A separate thread sends them, for two reasons: requests do not wait for a mail server, and the
+duration of a request does not reveal whether an address has an account. A message that cannot be
+sent is logged without its address; repeating the request sends another.
 """
 
 from __future__ import annotations
@@ -126,6 +126,6 @@ def send(address: str, subject: str, template: str, context: dict[str, Any]) -> 
 
 
 def send_already_registered(user: User) -> None:
-    """Tell the holder of an account that somebody tried to register with its address."""
+    """Tell the holder of an account about an attempt to register with its address."""
     context = {"public_url": settings.PUBLIC_URL}
     send(user.email, "You already have an account", "accounts/already_registered", context)

@@ -1,11 +1,11 @@
-"""A user: an e-mail address and a password.
+"""Users: an e-mail address and a password.
 
-An address belongs to the one who proves to read its mail. Until somebody has, any number of
-registrations may wait for the same address, each with its own password; the link that is used
-decides which of them becomes the account. An address is one whatever its case.
+An address belongs to the user who proves access to its mail. Until then, several registrations may
+be pending for the same address, each with its own password; the link that is used decides which of
+them becomes the account. Addresses are case-insensitive.
 
-A login is what lasts of a password that was right: a browser's session, or a refresh token with
-all that succeed it. Sessions and tokens are worth something only while their login is there.
+A login is the result of a successful password check: a browser's session, or a refresh token with
+all its successors. Sessions and tokens are valid only while their login exists.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class SecondFactor(models.Model):
 
 
 class RecoveryCode(models.Model):
-    """A code that stands in for the authenticator app, once."""
+    """A recovery code, which replaces the authenticator app once."""
 
     #: SHA-256 of the code
     digest = models.BinaryField(primary_key=True, max_length=32)

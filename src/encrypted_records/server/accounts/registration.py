@@ -1,13 +1,13 @@
 """Create accounts, and verify their addresses.
 
-Whether an address has an account shows in no answer and in no duration: both ways do the same
-work, and what differs is done by the courier afterwards. Signed links (:mod:`.links`) work once.
-The first also needs an address that was never verified, and the second is signed over the password
-hash that it replaces, so that either ends the others of its kind.
+Neither answers nor durations reveal whether an address has an account: both cases do the same work,
+and the mail thread does what differs afterwards. Signed links (:mod:`.links`) work once. The first
+also needs an address that was never verified, and the second is signed over the password hash that
+it replaces, so that either ends the others of its kind.
 
-Each registration is a user of its own, with its own link. Were the second one for an address
-given the first one's, anyone who registers somebody else's address beforehand would own the account
-that its holder then confirms.
+Each registration makes a separate user with a separate link. If a second registration of an address
+reused the first, an attacker who registered the address earlier would own the account that its
+holder then confirms.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from encrypted_records.server.organizations.models import Organization, create_o
 
 
 def register(email: str, password: str, organization_name: str) -> None:
-    """Make a user, who owns a new organization if it has a name, and send the link that makes both
-    usable. People who were invited to an organization need none of their own.
+    """Make a user, who owns a new organization if it has a name, and send the link that activates
+    both. Users who were invited to an organization need no organization of their own.
 
-    Where the address has an account, its holder is told instead. The same is stored then, to take
-    the same time; without a link nobody can use it, and it is dropped like any other that expires.
+    If the address has an account, its holder is notified instead. The same rows are stored in that
+    case, to take the same time; without a link they are unusable, and are deleted when they expire.
     """
     with transaction.atomic():
         user = User.objects.create_user(email, password)

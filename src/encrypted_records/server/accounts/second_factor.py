@@ -41,8 +41,8 @@ _GROUPS, _GROUP = 4, 4
 
 @dataclass(frozen=True)
 class NewFactor:
-    """What an authenticator app is given: the key in Base32, and the same as a link
-    (``otpauth://``), as which a QR code holds it. Neither prints.
+    """The secret of an authenticator app: the key in Base32, and the same key as an ``otpauth://``
+    link for a QR code. Printing the object shows neither.
     """
 
     key: str

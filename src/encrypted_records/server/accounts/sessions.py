@@ -1,10 +1,10 @@
-"""Sessions of browsers, stored under the SHA-256 of the cookie: Django's engine, with that change.
+"""Browser sessions, stored under the SHA-256 of the cookie: Django's engine with that change.
 
-In memory, and in the cookie, a session has its key, which is a secret. The table has a digest in
-its place, so that nobody can read there what to send as a cookie.
+In memory and in the cookie, a session has its key, which is a secret. The table has a digest
+instead, so that cookies cannot be read from the database.
 
-The secret of the session's login follows from the cookie as well, by another function: neither
-follows from the other, nor from what a table holds.
+The secret of the session's login is derived from the cookie by another function: neither can be
+derived from the other, nor from the content of a table.
 """
 
 from __future__ import annotations

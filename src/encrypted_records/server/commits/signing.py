@@ -1,7 +1,8 @@
-"""Signers of commits and checkpoints, by the organization's roster (docs/SPEC.md, section 7.5).
+"""Signers of commits and checkpoints, verified by the organization's roster (docs/SPEC.md, section
+7.5).
 
-Readers verify this for themselves. The API does too, so that somebody who has no key of a member
-cannot add a commit that no reader takes, and that would end the schema.
+Readers verify signers themselves. The API verifies them too, so that a client without a member's
+key cannot add a commit that all readers reject, which would make the schema unusable.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ _signer = Statement(sql.SIGNER)
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """The roster's facts about a member: number and digest of the head of the organization's, 0
-    where there is none; the member's keys, None of somebody who is not in it; whether the schema is
-    placed, and the epoch of its dataset's keys."""
+    """A member by the roster: number and digest of the head of the organization's roster, 0 if
+    there is none; the member's keys, None if not a member; whether the schema is placed, and the
+    epoch of its dataset's keys.
+    """
 
     number: int
     digest: bytes

@@ -1,9 +1,9 @@
-"""Rows and pages that are staged before their commit (docs/SPEC.md, 7.6).
+"""Staged rows and pages, before their commit (docs/SPEC.md, section 7.6).
 
-They lie in the tables they will stay in, under a group or segment that names its staging and that
-no reader is shown. So publishing moves no row: it checks that all is there and clears that name.
+They are stored in their final tables, under a group or segment that names its staging and is hidden
+from readers. Publishing moves no row: it checks that all parts are present and clears that name.
 
-A staging belongs to the user who began it; for everybody else it does not exist.
+A staging belongs to the user who began it, and is invisible to all others.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ def add(
     *,
     attempt: int = 0,
 ) -> bool:
-    """Store one part; whether anything changed.
+    """Store one part of a staging; returns whether anything changed.
 
     Args:
-        job: which brings it, where one does.
-        attempt: a number that rises with each time that the part is made again.
+        job: the job that sends the part, if any.
+        attempt: a number that increases each time the part is made again.
 
     Raises:
-        NotAuthenticated: ``bad_token``; the job has ended meanwhile.
-        BadInput: ``invalid_commit``, ``not_sealed``; the part is not sound in itself.
-        StaleDefinition: it was made under a definition that can no longer be used.
-        NotFound: the staging is somebody else's.
+        NotAuthenticated: ``bad_token``; the job has ended.
+        BadInput: ``invalid_commit``, ``not_sealed``; the part is inconsistent.
+        StaleDefinition: the part was made under a definition that is no longer usable.
+        NotFound: the staging belongs to another user.
         Conflict: ``uid_taken``, ``record_exists``; ``part_overtaken``, a later attempt at the same
-            part is there.
+            part is stored.
     """
     part = upload.part
     definition = definitions.find_usable(schema, part.definition, stands=bool(part.stands))

@@ -1,13 +1,15 @@
-"""Store what a commit adds: segments with their pages, groups with their rows. Under the lock.
+"""Store the contents of a commit under the schema's lock: segments with their pages, groups with
+their rows.
 
-Groups that become one while their segment stays (docs/SPEC.md, section 7.7.2).
+Compactions: groups that are combined while their segment stays (docs/SPEC.md, section 7.7.2).
 
-Under the schema's lock. Where a group lies in its segment is stored nowhere: the commits say it.
+This runs under the schema's lock. The position of a group in its segment is not stored; it follows
+from the commits.
 
-Facts from other tables than its schema's row by which a commit is judged.
+Preconditions of a commit from tables other than its schema's row.
 
-It is read under the lock of that row with two statements, of which the first is of the table of
-rows alone: that may be in partitions, or over several servers.
+They are read under the lock of that row in two statements. The first reads only the table of rows,
+which may be partitioned or distributed over several servers.
 """
 
 from __future__ import annotations

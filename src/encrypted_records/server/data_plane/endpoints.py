@@ -1,9 +1,10 @@
-"""The five endpoints that proxies ask all the time: the log, pages, rows, commits and staging.
+"""The five data plane endpoints that proxies call constantly: the log, pages, rows, commits and
+staging.
 
-They are answered by middleware, behind that which logs requests and refuses those that nobody
-should see. To find a view among all paths, and what REST framework makes around it, would take
-several times as long as the answer. Credentials, limits of tokens and errors are those of all other
-paths: the same authenticators say who asks, :mod:`..http.problems` says what went wrong.
+Middleware answers them, after the middleware that logs and filters requests. URL resolution and the
+overhead of REST framework would take several times as long as the answer. Credentials, token limits
+and errors are the same as for all other paths: the same authenticators identify the caller, and
+:mod:`..http.problems` formats errors.
 """
 
 from __future__ import annotations
@@ -103,10 +104,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One method of a path.
+    """An endpoint: one method of a path.
 
-    ``parameters`` are those of the query and of headers, by name, as OpenAPI has them; ``statuses``
-    those of answers that are no errors.
+    ``parameters`` are query and header parameters by name, in the form of OpenAPI; ``statuses`` are
+    the success statuses.
     """
 
     method: str

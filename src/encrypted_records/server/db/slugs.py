@@ -13,7 +13,7 @@ _ROOM_FOR_NUMBER = 20
 
 
 def slug_of(name: str, fallback: str) -> str:
-    """The slug a name suggests; ``fallback`` where nothing of it can stand in one."""
+    """The slug for a name; ``fallback`` if the name has no character that a slug may contain."""
     return slugify(name)[: MAX_SLUG - _ROOM_FOR_NUMBER].strip("-") or fallback
 
 

@@ -1,14 +1,14 @@
-"""Remove the bytes of rows that died; nobody needs a key for it.
+"""Erase the bytes of dead rows; this needs no key.
 
-Small rows are deleted once their grace time is over. An object is written again without its dead
-rows when many of them are dead, or some since long ago. Ordinals keep their place. What is left of
-a row is its salted digest, so that its neighbours can be proven, and that goes with the salt when
-the last bytes of the group go.
+Small rows are deleted when their grace period is over. An object is rewritten without its dead rows
+when many of its rows are dead, or some have been dead for long. Ordinals do not change. Of an
+erased row, only its salted digest remains, so that its neighbours can be verified; digest and salt
+are deleted with the last bytes of the group.
 
-Somebody can ask that all of it goes at once (:func:`ask`). Then only holds make it wait; of objects
-also a grace time that is longer than the usual one, since somebody restores databases by it.
+A user can request immediate erasure (:func:`ask`). Then only read leases delay it; for objects also
+a grace period that is longer than the usual one, because restoring a database relies on it.
 
-Write an object of rows again: without what is erased, or with what was found elsewhere.
+Rewrite an object of rows, without erased rows or with rows that were found elsewhere.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ from encrypted_records.server.rows import erased
 
 
 class Turn:
-    """Whether the last turn was of those that somebody waits for, and the schemas served last."""
+    """State of the queue: whether the last group was of a requested erasure, and the schemas served
+    last.
+    """
 
     asked = False
     of_asked: str | None = None
@@ -59,8 +61,9 @@ turn = Turn()
 
 
 def next_due() -> RecordGroup | None:
-    """A group whose time is over; every other one is of a schema for which somebody waits, if there
-    is such a schema. No question here takes a lock."""
+    """The next group that is due. Every other group is from a schema with a requested erasure, if
+    there is one. The queries take no locks.
+    """
     due = RecordGroup.objects.filter(erase_at__lte=timezone.now(), staging=None, ended_at=None)
     due = due.order_by("schema", "erase_at")
     waited_for = Exists(AskedErasure.objects.filter(schema=OuterRef("schema"), done__lt=F("up_to")))
@@ -123,7 +126,7 @@ def ask(schema: Schema) -> AskedErasure:
 
 
 def without_grace() -> bool:
-    """Whether objects go at once where somebody has asked for it."""
+    """Whether objects are deleted without a grace period if an erasure was requested."""
     return store.kept_for() <= USUAL_GRACE
 
 
@@ -415,7 +418,7 @@ def note_done(bytes_are_gone: Callable[[], bool]) -> bool:
 
 
 def is_asked() -> bool:
-    """Whether somebody waits for an erasure."""
+    """Whether an erasure was requested."""
     return _unfinished().exists()
 
 

@@ -1,4 +1,4 @@
-"""Keep what somebody needs who reads one version of a log for long."""
+"""Read leases: keep the data that a long reader of one version of a log needs."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ class Held:
 
 
 def keep(user: User, schema: Schema, uid: uuid.UUID, version: int, reason: str) -> Hold:
-    """Begin a hold, or renew it.
+    """Begin or renew a lease.
 
     Raises:
         BadInput: there is no such version, or reason.
-        Conflict: ``hold_over``; it is somebody else's, of another version, or has lasted a day; the
-            version was replaced a day ago; or it is new, and what it would keep was asked to go.
-        TooLarge: too many count already, of this user or of all.
+        Conflict: ``hold_over``; the lease belongs to another user or another version, or has lasted
+            a day; the version was replaced a day ago; or the lease is new, and erasure of its data
+            was requested.
+        TooLarge: there are too many leases of this user, or in total.
     """
     if not 0 <= version <= schema.version:
         raise _invalid("version", "expected a version of the schema's log")

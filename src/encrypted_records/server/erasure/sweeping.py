@@ -1,9 +1,9 @@
-"""Delete what cannot be requested any more: pages of replaced segments, rows of groups that ended,
+"""Delete data that cannot be requested any more: pages of replaced segments, rows of ended groups,
 abandoned stagings, and objects that none of these need.
 
-Nobody's request waits for it, and it waits for nobody's: a schema to which nothing comes any more
-is cleared like all others. A thread of the worker does a bounded piece at a time, so that no one
-piece keeps the database from others for long; several APIs on one database share the work.
+It neither delays requests nor depends on them: schemas without new data are swept like all others.
+A thread of the worker deletes a bounded amount at a time, so that no step blocks the database for
+long; several APIs on one database share the work.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _BUSY_MILLISECONDS = 100
 
 
 def empty_log() -> bool:
-    """Bring SQLite's write-ahead log into its file, and empty it; whether nobody was in the way.
+    """Checkpoint and truncate SQLite's write-ahead log; returns whether no other connection
+    prevented it.
 
-    PostgreSQL keeps what was deleted until its own vacuum, which operators run.
+    PostgreSQL keeps deleted rows until a vacuum, which operators run.
     """
     if connection.vendor != "sqlite":
         return True
@@ -135,9 +136,9 @@ def _drop_expired() -> bool:
 
 
 def drop_requests() -> bool:
-    """Delete one piece of the ids of requests that nobody may send again; whether there is more.
+    """Delete one batch of expired request ids; returns whether there are more.
 
-    The first 48 bits of an id are its request's own time (docs/SPEC.md, section 2.2).
+    The first 48 bits of an id are the time of its request (docs/SPEC.md, section 2.2).
     """
     if time.monotonic() < _due.requests:
         return False
@@ -183,10 +184,10 @@ def look_soon() -> None:
 
 
 def report_strangers() -> list[str]:
-    """Have the log say what lies in the bulk store and is not known; the names of it.
+    """Log the unknown objects in the bulk store; returns their names.
 
     Raises:
-        StoreUnavailable: the store is away or fails.
+        StoreUnavailable: the store is unavailable or fails.
     """
     found = objects.strangers()
     if found:

@@ -1,11 +1,11 @@
-"""Admission to the threads: a request runs, waits for its turn, or is told to come back later.
+"""Admission control for the threads: a request runs, waits for its turn, or is told to retry later.
 
-Senders take turns: each has a line of its own, and who asks much waits for its own. No sender
-has all threads, so that long requests of one leave some for others.
+Senders take turns: each has its own queue, so that a sender of many requests waits for its own. No
+sender can occupy all threads, so that long requests of one sender leave some for others.
 
-Waiting is bounded in number and in time: a request that would wait for longer than clients do
-is refused at once, so that more work than can be done makes nobody wait for nothing. Where the
-lines are full, those are refused who have an equal share of the places in them.
+Queues are bounded in length and in time: a request that would wait longer than clients do is
+refused at once, so that under overload no request waits in vain. If the queues are full, senders
+that already have an equal share of the places are refused.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Between the server, which waits for the network, and Django's threads, which do not.
+"""The gateway between the asynchronous server and Django's synchronous threads.
 
-A thread sees a request when all of it is here, and is free again when it has made the answer. So
-slow senders and slow readers cost memory within bounds (:mod:`.held_bodies`) and no thread. The
-server bounds how long a body may take (:mod:`encrypted_records.listening`).
+A thread gets a request when it has arrived completely, and is free again when it has made the
+answer. So slow senders and slow readers cost bounded memory (:mod:`.held_bodies`) but no thread.
+The server limits the time for a body (:mod:`encrypted_records.listening`).
 
-Of a body no more than ``SMALL_BYTES`` is taken from anybody. Before more is read, the
-request goes to its view without: that looks at credentials first, and refuses what it would refuse
-anyway. Only where it asks for the body is the rest received, and the view is asked again. For a
-while the same credentials are then taken permanently here; the view judges them each time.
+Up to ``SMALL_BYTES`` of a body are accepted from any sender. Before more is read, the request is
+passed to its view without the body: the view checks credentials first, and refuses the request if
+it would refuse it anyway. Only if the view asks for the body, the rest is received, and the view is
+called again. For a while, bodies with the same credentials are then received directly; the view
+still checks the credentials each time.
 
-An answer on its way from a thread to the network, which takes it when it can.
+An answer on its way from a thread to the network, which reads it at its own speed.
 
-The thread puts down piece after piece and never waits. What has not been taken lies in memory
-while there is room, else in a file; the order stays. Who takes the answer slowly, or not at all,
-costs no thread.
+The thread writes piece after piece and never waits. Unread pieces are kept in memory while there is
+room, otherwise in a file, in order. A slow or absent reader occupies no thread.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ _PIECE_BYTES = 256 << 10
 
 
 class Untaken(Exception):
-    """Nobody takes the answer any more, or it cannot be finished."""
+    """The answer is no longer read, or cannot be finished."""
 
 
 class Passing:
-    """One answer: one thread puts, one coroutine of ``loop`` takes."""
+    """One answer: written by one thread, read by one coroutine of ``loop``."""
 
     def __init__(self, room: Room, loop: asyncio.AbstractEventLoop) -> None:
         self._room = room
@@ -204,7 +204,7 @@ class Passing:
         return piece
 
     def leave(self) -> None:
-        """Nobody takes the rest: it is neither made nor taken any more."""
+        """Discard the rest of the answer: it is neither made nor read any more."""
         with self._lock:
             self._is_left = True
         self._more.set()

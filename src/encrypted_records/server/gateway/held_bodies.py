@@ -1,10 +1,11 @@
-"""Bodies on their way to a thread: in memory while there is room, else in a file.
+"""Request and answer bodies between network and threads: in memory while there is room, otherwise
+in a file.
 
-A body is whole before a thread sees it, and what of an answer nobody has taken yet is not the
-thread's any more (:mod:`.gateway`); so no thread ever waits for the network. What is small is
-simply kept. The rest shares a budget of memory, and beyond that one of disk, in files that have no
-name. A body goes into a file only if it is all sealed rows and pages: whatever may hold a password
-is kept in memory, or refused.
+A body is complete before a thread gets it, and the unread part of an answer is detached from its
+thread (:mod:`.gateway`); so no thread ever waits for the network. Small bodies are always kept in
+memory. Larger bodies share a budget of memory, and beyond it a budget of disk space, in files
+without a name. A body is written to a file only if it consists of sealed rows and pages: bodies
+that may contain a password are kept in memory, or refused.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ DISK_BYTES = 4 << 30
 
 
 class Budget:
-    """So many bytes for everybody together. Used by any thread."""
+    """A budget in bytes, shared by all requests. Thread-safe."""
 
     def __init__(self, size: int) -> None:
         self._left = size
@@ -73,15 +74,15 @@ class Room:
         self.disk = Budget(disk)
 
     def file(self) -> IO[bytes]:
-        """A file that nobody else finds, and that is gone with the process."""
+        """A file without a name, which disappears with the process."""
         return tempfile.TemporaryFile(dir=self._folder, buffering=0)
 
 
 class Held:
-    """One body. One thread at a time uses it.
+    """A body. Only one thread at a time may use it.
 
     Args:
-        on_disk: whether it may be written into a file.
+        on_disk: whether the body may be written to a file.
     """
 
     def __init__(self, room: Room, *, on_disk: bool) -> None:

@@ -1,11 +1,12 @@
-"""Parameters of queries and members of bodies: how they are read, and refused.
+"""Query parameters and body members: parsing and validation.
 
-Lists come in pages: ``limit`` (100, at most 1000) and ``offset``, with paths to go on by.
+Lists are paginated: ``limit`` (default 100, at most 1000) and ``offset``, with paths to the next
+and previous page.
 
-Texts in JSON are strings. The library's fields take numbers too, and store another value.
+Texts must be JSON strings. The library's fields would also accept numbers, and store another value.
 
-Members of a body that nobody reads are refused, with their places: a misspelt ``descripton``
-would otherwise be taken for a description that was left out.
+Unknown members of a body are refused, with their positions: otherwise a misspelt ``descripton``
+would be treated as a missing description.
 """
 
 from __future__ import annotations

@@ -85,10 +85,10 @@ class RawDefinitionParser(JsonParser):
 
 
 class Frames:
-    """A body of frames, until somebody takes it.
+    """A body of frames, until a view takes it.
 
-    The framework's request refers to itself, so it stays after its answer until cycles are looked
-    for. What it had of a large body would stay as long.
+    The framework's request contains a reference cycle, so it stays in memory after its answer until
+    the next garbage collection. A large body attached to it would stay as long.
     """
 
     def __init__(self, body: bytes) -> None:

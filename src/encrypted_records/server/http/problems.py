@@ -1,8 +1,8 @@
-"""Whatever goes wrong leaves as ``application/problem+json``, whatever raised it.
+"""Convert all exceptions to ``application/problem+json``.
 
-Ours (:class:`ErsError`), the framework's and Django's exceptions all become one document; the
-document itself is :mod:`encrypted_records.http.problem`. A 401 names both ways of sending
-credentials, a 429 says how long to wait.
+Our exceptions (:class:`ErsError`), the framework's and Django's all become the same document, which
+is made by :mod:`encrypted_records.http.problem`. A 401 names both ways of sending credentials, a
+429 says how long to wait.
 """
 
 from __future__ import annotations

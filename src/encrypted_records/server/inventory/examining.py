@@ -55,7 +55,7 @@ class Look:
 def looks(little_space: int) -> Iterator[Look]:
     """
     Args:
-        little_space: so many bytes that are free, or fewer, are worth a warning.
+        little_space: free space in bytes at or below which a warning is given.
     """
     database = _look_at_database(little_space)
     yield database

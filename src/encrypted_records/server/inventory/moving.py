@@ -29,8 +29,9 @@ _STAY = (objects.STORED, objects.NAMED)
 
 
 class Move:
-    """One move; what it has moved so far, and what it has left since it is damaged. ``waiting`` are
-    the objects of the old store that nobody needs any more, and that go when their time is over."""
+    """One move of objects: counts of moved objects, and of damaged objects that were left.
+    ``waiting`` are unneeded objects of the old store, which are deleted after their grace period.
+    """
 
     def __init__(self) -> None:
         self.objects = self.rows = self.pages = self.waiting = 0

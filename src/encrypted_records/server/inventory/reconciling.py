@@ -1,19 +1,19 @@
-"""Bring a database and a bulk store together again, where one of the two was put back.
+"""Reconcile a database and a bulk store after one of them was restored to an earlier state.
 
-A database of before an erasure names objects that were written again without the erased rows, and
-that are gone. The new ones lie in the store, where nothing names them; but each says in its head of
-which group it is and which rows it has. So of every object that is lost, what is not known is
-looked through. What is found has to have the very digests that the database has of these rows, but
-for rows that were erased since, whose digests lie at its end. It is written again, under a name
-that the database draws, without what is erased by either of the two.
+A database from before an erasure refers to objects that were rewritten without the erased rows and
+then deleted. The rewritten objects are in the store without a reference, but the head of each names
+its group and its rows. So for every lost object, the unknown objects are searched. The rows found
+must match the digests in the database, except for rows erased since, whose digests are at the end
+of the object. They are written to a new object, with a name drawn by the database, without the rows
+that are erased in either.
 
-An object that is not found is lost. It is marked, so that a proxy can be told
-(:mod:`..erasure.damage`): it builds an index again from rows, and deletes records of which there is
-nothing left, when somebody says so.
+An object that is not found is lost. It is marked, so that a proxy can learn about it
+(:mod:`..erasure.damage`): the proxy rebuilds the index from rows, and deletes records without
+remaining data after a user has confirmed it.
 
-Objects that the store has again, of groups and segments that the database has ended or has
-elsewhere, go: somebody may have been told that they are erased. Objects of which the database knows
-nothing stay where they are.
+Restored objects of groups and segments that the database has ended, or has in other objects, are
+deleted, because their erasure may have been reported. Objects that the database does not know stay
+unchanged.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class _Stranger:
 
 
 class Reconciliation:
-    """One run. ``taken`` objects were found under other names, ``dropped`` ones are not needed
-    any more; ``rows`` and ``pages`` are objects of them that are lost."""
+    """One run of the reconciliation. ``taken`` objects were found under other names, ``dropped``
+    objects are not needed any more; ``rows`` and ``pages`` are lost objects of rows and of pages.
+    """
 
     def __init__(self) -> None:
         self.taken = self.dropped = self.rows = self.pages = 0

@@ -46,7 +46,7 @@ class Flaw:
 
 
 class Walk:
-    """One walk; what it has counted so far."""
+    """One verification of the store; its counts so far."""
 
     def __init__(self) -> None:
         self.objects = self.rows = self.pages = 0

@@ -1,8 +1,8 @@
-"""Bulk data that is too large for the database: parts of groups and segments, each an object.
+"""Bulk data that is too large for the database: parts of groups and segments, each part an object.
 
-:mod:`.protocol` says what a store of objects does; :mod:`.files` and :mod:`.s3` do it, and
-:mod:`.choice` takes one by its URL. :mod:`.layout` is how an object looks inside, :mod:`.objects`
-the life of each as a row of the database, :mod:`.parts` what lies in which object.
+:mod:`.protocol` defines the interface of an object store; :mod:`.files` and :mod:`.s3` implement
+it, and :mod:`.choice` selects one by its URL. :mod:`.layout` is the format of an object,
+:mod:`.objects` its life cycle as a row of the database, :mod:`.parts` the content of each object.
 
 May import: ``server.records``.
 """

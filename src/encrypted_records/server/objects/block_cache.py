@@ -51,10 +51,11 @@ def sign_of(folder: Path, cache: str) -> Path:
 
 
 def locked(path: Path) -> int:
-    """A file that nobody else has locked, locked until this process ends.
+    """Open and lock a file that no other process has locked; the lock lasts until this process
+    ends.
 
     Raises:
-        OSError: somebody has.
+        OSError: another process has locked the file.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -101,10 +102,12 @@ class Reads:
 
     @contextmanager
     def claim(self, ranges: Collection[Range]) -> Iterator[Mapping[Range, threading.Event]]:
-        """Have others wait for these until the block ends, but for those that somebody reads.
+        """Claim the ranges that no other thread is reading, until the block ends; other threads
+        wait for them.
 
         Yields:
-            The latter, each with what tells that they have ended.
+            The ranges that other threads are reading, each with an event that is set when the read
+            ends.
         """
         ended = threading.Event()
         with self._lock:
@@ -304,13 +307,14 @@ class BlockCache:
             self._drop([one for one in self._kept if one.name in names], "gone")
 
     def look(self, registry: Registry, *, soon: bool = False) -> bool:
-        """Drop what is kept of objects that others have deleted, and say so to the database.
+        """Drop cached objects that other processes have deleted, and report that to the database.
 
         Args:
-            soon: whether somebody waits for it; else nothing is done soon after another look.
+            soon: whether a caller waits for the result; otherwise nothing is done shortly after an
+                earlier check.
 
         Returns:
-            Whether it was done.
+            Whether the check was done.
         """
         with self._looking:
             began = _now()
@@ -352,10 +356,11 @@ class BlockCache:
             self._file = self._sign = None
 
     def lapse(self) -> bool:
-        """Drop everything where the last look began too long ago; whether that was so.
+        """Drop the whole cache if the last check began too long ago; returns whether that was the
+        case.
 
-        Nobody waits for this process much longer, so it waits for nothing: the database may be what
-        keeps it from looking.
+        Other processes do not wait for this process much longer, so this does not wait for
+        anything: the database may be the reason why checks are not possible.
         """
         with self._lock:
             is_over = not self._ended and not self._is_trusted(TRUSTED_SECONDS)

@@ -1,9 +1,9 @@
-"""The bulk store that ``ERS_BULK_URL`` names.
+"""Select the bulk store named by ``ERS_BULK_URL``.
 
-Two stores while objects move from one to the other.
+A pair of stores, used while objects move from one to the other.
 
-Everything new goes to the new one; what is read lies in either. So an API serves while somebody
-moves the objects, and needs no table of where each of them is.
+New objects are written to the new store; objects are read from either. So the API can serve while
+objects move, without a table of their locations.
 """
 
 from __future__ import annotations

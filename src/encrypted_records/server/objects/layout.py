@@ -58,7 +58,7 @@ _NOWHERE = (b"\xff" * 16, bytes(16))
 
 
 class Line(NamedTuple):
-    """One row's entry in the head of a block; ``version`` 0 is a hole."""
+    """The entry of one row in the head of a block; ``version`` 0 is a hole."""
 
     record_id: bytes
     version: int
@@ -67,7 +67,7 @@ class Line(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One block as the database lists it; ``lines`` is the SHA-256 of its lines."""
+    """A block as listed in the database; ``lines`` is the SHA-256 of its lines."""
 
     start: int
     length: int
@@ -212,10 +212,10 @@ def head_of(data: bytes) -> Head | None:
 
 
 def contents_of(data: bytes, name: str) -> Contents:
-    """All that lies in an object of rows, by its own lines alone: nothing of it is proven.
+    """The content of an object of rows, according to its own lines; nothing is verified.
 
     Raises:
-        ObjectAltered: it is no object of rows, or not a whole one.
+        ObjectAltered: the data is not a complete object of rows.
     """
     head = head_of(data)
     if head is None or not head.rows:

@@ -1,4 +1,4 @@
-"""The life of each object, as rows of the database.
+"""The life cycle of objects, as rows of the database.
 
 ``writing``  the name is drawn and written down; the first byte comes after that
 ``stored``   it is whole, and what lies in it is staged or about to be
@@ -6,8 +6,9 @@
 ``doomed``   nothing that is new needs it; readers of an earlier version still may
 ``lost``     it was named, and is not in the store, as was found after a restore
 
-One that is doomed goes when its grace is over and nothing in the database points to it any more.
-So a crash at any moment leaves only what the sweep deletes. What lies in the store decides nothing.
+A doomed object is deleted when its grace period is over and nothing in the database refers to it
+any more. So a crash at any moment leaves only objects that the sweep deletes. The content of the
+store is never decisive.
 """
 
 from __future__ import annotations
@@ -72,10 +73,10 @@ def give_up(numbers: Collection[int]) -> None:
 
 
 def take_over(numbers: Collection[int]) -> None:
-    """Have written objects stay, in the transaction that says what lies in them.
+    """Keep written objects, in the transaction that records their content.
 
     Raises:
-        StoreUnavailable: writing them took so long that they were given up.
+        StoreUnavailable: the writes took so long that the objects were given up.
     """
     taken = BulkObject.objects.filter(pk__in=numbers, state=WRITING).update(
         state=STORED, since=timezone.now()
@@ -164,8 +165,9 @@ def is_lost(number: int) -> bool:
 
 
 def adopt_doomed(name: str, size: int, *, at_once: bool) -> None:
-    """Have something go that lies in the store and was not known, since what was in it lies
-    elsewhere by now."""
+    """Schedule the deletion of an unknown object in the store, because its content is now in
+    another object.
+    """
     since = AT_ONCE if at_once else timezone.now()
     BulkObject.objects.create(name=name, state=DOOMED, since=since, size=size)
 
@@ -214,12 +216,12 @@ def known_among(names: Collection[str]) -> set[str]:
 
 
 def strangers() -> list[str]:
-    """Names of what lies in the store, and of which the database knows nothing.
+    """Names of objects in the store that the database does not know.
 
-    Nothing deletes them: they may belong to a database that was just put back, or to another one.
+    They are never deleted: they may belong to a database that was just restored, or to another one.
 
     Raises:
-        StoreUnavailable: the store is away or fails.
+        StoreUnavailable: the store is unavailable or fails.
     """
     store = choice.chosen().store
     if store is None:

@@ -101,11 +101,11 @@ def _whole(name: str, entry: Entry) -> Range:
 
 @_twice
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
-    """The rows at (group, ordinal) that lie in objects; others are left out.
+    """The rows at (group, ordinal) that are in objects; others are left out.
 
     Raises:
         ObjectLost, ObjectAltered: with the object's name.
-        StoreUnavailable: the store is away or fails.
+        StoreUnavailable: the store is unavailable or fails.
     """
     return _read_rows(_blocks_of(keys), checked=True)
 
@@ -197,7 +197,7 @@ def _read(
 
 @_twice
 def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:
-    """Record id and version at (group, ordinal), of rows that lie in objects."""
+    """Record id and version at (group, ordinal), for rows in objects."""
     blocks = _blocks_of(keys)
     found: dict[Key, tuple[bytes, int]] = {}
     for block, lines in _lines_of(list(blocks)):
@@ -210,8 +210,9 @@ def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:
 
 @_twice
 def versions_between(group: int, first: int, end: int) -> list[tuple[int, bytes, int]]:
-    """Ordinal, id and version of each row of a group that lies in objects, from ``first`` to below
-    ``end``, in no order."""
+    """Ordinal, id and version of each row of a group that is in an object, from ``first`` to below
+    ``end``, unordered.
+    """
     keys = [(group, ordinal) for ordinal in range(first - first % RUN, end, RUN)]
     return [
         (ordinal, line.record_id, line.version)
@@ -227,7 +228,7 @@ def _lines_of(blocks: Sequence[_Block]) -> Iterator[tuple[_Block, list[Line]]]:
 
 
 def has_rows(group: int) -> bool:
-    """Whether rows of a group lie in objects."""
+    """Whether rows of a group are in objects."""
     return RowPart.objects.filter(group_id=group).exists()
 
 
@@ -303,11 +304,11 @@ def _is_any_within(record_ids: Sequence[bytes], entry: Entry) -> bool:
 
 @_twice
 def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
-    """The pages at (segment, number) that lie in objects; others are left out.
+    """The pages at (segment, number) that are in objects; others are left out.
 
     Raises:
         ObjectLost, ObjectAltered: with the object's name.
-        StoreUnavailable: the store is away or fails.
+        StoreUnavailable: the store is unavailable or fails.
     """
     rows = list(store.select(lambda wanted: f"WITH wanted (one, two) AS ({wanted}) {_PAGES}", keys))
     ranges = [

@@ -57,10 +57,10 @@ class BulkStore(Protocol):
         """
 
     def listing(self) -> Iterator[tuple[str, int]]:
-        """Name and size of everything that lies in the store, also of what is not ours.
+        """Name and size in bytes of everything in the store, including foreign files.
 
         Raises:
-            StoreUnavailable: the store is away or fails.
+            StoreUnavailable: the store is unavailable or fails.
         """
 
     def free(self) -> int | None:

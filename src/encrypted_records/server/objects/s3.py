@@ -55,12 +55,13 @@ _OPTIONS = frozenset({"endpoint", "region", "virtual_hosted", "patience"})
 
 
 class S3:
-    """A store under a prefix of a bucket.
+    """An S3 store: a prefix of a bucket.
 
     Args:
-        store: for what nobody waits for.
-        hasty: the same store, for small reads: somebody waits for these.
-        writing: the same, for a write that may take so many seconds longer than a small one.
+        store: client for background operations.
+        hasty: client for small reads of waiting requests.
+        writing: client for a write that may take the given number of seconds longer than a small
+            one.
     """
 
     def __init__(self, store: S3Store, hasty: S3Store, writing: Callable[[int], S3Store]) -> None:

@@ -1,7 +1,8 @@
-"""Answers of the invited: their public keys, signed by a key that the twelve words derive.
+"""Answers of invited users: their public keys, signed by a key that is derived from the twelve
+words.
 
-Nobody here can make an answer, since the API does not have the words; and one that does not check
-is refused, so that an invitation keeps waiting for the right one.
+The API cannot make an answer, because it does not have the words. It refuses an answer with a wrong
+signature, so that the invitation stays open for the right one.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ def of(seat: Seat) -> Answer | None:
 
 
 def give(user: User, invitation_id: str, answer: Answer) -> bool:
-    """Keep the answer of an invited user, in place of an earlier one; whether it is new.
+    """Store the answer of an invited user, replacing an earlier one; returns whether it is new.
 
     Raises:
         NotFound: no invitation of that id waits for the user.
         Conflict: ``invitation_over``.
-        BadInput: ``invalid_entry``; the words are wrong, or it is for somebody else.
+        BadInput: ``invalid_entry``; the words are wrong, or the answer is for another user.
     """
     invitation = _mine(user, invitation_id)
     with transaction.atomic():

@@ -125,7 +125,9 @@ def withdraw(by: User, invitation: Invitation) -> None:
 
 
 def lock(organization: Organization) -> Organization:
-    """The organization as it is now; until the transaction ends, nobody else changes it."""
+    """Reload and lock the organization; it cannot be changed by other transactions until this one
+    ends.
+    """
     # What merely names it, as a commit's audit entry does, need not wait.
     return Organization.objects.select_for_update(no_key=True).get(pk=organization.pk)
 
@@ -161,8 +163,8 @@ def _keep_an_owner(leaving: Membership) -> None:
 def make_owner(email: str, slug: str) -> None:
     """Make an account an owner of an organization at the API.
 
-    Where the organization has a roster, that alone reaches nothing: only somebody who has the
-    lost owner's words too can sign themselves in.
+    If the organization has a roster, that alone gives no access: only a user who also has the lost
+    owner's recovery phrases can sign themselves in.
 
     Raises:
         NotFound: there is no such account, or organization.

@@ -1,7 +1,8 @@
-"""Organizations, who belongs to them or is asked to, and what was done there.
+"""Organizations, their members, invitations, and audit log.
 
-Somebody becomes a member by accepting an invitation, which goes to an address. Adding them outright
-would tell whether the address has an account, and nobody should find themselves in an organization.
+A user becomes a member by accepting an invitation, which is sent to an address. Adding users
+directly would reveal whether the address has an account, and no user should become a member without
+consent.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Organization(models.Model):
 def create_organization(name: str, owner_id: str) -> Organization:
     """Make an organization that the user owns.
 
-    Its slug ends in random digits: a counter would tell that somebody else has the name.
+    Its slug ends in random digits: a counter would reveal that another organization has the name.
     """
     organization = Organization.objects.create(
         name=name, slug=f"{slug_of(name, 'organization')}-{secrets.token_hex(4)}"

@@ -1,11 +1,12 @@
-"""The roster of an organization: read it, and add to it, all of a request or nothing.
+"""The roster of an organization: read it, and append the entries of a request atomically.
 
-The roster is a chain of entries that its members sign. The API keeps their bytes for proxies and
-verifies what it can, so that nobody without a member's key adds to it. What follows from the
-entries, the plain tables of :mod:`.roster_tables`, changes in the same transaction.
+The roster is a chain of entries that its members sign. The API stores their bytes for proxies and
+verifies what it can, so that entries cannot be added without a member's key. The tables of
+:mod:`.roster_tables`, which are derived from the entries, change in the same transaction.
 
-A request locks its organization, so of two that continue the same head one wins. Schemas whose
-names or heads it states are locked after that, in the order of their ids, as commits lock them.
+A request locks its organization, so of two requests that continue the same head only one succeeds.
+Schemas whose names or heads it states are locked after that, in the order of their ids, like
+commits lock them.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ class _Read:
 def entries_after(
     organization: Organization, number: int, among: QuerySet[Dataset] | None = None
 ) -> Iterator[RosterEntry]:
-    """The entries that follow a number, the first ``MAX_ENTRIES`` of them.
+    """The first ``MAX_ENTRIES`` entries after a number.
 
     Args:
-        among: datasets; names that concern none of them are left out. All are there if None.
+        among: datasets; names that concern none of them are left out. None includes all names.
 
     Raises:
-        DatabaseDamaged: a stored entry is not of its form.
+        DatabaseDamaged: a stored entry is malformed.
     """
     concerned = (
         None if among is None else set(map(ids.from_text, among.values_list("pk", flat=True)))

@@ -1,4 +1,4 @@
-"""One request to change a roster, as far as it is applied, under the lock of its organization."""
+"""One request to change a roster, as far as it was applied, under the lock of its organization."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Change:
         Membership.objects.filter(organization=self.organization, user=member).delete()
 
     def datasets_with_keys(self) -> set[str]:
-        """Those that the roster has a key of and that are still there."""
+        """The existing datasets of which the roster has a key."""
         own = Dataset.objects.filter(organization=self.organization).values_list("pk", flat=True)
         return set(own) & set(map(ids.to_text, self.state.epochs))
 
@@ -124,7 +124,7 @@ class Change:
         return found
 
     def end_invitations(self, numbers: Iterable[str]) -> None:
-        """Nobody is admitted by these any more."""
+        """End these invitations; they admit no member any more."""
         ended = list(numbers)
         Seat.objects.filter(pk__in=ended).update(over=True, answer=None)
         Invitation.objects.filter(pk__in=ended).delete()

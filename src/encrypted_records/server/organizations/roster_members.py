@@ -40,12 +40,13 @@ _LONGEST_INVITATION = 8 * 86_400
 
 
 def found(change: Change, body: EntryBody, content: form.Found[str]) -> None:
-    """The first entry: its signer is the first owner, and reaches everything.
+    """Apply the first entry: its signer becomes the first owner, with access to everything.
 
     Raises:
         BadInput: ``invalid_entry``.
-        NotAllowed: ``owners_only``; the caller is no owner at the API.
-        Conflict: ``has_records``; nobody signed them, so that a roster would end their schemas.
+        NotAllowed: ``owners_only``; the caller is not an owner at the API.
+        Conflict: ``has_records``; the records are not signed, so a roster would make their schemas
+            unusable.
     """
     if Schema.objects.filter(dataset__organization=change.organization, version__gt=0).exists():
         raise Conflict(
@@ -132,10 +133,10 @@ def _refuse_members(change: Change, address: str) -> None:
 def admit(
     change: Change, body: EntryBody, content: form.Standing[str], before: Member | None
 ) -> None:
-    """Take in the whole standing of a member: one who comes in, or whose rights or keys change.
+    """Apply the complete state of a member who joins, or whose rights or keys change.
 
     Args:
-        before: the standing until now; of somebody who is out, the last.
+        before: the previous state; for a removed member, the last one.
 
     Raises:
         BadInput: ``invalid_entry``.

@@ -41,8 +41,9 @@ _openings = msgspec.msgpack.Decoder(list[bytes])
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The state that entries add up to, and about how many bytes it takes. Nobody changes it: to go
-    on from it, take a copy."""
+    """The state after a number of entries, and its approximate size in bytes. It is immutable: copy
+    it before applying further entries.
+    """
 
     state: State = field(default_factory=lambda: State(historic=False))
     size: int = _SUM_BYTES

@@ -20,7 +20,7 @@ from encrypted_records.server.db.fields import OptionalIdField, ShortIdField
 
 
 class Entry(models.Model):
-    """One entry of an organization's roster, as its actor signed it."""
+    """An entry of an organization's roster, as signed by its actor."""
 
     pk = models.CompositePrimaryKey("organization_id", "number")
     organization = models.ForeignKey(
@@ -55,7 +55,9 @@ class Standing(models.Model):
 
 
 class Shared(models.Model):
-    """That a member who is no owner reads, and perhaps writes, a dataset or one schema of it."""
+    """A right of a member who is not an owner to read, and perhaps write, a dataset or one of its
+    schemas.
+    """
 
     organization = models.ForeignKey(
         "Organization", on_delete=models.CASCADE, related_name="shared"

@@ -1,4 +1,4 @@
-"""Tables of what lies in the bulk store: objects, and which rows and pages are in them.
+"""Tables of the bulk store: objects, and the rows and pages in them.
 
 As in :mod:`.models`, groups and segments are named by their numbers, without foreign keys.
 """
@@ -39,7 +39,7 @@ class BulkObject(models.Model):
 
 
 class RowPart(models.Model):
-    """Consecutive rows of a group that lie in an object, and not in ``record_row``."""
+    """Consecutive rows of a group that are in an object, and not in ``record_row``."""
 
     pk = models.CompositePrimaryKey("group_id", "first")
     group_id = models.BigIntegerField()
@@ -58,7 +58,7 @@ class RowPart(models.Model):
 
 
 class ChangedRow(models.Model):
-    """A row of a version above 1 that lies in an object: its id is older than its group."""
+    """A row of a version above 1 in an object: its id is older than its group."""
 
     pk = models.CompositePrimaryKey("group_id", "ordinal")
     group_id = models.BigIntegerField()
@@ -72,7 +72,7 @@ class ChangedRow(models.Model):
 
 
 class PagePart(models.Model):
-    """Consecutive pages of a segment that lie in an object, and not in ``index_page``."""
+    """Consecutive pages of a segment that are in an object, and not in ``index_page``."""
 
     pk = models.CompositePrimaryKey("segment_id", "first")
     segment_id = models.BigIntegerField()

@@ -21,8 +21,8 @@ from encrypted_records.server.datasets.models import Schema
 
 
 class Staging(models.Model):
-    """Groups and segments that a job or merge has stored ahead of its commit. Nobody else sees
-    them.
+    """Groups and segments that a job or merge has stored before its commit. They are visible only
+    to their user.
     """
 
     schema = models.ForeignKey(
@@ -38,7 +38,9 @@ class Staging(models.Model):
 
 
 class StagedPart(models.Model):
-    """One part of a staging, and where its rows and pages lie, so that another can replace it."""
+    """A part of a staging, and the location of its rows and pages, so that another part can replace
+    it.
+    """
 
     pk = models.CompositePrimaryKey("staging_id", "sequence")
     staging = models.ForeignKey(Staging, models.DO_NOTHING, related_name="parts", db_index=False)
@@ -175,7 +177,7 @@ class RecordGroup(models.Model):
 
 
 class RecordRow(models.Model):
-    """One sealed record. ``sealed`` is the MessagePack array of its fields' ciphertexts."""
+    """A sealed record. ``sealed`` is the MessagePack array of its fields' ciphertexts."""
 
     pk = models.CompositePrimaryKey("group_id", "ordinal")
     group_id = models.BigIntegerField()
@@ -245,7 +247,7 @@ class AskedErasure(models.Model):
 
 
 class Hold(models.Model):
-    """Somebody reads one version of a schema's log for long: what it needs stays meanwhile."""
+    """A read lease on one version of a schema's log: the data that this version needs is kept."""
 
     schema = models.ForeignKey(Schema, on_delete=models.CASCADE, related_name="holds")
     uid = models.UUIDField()
@@ -262,7 +264,7 @@ class Hold(models.Model):
 
 
 class IndexPage(models.Model):
-    """One sealed page of a segment."""
+    """A sealed page of a segment."""
 
     pk = models.CompositePrimaryKey("segment_id", "number")
     segment_id = models.BigIntegerField()

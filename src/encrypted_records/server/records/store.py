@@ -89,7 +89,7 @@ def select(statement: Callable[[str], str], keys: Sequence[Key]) -> Iterator[tup
 
 
 def pairs(count: int) -> str:
-    """SQL for so many keys, two parameters each."""
+    """SQL placeholders for ``count`` keys of two parameters each."""
     return f"VALUES {', '.join(['(%s, %s)'] * count)}"
 
 

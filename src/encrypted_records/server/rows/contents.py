@@ -1,4 +1,4 @@
-"""Rows and pages, whether they lie in the database or in objects.
+"""Access to rows and pages, in the database or in objects.
 
 Small parts are in the tables (:mod:`..records.store`), larger ones in objects
 (:mod:`..objects.parts`); one group or segment may have both.
@@ -125,8 +125,9 @@ def rows_between(
 
 
 def live_rows_of(record_ids: Collection[bytes]) -> dict[bytes, list[StoredSealedRow]]:
-    """By record id its live rows, the newest first, whichever user they belong to. An honest proxy
-    draws no id twice, so there is one at most; somebody else's must not hide it."""
+    """The live rows of each record id, the newest first, of all users. An honest proxy draws no id
+    twice, so there is at most one; a row of another user must not hide it.
+    """
     rows = store.live_rows_of(record_ids)
     changed = ChangedRow.objects.filter(record_id__in=list(record_ids))
     keys = list(changed.values_list("group_id", "ordinal")) + parts.find_new(record_ids)
