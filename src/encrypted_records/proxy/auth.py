@@ -65,11 +65,11 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a request proves its sender with. None of it may print.
+    """Credentials of a request. None of them may be printed.
 
-    Of ``session`` the secret is the cookie, and ``csrf`` the token's cookie and header; to read,
-    there is none. ``device`` is the secret that followed the password of ``basic``, which the
-    API never gets.
+    The secret of ``session`` is the cookie, and ``csrf`` the token's cookie and header; read
+    requests have no ``csrf``. ``device`` is the secret after the password of ``basic``, which is
+    never sent to the API.
     """
 
     scheme: str
@@ -197,10 +197,10 @@ class Access:
         self._asking: Gathering[bytes, tuple[Credentials, bool], Caller] = Gathering(self._serve)
 
     async def caller(self, credentials: Credentials, *, refresh: bool = False) -> Caller:
-        """Who sends these credentials.
+        """The caller with these credentials.
 
         Args:
-            refresh: ask the API now, also if the caller is remembered.
+            refresh: ask the API now, even if the caller is cached.
 
         Raises:
             NotAuthenticated: refused by the API.
@@ -336,7 +336,9 @@ class Access:
 
 
 def authorization_of(service: ServiceKey) -> str:
-    """What the API gets of a service: its token, from which its string does not follow."""
+    """The Authorization header of a service for the API: its token, from which its secret key
+    cannot be derived.
+    """
     return service_key.authorization(RootKey(service.secret).token(service.id))
 
 

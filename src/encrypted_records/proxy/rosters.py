@@ -1,9 +1,9 @@
-"""What this machine has seen of each organization's roster, kept across restarts.
+"""Remember each organization's roster as this machine has seen it, across restarts.
 
-An API that shows less, or another continuation, is then an error and not another list of people.
-It is kept for each user: what one was shown says nothing to another. What was shown first is kept,
-too, for people to look at. Which roster is believed says
-:mod:`encrypted_records.index.roster.belief`.
+If an API later shows fewer entries, or another continuation, that is an error and not a changed
+list of people. The memory is separate for each user: a roster shown to one user proves nothing to
+another. The roster shown first is kept as well, for users to check.
+:mod:`encrypted_records.index.roster.belief` decides which roster is accepted.
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ class Rosters:
         )
 
     def get(self, user: bytes, organization: bytes) -> Remembered | None:
-        """What was seen of an organization for one of its users; 16-byte identifiers.
+        """The remembered roster of an organization for one of its users; 16-byte identifiers.
 
         Raises:
-            OutOfSpace, Unavailable: the disk does not give it.
+            OutOfSpace, Unavailable: the disk cannot be read.
         """
         with self._database.asking() as database:
             return _get(database, user, organization)
@@ -141,13 +141,15 @@ class Rosters:
                 database.execute(_SHOWN_FIRST, (user, roster.organization, *shown))
 
     def first_shown(self, user: bytes, organization: bytes) -> Shown | None:
-        """What a user's proxy was shown on first use; None where it never was shown anything."""
+        """The roster summary that a user's proxy was shown on first use; None if none was ever
+        shown.
+        """
         with self._database.asking() as database:
             row = database.execute(_SHOWN, (user, organization)).fetchone()
         return None if row is None else Shown(*row)
 
     def organizations(self, user: bytes) -> list[bytes]:
-        """Those of which a user's proxy has seen a roster."""
+        """The organizations whose roster a user's proxy has seen."""
         with self._database.asking() as database:
             return [row[0] for row in database.execute(_KNOWN, (user,))]
 
@@ -192,15 +194,15 @@ class Rosters:
     def believe(
         self, roster: Roster, user: bytes, keyring: Keyring, *, older_keys: bool = False
     ) -> Believed:
-        """Who a user is in a roster that is the user's own, and remember it.
+        """Identify the user in a verified roster of the user's own, and remember the roster.
 
         Args:
-            older_keys: as of :func:`encrypted_records.index.roster.belief.believe`.
+            older_keys: as for :func:`encrypted_records.index.roster.belief.believe`.
 
         Raises:
-            RosterOlder, RosterUnknown, IdentityReplaced, NotAllowed: as there. What was seen of a
-                remembered organization is kept also where its user is not in it any more.
-            OutOfSpace, Unavailable: the disk does not take it.
+            RosterOlder, RosterUnknown, IdentityReplaced, NotAllowed: as there. A remembered roster
+                is kept even if its user is no longer a member.
+            OutOfSpace, Unavailable: the disk cannot be written.
         """
         remembered = self.get(user, roster.organization)
         if remembered is not None:

@@ -1,12 +1,12 @@
-"""Questions that somebody saves by name, or makes a link to, and the reading of files that somebody
-keeps for a schema: ``questions.sqlite3`` in the proxy's folder.
+"""Saved queries, linked queries, and readings of files kept for a schema: ``questions.sqlite3`` in
+the proxy's folder.
 
-- Questions, their names and readings are sealed under the user's keyring (docs/SPEC.md, section
-  16), and padded. The file says whose they are, and of which schema, and nothing else.
-- A question of a link is sealed under the link's own secret, which is not kept (section 16.1):
-  everybody who has the link can open it. The file says of which schema it is, and who made it.
-- The API never hears of them.
-- A question that does not open is counted and left where it is: another keyring may open it.
+- Queries, their names and readings are encrypted under the user's keyring (docs/SPEC.md, section
+  16), and padded. The file reveals only their user and schema.
+- A linked query is encrypted under the link's own secret, which is not stored (section 16.1):
+  everyone who has the link can open it. The file reveals only its schema and its maker.
+- None of this is sent to the API.
+- A query that cannot be decrypted is counted and kept: another keyring may decrypt it.
 """
 
 from __future__ import annotations
@@ -391,17 +391,17 @@ class SavedQuestions:
 
 
 def seal_kept(keyring: Keyring, identifier: bytes, padded: bytes, place: bytes) -> bytes:
-    """What :func:`pad` gave, sealed for a place (docs/SPEC.md, section 16)."""
+    """Encrypt the output of :func:`pad` for a place (docs/SPEC.md, section 16)."""
     version, nonce = keyring.newest, runtime.random_bytes(NONCE_BYTES)
     key = keyring.root(version).question(identifier, version)
     return _VERSION.pack(version) + nonce + key.encrypt(nonce, padded, place)
 
 
 def open_kept(keyring: Keyring, identifier: bytes, sealed: bytes, place: bytes) -> bytes:
-    """What was padded and sealed.
+    """Decrypt and unpad.
 
     Raises:
-        DoesNotOpen, KeyMissing: it was altered, or another keyring has sealed it.
+        DoesNotOpen, KeyMissing: the ciphertext was altered, or was made with another keyring.
     """
     begin = _VERSION.size + NONCE_BYTES
     if len(sealed) < begin:

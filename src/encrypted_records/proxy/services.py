@@ -182,13 +182,12 @@ class Services:
         return self.names.origins
 
     async def caller(self, connection: HTTPConnection) -> Caller:
-        """The sender of this request, or the one who opens this WebSocket; for what touches no
-        keys.
+        """The sender of this request or WebSocket, for operations that use no keys.
 
-        A known caller's body may take its time.
+        The body of an authenticated caller may arrive slowly.
 
         Raises:
-            NotAuthenticated: nobody that the API knows.
+            NotAuthenticated: the API does not know the caller.
             NotAllowed: a change by session without the CSRF token.
         """
         caller = await self.access.caller(credentials_of(connection))
@@ -199,7 +198,7 @@ class Services:
         """The holder who may use their keyring for this request.
 
         Raises:
-            NotAuthenticated, NotAllowed: nobody; as :meth:`Admission.holder` says.
+            NotAuthenticated, NotAllowed: as for :meth:`Admission.holder`.
         """
         holder = await self.admission.holder(connection)
         pace.know(connection.scope)

@@ -1,15 +1,16 @@
-"""From a request to the ``Holder`` whose keyring it may use.
+"""Admission: from a request to the ``Holder`` whose keyring it may use.
 
-The only module that makes one. What is decided here follows from the level, from the device that
-the request shows, and from the keyrings of this proxy; the API only names the user.
+This is the only module that makes a ``Holder``. Its decisions depend on the level, on the device of
+the request, and on the keyrings of this proxy; the API only names the user.
 
-Codes with which an enrolled device enrols another: typed by hand, used once, valid for minutes.
+Codes with which a registered device registers another: typed by hand, used once, valid for minutes.
 
-In memory alone: the end of the proxy ends them. A code is bound to a keyring, so that an API that
-names another user can enrol nobody but the user it was made for.
+Codes are kept only in memory and end with the proxy. A code is bound to a keyring, so that an API
+that names another user cannot register a device for that user.
 
-The door: a secret in a file that only the user of the operating system can read who runs the
-proxy, and who can read every other file of the proxy as well. Made at each start.
+The local-user secret ("door"): a secret in a file that only the operating system's user who runs
+the proxy can read; this user can read every other file of the proxy as well. It is made at each
+start.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ SCOPE_DEVICE = "ers.device"
 
 @dataclass(frozen=True, slots=True)
 class Applicant:
-    """Somebody whom the API knows, and what else the request shows.
+    """An authenticated user, and what else the request shows.
 
     Attributes:
-        device: the device of the request, whether it is enrolled or not.
-        enrolled: whether it is a device of this very user's keyring.
-        door: whether the request came through the door.
+        device: the device of the request, registered or not.
+        enrolled: whether the device belongs to this user's keyring.
+        door: whether the request has the local-user secret.
     """
 
     caller: Caller
@@ -103,7 +104,8 @@ class Admission:
         """The holder who may use their keyring for this request.
 
         Raises:
-            NotAuthenticated: nobody that the API knows; ``device_needed``, ``device_unknown``.
+            NotAuthenticated: the API does not know the caller; ``device_needed``,
+                ``device_unknown``.
             NotAllowed: ``another_user``; a change by session without the CSRF token.
         """
         credentials = credentials_of(connection)
@@ -181,14 +183,14 @@ class Admission:
         return await runtime.in_thread(self._keyrings.is_own, user) if known is None else known
 
     async def applicant(self, connection: HTTPConnection, *, refresh: bool = False) -> Applicant:
-        """The applicant, with whatever the request shows; this alone opens nothing.
+        """The applicant, with the evidence of the request; an applicant alone opens nothing.
 
         Args:
-            refresh: ask the API now who it is.
+            refresh: ask the API now for the user.
 
         Raises:
-            NotAuthenticated: nobody that the API knows; ``device_unknown``: the device was revoked,
-                or this is not its secret.
+            NotAuthenticated: the API does not know the caller; ``device_unknown``: the device was
+                revoked, or its secret is wrong.
             NotAllowed: ``another_user``; ``token_limited``; a change by session without the CSRF
                 token.
         """
@@ -315,7 +317,7 @@ class NewCode:
 
 
 class Codes:
-    """One code a keyring; a newer one ends the one before. Safe to use from several threads."""
+    """Device codes, one for each keyring; a new code replaces the previous one. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = runtime.monotonic) -> None:
         self._clock = clock

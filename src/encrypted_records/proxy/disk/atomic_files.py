@@ -1,7 +1,7 @@
-"""Files that are written whole or not at all, and are on disk when the call returns.
+"""Atomic files: written completely or not at all, and on disk when the call returns.
 
-Content goes to a temporary name, is synced, and only then gets its own name. An interruption leaves
-the old file readable, and at worst a temporary file that nobody opens.
+Content is written to a temporary name, synced, and then renamed. An interruption leaves the old
+file readable, and at worst an unused temporary file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A file without a name: nobody else finds it, and it is gone with its process, however it ends.
+"""A file without a name: inaccessible to other processes, and deleted when its process ends.
 
-So no sweep looks for it. Only what is sealed is written to it.
+So no sweep is needed. Only encrypted data is written to it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")
 
 
 class Database:
-    """One file, for its owner's eyes. Safe to use from several threads."""
+    """One SQLite file, readable only by its owner. Thread-safe."""
 
     def __init__(
         self,

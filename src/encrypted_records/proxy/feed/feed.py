@@ -40,7 +40,7 @@ class Feed:
         return sum(watch.waiting for watch in self._watches.values())
 
     def watch(self, schema: bytes) -> Watch:
-        """What the schema is watched with, as long as somebody has this."""
+        """The watch of the schema; it exists as long as a caller has a reference."""
         watch = self._watches.get(schema)
         if watch is None:
             watch = self._watches[schema] = Watch()

@@ -44,10 +44,10 @@ _Name = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of a record by the commit of ``version``; ``record`` is None where it was
-    deleted. ``record_version`` is that of the record, or of its last version.
+    """A change of a record by the commit of ``version``; ``record`` is None if it was deleted.
+    ``record_version`` is the version of the record, or its last version.
 
-    ``cursor`` continues behind this change.
+    ``cursor`` continues after this change.
     """
 
     version: int
@@ -353,7 +353,7 @@ class SuccessorIds:
     async def of(
         self, context: QueryContext, effects: Effects, every: Sequence[Effects]
     ) -> frozenset[bytes]:
-        """As :func:`_read_added`."""
+        """The same as :meth:`_read_added`."""
         log = context.state.ledger.digest_at(effects.version)
         assert log is not None, "a page is of versions that are known"
         ids = self._kept.get(log)

@@ -1,8 +1,9 @@
-"""Wait until a schema's log moves on: one question a second to the API, however many wait.
+"""Wait until a schema's log grows: one request a second to the API, no matter how many callers
+wait.
 
-The requests that wait take turns at asking, each with credentials of its own. So nobody relies on
-the rights of another user for long, and a user who may not read the schema any more is told so when
-the turn comes.
+The waiting requests take turns at asking, each with its own credentials. So no request relies on
+the rights of another user for long, and a user who has lost the right to read the schema learns it
+at the next turn.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ ASK_SECONDS = 1.0
 
 
 class Watch:
-    """One schema that somebody waits for. Belongs to the event loop.
+    """A watched schema. Belongs to the event loop.
 
     Attributes:
-        newest: the newest version of its log that anybody here was shown.
-        waiting: how many wait.
+        newest: the newest version of its log that any request of this proxy has seen.
+        waiting: the number of waiting requests.
     """
 
     def __init__(self) -> None:

@@ -50,12 +50,12 @@ class Status(StrEnum):
 
 
 class Target(msgspec.Struct, frozen=True, array_like=True):
-    """Where a webhook goes, and what it is done with. None of it may print.
+    """The address and credentials of a webhook. None of it may be printed.
 
     Attributes:
-        token: the API token that it reads with.
-        secret: signs what is sent.
-        device: the id of the device that has made it; None where it came from none.
+        token: the API token for reading.
+        secret: the key that signs deliveries.
+        device: the id of the device that made the webhook; None if none.
     """
 
     url: str
@@ -146,7 +146,7 @@ class WebhookStore:
         return None if row is None else _read(row)
 
     def list(self, user: bytes | None = None) -> list[Webhook]:
-        """Those of a user, or all, the oldest first."""
+        """The webhooks of a user, or of all users, the oldest first."""
         query = f"SELECT {_COLUMNS} FROM webhook WHERE ? IS NULL OR user = ? ORDER BY id"  # noqa: S608
         with self._database.asking() as database:
             return [_read(row) for row in database.execute(query, (user, user))]

@@ -1,12 +1,14 @@
 """Webhooks: the change feed of a schema, sent to an address as it happens.
 
-- Each is signed as Standard Webhooks say (https://www.standardwebhooks.com): HMAC-SHA256 under a
-  secret that was shown once, over the id of the delivery, its time and its body.
+- Each delivery is signed according to Standard Webhooks (https://www.standardwebhooks.com):
+  HMAC-SHA256 under a secret that was shown once, over the id of the delivery, its time and its
+  body.
 - A delivery is repeated until an answer of 2xx, with longer and longer pauses, for a day; then the
-  webhook is stopped, and continues from there when somebody resumes it. So each change is delivered
-  at least once, across restarts.
-- It reads with an API token that its user left for it, by the rights of that token, and under the
-  user's keyring: it waits while that is locked, and ends by name where it may read no more.
+  webhook is stopped, and continues from there when its owner resumes it. So each change is
+  delivered at least once, across restarts.
+- It reads with an API token that its user provided, with the rights of that token, and under the
+  user's keyring: it waits while the keyring is locked, and ends with a named error when it has lost
+  the right to read.
 - No log and no error has its address, which may hold a secret of the receiver's.
 """
 
@@ -69,7 +71,7 @@ _NO_MORE = 410
 
 class Readmit(Protocol):
     async def __call__(self, user: bytes, token: api_token.ApiToken, device: str | None) -> Holder:
-        """As :meth:`Admission.readmit`."""
+        """The same as :meth:`Admission.readmit`."""
 
 
 class _NotTaken(Unavailable):

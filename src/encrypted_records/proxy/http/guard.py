@@ -58,12 +58,13 @@ _OF_DATA = {
 
 
 class OwnNames:
-    """The names under which this proxy may be addressed.
+    """The host names of this proxy.
 
     Args:
-        host, port: where it listens.
+        host, port: the address on which it listens.
         more: names given by the operator, with a port or for any port.
-        api: where the API is. Nobody addresses this proxy so, but its resources are named so.
+        api: the URL of the API. The proxy is not addressed by it, but URLs of its resources contain
+            it.
     """
 
     def __init__(self, host: str, port: int, more: Iterable[str] = (), api: str = "") -> None:

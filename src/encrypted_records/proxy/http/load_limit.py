@@ -1,10 +1,9 @@
-"""More requests than can be answered soon: some are refused at once, and nobody waits for nothing.
+"""Load shedding: if more requests arrive than can be answered soon, some are refused at once.
 
-How long a request will take to be answered follows from how many are under way and from how fast
-they have been answered lately (Little's law). Where it gets slow at once, that is learned too late:
-so it also counts how long those wait already who would be answered next. Where one of both is too
-long, those are refused whose sender has more under way than an equal share; who asks little is
-answered beside who asks much.
+The expected latency of a request follows from the number of running requests and the recent
+throughput (Little's law). A sudden slowdown would be noticed too late, so the age of the oldest
+running request counts as well. If either is too long, requests of senders with more than an equal
+share are refused; senders with few requests are still served.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class Crowd:
         return len(self._came)
 
     def was_busy(self, seconds: float) -> bool:
-        """Whether a request was under way within so many seconds."""
+        """Whether a request was running within the last ``seconds``."""
         return bool(self._under_way) or self._clock() - self._left_at <= seconds
 
     def enter(self, sender: bytes) -> None:
@@ -175,10 +174,10 @@ def _has_body(headers: Headers) -> bool:
 
 
 class LoadLimit:
-    """ASGI middleware: refuses with 503 and ``Retry-After`` what a crowd would keep waiting.
+    """ASGI middleware: refuses requests with 503 and ``Retry-After`` under overload.
 
-    A request counts from when its body is there: bodies that never end, which anybody can begin,
-    keep nobody out. Senders without credentials are told apart by their addresses.
+    A request counts from the arrival of its complete body: endless bodies, which any client can
+    begin, do not keep others out. Senders without credentials are distinguished by their addresses.
     """
 
     def __init__(self, app: ASGIApp, crowd: Crowd) -> None:

@@ -57,7 +57,7 @@ class PageCookie:
         )
 
     def without_session(self) -> PageCookie:
-        """The cookie of somebody who logged out; the device stays."""
+        """The cookie after a logout; the device stays."""
         return replace(self, session="", csrf="")
 
 

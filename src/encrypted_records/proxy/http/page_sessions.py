@@ -1,9 +1,9 @@
-"""The state of a visitor's pages: filters, order, page number. It is kept in memory only.
+"""The state of a visitor's pages: filters, order, page number. It is kept only in memory.
 
-Filters quote what people search for. In an address they would end up in the browser's history, in
-bookmarks and in shared links. So a page's address names at most the schema; the rest is kept here
-until somebody logs out or it is not used for a while. A session that has ended otherwise hands it
-on to the next one of the same user in the same browser.
+Filters contain search terms. In a URL they would end up in the browser's history, in bookmarks and
+in shared links. So a page's URL names at most the schema; the rest is kept here until the user logs
+out, or for a while after its last use. If a session ends in another way, its state passes to the
+next session of the same user in the same browser.
 """
 
 from __future__ import annotations

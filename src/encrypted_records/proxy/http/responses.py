@@ -131,10 +131,10 @@ async def pieces(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
 def record_answer(
     record: PlainRecord, schema: bytes, definition: SchemaDefinition, **more: Any
 ) -> Response:
-    """One record, with the ETag that If-Match takes (RFC 9110, section 8.8.3).
+    """A record, with the ETag that If-Match takes (RFC 9110, section 8.8.3).
 
     Args:
-        more: further members of it.
+        more: further members of the answer.
     """
     response = answer(record_json(record, schema, definition) | more)
     response.headers["ETag"] = f'"{record.version}"'
@@ -157,7 +157,7 @@ def problem_answer(document: dict[str, Any], retry_after: int | None = None) -> 
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """One of ours."""
+    """Convert an exception of this package to an answer."""
     assert isinstance(error, ErsError)
     if isinstance(error, NotAuthenticated):
         with suppress(NotAuthenticated):  # it may have come without any
@@ -166,7 +166,7 @@ async def on_error(request: Request, error: Exception) -> Response:
 
 
 async def on_http_error(_request: Request, error: Exception) -> Response:
-    """One of the framework's: no such path, or method."""
+    """Convert an exception of the framework to an answer: no such path, or method."""
     assert isinstance(error, HTTPException)
     codes = {404: "not_found", 405: "method_not_allowed"}
     code = codes.get(error.status_code, "http_error")
@@ -178,7 +178,9 @@ async def on_http_error(_request: Request, error: Exception) -> Response:
 
 
 async def on_gone(_request: Request, _error: Exception) -> Response:
-    """The client went away. Nobody reads this, but the request's line in the log ends with it."""
+    """Finish a request whose client has disconnected. The answer is not sent; it only ends the
+    request's line in the log.
+    """
     return problem_answer(problem.document(400, "client_gone", "the client went away"))
 
 

@@ -172,11 +172,13 @@ def decide(
 ) -> Verdict:
     """
     Args:
-        codes: of each set, a number for each row; 0 collides with none.
-        holders: of each set, by that number the position of the stored record that has it, or -1.
+        codes: for each set, a number for each row; 0 collides with no row.
+        holders: for each set, the position of the stored record that has the number, or -1, indexed
+            by number.
         by: the set that finds the records to replace; none are replaced without.
-        skip: whether rows that collide are left out; else nothing is stored where there is one.
-        most: of so many clashes it is said what they are.
+        skip: whether colliding rows are left out; otherwise nothing is stored if there is a
+            collision.
+        most: maximum number of collisions that are reported in detail.
     """
     rows = len(codes[0])
     target: Numbers = np.full(rows, -1, np.int64)

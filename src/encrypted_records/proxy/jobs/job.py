@@ -73,15 +73,16 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job as the store has it. Times are seconds since 1970.
+    """A job as stored. Times are in seconds since 1970.
 
-    ``id`` is a UUID's 16 bytes and names the upload in the spool as well. ``size`` is the upload's,
-    once it is all there. ``bad_rows`` counts rows that do not fit, or that collide and
-    are left out, ``replaced`` those that replace a record. ``received`` is when all bytes
-    were there, ``checked`` when the check had ended, ``undone`` when its owner deleted what it had
-    stored. ``began`` is the digest of the API token that began it, if one did. ``packs``
-    counts the packs of a large job, ``packed`` those of them that are built. ``rounded`` counts, by
-    field, the values of good rows that are stored with fewer decimals than they were sent with.
+    ``id`` is a UUID's 16 bytes and names the upload in the spool as well. ``size`` is the size of
+    the complete upload in bytes. ``bad_rows`` counts rows that do not fit, or that collide and are
+    left out, ``replaced`` those that replace a record. ``received`` is the time at which all bytes
+    had arrived, ``checked`` the end of the check, ``undone`` the time at which its owner deleted
+    the stored records. ``began`` is the digest of the API token that began it, if one did.
+    ``packs`` counts the packs of a large job, ``packed`` those of them that are built. ``rounded``
+    counts, by field, the values of good rows that are stored with fewer decimals than they were
+    sent with.
     """
 
     id: bytes

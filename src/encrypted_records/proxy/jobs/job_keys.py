@@ -63,8 +63,9 @@ class JobKeys:
 
 @dataclass(frozen=True, eq=False)
 class SetCodes:
-    """The rows' values of one set of fields: 0 where a row lacks one of them, else a number up to
-    ``count`` that is equal where all values are."""
+    """The rows' values of one set of fields as integers: 0 if a row lacks one of the fields,
+    otherwise a number up to ``count`` that is equal for rows with equal values.
+    """
 
     fields: tuple[int, ...]
     codes: Numbers

@@ -34,7 +34,7 @@ class PackStore:
         self._database = database
 
     def plan(self, job: bytes, packs: int) -> None:
-        """The job has so many packs; none is built yet."""
+        """Record the number of packs of a job; none is built yet."""
         with self._database.writing() as database:
             change = "UPDATE job SET packs = ?, packed = 0 WHERE id = ?"
             database.execute(change, (packs, job))
@@ -72,7 +72,7 @@ class PackStore:
             )
 
     def mark(self, job: bytes, packed: int) -> None:
-        """So many packs are built."""
+        """Record how many packs are built."""
         with self._database.writing() as database:
             database.execute("UPDATE job SET packed = ? WHERE id = ?", (packed, job))
 

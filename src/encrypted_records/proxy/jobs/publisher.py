@@ -1,9 +1,9 @@
 """Publishes a job's staged parts in one commit per schema, exactly once.
 
-All commits of a job are published together. A request may be lost on its way, or its answer. The
-verified log then shows whether it was published: each commit names the job, as it would a request
-that may be repeated, and no log takes such a name twice. The job's groups show it as well, until
-somebody seals all records again.
+All commits of a job are published together. The request or its answer may be lost. The verified log
+then shows whether the job was published: each commit names the job, like the id of a retryable
+request, and no log accepts the same id twice. The job's groups show it as well, until all records
+are re-encrypted.
 """
 
 from __future__ import annotations

@@ -71,12 +71,12 @@ class Resealing:
         self._pager = pager
 
     async def run(self, job: Job, caller: Holder) -> SchemaState:
-        """Go on with a job until its commit is in the log.
+        """Continue a job until its commit is in the log.
 
         Raises:
-            StaleDefinition: the keys, or a definition that nobody wanted changed, are others by
-                now: it has to begin again.
-            Altered, DoesNotOpen: a row is not as it was stored.
+            StaleDefinition: the keys, or a definition that was to stay unchanged, have changed: the
+                job has to start again.
+            Altered, DoesNotOpen: a row differs from the stored one.
             Conflict: ``resealed_meanwhile``, ``definition_moved``, ``not_convertible``.
         """
         assert job.options.named is not None

@@ -1,4 +1,4 @@
-"""Deletes what a job stored: those of its records that nobody has changed or deleted since."""
+"""Undo a job: delete its records that were not changed or deleted since."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ log = logging.getLogger(__name__)
 
 
 class Undo:
-    """A job's records are in groups of its own, which the store remembers. A record that was
-    changed since lies in another group, and stays."""
+    """Undoes jobs. A job's records are in groups of its own, which the store remembers. A record
+    that was changed since is in another group, and stays.
+    """
 
     def __init__(self, store: JobStore, schemas: Schemas, changer: Updater) -> None:
         self._store = store

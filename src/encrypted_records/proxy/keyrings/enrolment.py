@@ -110,14 +110,15 @@ class Enrolment:
                 self._devices[device_id] = used
 
     def take_in(self, user: bytes, device: DeviceSecret, way: str, name: str = "") -> DeviceRecord:
-        """Make a device one of the user's; what it is already, it stays.
+        """Register a device of the user; a registered device stays as it is.
 
         Args:
-            way: how it showed that it may: ``made``, ``restored``, ``code``, ``passphrase``,
+            way: how the right was proven: ``made``, ``restored``, ``code``, ``passphrase``,
                 ``words``, ``door`` or ``device``.
 
         Raises:
-            NotAuthenticated: ``device_unknown``; somebody else has it, or it was revoked.
+            NotAuthenticated: ``device_unknown``; the device belongs to another user, or was
+                revoked.
             Conflict: ``too_many_devices``.
         """
         with self._lock:
@@ -174,15 +175,17 @@ class Enrolment:
     # --- keyrings ---------------------------------------------------------------------------
 
     def admit_new(self, holder: Holder, *, others: bool) -> None:
-        """Whether a keyring may be made for this user; asked under the lock of the keyring files.
+        """Check whether a keyring may be made for this user; called under the lock of the keyring
+        files.
 
         Args:
             others: whether another user has a keyring here.
 
         Raises:
-            NotAllowed: ``another_user``; this proxy is for one.
-            NotAuthenticated: ``device_unknown``; the device became somebody else's meanwhile.
-            Throttled: too many were made from that address.
+            NotAllowed: ``another_user``; this proxy serves a single user.
+            NotAuthenticated: ``device_unknown``; the device was registered by another user
+                meanwhile.
+            Throttled: too many keyrings were made from that address.
         """
         if self.policy.lone and others:
             raise another_user()
@@ -200,10 +203,10 @@ class Enrolment:
                 made.append(now)
 
     def take_in_newcomer(self, holder: Holder, way: str) -> None:
-        """Take in the device of a request for which a keyring is made or restored.
+        """Register the device of a request for which a keyring is made or restored.
 
-        Before the file is written: a keyring without a device would be one that its owner cannot
-        reach, a device without a keyring harms nobody.
+        This happens before the file is written: a keyring without a device would be inaccessible to
+        its owner, a device without a keyring is harmless.
         """
         if holder.newcomer is not None:
             self.take_in(holder.user, holder.newcomer, way)

@@ -11,22 +11,22 @@ from encrypted_records.model.service_key import ServiceKey
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Somebody who may use the keyring of ``user``.
+    """A caller who may use the keyring of ``user``.
 
-    Of requests, ``proxy.admission`` makes it and nobody else; of accepted work,
-    :meth:`of_accepted_work`.
+    Only ``proxy.admission`` makes it for requests; :meth:`of_accepted_work` makes it for accepted
+    work.
 
     Attributes:
-        auth: an Authorization value of the user's; it must not print.
-        device: the id of the enrolled device that sent the request; None where it has none.
-        newcomer: a device that is not enrolled: a keyring that is made for this request takes it
-            in. It never opens a keyring that is there already.
-        address: where the request came from; empty for what was accepted earlier.
-        token: the API token that the request came with. One that only reads has no keyring made,
-            and each reaches the jobs and uploads alone that it began.
-        service: the service whose string the request came with, which is its keyring.
-        accepted: whether this is work that was accepted earlier, such as a job. It may seal and
-            send under a keyring that somebody has unlocked, and reads nothing out.
+        auth: an Authorization header of the user; it must not be printed.
+        device: the id of the registered device that sent the request; None if there is none.
+        newcomer: an unregistered device: it is registered if a keyring is made for this request. It
+            never opens an existing keyring.
+        address: the network address of the sender; empty for accepted work.
+        token: the API token that the request came with. No keyring is made for a read-only token,
+            and a token has access only to jobs and uploads that it began.
+        service: the service whose secret key, which is its keyring, the request has.
+        accepted: whether this is work that was accepted earlier, such as a job. It may encrypt and
+            send under an unlocked keyring, and returns no data.
     """
 
     user: bytes

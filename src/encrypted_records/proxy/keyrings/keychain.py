@@ -1,8 +1,8 @@
 """Keys in the operating system's keychain.
 
-Many machines have none: servers, containers, sessions without a desktop. There, and where the one
-there is fails or asks its user something that nobody answers, the answer is "none", and the next
-secret in the order seals keyrings.
+Many machines have no keychain: servers, containers, sessions without a desktop. In that case, and
+if the keychain fails or waits for a user who is absent, the result is None, and the next kind of
+secret encrypts keyrings.
 """
 
 from __future__ import annotations

@@ -1,20 +1,19 @@
-"""Keyrings in memory, and the operations on them that need the lock.
+"""Opened keyrings in memory, and the operations on them that need the lock.
 
-A keyring opens for a :class:`~.holder.Holder` alone. A file that does not open, or is missing, is
-an error that names it, and no new keyring is made instead: its owner would have records that nobody
-can read.
+A keyring opens only for a :class:`~.holder.Holder`. A file that cannot be opened, or is missing, is
+a named error, and no new keyring is made instead: its owner would have unreadable records.
 
-Root keys whose owners have confirmed a backup.
+Confirmed backups: root keys whose owners have confirmed a backup.
 
-A file per user, with a fingerprint in hexadecimal on each line. Fingerprints say nothing else of a
-key, so this may be read by anyone; losing it costs a reminder.
+One file for each user, with a hexadecimal fingerprint on each line. Fingerprints reveal nothing
+else about a key, so the file is not secret; losing it costs only a reminder.
 
-Keyrings of services: in memory alone, made of the string that a request brings.
+Keyrings of services: kept only in memory, derived from the secret key of a request.
 
-Work that was accepted goes on with the keyring of the request that began it. After a restart it
-waits until the service comes again.
+Accepted work continues with the keyring of the request that began it. After a restart it waits for
+the next request of the service.
 
-Keyrings that users have unlocked, with which passphrase, and on which devices.
+Unlocked keyrings, with their passphrases and devices.
 """
 
 from __future__ import annotations
@@ -190,7 +189,7 @@ class OpenKeyrings:
     def try_passphrase(
         self, path: Path, file: bytes, user: bytes, passphrase: Passphrase, counted: bytes
     ) -> Keyring:
-        """Open a file with a passphrase that somebody typed."""
+        """Open a file with a passphrase typed by a user."""
         name = user + counted
         self.attempts.check(name)
         try:

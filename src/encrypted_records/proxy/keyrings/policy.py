@@ -1,10 +1,10 @@
-"""At which level a proxy works. It follows from how its operator starts it, and from nothing that
-an API, a request or a page says.
+"""The level of a proxy. It depends on how the operator starts it, and not on any statement of an
+API, a request or a page.
 
-- ``api``: it suffices that the API names the user.
-- ``device``: a request must also come from a device that was taken in for that very user.
+- ``api``: authentication by the API is sufficient.
+- ``device``: a request must also come from a device that is registered for that user.
 
-Wrong passphrases and proofs slow their senders down; nobody is locked out permanently.
+Wrong passphrases and proofs slow their senders down; no user is locked out permanently.
 """
 
 from __future__ import annotations

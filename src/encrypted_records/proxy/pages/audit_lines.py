@@ -73,7 +73,7 @@ class Line:
 
 
 async def names_of(visit: Visit) -> dict[str, str]:
-    """What the visitor reaches, by its path."""
+    """Names of the datasets, schemas and organizations that the visitor can see, by URL."""
     names: dict[str, str] = {}
     for kind in ("datasets", "schemas", "organizations"):
         names |= {one["url"]: one["name"] for one in await visit.every(f"/api/{kind}/")}

@@ -27,7 +27,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where rows lead: below ``at``, with ``query`` after a record's address."""
+    """Link targets of rows: below ``at``, with ``query`` after a record's URL."""
 
     at: str
     query: str

@@ -75,7 +75,7 @@ async def _show(visit: Visit, on: SchemaQuestion, misread: NotUnderstood | None 
 
 
 async def facet(visit: Visit) -> Response:
-    """One field's picture, as a part of a page: small beside records, or large."""
+    """The picture of a field, as a fragment of a page: small beside records, or large."""
     on = await find_question(visit)
     name = _field(visit, on)
     shown: dict[str, Any] = {"schema": on.schema, "large": visit.text("large") == "yes"}

@@ -1,7 +1,7 @@
-"""What the page of records has once for each column, as HTML: heads, menus, frames of pictures.
+"""Column heads of the records page as HTML: titles, menus, frames of pictures.
 
-As with rows (:mod:`.cells`), a template takes many times as long, and a schema may have hundreds
-of fields.
+As for rows (:mod:`.cells`), a template would take many times as long, and a schema may have
+hundreds of fields.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Heading:
 
 
 def heading_of(start: str) -> Heading | None:
-    """The heading of a file that begins so; None where nobody can read one."""
+    """The heading of a file with this start; None if it cannot be read."""
     lines = _Lines(start)
     try:
         names = next(csv.reader(lines, strict=True), [])
@@ -86,8 +86,9 @@ def _letters(name: str) -> str:
 
 
 def chosen(form: Mapping[str, str], heading: Heading, fields: Collection[str]) -> list[str] | None:
-    """What a form says of these columns, empty for those that are left out; None where it is of
-    another file, or says nothing."""
+    """The form's choice of fields for these columns, empty for columns that are left out; None if
+    the form is for another file, or has no choice.
+    """
     if form.get("heading") != heading.json:
         return None
     picked = [form.get(f"column-{at}", "") for at in range(len(heading.names))]

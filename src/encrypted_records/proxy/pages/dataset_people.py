@@ -17,7 +17,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def show_of_schema(visit: Visit) -> Response:
-    """Those of its dataset who have a right in it."""
+    """Show the people of the dataset who have a right in the schema."""
     schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
     return await _show(visit, await visit.ask("GET", schema["dataset"]), schema)
 

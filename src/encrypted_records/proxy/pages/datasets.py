@@ -66,7 +66,7 @@ async def _records(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, int
 
 
 async def search(visit: Visit) -> Response:
-    """One condition, typed as on the command line, asked of all schemas of the dataset."""
+    """Search all schemas of the dataset with one condition, typed as on the command line."""
     dataset = await visit.ask("GET", _url(visit))
     typed = visit.text("condition")
     shown: dict[str, Any] = {"dataset": dataset, "condition": typed, "found": None, "more": False}

@@ -101,9 +101,9 @@ async def _take(visit: Visit, body: dict[str, Any], words: _Words) -> Response:
 
 
 async def show_words(visit: Visit) -> None:
-    """Where all records were sealed for a definition that was typed here, have its titles and
-    descriptions shown, too, unless somebody has changed them since. Where that fails they are not,
-    and nothing else is missing."""
+    """After all records were re-encrypted for a definition that was typed here, show its titles and
+    descriptions, too, unless they were changed since. If that fails, only these are missing.
+    """
     kept = visit.desk.get(("definition", visit.id))
     if kept is None:
         return

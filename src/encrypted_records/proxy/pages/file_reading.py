@@ -63,8 +63,10 @@ _CONTROLS = {
 
 @dataclass
 class FileReading:
-    """``said`` is what somebody has chosen; ``answer`` what the proxy has found with that, None
-    where it could not. ``wanted`` are types that were just chosen, by the number of their row."""
+    """A file and its reading. ``said`` are the visitor's choices; ``answer`` is the proxy's result
+    for them, None if the file cannot be read. ``wanted`` are types that were just chosen, by row
+    number.
+    """
 
     said: dict[str, Any] = field(default_factory=dict)
     answer: dict[str, Any] | None = None
@@ -108,7 +110,9 @@ class FileReading:
 
     @property
     def is_local(self) -> bool:
-        """Whether there are times of which nobody says the zone, or somebody has."""
+        """Whether the file has local times without a time zone, or the visitor has chosen a
+        zone.
+        """
         columns = self.recipe.get("columns", [])
         return "time_zone" in self.said or any(column.get("type") == "local" for column in columns)
 

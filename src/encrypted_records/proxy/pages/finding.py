@@ -25,7 +25,7 @@ _PAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One thing that can be gone to; ``path`` is below the secret one."""
+    """A destination of quick navigation; ``path`` is relative to the secret path."""
 
     path: str
     label: str
@@ -49,7 +49,9 @@ def list_targets(around: frame.Frame) -> list[Target]:
 
 
 def find_matching(targets: list[Target], typed: str) -> list[Target]:
-    """Those whose labels have every word that was typed; labels that begin with it come first."""
+    """The targets whose labels contain every typed word; labels that begin with the text come
+    first.
+    """
     words = typed.casefold().split()
     found = [target for target in targets if all(word in target.label.casefold() for word in words)]
     begins = typed.strip().casefold()

@@ -36,7 +36,9 @@ def marked(text: object) -> Markup:
 
 
 def position_of(flaw: Flaw) -> str:
-    """Where in what was sent: the row and the field, or the last name of the pointer."""
+    """The position of an error in the input: the row and the field, or the last name of the
+    pointer.
+    """
     name = flaw.field or (flaw.pointer or "").rpartition("/")[2]
     return ", ".join(part for part in (f"row {flaw.row}" if flaw.row else "", name) if part)
 
@@ -169,7 +171,7 @@ def digits(value: object) -> Markup:
 
 
 def write_digits(value: object) -> str:
-    """As :func:`digits`, for what puts many together: that is HTML already."""
+    """Format like :func:`digits`, as HTML, for callers that format many values."""
     if type(value) is int:  # most are, and a page has hundreds
         if -10_000 < value < 10_000:
             return str(value)

@@ -1,10 +1,10 @@
-"""What surrounds every page of somebody who is logged in: where one can go, and how things stand.
+"""The frame around every page of a logged-in user: navigation and status.
 
-- It is shown beside every page, so it must never be why a page is not shown: what cannot be found
-  out is shown as not known, and what was known a moment ago stays.
-- It is asked for at most every few seconds, and again after a form was sent, which may have changed
-  it. In between it lies on the desk of the session.
-- What the API says of names and numbers is shown. What has an identifier of another form is left
+- It is part of every page, so it must never prevent a page from being shown: values that cannot be
+  loaded are shown as unknown, and recent values stay.
+- It is loaded at most every few seconds, and after a form was sent, which may have changed it. In
+  between it is cached in the state of the session.
+- Names and numbers are shown as reported by the API. Entries with a malformed identifier are left
   out.
 """
 
@@ -103,7 +103,7 @@ class Frame:
 
 
 def find_last(desk: Desk | None) -> Frame | None:
-    """What is remembered of a session; None of one that is not known here."""
+    """The cached frame of a session; None if the session is unknown here."""
     return None if desk is None else desk.get(_NAME)
 
 
@@ -114,7 +114,7 @@ def forget(desk: Desk | None) -> None:
 
 
 async def keep_fresh(asker: Asker, desk: Desk) -> Frame:
-    """What is remembered, if that is fresh; or else what is found out now."""
+    """The cached frame, if it is fresh; otherwise a newly loaded one."""
     known: Frame = find_last(desk) or Frame()
     if known.found_at > max(desk.changed_at, runtime.monotonic() - FRESH_SECONDS):
         return known

@@ -25,7 +25,7 @@ SHADES = 8
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One row or column: a text, or the numbers from ``low`` on, below ``above``."""
+    """A row or column of the heat map: a text, or the numbers from ``low`` on, below ``above``."""
 
     label: str
     value: str | None = None

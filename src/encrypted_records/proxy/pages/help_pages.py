@@ -52,7 +52,7 @@ async def lead(visit: Visit) -> Response:
 
 
 async def picture(visit: Visit) -> Response:
-    """One of the pictures in the documents."""
+    """Serve a picture of the documents."""
     path = help_parts.list_images().get(visit.part("name"))
     kind = _PICTURES.get(path.suffix) if path else None
     if path is None or kind is None:

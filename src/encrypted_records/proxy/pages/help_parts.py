@@ -102,7 +102,7 @@ def find_address(name: str, anchor: str) -> str | None:
 
 
 def make_anchor(text: str) -> str:
-    """As the documents' links expect it: GitHub's way."""
+    """The anchor of a heading in the form that links in the documents use (that of GitHub)."""
     return re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-")
 
 

@@ -32,8 +32,10 @@ MOST_LINES = 5
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the log of a schema says: live records, rows of changed and deleted ones, rows stored
-    on each of the last days, the time of the last change, and bytes that are stored at least."""
+    """The state of a schema by its log: live records, rows of changed and deleted records, rows
+    stored on each of the last days, the time of the last change, and the minimum size of the stored
+    data in bytes.
+    """
 
     records: int
     dead: int
@@ -44,8 +46,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Of a picture: the rows of a day, the searches of two minutes. ``height`` is in percent of the
-    highest."""
+    """A bar of a picture: the rows of a day, or the searches of two minutes. ``height`` is in
+    percent of the highest bar.
+    """
 
     name: str
     count: int

@@ -1,8 +1,8 @@
-"""One way from a file to records: look at its first rows, agree on fields, name, cost and what the
+"""Import a file step by step: look at its first rows, agree on fields, name, cost and what the
 server will see, then make dataset and schema, and send the file.
 
-Nothing is stored before the last step. Only the head of a file is looked at, however long it is;
-with scripts, only the head is sent.
+Nothing is stored before the last step. Only the beginning of a file is analysed, whatever its
+length; with scripts, only the beginning is sent.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass
 class Plan:
-    """What the page shows of an import. ``estimate`` and ``preview`` are endpoints' answers."""
+    """The plan of an import as the page shows it. ``estimate`` and ``preview`` are answers of
+    endpoints.
+    """
 
     draft: Draft
     #: the file's first bytes

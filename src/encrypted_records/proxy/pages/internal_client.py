@@ -1,9 +1,9 @@
-"""The proxy's own HTTP interface, asked from inside its process, as somebody who visits a page.
+"""A client of the proxy's own HTTP interface inside its process, which acts for the visitor of a
+page.
 
-Pages are a client of the interface that docs/http-api.md describes, like any other: what they
-show and do is what its endpoints answer and do, and nothing is implemented twice. Requests go
-straight to the router, without a socket and without the guard, which the page's own request has
-passed.
+Pages use the interface that docs/http-api.md describes, like any other client, so that nothing is
+implemented twice. Requests go directly to the router, without a socket and without the guard, which
+the page's own request has passed.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ class Answer:
         return strict_json.loads(self.body) if self.body else None
 
     def records(self) -> Any:
-        """As :meth:`json`, of a body that this proxy has written itself and did not hand on: it
-        need not be checked, which takes four times as long."""
+        """Parse the body like :meth:`json`, if this proxy has written it and did not forward it:
+        the validation, which takes four times as long, is skipped.
+        """
         return _WRITTEN_HERE.decode(self.body)
 
 
@@ -91,13 +92,13 @@ class Inside:
         params: Parameters | None = None,
         headers: Headers | None = None,
     ) -> Answer:
-        """What the endpoint answers.
+        """Call an endpoint; returns its answer.
 
         Args:
-            body: anything that JSON can say; bytes go as they are, and so does an iterator of them.
+            body: any JSON value; bytes, or an iterator of bytes, are sent unchanged.
 
         Raises:
-            ErsError: what its problem document stands for.
+            ErsError: the error of its problem document.
         """
         scope, receive = self._send(method, path, body, params, headers)
         status = 0

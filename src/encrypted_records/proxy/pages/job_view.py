@@ -22,8 +22,9 @@ _CANCELLED = "(job_cancelled)"
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One of the parts of a job's bar, three or four. ``share`` is 0 to 1, or None where nobody
-    knows; ``said`` is what stands under it."""
+    """One of the three or four phases of a job's bar. ``share`` is 0 to 1, or None if unknown;
+    ``said`` is the text below it.
+    """
 
     name: str
     share: float | None
@@ -68,7 +69,7 @@ class JobView:
 
     @property
     def title(self) -> str:
-        """The file's name, or what stands for it where nobody has said one."""
+        """The file's name, or a substitute if no name was given."""
         if self.seals_again:
             return "Seal all records again"
         return self.about["file"] or f"Job {self.id[:8]}"
@@ -86,7 +87,7 @@ class JobView:
 
     @property
     def line(self) -> str:
-        """What follows the word of its state."""
+        """The text after the name of its state."""
         about, word = self.about, self.word
         if word == "checking":
             return f", {about['total']:,} records so far" if about["total"] else ""

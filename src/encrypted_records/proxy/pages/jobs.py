@@ -23,7 +23,7 @@ async def jobs(visit: Visit) -> Response:
 
 
 async def of_schema(visit: Visit) -> Response:
-    """Those for one schema."""
+    """The jobs of one schema."""
     return await _listed(visit, visit.id)
 
 
@@ -47,7 +47,7 @@ async def _names(visit: Visit) -> dict[str, str]:
 
 
 async def job(visit: Visit) -> Response:
-    """One job; its form cancels it, or forgets it when it has ended."""
+    """A job; its form cancels it, or forgets it after its end."""
     job_id = visit.part("job")
     if visit.sends:
         await visit.ask("DELETE", f"/api/jobs/{job_id}/")

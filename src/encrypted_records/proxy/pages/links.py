@@ -1,8 +1,7 @@
-"""Links to questions, for others who read the schema and are logged in at this proxy.
+"""Links to saved queries, for others who can read the schema and are logged in at this proxy.
 
-The secret that opens a question stands behind ``#`` in the link, which a browser sends to nobody.
-The page of the link takes it from there into its form (web/src/links.js); without scripts it is
-typed.
+The secret that decrypts a query is in the fragment of the link, after ``#``, which browsers do not
+send. The page of the link copies it into its form (web/src/links.js); without scripts it is typed.
 """
 
 from __future__ import annotations

@@ -32,7 +32,9 @@ async def own_organizations(visit: Visit) -> list[dict[str, Any]]:
 
 
 async def start(visit: Visit) -> Response:
-    """Those one belongs to, and those one is invited to; straight to the only one."""
+    """The organizations of the visitor and invitations to others; redirects if there is only
+    one.
+    """
     problem: ErsError | None = None
     if visit.sends:
         do, _, invitation = visit.text("do").partition(":")

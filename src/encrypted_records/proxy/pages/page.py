@@ -1,14 +1,12 @@
 """One request for a page: the visitor, the form, and the answer.
 
-- Pages take the page's cookie and nothing else
-  (:mod:`encrypted_records.proxy.http.page_cookie`). A session's own cookie does not count here:
-  any port of this host can plant one, and the visitor would work in another user's account.
-  A form carries the CSRF token in a field, since forms work without scripts; from here on it is the
-  header that the interface asks for.
-- A page uses only the endpoints under /api/ for what it shows and does
-  (:mod:`.internal_client`).
-- An error is shown in the words of its problem document, with the fix. A visitor who is not logged
-  in is sent to the login page. No page answers with a bare status.
+- Pages accept only the page's cookie (:mod:`encrypted_records.proxy.http.page_cookie`). The cookie
+  of an API session is ignored here: any port of this host can plant one, and the visitor would work
+  in another user's account. A form has the CSRF token in a field, because forms work without
+  scripts; this module converts it to the header that the interface requires.
+- A page uses only the endpoints under /api/ for what it shows and does (:mod:`.internal_client`).
+- An error is shown with the text of its problem document and a solution. A visitor who is not
+  logged in is redirected to the login page. No page answers with a bare status.
 - An identifier in a page's address must have the form of one; otherwise there is no such page.
 - No page runs an inline script or loads anything from another host, and browsers are told not to
   keep one.
@@ -118,7 +116,7 @@ class Visit:
 
     @property
     def journal(self) -> Journal:
-        """What has left this proxy for pages of this session."""
+        """The journal of data that left this proxy for pages of this session."""
         return self.desk.item(("journal",), Journal)
 
     @property
@@ -128,15 +126,15 @@ class Visit:
         return f"{one.requests} {one.sent + one.received} {one.pages} {one.rows}"
 
     async def open(self, *, public: bool, files: bool = False, part: bool = False) -> None:
-        """Look at the address, read the form and find out who visits.
+        """Check the URL, read the form and identify the visitor.
 
         Args:
-            files: whether the form may have a file, which is not read yet.
-            part: whether nothing surrounds the answer, so that nobody is asked for that.
+            files: whether the form may contain a file, which is not read yet.
+            part: whether the answer is a fragment, so that the frame is not loaded.
 
         Raises:
-            NotFound: the path names something in a form that nothing has.
-            NotAuthenticated: nobody, on a page that is not ``public``.
+            NotFound: the path contains a malformed identifier.
+            NotAuthenticated: the visitor is not logged in, on a page that is not ``public``.
             NotAllowed: a form without the session's CSRF token.
             TooLarge: a form of absurd length.
         """
@@ -198,7 +196,9 @@ class Visit:
         params: Parameters | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """As :meth:`ask`, with headers of its own, and those of the answer."""
+        """Call an endpoint like :meth:`ask`, with additional headers; returns the complete
+        answer.
+        """
         return await self._inside.ask(method, path, body, params=params, headers=headers)
 
     async def send(
@@ -379,9 +379,10 @@ def page(
     changes: bool = True,
     part: bool = False,
 ) -> Route:
-    """A route to a page. ``public`` pages ask nobody who they are; forms of ``files`` pages may
-    have a file; forms of pages without ``changes`` only ask for something; ``part``: its answers
-    are parts of other pages."""
+    """Make a route to a page. ``public`` pages need no login; forms of ``files`` pages may contain
+    a file; forms of pages without ``changes`` only read; ``part`` answers are fragments of other
+    pages.
+    """
 
     def back_to(visit: Visit) -> str:
         """This page, if one can go there: a form may have an address that shows nothing."""

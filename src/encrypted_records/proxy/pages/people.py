@@ -1,8 +1,8 @@
-"""Who reads what in an organization: invite, share, take away, make owners, services, recover.
+"""Rights in an organization: invite, share, revoke, make owners, services, recover.
 
-Words of an invitation and the string of a service are in the one answer that makes them: in no
-address, in no field that a form sends again, and nowhere in the browser's storage. What was typed
-is shown again after an error, words and passwords excepted.
+The words of an invitation and the secret key of a service are only in the answer that makes them:
+not in a URL, not in a form field that is sent again, and not in the browser's storage. Typed input
+is shown again after an error, except words and passwords.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _end(days: str) -> int | None:
 
 
 async def change(visit: Visit) -> Response:
-    """What one member reads and writes, and whether they are an owner."""
+    """Change the rights of a member, and whether the member is an owner."""
     people = await visit.ask("GET", f"{_url(visit)}people/")
     member = find_member(people, visit.part("member"))
     shares: Sequence[dict[str, Any]] = member["shares"]
@@ -194,7 +194,7 @@ async def answer(visit: Visit) -> Response:
 def find_member(people: dict[str, Any], member: str) -> dict[str, Any]:
     """
     Raises:
-        NotFound: nobody of that id is in the roster.
+        NotFound: the roster has no member with that id.
     """
     found: list[dict[str, Any]] = [person for person in people["people"] if person["id"] == member]
     if not found:

@@ -1,8 +1,8 @@
-"""Rights of all members of an organization, as a table that owners change: people and services
-downwards, datasets across.
+"""The rights of all members of an organization as a table that owners change: people and services
+in rows, datasets in columns.
 
-A cell names the right that it has shown. Nothing is changed where somebody else has changed one of
-the same cells since, and cells that the visitor left alone stay as they are by now.
+A cell contains the right that it has shown. If another owner has changed one of the changed cells
+since, nothing is changed; cells that the visitor did not change keep their present right.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether somebody else has given another right than the form was made of."""
+        """Whether another owner has changed the right since the form was shown."""
         return bool(self.schemas) or self.now not in (self.shown, self.typed)
 
 

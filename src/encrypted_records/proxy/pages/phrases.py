@@ -26,13 +26,15 @@ def words_of(typed: str) -> list[str]:
 
 
 def phrases_of(typed: str) -> list[str]:
-    """One for each version; the last may be too short, which is said where it is read."""
+    """The typed phrases, one for each version; the last may be too short, which is reported
+    later.
+    """
     words = words_of(typed)
     return [" ".join(words[start : start + WORDS]) for start in range(0, len(words), WORDS)]
 
 
 def places_to_ask_for() -> list[int]:
-    """Numbers of words, from 1 on, that nobody can foresee."""
+    """Random word numbers, from 1 on, for the confirmation of a backup."""
     return sorted(runtime.chance.sample(range(1, WORDS + 1), ASKED))
 
 

@@ -38,10 +38,10 @@ _NAMES = ("lower quartile", "median", "upper quartile")
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One value, or one stretch of numbers or days.
+    """A bar of a picture: one value, or a range of numbers or days.
 
-    ``length`` is of the longest bar of its picture, in percent, and ``behind`` the same of the
-    whole schema; ``said`` tells the count, and the share where it helps; ``pick`` is the filter.
+    ``length`` is in percent of the longest bar of the picture, and ``behind`` the same for the
+    whole schema; ``said`` is the count, and the share if useful; ``pick`` is the filter.
     """
 
     label: str
@@ -58,12 +58,12 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One field: of strings the most frequent of ``distinct`` values, of numbers and dates a
-    histogram.
+    """The picture of a field: the most frequent of ``distinct`` values of strings, or a histogram
+    of numbers and dates.
 
-    ``ticks`` are three marks of the scale of heights, the highest first; ``figures`` are names
-    and numbers, such as the median. ``unique``: no value is there twice. ``steep``: one bar has
-    nearly all records, so that others can be seen on a logarithmic scale only.
+    ``ticks`` are three marks of the scale of heights, the highest first; ``figures`` are names and
+    numbers, such as the median. ``unique``: no value occurs twice. ``steep``: one bar has nearly
+    all records, so that others are visible only on a logarithmic scale.
     """
 
     name: str

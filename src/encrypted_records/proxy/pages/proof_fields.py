@@ -6,7 +6,8 @@ from encrypted_records.proxy.pages.page import Visit
 
 
 def proof_of(visit: Visit) -> dict[str, str] | None:
-    """What was typed into the form as proof: the account's password, with a code of its second
-    factor where it has one; or the passphrase."""
+    """The proof in a form: the account's password, with a code of its second factor if it has one;
+    or the passphrase.
+    """
     typed = {name: visit.text(f"proof-{name}") for name in ("password", "code", "passphrase")}
     return {name: value for name, value in typed.items() if value} or None

@@ -1,7 +1,7 @@
-"""What the buttons of the records page do to its question. Pure.
+"""Changes of the records page's query by its buttons. Pure.
 
-Each button is named by an action and its target, such as ``sort:age``. Whatever was typed before it
-was pressed is in the same form, and counts.
+The name of a button is an action and its target, such as ``sort:age``. Input that was typed before
+the button was pressed is in the same form, and is used.
 """
 
 from __future__ import annotations

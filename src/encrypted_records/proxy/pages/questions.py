@@ -71,7 +71,7 @@ class SchemaQuestion:
 
     @property
     def query(self) -> str:
-        """What follows a page's path to lead to this question."""
+        """The query string of a page that shows this query."""
         return f"?q={self.name}" if self.name else ""
 
     async def is_outdated(self, visit: Visit) -> bool:

@@ -28,7 +28,9 @@ def keep_count(desk: Desk, schema: str, records: int) -> None:
 
 
 def find_count(desk: Desk, schema: Mapping[str, Any]) -> int | None:
-    """None where nobody has counted, or something may have been stored or deleted since."""
+    """The cached number of records; None if it was not counted, or if records may have been stored
+    or deleted since.
+    """
     known = desk.find(("count", str(schema.get("id"))), _Count)
     oldest = max(desk.changed_at, runtime.monotonic() - KNOWN_FOR)
     return None if known is None or known.heard_at < oldest else known.records

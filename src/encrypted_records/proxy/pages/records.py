@@ -1,4 +1,4 @@
-"""One record: in full, added, edited, deleted."""
+"""The page of one record: show, add, edit, delete."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _go_to(visit: Visit, record_id: str, stored: dict[str, Any], done: str) -> R
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Of a field that somebody else has changed meanwhile, or both: as text, empty for missing.
+    """The versions of a field that another user, or both, have changed: as text, empty if missing.
 
     ``kept``: the visitor has not changed it.
     """
@@ -166,7 +166,9 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the page of records says once; ``gone`` is the id of what can be stored again."""
+    """A message that the records page shows once; ``gone`` is the id of deleted records that can be
+    restored.
+    """
 
     text: str
     gone: str = ""
@@ -180,10 +182,10 @@ def leave_gone(visit: Visit, gone: Gone, schema: str = "") -> None:
 
 
 async def edit(visit: Visit) -> Response:
-    """Sends only the fields that were changed, for the version of the record that was shown.
+    """Send only the changed fields, for the version of the record that was shown.
 
-    Where somebody else was faster, the form comes back for the record as it is by now: with what
-    was typed, and with both versions of each field that differs.
+    If another user has changed the record meanwhile, the form is shown again for the present
+    record, with the typed values and both versions of each field that differs.
     """
     answer = await visit.answer("GET", _url(visit))
     record = answer.json()
@@ -242,8 +244,9 @@ def _stored(record: dict[str, Any]) -> dict[str, str]:
 
 
 async def undo(visit: Visit) -> Response:
-    """Write back what the edit has replaced that the form is of, if nobody has changed the record
-    since, here or elsewhere."""
+    """Restore the values that the form's edit replaced, if the record was not changed since, here
+    or elsewhere.
+    """
     before = visit.desk.find(("before", visit.id), Replaced)
     if before is None or visit.text("etag") != before.etag:
         raise NotFound("there is nothing to undo here", hint="edit the record instead")

@@ -1,8 +1,8 @@
-"""The words of a keyring as a QR code: SVG that stands in the page itself, without styles of its
-own, which the pages' Content-Security-Policy would refuse.
+"""The words of a keyring as a QR code: inline SVG without styles, which the pages'
+Content-Security-Policy would refuse.
 
-The code holds the words as they are written, with a space between two, so that any reader of codes
-types them into the form that takes them. Who has the code has the words.
+The code contains the words in plain text, separated by spaces, so that any code reader can type
+them into the form. The code is as secret as the words.
 """
 
 from __future__ import annotations

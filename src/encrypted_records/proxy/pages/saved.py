@@ -1,6 +1,6 @@
-"""Questions that somebody keeps by name, sealed at this proxy: save, list, open, rename, delete.
+"""Saved queries, encrypted at this proxy: save, list, open, rename, delete.
 
-A saved question has an address of its own, which says nothing of it, so that it can be bookmarked.
+A saved query has a URL that reveals nothing of its content, so that it can be bookmarked.
 """
 
 from __future__ import annotations
@@ -89,8 +89,9 @@ async def open_question(visit: Visit) -> Response:
 
 
 async def forget_questions(visit: Visit, schemas: Iterable[str]) -> None:
-    """The visitor's, of schemas that the visitor has just deleted. Nobody else's: that a schema is
-    gone, the API says."""
+    """Delete the visitor's saved queries of schemas that the visitor has just deleted. Those of
+    other users stay, because only the API says that a schema is deleted.
+    """
     caller = await services_of(visit.request).caller(visit.as_session())
     known = [from_text(schema) for schema in schemas if fullmatch(ids.PATTERN, schema)]
     await _saved_questions(visit).forget_schemas(caller.user, known)

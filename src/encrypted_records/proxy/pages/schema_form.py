@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
 
 @dataclass(slots=True)
 class Row:
-    """A field as it stands in the table: text, as typed. ``more`` are its other keywords."""
+    """A field as a row of the table: text, as typed. ``more`` are its other keywords."""
 
     name: str = ""
     type: str = "string"
@@ -368,7 +368,7 @@ def _text(value: object) -> str:
 
 
 def draft_of(form: Mapping[str, str]) -> Draft:
-    """What the form holds. JSON that was edited beside the table goes before the table.
+    """The draft in the form. JSON that was edited beside the table takes precedence over the table.
 
     Raises:
         Malformed, InvalidDefinition: the edited JSON cannot be shown in a table.

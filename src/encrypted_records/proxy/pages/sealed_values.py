@@ -1,4 +1,4 @@
-"""What the server sees: the stored bytes of records, beside which pages show their plaintext."""
+"""The server's view: the stored bytes of records, next to which pages show the plaintext."""
 
 from __future__ import annotations
 

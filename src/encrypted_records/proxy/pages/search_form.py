@@ -51,12 +51,12 @@ _FORMER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 @dataclass(slots=True)
 class Question:
-    """What one window asks of a schema, and how it shows the answer.
+    """The query of one window on a schema, and the presentation of its results.
 
-    ``parts`` must all hold; ``typed`` is in the line, and not asked yet. ``pages`` are the cursors
-    of the pages passed, since that of the row after ``start`` others; ``hidden`` are the columns
-    that are not shown; ``sealed`` shows each value as the server has it, too. ``wanted`` is the
-    number of the row that was just asked for.
+    ``parts`` are joined by "and"; ``typed`` is the content of the input line, not yet searched.
+    ``pages`` are the cursors of the previous pages, beginning with the row after the first
+    ``start`` rows; ``hidden`` are the columns that are not shown; ``sealed`` also shows each value
+    as stored at the server. ``wanted`` is the row number that was just requested.
     """
 
     parts: list[str] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Question:
             self.start = max(0, self.start - PAGE_RECORDS)
 
     def go_to(self, start: str) -> None:
-        """Leave out so many records, as far as one can go; nothing where it is no number."""
+        """Skip ``start`` records, up to the maximum offset; ignored if it is not a number."""
         if start.isascii() and start.isdecimal():
             self.start = min(int(start[:9]), MAX_OFFSET)
 
@@ -208,10 +208,10 @@ class Question:
         return [shorten(one) for one in said]
 
     def body(self, schema: str, types: Mapping[str, str]) -> dict[str, Any]:
-        """What /api/records/search/ is asked, without page and count.
+        """The body for /api/records/search/, without page and count.
 
         Raises:
-            InvalidQuery: a part cannot be understood.
+            InvalidQuery: a part cannot be parsed.
         """
         query: dict[str, Any] = {"schema": schema}
         where = self.where(types)
@@ -245,13 +245,13 @@ def one_of(name: str, values: Sequence[Any]) -> dict[str, Any]:
 
 
 def read_line(text: str, definition: Mapping[str, Any]) -> list[str]:
-    """The parts of a question that somebody typed as one line.
+    """Split a query that was typed as one line into its parts.
 
     Args:
-        definition: of the schema that is asked.
+        definition: the definition of the schema.
 
     Raises:
-        NotUnderstood: it is no question to this schema; with the place in the line.
+        NotUnderstood: the line is not a query on this schema; with the position in the line.
     """
     text = text.strip()
     types = types_of(definition)
@@ -467,7 +467,7 @@ def is_dated(kind: str) -> bool:
 
 
 def read_typed(kind: str, text: str, name: str, flaws: list[Flaw]) -> str | bool | None:
-    """What a person types for a value that is no number."""
+    """Parse typed input for a value that is not a number."""
     if kind not in BY_NAME or not BY_NAME[kind].is_boolean:
         return text
     typed = {"true": True, "false": False, "yes": True, "no": False}.get(text.strip().lower())
@@ -477,7 +477,7 @@ def read_typed(kind: str, text: str, name: str, flaws: list[Flaw]) -> str | bool
 
 
 def number(text: str, name: str, flaws: list[Flaw]) -> int | Decimal | None:
-    """What a person types for a number: digits, a point, a sign; blanks do not count."""
+    """Parse typed input for a number: digits, a point, a sign; blanks are ignored."""
     typed = re.sub(r"\s", "", text).replace("\N{MINUS SIGN}", "-")
     if not _TYPED_NUMBER.fullmatch(typed):
         flaws.append(Flaw("type", "expected a number, such as 42 or -3.5", field=name))

@@ -33,7 +33,7 @@ async def second_factor(visit: Visit) -> Response:
 
 
 async def state(visit: Visit) -> Any:
-    """What the API says of the visitor's second factor: ``enabled`` and ``recovery_codes``."""
+    """The state of the visitor's second factor from the API: ``enabled`` and ``recovery_codes``."""
     return await visit.ask("GET", ENDPOINT)
 
 

@@ -11,14 +11,14 @@ from encrypted_records.proxy.pages.page import Visit
 
 
 async def save_texts(visit: Visit, path: str) -> None:
-    """Store what the form has, if nobody has changed what it has shown.
+    """Store the texts of the form, unless they were changed since they were shown.
 
     Args:
-        path: of the dataset or schema.
+        path: the path of the dataset or schema.
 
     Raises:
-        PreconditionFailed: somebody has; nothing is stored.
-        ErsError: it is refused.
+        PreconditionFailed: the texts were changed; nothing is stored.
+        ErsError: the change was refused.
     """
     sent = {name: visit.text(name) for name in ("name", "description")}
     etag = visit.text("etag")

@@ -1,5 +1,5 @@
-"""The part of a form that says what somebody reads and writes: of each dataset nothing, reading, or
-reading and writing; all of its schemas, or only those that are ticked.
+"""The part of a form with a member's rights: for each dataset none, read, or read and write; on all
+of its schemas, or only the selected ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _RIGHT, _ONLY = "right-", "only-"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is chosen of one dataset; no ``schemas`` are all of them, also later ones."""
+    """The rights chosen for one dataset; empty ``schemas`` are all schemas, including later
+    ones.
+    """
 
     dataset: str
     name: str
@@ -32,7 +34,7 @@ class Choice:
     signed: bool
 
     def as_share(self) -> dict[str, Any]:
-        """As the proxy's endpoints take it."""
+        """The rights in the form that the proxy's endpoints accept."""
         share: dict[str, Any] = {"dataset": self.dataset, "role": self.role}
         return share | ({"schemas": sorted(self.schemas)} if self.schemas else {})
 
@@ -43,14 +45,15 @@ async def choices_of(
     people: Mapping[str, Any],
     before: Sequence[Mapping[str, Any]] = (),
 ) -> list[Choice]:
-    """Each dataset of an organization as the form says it; or, where none was sent, as the shares
-    ``before`` do.
+    """The choice for each dataset of an organization, from the form; or, if none was sent, from the
+    shares ``before``.
 
-    What was signed has the name that was signed: an API that swaps names would have somebody share
-    another dataset than they read. Only what nobody has signed yet is called as the API calls it.
+    Signed datasets have their signed names: otherwise an API that swaps names could make an owner
+    share another dataset than the one displayed. Only unsigned datasets have the names that the API
+    reports.
 
     Args:
-        people: of the organization, as the proxy shows them.
+        people: the people of the organization, as the proxy shows them.
     """
     names: dict[str, str] = {}
     called = {id_of(dataset["dataset"]): str(dataset["name"]) for dataset in people["datasets"]}
@@ -81,7 +84,7 @@ async def choices_of(
 
 
 def changed(choices: Sequence[Choice], before: Sequence[Mapping[str, Any]]) -> list[Choice]:
-    """Those that say something else than the shares that there are."""
+    """The choices that differ from the present shares."""
     return [
         choice
         for choice in choices

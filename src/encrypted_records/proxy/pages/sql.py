@@ -1,9 +1,10 @@
-"""SELECT over records: a statement, its first rows, all of them as a file, and what was asked
-before.
+"""The SQL page: a SELECT statement, its first rows, all rows as a file, and the history of
+statements.
 
-DuckDB runs in a process of its own, which gets columns and has no login; the page asks for them as
-any page does, in the visitor's name. Statements contain values: they travel in the form's body, and
-those of a session are kept in memory until it ends. Only so many statements run at once.
+DuckDB runs in a separate process, which receives columns and has no login; the page requests them
+like any page, on behalf of the visitor. Statements contain values: they are sent in the form's
+body, and those of a session are kept in memory until it ends. The number of concurrent statements
+is limited.
 """
 
 from __future__ import annotations

@@ -54,5 +54,5 @@ class _Files(StaticFiles):
 
 
 def application() -> GZipMiddleware:
-    """What answers below ``/static``."""
+    """The ASGI application below ``/static``."""
     return GZipMiddleware(_Files(packages=[(_PACKAGE, "static")]), minimum_size=500)

@@ -22,7 +22,9 @@ from encrypted_records.proxy.pages.records import Gone, leave_gone
 
 
 async def use_ticked(visit: Visit) -> Response:
-    """What the button says: ``copy`` answers a script with shown columns, for a spreadsheet."""
+    """Carry out the action of the button on the selected records: ``copy`` returns the shown
+    columns to a script, for a spreadsheet.
+    """
     on = await find_question(visit)
     ids = [text for name, text in visit.form.items() if TICK.fullmatch(name)]
     if not ids:

@@ -27,7 +27,7 @@ SHOWN_REQUESTS = 6
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A field of the example: what somebody with the keys reads, and what is stored."""
+    """A field of the example: its value as read with the keys, and as stored."""
 
     name: str
     value: str

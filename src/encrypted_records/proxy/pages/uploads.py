@@ -35,7 +35,7 @@ LOOKED_AT_BYTES, WHOLE_BYTES = 8 << 20, 15 << 20
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """Of a file's columns, the field of each; empty for those that are left out."""
+    """The assignment of a file's columns to fields; empty for columns that are left out."""
 
     heading: Heading
     fields: list[str]

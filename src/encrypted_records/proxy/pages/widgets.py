@@ -103,8 +103,9 @@ def is_day(text: str) -> bool:
 
 
 def instant_of(local: str, offset: str) -> str:
-    """What a date, a time and an offset say together, as instants are written: with seconds, and
-    without zeros at the end of their decimals."""
+    """Join a date, a time and an offset to an instant: with seconds, and without trailing zeros in
+    the decimals.
+    """
     if not local.strip():
         return ""
     if re.fullmatch(r".*T[0-9]{2}:[0-9]{2}", local):

@@ -13,12 +13,12 @@ from encrypted_records.errors import ErsError, Flaw
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a page says of an error.
+    """The text of an error on a page.
 
     Attributes:
         text: what happened, in sentences.
-        hint: what to do, in sentences; empty where there is nothing to say.
-        path: a page that helps, with ``label``; empty where there is no such page.
+        hint: what to do, in sentences; may be empty.
+        path: a page that helps, with ``label``; empty if there is no such page.
         unlocks: whether typing the keyring's passphrase here helps.
     """
 
@@ -99,7 +99,7 @@ def _sentence(text: str) -> str:
 
 
 def flaws_of(error: ErsError | None, field: str) -> list[Flaw]:
-    """What is wrong with one field of a form."""
+    """The errors of one field of a form."""
     if error is None:
         return []
     return [flaw for flaw in error.flaws if (flaw.pointer or "").strip("/") == field]

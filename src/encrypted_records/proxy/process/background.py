@@ -35,7 +35,7 @@ FORGETTING = "dropping what nobody uses"
 
 
 async def attempt(name: str, work: Work) -> None:
-    """Do ``work``, which nobody looks at: where it fails, that is logged with ``name``."""
+    """Run background work; a failure is logged with ``name``."""
     try:
         await work()
     except ErsError as error:
@@ -45,7 +45,7 @@ async def attempt(name: str, work: Work) -> None:
 
 
 class Background:
-    """One for each proxy. Belongs to its event loop."""
+    """Background tasks; one instance for each proxy. Belongs to its event loop."""
 
     def __init__(self) -> None:
         self._tasks: dict[Task, str] = {}
@@ -95,7 +95,7 @@ class Background:
         off until they ask for it, these begin."""
 
     async def finish(self, *names: str, within: float) -> None:
-        """Wait for what has these names, at most so many seconds, and stop the rest."""
+        """Wait up to ``within`` seconds for the tasks with these names, and cancel the rest."""
         await self.wait(self._named(names), timeout=within)
         await self.stop(*names)
 

@@ -1,15 +1,15 @@
-"""Fetches under way, so that each key is fetched once for all who need it.
+"""Single-flight: each key is fetched once for all requests that need it at the same time.
 
-Who needs what somebody else fetches waits until that fetch has ended, and looks again where it
-would have been kept: in what all readers share. Nothing else passes from one to another, and no
-error does. Each still has the API confirm that its own caller may read
-(:mod:`encrypted_records.proxy.search.upstream`). So nobody gets by waiting what they would not have
-got by coming a moment later.
+A request that needs a key which another request fetches waits for the end of that fetch, and then
+looks in the shared cache again. Nothing else is passed between requests, and errors are not either.
+For each request, the API still confirms that its own caller may read
+(:mod:`encrypted_records.proxy.search.upstream`). So a waiting request gets nothing that it would
+not have got by arriving a moment later.
 
-Nobody waits for a fetch while they have claimed something themselves. Of pages and segments, what
-nobody else fetches is claimed and fetched first, and the rest is waited for after that; of rows,
-what others fetch is waited for first, and what is lacking then is claimed. So no two wait for each
-other.
+Lock order: a task that owns a claim never awaits another fetch, so there is no deadlock. For pages
+and segments, unclaimed keys are claimed and fetched first, and other fetches are awaited after
+that; for rows, other fetches are awaited first, and the keys that are still missing are claimed
+then.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(eq=False, slots=True)
 class Fetch:
-    """One that is under way, of so many things as far as is known. ``ended`` is cancelled where it
-    was given up, and has a result where it succeeded or failed."""
+    """A fetch under way, with its known number of keys. ``ended`` is cancelled if the fetch was
+    given up, and has a result if it succeeded or failed.
+    """
 
     size: int
     ended: asyncio.Future[None]
@@ -48,11 +49,11 @@ class Fetches(Generic[K]):
 
     @contextmanager
     def claim(self, keys: Collection[K]) -> Iterator[Callable[[Collection[K]], None]]:
-        """Have others wait for these until the block ends. What somebody else fetches is theirs.
-        No fetch may be waited for in the block.
+        """Claim the keys that no other task fetches, until the block ends. No fetch may be awaited
+        in the block.
 
         Returns:
-            Claims what is fetched with these, themselves among it, once that is known.
+            A function that claims all keys of the fetch, including these, once they are known.
         """
         fetch = Fetch(0, asyncio.get_running_loop().create_future())
         own: list[K] = []

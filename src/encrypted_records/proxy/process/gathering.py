@@ -1,7 +1,8 @@
-"""Work that is done once for all who wait for it.
+"""Batching: one run of the work serves all callers that wait for it.
 
-Who asks first is served at once. Who asks while that is under way waits, and all who wait then are
-served together. So nobody waits for company, and what everybody gets began after they asked.
+The first caller is served at once. Callers that arrive during a run wait, and the next run serves
+all of them together. So no caller waits for a batch to fill, and every result comes from a run that
+began after the call.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ O = TypeVar("O")  # noqa: E741
 
 @dataclass(eq=False, slots=True)
 class Waiting(Generic[I, O]):
-    """Somebody who waits, with what they ask for and the context of their request."""
+    """A waiting caller, with its request and its context."""
 
     item: I
     outcome: asyncio.Future[O]
@@ -56,9 +57,9 @@ class Gathering(Generic[K, I, O]):
     def __init__(self, serve: Callable[[Line[I, O]], Awaitable[None]]) -> None:
         """
         Args:
-            serve: takes some of a line, and settles or refuses each. What it raises refuses the
-                rest of those whom it has taken, or all, if it has taken nobody. So it settles or
-                refuses by itself those whom the error does not concern.
+            serve: takes some waiting callers from the batch, and settles or refuses each. An
+                exception refuses the taken callers that are left, or all callers if none was taken.
+                So callers that the error does not concern have to be settled or refused before.
         """
         self._serve = serve
         self._lines: dict[K, Line[I, O]] = {}

@@ -1,18 +1,18 @@
-"""Work that takes long, kept apart from work that others wait for.
+"""Run long computations in threads, separate from the event loop.
 
-The event loop answers everybody, so work that may take more than some milliseconds goes to a
-thread. Threads of Python take turns, a few milliseconds each, and there are few of them: had
-everybody's long work any number of threads, a short question would wait for a free one, and at each
-of its steps for as many turns. So:
+The event loop serves all requests, so work that may take more than some milliseconds runs in a
+thread. Python threads take turns of a few milliseconds, and there are few of them: if long work
+used any number of threads, a short query would wait for a free thread, and at each of its steps for
+as many turns. Therefore:
 
-- Long work has :data:`THREADS` threads of its own. Of each user's, one piece is done at a time, and
-  the others wait in line, so that nobody's fills them all.
-- Keys from passphrases are derived in a thread apart: that takes a core and memory, and one at a
-  time is all that may be done (:mod:`encrypted_records.crypto.recovery`).
-- :func:`asyncio.to_thread` is for what is short.
+- Long work has :data:`THREADS` separate threads. Each user has one running task at a time, and
+  further tasks wait in a queue, so that no user occupies all threads.
+- Keys are derived from passphrases in a separate thread: that takes a core and much memory, so only
+  one derivation runs at a time (:mod:`encrypted_records.crypto.recovery`).
+- :func:`asyncio.to_thread` is for short work.
 
-What keeps the interpreter in one call of a C function lets nobody have a turn. No such call may get
-more than some MiB, or than ``strict_json.MAX_VALUES`` values.
+A single call of a C function that holds the interpreter lock blocks all other threads. No such call
+may process more than some MiB, or more than ``strict_json.MAX_VALUES`` values.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ async def here(function: Callable[P, T], /, *arguments: P.args, **named: P.kwarg
 
 
 def by_size(size: int, *, few: bool = False) -> Run:
-    """The place for work on so many bytes.
+    """The executor for work on ``size`` bytes.
 
     Args:
-        few: whether what little of it there is takes less than a millisecond.
+        few: whether the work is so small that it takes less than a millisecond.
     """
     if few and size <= FEW_BYTES:
         return here

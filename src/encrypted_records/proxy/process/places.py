@@ -1,7 +1,7 @@
-"""So many at once, and the others in a line of which each has kept the place since when they say.
+"""A semaphore with a queue in which each waiter has the place of the time that it states.
 
-Who had to wait for something else first, and needs a place after that, is not put behind all who
-came meanwhile.
+A task that had to wait for something else before is not queued after all tasks that arrived
+meanwhile.
 """
 
 from __future__ import annotations

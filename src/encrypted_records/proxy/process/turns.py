@@ -31,7 +31,7 @@ class Turns:
     def __init__(self, is_busy: Callable[[float], bool]) -> None:
         """
         Args:
-            is_busy: whether short requests were under way within so many seconds.
+            is_busy: whether short requests were running within the given number of seconds.
         """
         self._is_busy = is_busy
         self._places = Places(AT_ONCE)

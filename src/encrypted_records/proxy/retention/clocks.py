@@ -114,13 +114,13 @@ class Standing:
 
 
 class WatchedClock:
-    """This machine's clock, and how much of its time is in doubt.
+    """The clock of this machine, and how much of its time is in doubt.
 
-    A step of more than a day against real time is in doubt: while the proxy runs, and while it was
-    stopped if the machine was not started again, real time is known; across a start of the machine
-    it is not, so that a long stop is in doubt as well. A doubt ends when the proxy has run for a
-    day since then with a clock that did not step, when somebody settles it, or when the clock goes
-    back by as much. Each ends by itself: one that comes does not prolong those before.
+    A step of more than a day relative to real time is in doubt. Real time is known while the proxy
+    runs, and while it was stopped if the machine was not rebooted; it is unknown across a reboot,
+    so that a long stop is in doubt as well. A doubt ends when the proxy has run for a day since
+    then with a clock that did not step, when a user confirms the clock, or when the clock goes back
+    by the same amount. Doubts end independently: a new one does not prolong earlier ones.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class WatchedClock:
         return (await self.look()).certain
 
     async def settle(self) -> None:
-        """Somebody says that the clock is right. Raises as :meth:`look`."""
+        """Confirm that the clock is right. Raises as :meth:`look`."""
         await runtime.in_thread(self._settle)
 
     def _look(self) -> Standing:

@@ -1,19 +1,19 @@
-"""Deletes what the signed definition of a schema lets stay no longer.
+"""Retention: delete records past the period in the signed definition of their schema.
 
-The rule is that of the log that this proxy has verified. What is old enough is found in the index,
-or by ids that are proven; the API's word counts for neither, else it could have everything deleted.
+The rule comes from the log that this proxy has verified. Expired records are found in the index, or
+by verified ids; the API is trusted for neither, because otherwise it could have everything deleted.
 
-On which day the record of each row was first stored, as its id says.
+The day on which the record of each row was first stored, according to its id.
 
-A record keeps its id when it is changed or sealed again, so the time in the id is that of its first
-version. The index has no ids; the API says them, and they are believed only where a field of the
-row opens under them.
+A record keeps its id when it is changed or re-encrypted, so the time in the id is that of its first
+version. The index has no ids; the API sends them, and they are accepted only if a field of the row
+decrypts with them.
 
-Carry out retention once a day, while somebody who may delete works with this proxy.
+Daily retention, run when a user with the right to delete works with this proxy.
 
 A proxy acts only with a caller's credentials. So the first search or change of a day in a schema
-begins it, beside that request and with its credentials; what they do not allow is not done, and no
-request waits for it or fails by it.
+starts it in the background, with the credentials of that request; what they do not permit is not
+done, and no request waits for it or fails because of it.
 """
 
 from __future__ import annotations
@@ -333,7 +333,9 @@ class DailyRetention:
         self._background = background
 
     def notice(self, caller: Holder, state: SchemaState) -> None:
-        """Somebody works with a schema: carry its rule out, if it is the first time today."""
+        """Apply the schema's rule in the background if this is the first use of the schema
+        today.
+        """
         definition = state.ledger.definition
         if definition is None or definition.retention is None:
             return

@@ -121,12 +121,12 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class ClockMark:
-    """The time that this machine's clock showed last.
+    """The last known time of this machine's clock.
 
     ``wall`` is that time, in seconds since 1970, or a later one that it should show; ``real`` is
-    the reading of a clock that nobody sets, which begins again with each ``boot`` of the machine.
-    ``behind`` counts the seconds for which the proxy has run with a clock that is behind ``wall``.
-    The oldest doubt comes first.
+    the reading of a monotonic clock, which restarts with each ``boot`` of the machine. ``behind``
+    counts the seconds for which the proxy has run with a clock that is behind ``wall``. The oldest
+    doubt comes first.
     """
 
     wall: float

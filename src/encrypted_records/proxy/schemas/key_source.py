@@ -209,11 +209,11 @@ class SharedKeys:
 
     @property
     def newest(self) -> SchemaKey:
-        """Seals whatever is new.
+        """The newest key, for encrypting new data.
 
         Raises:
             Closed: ``grant_missing``; the newest epoch's key was not granted.
-            SchemaUnsigned: nobody has placed the schema.
+            SchemaUnsigned: the schema is not in the signed roster.
         """
         epoch = None if self.opened is None else self.roster.epoch(self.opened.dataset, self.number)
         if self.opened is None or epoch is None:

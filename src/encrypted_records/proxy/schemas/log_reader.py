@@ -1,8 +1,8 @@
-"""Read the log of a schema that this process does not hold: from what was kept of it on disk, from
-a checkpoint, or from its beginning.
+"""Read the log of a schema that is not in memory: from its copy on disk, from a checkpoint, or from
+its beginning.
 
-A checkpoint is somebody's word (docs/SPEC.md, section 7.9): whatever is wrong with one, or with
-what comes after it, the log is read from its beginning before anything is called broken.
+A checkpoint is only a claim of its signer (docs/SPEC.md, section 7.9): if a checkpoint, or the log
+after it, is invalid, the log is read from its beginning before it is reported as broken.
 """
 
 from __future__ import annotations

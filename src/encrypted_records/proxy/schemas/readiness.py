@@ -1,7 +1,9 @@
-"""Whether a change of a schema will count for its readers: who makes it, and of what.
+"""Check whether readers will accept a change of a schema: by its author, and by the schema's
+signature.
 
-Nothing is sealed for a schema that nobody has signed, or that the API shows otherwise than it was
-signed. An owner signs what was made at the API by storing into it (docs/SPEC.md, section 15.10).
+Nothing is encrypted for an unsigned schema, or for one that the API shows differently from its
+signed state. An owner signs a schema that was made at the API by storing into it (docs/SPEC.md,
+section 15.10).
 """
 
 from __future__ import annotations
@@ -30,20 +32,21 @@ class Readiness:
     async def require(
         self, caller: Holder, state: SchemaState, agreed: Placement | None = None
     ) -> None:
-        """Make sure that the caller may store into ``state``, whose lock is held, and that it is
-        what was signed; sign it, where it was made at the API and the caller is an owner. The
-        first owner who stores into an organization without records founds its roster.
+        """Require that the caller may store into ``state``, whose lock is held, and that it is
+        signed as shown; sign it if it was made at the API and the caller is an owner. The first
+        owner who stores into an organization without records founds its roster.
 
         Args:
-            agreed: sign this alone, which somebody has looked at; None signs what the API shows.
+            agreed: sign only this placement, which a user has checked; None signs the placement
+                that the API shows.
 
         Raises:
-            SchemaUnsigned: what the API shows is not what was signed.
+            SchemaUnsigned: the API shows the schema differently from its signed state.
             NotAllowed: ``not_writer``, ``not_shared``, ``not_admitted``.
             Closed: ``grant_missing``; the newest key was not granted.
             NotFound: the schema was deleted.
-            Conflict: the API shows it otherwise than was agreed to.
-            ErsError: as :meth:`Founding.place` and :meth:`Founding.found_with`.
+            Conflict: the API shows another placement than ``agreed``.
+            ErsError: as for :meth:`Founding.place` and :meth:`Founding.found_with`.
         """
         try:
             await self._require(caller, state, agreed)

@@ -1,4 +1,4 @@
-"""Sign a schema as the API shows it, where somebody has looked at what that changes."""
+"""Sign a schema as the API shows it, after a user has checked the difference."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class SchemaSigning:
 
         Raises:
             Closed: ``roster_missing``; the organization has records, and no roster.
-            SchemaUnsigned: it has records that nobody who might has signed, or was moved: signing
-                it would make the API's word for these good.
-            ErsError: as :meth:`Schemas.refresh`.
+            SchemaUnsigned: the schema has records without a valid signature, or was moved: signing
+                would accept the API's claims about them.
+            ErsError: as for :meth:`Schemas.refresh`.
         """
         self._schemas.forget(caller, [schema])
         state = await self._schemas.refresh(caller, schema)

@@ -1,6 +1,6 @@
-"""One schema as this proxy has verified it, and what is told of it.
+"""The state of one schema as this proxy has verified it, and its description for users.
 
-A schema as the API shows it, which proves nothing.
+A schema as the API shows it, unverified.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def read_shown(api: Api, caller: Holder, schema: bytes) -> Shown:
 
 @dataclass
 class SchemaState:
-    """One schema as one user's keyring opens it. Change it only while holding ``lock``."""
+    """A schema as opened by one user's keyring. Change it only while holding ``lock``."""
 
     id: bytes
     #: whose definition counts until the log has a commit, or the roster the schema
@@ -116,7 +116,7 @@ class EndedRows(Protocol):
         """Keep nothing of these rows any more."""
 
     def forget_between(self, schema: bytes, numbers: range) -> None:
-        """Keep nothing of the rows with these numbers: they lie in other groups by now."""
+        """Discard all remembered rows with these numbers, because they are in other groups now."""
 
     def forget_segments(self, uids: Collection[bytes]) -> None:
         """Keep no page of these segments any more."""

@@ -75,10 +75,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What a semi-join found at one version of another schema's log.
+    """The result of a semi-join at one version of another schema's log.
 
-    ``pointer`` leads to it in the question. ``stored`` is how many rows the schema had, of which
-    ``rows`` matched and have ``values`` different values.
+    ``pointer`` is its JSON pointer in the query. ``stored`` is the number of rows of the schema, of
+    which ``rows`` matched and have ``values`` different values.
     """
 
     pointer: str
@@ -92,7 +92,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class QueryContext:
-    """One query: all of it uses one snapshot and one definition."""
+    """A query; all of it uses the same snapshot and definition."""
 
     upstream: Upstream
     fetcher: Fetcher
@@ -146,14 +146,14 @@ class QueryContext:
         )
 
     async def run(self, asking: Asking[T]) -> T:
-        """As :func:`drive`."""
+        """Run ``asking`` like :func:`drive`."""
         return await drive(self.fetcher, self.upstream, asking, self.space.stop)
 
     async def match_rows(self, where: Predicate) -> list[Candidates]:
-        """As :func:`.match_rows`.
+        """Match rows like :func:`.match_rows`.
 
         Raises:
-            Moved, NotFound: as :func:`drive`.
+            Moved, NotFound: as for :func:`drive`.
         """
         return await self.run(match_rows(self.space, await self.condition(where)))
 
@@ -173,7 +173,7 @@ class QueryContext:
     async def prove_rows(
         self, wanted: Sequence[RowRef], *, alone: bool = False
     ) -> dict[RowRef, bytes]:
-        """As :meth:`RowFetcher.prove_rows`."""
+        """The same as :meth:`RowFetcher.prove_rows`."""
         return await self.fetcher.prove_rows(self.upstream, wanted, alone=alone)
 
     async def sealed_rows(self, wanted: Sequence[RowRef]) -> list[SealedRow]:
@@ -185,7 +185,7 @@ class QueryContext:
         return await self.fetcher.sealed_rows(self.upstream, wanted)
 
     async def confirm(self) -> None:
-        """As :meth:`Upstream.confirm`."""
+        """The same as :meth:`Upstream.confirm`."""
         # A proxy with empty caches would ask here as well, where nothing else was needed.
         self.stats.requests = max(1, self.stats.requests)
         await self.upstream.confirm()

@@ -1,8 +1,8 @@
-"""The schemas of a dataset: those that the roster places there, and what nobody has signed yet.
+"""The schemas of a dataset: those in the signed roster, and unsigned ones.
 
-An API that leaves one out of its list, or gives one's name to another, would have a question
-answered, or somebody erased, as if that schema had nothing. So what was signed is asked for whether
-the API lists it or not, and only what nobody has signed is named by the API.
+If the API could omit a schema from its list, or swap names, a search or an erasure would treat that
+schema as empty. So signed schemas are always included, whether the API lists them or not, and only
+unsigned schemas have the names that the API reports.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class DatasetSchemas:
     async def of_dataset(
         self, caller: Holder, dataset: bytes, *, within: float = 0.0
     ) -> dict[bytes, DatasetSchema]:
-        """Those that the caller may read, by id.
+        """The schemas of a dataset that the caller may read, by id.
 
         Args:
             within: as for :meth:`RosterFinder.of_dataset`.
 
         Raises:
-            NotFound: there is no such dataset, or not for this caller.
-            ApiFailed: what the API calls an id is not one.
-            Refused: by names: a roster is not believed.
+            NotFound: the dataset does not exist, or the caller may not read it.
+            ApiFailed: the API returned a malformed id.
+            Refused: with a specific code: a roster was not accepted.
         """
         resource = await self._datasets.dataset(dataset, caller.auth)
         organization = _id_of(resource.organization)
@@ -56,10 +56,10 @@ class DatasetSchemas:
         return await self._list(caller, dataset, view)
 
     async def beside(self, caller: Holder, schema: bytes) -> dict[bytes, DatasetSchema]:
-        """Those of the dataset of a schema, itself among them.
+        """The schemas of the same dataset as ``schema``, including it.
 
         Raises:
-            ErsError: as :meth:`of_dataset`.
+            ErsError: as for :meth:`of_dataset`.
         """
         view = await self._finder.of_schema(caller, schema, within=FRESH)
         placed = None if view is None else view.roster.schema(schema)
@@ -89,11 +89,12 @@ class DatasetSchemas:
         return found | {one.id: one for one in there if not is_placed(one.id)}
 
     async def require_gone(self, caller: Holder, schema: DatasetSchema) -> None:
-        """Let pass that the API has no such schema: nobody has signed it, or its name was freed.
+        """Require that a schema missing at the API is legitimately gone: it is unsigned, or its
+        name was freed.
 
         Raises:
-            SchemaUnsigned: the roster has it, so that the API hides it.
-            ErsError: as :meth:`of_dataset`.
+            SchemaUnsigned: the roster contains the schema, so the API hides it.
+            ErsError: as for :meth:`of_dataset`.
         """
         if not schema.signed:
             return

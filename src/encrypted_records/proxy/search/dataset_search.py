@@ -1,4 +1,4 @@
-"""One condition asked of the schemas of a dataset, one after the other."""
+"""Search the schemas of a dataset with one condition, one after the other."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ MOST_SHOWN, SHOWN = 100, 10
 
 @dataclass(frozen=True, slots=True)
 class SchemaAnswer:
-    """What one schema says: ``page`` has its count and first records; or it lacks fields of the
-    condition; or it could not be asked."""
+    """The answer of one schema: ``page`` has its count and first records; or it lacks fields of the
+    condition; or the search failed.
+    """
 
     id: bytes
     name: str

@@ -65,7 +65,7 @@ class DiskCache(CacheFile):
         self._hits = self._misses = 0
 
     def get(self, segment: bytes, numbers: Iterable[int]) -> dict[int, bytes]:
-        """Those of these pages that are here."""
+        """The cached pages among these."""
         return self._guard(lambda: self._get(segment, list(numbers)), {})
 
     def _get(self, segment: bytes, numbers: Sequence[int]) -> dict[int, bytes]:

@@ -38,17 +38,19 @@ async def drive(
     asking: Asking[T],
     stop: Callable[[], None] = lambda: None,
 ) -> T:
-    """The answer of ``asking``. It has a turn at memory for the segment of its last need that is
-    not light, and for no two at once, until it needs several segments together or others, or rows.
+    """Run ``asking`` and return its answer. It reserves memory for the segment of its last heavy
+    need, and for one segment at a time, until it needs several segments together or others, or
+    rows.
 
-    Errors of fetches are raised in it, where it yielded. It is closed when this ends, or, if a
-    thread is in it then, once that lets go of it.
+    Errors of fetches are raised inside ``asking``, where it yielded. It is closed when this
+    function ends or, if a thread still runs it then, when that thread leaves it.
 
     Args:
-        stop: called where a thread is in it at the end: nobody waits for that any more.
+        stop: called if a thread still runs ``asking`` at the end, because its result is no longer
+            needed.
 
     Raises:
-        Moved, DoesNotOpen, NotFound: as :meth:`Fetcher.fill`.
+        Moved, DoesNotOpen, NotFound: as for :meth:`Fetcher.fill`.
     """
     run: Run = here
     work = Work(None)

@@ -202,12 +202,13 @@ class Fetcher:
         return self._cache.column(segment.view, field) is not None
 
     def keeps_columns(self, rows: int, fields: int) -> bool:
-        """Whether columns by row of so many rows and fields leave half of the memory to others.
-        What does not stay is made for one question alone."""
+        """Whether row-major columns of ``rows`` rows and ``fields`` fields leave half of the memory
+        to others. Columns that are not kept are made for one query only.
+        """
         return rows * fields * ROW_BYTES <= self._cache.pool.budget // 2
 
     def window(self, state: SchemaState) -> int:
-        """As :meth:`RowFetcher.window`."""
+        """The same as :meth:`RowFetcher.window`."""
         return self._rows.window(state.id)
 
     def forget(self, segments: Sequence[Segment]) -> None:
@@ -222,7 +223,7 @@ class Fetcher:
         alone: bool = False,
         ranked: bool = False,
     ) -> list[PlainRecord]:
-        """As :meth:`RowFetcher.open_rows`."""
+        """The same as :meth:`RowFetcher.open_rows`."""
         upstream.stats.rows += len(wanted)
         upstream.stats.requests += -(-len(wanted) // MAX_ROWS)
         with upstream.stats.stage("fetch_rows"):
@@ -231,11 +232,11 @@ class Fetcher:
     async def prove_rows(
         self, upstream: Upstream, wanted: Sequence[RowRef], *, alone: bool = False
     ) -> dict[RowRef, bytes]:
-        """As :meth:`RowFetcher.prove_rows`."""
+        """The same as :meth:`RowFetcher.prove_rows`."""
         return await self._rows.prove_rows(upstream, wanted, alone=alone)
 
     async def sealed_rows(self, upstream: Upstream, wanted: Sequence[RowRef]) -> list[SealedRow]:
-        """As :meth:`RowFetcher.fetch_sealed`."""
+        """The same as :meth:`RowFetcher.fetch_sealed`."""
         return await self._rows.fetch_sealed(upstream, wanted)
 
 

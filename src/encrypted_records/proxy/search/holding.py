@@ -1,4 +1,4 @@
-"""Have the API keep what one version of a log needs, while somebody reads it for long."""
+"""Read leases: keep the data of one version of a log at the API during a long read."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ RENEW_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class VersionHold:
-    """One version of a schema's log, as ``caller`` reads it; ``reason`` is one that the API
-    knows."""
+    """A lease on one version of a schema's log, as read by ``caller``; ``reason`` is one that the
+    API knows.
+    """
 
     api: Api
     caller: Holder

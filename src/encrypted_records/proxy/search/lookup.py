@@ -1,8 +1,7 @@
-"""One record as it is now: opened, and checked against the log.
+"""Look up one record in its present state: decrypted, and checked against the log.
 
 It is read from the API by its id, so the API learns which record is of interest. A record that was
-opened here a short time ago is read by its row, as a search would, and shows no more than a search
-does.
+opened here recently is read by its row, like in a search, and reveals no more than a search.
 """
 
 from __future__ import annotations

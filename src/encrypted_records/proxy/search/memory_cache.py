@@ -61,7 +61,7 @@ class MemoryCache:
 
     @classmethod
     def within(cls, budget: int) -> MemoryCache:
-        """Caches that take at most so many bytes together."""
+        """Caches that together take at most ``budget`` bytes."""
         return cls(MemoryPool(budget))
 
     def get(self, key_id: bytes, view: bytes) -> KeptSegment | None:
@@ -94,10 +94,10 @@ class MemoryCache:
         self._columns.put((view, field), column)
 
     def sums(self, view: bytes, field: str, *, again: bool = False) -> ColumnSums | None:
-        """What a column of a segment that :meth:`get` gave adds up to.
+        """The sums of a column of a segment that :meth:`get` returned.
 
         Args:
-            again: whether it was looked for just before.
+            again: whether this repeats a lookup.
         """
         return self._sums.get((view, field), again=again)
 

@@ -38,7 +38,7 @@ V = TypeVar("V", bound=_Sized)
 
 
 class MemoryPool:
-    """Safe to use from several threads. A cache that nobody has any more takes nothing."""
+    """A shared memory budget of caches. Thread-safe. A cache without references takes nothing."""
 
     def __init__(self, budget: int) -> None:
         """``budget`` is in bytes of what the caches hold."""

@@ -29,7 +29,7 @@ class PageCover:
     def select_lacking(
         self, segments: Sequence[Segment], refs: Collection[PageRef]
     ) -> set[PageRef]:
-        """Those of these pages that are of the segments, and not on disk."""
+        """The pages among these that are of the segments, and not on disk."""
         lacking = set()
         for segment in segments:
             if numbers := {ref.number for ref in refs if ref.segment == segment.uid}:

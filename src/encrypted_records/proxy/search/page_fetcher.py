@@ -59,16 +59,16 @@ class PageFetcher:
     async def fill(
         self, upstream: Upstream, wanted: Sequence[LackingPages], *, passing: bool = False
     ) -> None:
-        """Put pages into segments, each once. Extra pages do not count in the statistics.
+        """Load pages into segments, each once. Cover pages do not count in the statistics.
 
         Args:
-            passing: whether data pages are looked at once: memory keeps them for nobody else.
+            passing: whether data pages are streamed: they are used once and not kept in memory.
 
         Raises:
-            Moved: as :meth:`Upstream.fetch_pages`.
+            Moved: as for :meth:`Upstream.fetch_pages`.
             DoesNotOpen: the API returned a page that was altered, or another one.
             NotFound: a segment is gone from the API: merged away and cleaned up meanwhile.
-            TooLarge: as :meth:`Upstream.need_pages`.
+            TooLarge: as for :meth:`Upstream.need_pages`.
         """
         # It takes microseconds, less than a thread takes to start.
         if not (unread := self._from_memory(wanted)):

@@ -97,7 +97,7 @@ class RowChecks:
         self._altered: set[bytes] = set()
 
     def __len__(self) -> int:
-        """Of how many answers rows are not checked yet, or not on disk."""
+        """The number of answers with rows that are not checked yet, or not on disk."""
         return len(self._under_way)
 
     async def close(self) -> None:
@@ -111,7 +111,8 @@ class RowChecks:
     def raise_altered(self, schema: bytes) -> None:
         """
         Raises:
-            DoesNotOpen: ``row_altered``: a row of this schema was, and nobody was told yet.
+            DoesNotOpen: ``row_altered``: a row of this schema was altered, and that was not
+                reported yet.
         """
         if schema in self._altered:
             self._altered.remove(schema)
@@ -224,7 +225,7 @@ def _standing(state: SchemaState) -> _Standing:
 
 
 def numbers_of(schema: bytes, snapshot: Snapshot, rows: Iterable[RowRef]) -> set[RowNumber]:
-    """What names rows of a snapshot for as long as they live."""
+    """Permanent numbers of rows of a snapshot, valid as long as the rows live."""
     return {(schema, snapshot.number(ref)) for ref in rows}
 
 

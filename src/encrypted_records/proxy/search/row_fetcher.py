@@ -221,7 +221,7 @@ class RowFetcher:
 
     @property
     def checks(self) -> int:
-        """Of how many answers the extra rows are still being checked."""
+        """The number of answers whose cover rows are still being checked."""
         return len(self._checks)
 
     async def close(self) -> None:

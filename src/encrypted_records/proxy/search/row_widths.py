@@ -28,7 +28,9 @@ class RowWidths:
             self._seen.popitem(last=False)
 
     def rows_in(self, schema: bytes, size: int) -> int:
-        """How many rows of a schema have so many bytes; very many where nothing is known."""
+        """The number of rows of a schema that take ``size`` bytes; very large if nothing is
+        known.
+        """
         if schema not in self._seen:
             return 1 << 30
         count, seen = self._seen[schema]

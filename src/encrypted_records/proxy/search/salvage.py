@@ -73,7 +73,7 @@ class SavedRecord:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the rows that the API has, dead ones too."""
+    """Counts of the outcomes for rows that the API has, including dead ones."""
 
     rows: int = 0
     #: returned, and those of them that the log proves
@@ -109,8 +109,8 @@ class Salvage:
 class Salvager:
     """
     Args:
-        answer_bytes: about so many bytes of rows are requested at once.
-        temporary_pages: pages of 4 KiB that the temporary database may have.
+        answer_bytes: approximate size of one request for rows, in bytes.
+        temporary_pages: maximum size of the temporary database, in pages of 4 KiB.
     """
 
     def __init__(

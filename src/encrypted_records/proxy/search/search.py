@@ -22,7 +22,9 @@ from encrypted_records.proxy.search.joins import parse_body
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """One page. ``definition`` and ``fields`` say which fields to show, and in which order."""
+    """A page of results. ``definition`` and ``fields`` determine the fields to show, and their
+    order.
+    """
 
     count: int | None
     next_cursor: str | None
@@ -72,15 +74,15 @@ class Search:
 async def answer(
     context: QueryContext, query: Query, *, first_rows: int = FIRST_ROWS
 ) -> SearchPage:
-    """One page of a search.
+    """Run a search and return one page.
 
     Args:
-        first_rows: rows of the segments that are searched first, where the oldest rows that match
-            are enough.
+        first_rows: number of rows in the segments that are searched first, if the oldest matches
+            are sufficient.
 
     Raises:
-        InvalidQuery: the cursor is not one of ours.
-        Moved: as :class:`QueryContext`.
+        InvalidQuery: the cursor is invalid.
+        Moved: as for :class:`QueryContext`.
     """
     asked = _Asked.of(context, query)
     condition = await context.condition(query.where)

@@ -1,9 +1,10 @@
-"""What the API was asked for in vain: its answer failed, or said that the log had moved on.
+"""Retry sets: requests to the API without a usable answer, because the answer failed or the log had
+moved on.
 
-Beside what a question needs, others are asked for, drawn by chance. Were others drawn when the
-question is put again, what both requests name would be what it needs; and to have it put again, an
-API only has to fail, to alter something, or to tell of one commit after the other. So all of the
-first request is asked for again (docs/decisions/watching.md).
+A request contains random cover items in addition to the needed ones. If a retry drew other cover
+items, the intersection of both requests would reveal the needed items; and an API can cause a retry
+by failing, by altering data, or by reporting new commits. So a retry repeats the whole first
+request (docs/decisions/watching.md).
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class Unanswered(Generic[K]):
         self._requests: deque[frozenset[K]] = deque(maxlen=MOST_REQUESTS)
 
     def beside(self, needed: Collection[K]) -> set[K]:
-        """All that was asked for together with some of these, in vain; of the newest requests where
-        that is very much."""
+        """All items of failed requests that contained some of these; only of the newest requests if
+        that would be very much.
+        """
         found: set[K] = set()
         room = max(LEAST_ROOM, TIMES * len(needed))
         for asked in reversed(self._requests):

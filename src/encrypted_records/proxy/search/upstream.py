@@ -37,13 +37,14 @@ class RowsGone(LogBroken):
 
 @dataclass
 class Upstream:
-    """One caller's access to one schema: one query uses its snapshot and definition throughout.
+    """Access of one caller to one schema: a query uses the same snapshot and definition throughout.
 
-    ``definition`` is the one by which keys are compared and conditions read: the present one, whose
-    grids reach over those of all that is stored.
+    ``definition`` is the present definition, by which keys are compared and conditions are read;
+    its grids cover those of all stored records.
 
-    ``confirmed`` is whether the API has said, since the query began, that the snapshot is the
-    present state. What a confirmed state names is immutable, so the API is asked only once.
+    ``confirmed`` tells whether the API has confirmed, since the query began, that the snapshot is
+    the present state. The objects of a confirmed state are immutable, so the API is asked only
+    once.
     """
 
     api: Api
@@ -79,17 +80,18 @@ class Upstream:
         self._present = present.digest
 
     def draws(self, needed: Iterable[bytes]) -> Draw:
-        """What draws others beside those that are needed, alike in every proxy.
+        """The function that draws cover items in addition to the needed ones; the draw is the same
+        in every proxy.
 
         Args:
-            needed: bytes that name each of them.
+            needed: the name of each needed item, as bytes.
         """
         question = self.question or hashlib.sha256(b"".join(sorted(needed))).digest()
         newest = self.snapshot.newest
         return partial(self.state.ledger.keys.of(newest.key_version).cover.draw, question)
 
     def view(self, segment: Segment) -> bytes:
-        """As the view of a segment that is opened for this query."""
+        """The key of a segment's view in caches, as opened for this query."""
         return segment.uid + self.definition.digest
 
     def need_pages(self, count: int, *, passing: bool = False) -> None:

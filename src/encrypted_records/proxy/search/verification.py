@@ -46,7 +46,9 @@ MAX_NAMED = 1000
 
 @dataclass(slots=True)
 class Verified:
-    """What was compared so far. ``altered`` counts places, of which ``named`` are the first."""
+    """The counts of a verification so far. ``altered`` counts altered places; ``named`` are the
+    first of them.
+    """
 
     head: Head
     groups: int = 0

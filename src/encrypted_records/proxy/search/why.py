@@ -24,11 +24,11 @@ MOST = 32
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One comparison alone.
+    """A single comparison of the condition.
 
-    ``folded`` and ``trimmed`` are how many records it would find in any spelling, and without
-    blanks around its texts; None where that was not or cannot be asked. ``never`` says why no
-    record can fit.
+    ``folded`` and ``trimmed`` are the numbers of records that it would find in any spelling, and
+    without surrounding blanks; None if that was not or cannot be determined. ``never`` explains why
+    no record can match.
     """
 
     pointer: str

@@ -79,7 +79,7 @@ class Draft:
         self.grants.append(sealed)
 
     def standing(self, member: bytes) -> Member:
-        """Somebody who is in the organization.
+        """The state of a present member of the organization.
 
         Raises:
             NotFound: ``not_a_member``.

@@ -93,21 +93,21 @@ class Founding:
         dataset: DatasetResource,
         placement: Placement,
     ) -> bool:
-        """Found the organization of a first record, begin the keys of its dataset, and place its
-        schema: in one request, which is stored whole or not at all.
+        """Found the organization of a first record, create the keys of its dataset, and place its
+        schema, in one atomic request.
 
         Args:
             name: the user's e-mail address.
 
         Returns:
-            False where the organization has records already, and so goes on without a roster. True
-            also where somebody else was first: what the roster is then, a reading says.
+            False if the organization already has records, and so continues without a roster. True
+            also if another owner was faster; read the roster to see its state then.
 
         Raises:
             NotAllowed: ``not_admitted``; the user does not own the organization at the API.
-            Unavailable: it is not known whether it was founded; the next attempt sends the same
-                first entry.
-            ErsError: as of the steps.
+            Unavailable: unknown whether the organization was founded; the next attempt sends the
+                same first entry.
+            ErsError: as for the single steps.
         """
         async with self._changes.alone(organization):
             if self._reader.has_read(holder.user, organization):

@@ -1,4 +1,4 @@
-"""Invite somebody by twelve words, and answer an invitation with them."""
+"""Invite a person with twelve words, and answer an invitation with them."""
 
 from __future__ import annotations
 
@@ -72,19 +72,21 @@ class Inviting:
         *,
         new: bool = False,
     ) -> Invited:
-        """Invite an e-mail address. Somebody who is or was in the organization under it is named,
-        and comes in under new keys: that is the way back after a keyring was lost.
+        """Invite an e-mail address. If the address belongs to a present or former member, the
+        invitation names that member, who gets new keys: that is the way back after the loss of a
+        keyring.
 
         Args:
-            shares: of datasets and schemas that the roster has; None leaves what the member has.
-            new: invite an account that never was in the organization, and not the former member
-                who had the address there. A member who has it has to be put out before.
+            shares: shares of datasets and schemas in the roster; None keeps the member's shares.
+            new: invite an account that was never in the organization, instead of the former member
+                with that address. A present member with the address has to be removed first.
 
         Raises:
             NotAllowed: ``owners_only``, ``not_admitted``.
-            BadInput: the address has no member whose shares could stay; the API refuses it.
-            Conflict: ``already_member``; somebody new cannot have the address of who is in.
-            ErsError: as :meth:`RosterChanges.change`.
+            BadInput: no member has the address, so there are no shares to keep; or the API refuses
+                the address.
+            Conflict: ``already_member``; a new member cannot have the address of a present one.
+            ErsError: as for :meth:`RosterChanges.change`.
         """
         secret = InvitationSecret.generate()
         invitation = ids.new_id()

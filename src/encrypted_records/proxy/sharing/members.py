@@ -1,8 +1,8 @@
-"""Share more or less with a member, change a role, put somebody out, leave.
+"""Change a member's shares or role, remove a member, leave.
 
-Let a dataset's older keys be forgotten, once nothing is left that they open.
+Discard a dataset's older keys, once no data is left that needs them.
 
-Make a service: a program with a keyring of its own, of which one string is all there is.
+Make a service: a program with its own keyring, which consists of one secret key.
 """
 
 from __future__ import annotations

@@ -114,17 +114,17 @@ class RosterReader:
         older_keys: bool = False,
         within: float = 0.0,
     ) -> View | None:
-        """The organization's roster to its head; None where it has none, as far as is known.
+        """Read the organization's roster up to its head; None if it has none, as far as known.
 
         Args:
-            older_keys: as of :func:`encrypted_records.index.roster.belief.believe`.
-            within: a reading that is at most so many seconds old is taken without asking again.
+            older_keys: as for :func:`encrypted_records.index.roster.belief.believe`.
+            within: maximum age in seconds of an earlier reading that is used without asking again.
 
         Raises:
             RosterBroken, RosterOlder, RosterUnknown, IdentityReplaced, NotAllowed, Unsupported: as
-                :meth:`Rosters.believe`; nothing may be opened, sealed or signed.
-            RosterWithheld: a name is not shown to somebody who may not be limited.
-            NotFound: the API knows no such organization for this user.
+                for :meth:`Rosters.believe`; nothing may be decrypted, encrypted or signed.
+            RosterWithheld: a name is hidden from a user who has the right to see it.
+            NotFound: the organization does not exist, or the user has no access to it.
             KeyMissing: the user is in it, and has no keyring here.
             Closed, Unavailable: the keyring, or the API, cannot be used.
         """
@@ -179,11 +179,11 @@ class RosterReader:
         return await runtime.in_thread(_named, entries)
 
     async def read_unbelieved(self, holder: Holder, organization: bytes) -> Roster:
-        """The roster as the API shows it, of somebody who is not in it: of the invited, who check
-        it by their words. What is remembered of it has to be in it.
+        """The roster as the API shows it to a user who is not a member, such as an invited user,
+        who verifies it with the words. It has to contain the remembered part.
 
         Raises:
-            RosterBroken, RosterOlder, Unsupported, NotFound, Unavailable: as :meth:`read`.
+            RosterBroken, RosterOlder, Unsupported, NotFound, Unavailable: as for :meth:`read`.
         """
         known = await self._of(holder, organization)
         async with known.lock:

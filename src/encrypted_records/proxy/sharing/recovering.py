@@ -34,20 +34,22 @@ class Recovering:
     async def recover(
         self, holder: Holder, organization: bytes, name: str, phrases: Sequence[str]
     ) -> str:
-        """Make the caller an owner by the keys of an owner who was lost; that one's name.
+        """Make the caller an owner with the keys of an owner who was lost; returns the lost owner's
+        name.
 
-        The API has to know the caller as an owner (ers api owner). The words are forgotten.
+        The API has to know the caller as an owner (ers api owner). The phrases are not stored.
 
         Args:
             name: the caller's e-mail address.
-            phrases: of all versions of the lost owner's keyring, in their order.
+            phrases: the phrases of all versions of the lost owner's keyring, in order.
 
         Raises:
-            BadInput: ``invalid_phrase``: no phrases, or of nobody who owns the organization.
+            BadInput: ``invalid_phrase``: invalid phrases, or not those of an owner of the
+                organization.
             RosterUnknown, RosterOlder, RosterBroken: the roster is not that owner's.
             NotAllowed: the API does not know the caller as an owner.
-            Conflict: ``roster_moved``; others were first, again and again.
-            Closed: ``grant_missing``: the API shows not all grants of the lost owner.
+            Conflict: ``roster_moved``; other changes were faster, repeatedly.
+            Closed: ``grant_missing``: the API does not show all grants of the lost owner.
             GrantBroken, Unavailable, ErsError: as elsewhere; nothing has changed.
         """
         lost_keyring = await runtime.in_thread(keyring_of, phrases, created=int(runtime.wall()))

@@ -40,10 +40,11 @@ class ShownAs:
     """A dataset or schema as it may be shown.
 
     Attributes:
-        signed: True: these names are the roster's. None: nobody has signed it, nor anything else by
-            the name that it was looked for by (or by any name of its own, where it is only looked
-            at). False: nobody has signed it, but something else by that name, or by one that is not
-            shown to this API token; or the roster is not believed, or does not show its name.
+        signed: True: the names come from the roster. None: it is unsigned, and no signed object has
+            the name by which it was looked up (or any of its names, if it is only displayed).
+            False: it is unsigned, but another object with that name, or with a name that is hidden
+            from this API token, is signed; or the roster was not accepted, or does not show its
+            name.
     """
 
     shown: Shown

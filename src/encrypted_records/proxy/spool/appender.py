@@ -32,7 +32,7 @@ DOUBTFUL_BYTES = 2 * (SYNC_BYTES + _BATCH_BYTES)
 
 
 class Appending:
-    """One append, as a context. Left without ``finish``, it has acknowledged nothing."""
+    """One append, as a context manager. Without ``finish``, it has acknowledged nothing."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class Appending:
         """Continue in ``file``, which is at the end of ``start`` and is closed with this.
 
         Args:
-            ended: is called with what the file holds, when all of it is on disk.
-            require_space: raises if the disk has no space for so many bytes.
+            ended: called with the extent of the file when all of it is on disk.
+            require_space: raises if the disk has no space for the given number of bytes.
         """
         self._ended = ended
         self._require_space = require_space

@@ -115,15 +115,15 @@ class Spool:
         self._remember(upload, Extent(0, len(head), 0))
 
     def join(self, upload: bytes, keyring: Keyring, parts: Sequence[tuple[bytes, int]]) -> None:
-        """Make a new upload of the bytes of others, one after the other, without copying them.
+        """Make a new upload by concatenating others, without copying their bytes.
 
-        They can be deleted afterwards: the new upload keeps what it needs.
+        The others can be deleted afterwards: the new upload keeps the bytes that it needs.
 
         Args:
-            parts: other uploads, to which nothing is appended any more, and their lengths.
+            parts: complete uploads, and their lengths in bytes.
 
         Raises:
-            NotFound: one of them is not here.
+            NotFound: an upload does not exist.
             OutOfSpace, Unavailable: the disk cannot store it.
         """
         with name_errors():

@@ -36,7 +36,7 @@ MOST_BYTES = 8 << 20
 
 
 class Hold:
-    """One request's lock on one upload; other requests wait for a ``brief`` one."""
+    """The lock of one request on one upload; other requests wait if it is ``brief``."""
 
     def __init__(self, *, brief: bool) -> None:
         self.released = asyncio.Event()

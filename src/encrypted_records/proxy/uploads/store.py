@@ -61,11 +61,12 @@ class UploadState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One upload.
+    """An upload.
 
-    ``id`` is also that of the job that its bytes are for; partial ones have none. ``offset`` is
-    what was acknowledged last, ``expires`` in seconds since 1970, ``note`` sealed (docs/SPEC.md,
-    section 11, kind 3). ``began`` is the digest of the API token that began it, if one did.
+    ``id`` is also the id of the job that uses its bytes; partial uploads have no job. ``offset`` is
+    the last acknowledged length in bytes, ``expires`` is in seconds since 1970, ``note`` is
+    encrypted (docs/SPEC.md, section 11, kind 3). ``began`` is the digest of the API token that
+    began it, if one did.
     """
 
     id: bytes

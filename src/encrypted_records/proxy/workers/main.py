@@ -201,8 +201,9 @@ def list_keys(task: messages.KeysTask) -> messages.ChunkKeys:
 
 
 def seal(task: messages.SealTask) -> messages.SealedChunk:
-    """One chunk's good rows as a part per schema, in new groups; records that they do not replace
-    have new ids."""
+    """Encrypt the good rows of a chunk, as one part for each schema, in new groups; records that
+    replace none have new ids.
+    """
     keys = {schema.schema: schema for schema in task.schemas}
     fates = {fate.schema: fate for fate in task.fates}
     parts: list[messages.SealedPart] = []

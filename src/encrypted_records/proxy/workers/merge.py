@@ -1,10 +1,10 @@
-"""A worker's part of a merge: open the inputs' pages, build the new segment, seal its pages.
+"""The worker's part of a merge: open the inputs' pages, build the new segment, seal its pages.
 
-That takes seconds of one core for a million rows, which would block the proxy. Memory does not grow
-with the segments: of the inputs, the sealed pages of one column lie in a file, a few of them are
-open at a time, and what becomes pages of the new segment lies in another (:mod:`.page_spool`).
-Sealed pages come and go in groups. They are asked for by their numbers, all of a column together:
-in the order of keys, the requests would tell the API that order.
+A merge takes seconds of one core for a million rows, which would block the proxy. Memory does not
+grow with the segments: the sealed pages of one input column are in a file, a few of them are open
+at a time, and the content of new pages is in another file (:mod:`.page_spool`). Sealed pages are
+received and sent in groups. They are requested in the order of their numbers, all of a column
+together: requests in key order would reveal that order to the API.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from encrypted_records.proxy.workers.page_spool import FetchedPages, SpooledCont
 
 
 def merge(task: messages.MergeTask) -> messages.MergedSegment:
-    """One segment for the live rows of the inputs; its pages are sent before this returns.
+    """Build one segment for the live rows of the inputs; its pages are sent before this returns.
 
     Raises:
         DoesNotOpen: a page of an input does not open.
-        Altered: one is not the one that was stored.
+        Altered: a page differs from the stored one.
         OutOfSpace, Unavailable: the disk has no room for the merge, or fails.
     """
     definition = parse_canonical(task.definition)

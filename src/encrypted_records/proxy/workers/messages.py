@@ -366,9 +366,9 @@ class CheckReport(Message, frozen=True):
 
 
 class SealedPart(Message, frozen=True):
-    """One schema's part of a chunk: the body of its request, and what the commit contains of it.
+    """The part of a chunk for one schema: the body of its request, and its entry in the commit.
 
-    ``body`` is a view: at the proxy, which sends it on, of the whole message, and so not copied.
+    ``body`` is a view of the whole message at the proxy, which forwards it without copying.
     """
 
     schema: bytes

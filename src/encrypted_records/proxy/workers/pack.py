@@ -27,10 +27,10 @@ from encrypted_records.proxy.workers.upload_rows import gather_chunk
 
 
 def pack(task: messages.PackTask) -> messages.PackedChunks:
-    """One segment for each schema that has groups; its pages are sent before this returns.
+    """Build one segment for each schema that has groups; its pages are sent before this returns.
 
     Raises:
-        DoesNotOpen: ``spool_damaged``; the upload does not open, or has other rows by now.
+        DoesNotOpen: ``spool_damaged``; the upload cannot be decrypted, or its rows have changed.
         OutOfSpace, Unavailable: the disk has no room for it, or fails.
     """
     contents = SpooledContents(Path(task.folder), task.keep_free, "packing a job's index")

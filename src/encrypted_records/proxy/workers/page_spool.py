@@ -1,7 +1,8 @@
-"""Files without a name, in which a worker keeps what does not fit into memory (docs/SPEC.md, 11.1).
+"""Unnamed temporary files for a worker's data that does not fit into memory (docs/SPEC.md, section
+11.1).
 
-Nobody else finds them, and they are gone with the process, however it ends. What is not sealed yet
-is sealed under a key that only this process has, and that is never written anywhere.
+They are inaccessible to other processes, and disappear with this process, however it ends.
+Plaintext is encrypted under a key that exists only in this process and is never stored.
 """
 
 from __future__ import annotations

@@ -51,8 +51,9 @@ Listener = Callable[[messages.Interim], Awaitable[messages.Reply | None]]
 
 
 class WorkerPool:
-    """Up to ``count`` processes, and those beside them. Tasks are served in the order in which they
-    come."""
+    """A pool of up to ``count`` processes, and additional ones for long tasks. Tasks are served in
+    the order of their arrival.
+    """
 
     def __init__(self, background: Background | None = None, count: int | None = None) -> None:
         self._background = background or Background()

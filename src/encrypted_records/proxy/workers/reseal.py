@@ -1,11 +1,11 @@
-"""A worker's part of sealing records again: rows opened, compared with what was signed, converted,
-and sealed as a group that stands for theirs (docs/SPEC.md, section 7.7).
+"""The worker's part of re-encryption: rows are opened, compared with their signed digests,
+converted, and sealed as a group that replaces theirs (docs/SPEC.md, section 7.7).
 
-A worker's part of building an index again: rows opened, compared with what was signed, and
-indexed where they lie (docs/SPEC.md, section 6.4).
+The worker's part of rebuilding an index: rows are opened, compared with their signed digests, and
+indexed in place (docs/SPEC.md, section 6.4).
 
-Memory does not grow with the segment, as when one is packed: a few MiB of rows are here at a time,
-and sorted columns lie in a file without a name (:mod:`.page_spool`).
+As in packing, memory does not grow with the segment: a few MiB of rows are in memory at a time, and
+sorted columns are in an unnamed file (:mod:`.page_spool`).
 """
 
 from __future__ import annotations
@@ -279,12 +279,13 @@ def _seal(
 
 
 def rebuild(task: messages.RebuildTask) -> messages.MergedSegment:
-    """One segment for the live rows of the task's groups; its pages are sent before this returns.
+    """Build one segment for the live rows of the task's groups; its pages are sent before this
+    returns.
 
     Raises:
-        Altered: a row is not the one that was stored.
-        DoesNotOpen: a row was altered or belongs elsewhere, or the API gave others than those that
-            it was asked for.
+        Altered: a row differs from the stored one.
+        DoesNotOpen: a row was altered or belongs elsewhere, or the API returned other rows than
+            requested.
         OutOfSpace, Unavailable: the disk has no room for it, or fails.
     """
     scope = {"organization": task.organization, "schema": task.schema}

@@ -153,16 +153,16 @@ class DefinitionChanger:
         renamed: Mapping[str, str] | None = None,
         replaced: bytes | None = None,
     ) -> Plan:
-        """Commit a definition, unless it is another spelling of the present one.
+        """Commit a definition, unless it only differs in spelling from the present one.
 
         Args:
             text, renamed, replaced: as for :meth:`plan`.
 
         Raises:
-            InvalidDefinition: it is not one.
-            PreconditionFailed: another definition than ``replaced`` is present.
-            Conflict: ``needs_reencryption``; stored records stand in the way.
-            ErsError: as :meth:`Committer.store`.
+            InvalidDefinition: the text is not a valid definition.
+            PreconditionFailed: the present definition is not ``replaced``.
+            Conflict: ``needs_reencryption``; stored records do not fit.
+            ErsError: as for :meth:`Committer.store`.
         """
         sent, before = await _parse(text), await _parse(replaced)
         assert sent is not None
@@ -198,10 +198,10 @@ class DefinitionChanger:
 
 
 def refuse(plan: Plan) -> None:
-    """Let pass what can be committed.
+    """Accept a plan that can be committed, and refuse all others.
 
     Raises:
-        Conflict: ``needs_reencryption``, with every place that stands in the way.
+        Conflict: ``needs_reencryption``, with the position of each such change.
     """
     refuse_changes(plan.changes, proven=True)
     refuse_obstacles(plan)
@@ -210,7 +210,7 @@ def refuse(plan: Plan) -> None:
 def refuse_obstacles(plan: Plan) -> None:
     """
     Raises:
-        Conflict: ``needs_reencryption``, with every place where records stand in the way;
+        Conflict: ``needs_reencryption``, with each position that stored records do not fit;
             ``change_in_two_steps``.
     """
     if plan.needs_reseal and any(change.code == "unique_added" for change in plan.changes):

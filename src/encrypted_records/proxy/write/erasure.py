@@ -138,7 +138,7 @@ class Eraser:
         """The cost of erasing these records; nothing is changed.
 
         Raises:
-            NotFound: one of them is not there, or not for this caller.
+            NotFound: a record does not exist, or the caller may not read it.
         """
         records = await look_up(self._api, self._schemas, caller, record_ids)
         rows: dict[bytes, tuple[SchemaState, list[RowRef]]] = {}
@@ -262,15 +262,16 @@ class Eraser:
     async def erase_subject(
         self, caller: Holder, dataset: bytes, field: str, value: object, confirmed: int
     ) -> SubjectReceipt:
-        """Delete and erase all records of a dataset with this value.
+        """Delete and erase all records of a dataset that have this value.
 
-        Schemas are deleted from one after the other. If one of them fails, the error names what was
-        deleted before; the same request, with the number that is left, deletes the rest and erases
-        all of it.
+        Records are deleted from one schema after the other. If a schema fails, the error names the
+        records deleted before; repeating the request with the remaining number deletes the rest and
+        erases all of them.
 
         Raises:
-            Conflict: ``confirm_count``; they are as many as the message says.
-            ErsError: as :meth:`find_subject`, :meth:`Updater.delete_where` and :meth:`delete`.
+            Conflict: ``confirm_count``; the number of records differs from ``confirmed``; the
+                message states it.
+            ErsError: as for :meth:`find_subject`, :meth:`Updater.delete_where` and :meth:`delete`.
         """
         found = await self.find_subject(caller, dataset, field, value)
         total = sum(matching.count for matching in found.values())

@@ -1,17 +1,17 @@
-"""Bring plain records into the store: parse -> validate -> seal -> send -> settle.
+"""Ingest plain records: parse -> validate -> seal -> send -> settle.
 
-A direct ingest is all or nothing, also over several schemas: all its commits go to the API in
-one request, which stores them in one transaction. Nothing of it is sent before every record of it
-is valid. Ingests that come at once share a commit.
+A direct ingest is atomic, even across several schemas: all its commits are sent to the API in one
+request, which stores them in one transaction. Nothing is sent before all records are valid.
+Concurrent ingests share a commit.
 
 Direct ingests that wait for each other share a commit.
 
-A commit is one durable transaction at the API, however many records it adds. While one of a schema
-is under way, further ingests of the same caller wait, and the next commit takes all who wait. Each
-keeps its own answer, its own idempotency key (docs/SPEC.md, section 2.2) and its own refusal: a
-record that does not fit, or a request that was stored before, concerns nobody but its sender.
+A commit is one durable transaction at the API, no matter how many records it adds. During a commit
+of a schema, further ingests of the same caller wait, and the next commit includes all of them. Each
+keeps its own answer, its own idempotency key (docs/SPEC.md, section 2.2) and its own refusal: an
+invalid record, or a request that was stored before, affects only its sender.
 
-A direct ingest as it waits to be stored: its records, their ids and what is wrong with them.
+A direct ingest that waits to be stored: its records, their ids and their errors.
 """
 
 from __future__ import annotations
@@ -390,8 +390,8 @@ class SharedCommits:
     def __init__(self, store: Callable[[Sequence[WaitingIngest]], Awaitable[None]]) -> None:
         """
         Args:
-            store: stores what ingests of the same states bring by one commit of each schema, whose
-                locks are held, and settles or refuses every one of them.
+            store: stores ingests of the same states with one commit for each schema, whose locks
+                are held, and settles or refuses each ingest.
         """
         self._store = store
         self._gathering: Gathering[_Key, Ingest, Created] = Gathering(self._commit)

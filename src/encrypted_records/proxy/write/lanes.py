@@ -1,12 +1,12 @@
-"""The three lanes of a proxy's merges: no merge holds up those that take much less time.
+"""Merge queues: three lanes, so that long merges do not delay short ones.
 
-In each lane one merge runs at a time. A merge belongs to one of them by how many rows it has, and
-takes its segments before it begins, so that no two merge the same one.
+Each lane runs one merge at a time. The number of its rows determines the lane of a merge. A merge
+claims its segments before it begins, so that no two merges use the same segment.
 
-A large or a huge merge that failed rests before a commit may begin it again: it may take minutes,
-and what made it fail (a full disk, an altered page) is seldom gone by the next commit. A huge one
-rests, too, when another proxy was faster: else two that write to one schema would do all of them
-twice.
+After a failure, a large or huge merge pauses before a commit may start it again: it may take
+minutes, and the cause (a full disk, an altered page) is seldom gone by the next commit. A huge
+merge also pauses if another proxy was faster: otherwise two proxies that write to one schema would
+do all of them twice.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Rest:
 
 
 class Lane(Tasks):
-    """Merges of so many ``rows``; each holds ``lock``."""
+    """The queue of merges with a number of rows in ``rows``; each merge holds ``lock``."""
 
     def __init__(
         self,
@@ -89,9 +89,10 @@ class Lane(Tasks):
 
     @contextmanager
     def attempt(self, key: MergeKey) -> Iterator[None]:
-        """One merge. If it fails, those of its schema rest for as long as it took, and for twice
-        as long after each further failure. A conflict with what others stored is no failure where
-        the lane does not yield."""
+        """Run one merge in the block. If it fails, merges of its schema pause for as long as it
+        took, and for twice as long after each further failure. A conflict with other stored data is
+        not a failure unless the lane yields.
+        """
         began = self._clock()
         try:
             yield
@@ -108,8 +109,9 @@ class Lane(Tasks):
         self._rests.pop(key, None)
 
     def rests(self, key: MergeKey) -> bool:
-        """Whether a merge of this schema failed a short while ago. Of ordinary ones nobody asks:
-        they take a second or two, and writers may wait for them."""
+        """Whether merges of this schema pause after a recent failure. Ordinary merges are not
+        checked: they take a second or two, and writers may wait for them.
+        """
         return key in self._rests and self._clock() < self._rests[key].until
 
 

@@ -102,17 +102,17 @@ class MergeExecutor:
         large: bool = False,
         look: Look = _nothing,
     ) -> PreparedSegment:
-        """One segment for the rows of ``inputs`` that live in ``snapshot``.
+        """Build one segment for the rows of ``inputs`` that are live in ``snapshot``.
 
-        Every page that goes into it is compared with what its segment's commit says.
+        Every input page is verified against its segment's commit.
 
         Args:
-            large: it takes long, and has a process of its own.
+            large: whether the merge takes long, and runs in a separate process.
 
         Raises:
-            Conflict: ``look`` says that it is in vain; what was staged is dropped.
+            Conflict: ``look`` reports that the merge is obsolete; the staged data is deleted.
             DoesNotOpen: a page of an input was altered, or belongs elsewhere.
-            Altered: one is not the one that was stored, though it opens.
+            Altered: a page can be decrypted but differs from the stored one.
             NotFound: an input is gone: merged away and cleaned up meanwhile.
             Unavailable: the API, or ``worker_lost``, or ``spool_failed``.
             OutOfSpace: the disk has no room for the merge.

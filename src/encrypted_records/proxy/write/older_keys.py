@@ -24,8 +24,10 @@ from encrypted_records.proxy.write.erasure import Eraser, ErasureReceipt
 
 @dataclass(frozen=True, slots=True)
 class SealedUnder:
-    """A schema with so many records; ``present`` says whether all of it is sealed under the present
-    key, and ``resealed`` at which version of its log the last of it was."""
+    """A schema and its number of records; ``present`` tells whether all data is encrypted under the
+    present key, and ``resealed`` is the version of its log at which the last of it was
+    re-encrypted.
+    """
 
     schema: bytes
     records: int

@@ -1,9 +1,9 @@
-"""Make a schema whole again of which the API has lost something, as after a restore: records of
-which nothing is left are deleted, and an index that is gone is built again from its rows.
+"""Repair a schema after data loss at the API, such as after a restore: delete records without
+remaining data, and rebuild missing indexes from rows.
 
-What is lost, the API says, and it may lie: an index is then built again for nothing, and a record
-that it hides is deleted. It could hide that record anyhow; but a deletion is ours, and stays. So
-nothing is deleted before somebody has named the number of records.
+The API reports what is lost, and may lie: then an index is rebuilt needlessly, and a hidden record
+is deleted. The API could hide that record anyway, but a deletion is signed here, and permanent. So
+nothing is deleted before a user has confirmed the number of records.
 """
 
 from __future__ import annotations

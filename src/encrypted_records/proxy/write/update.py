@@ -179,9 +179,9 @@ class Updater:
         """Delete all of these records, or none.
 
         Raises:
-            NotFound: one of them is not there, or not for this caller.
-            PreconditionFailed: one has another version than those named.
-            ErsError: as :meth:`Committer.store`.
+            NotFound: a record does not exist, or the caller may not read it.
+            PreconditionFailed: a record has another version than the given one.
+            ErsError: as for :meth:`Committer.store`.
         """
 
         async def attempt() -> bool | None:
@@ -258,11 +258,12 @@ class Updater:
         return deleted
 
     async def delete_rows(self, caller: Holder, state: SchemaState, rows: Sequence[RowRef]) -> None:
-        """Delete at most ``MAX_DELETED`` records by where their rows lie, which nobody can read.
+        """Delete up to ``MAX_DELETED`` records by the position of their rows; used for rows that
+        cannot be read.
 
         Raises:
-            Conflict: one of them does not live any more.
-            ErsError: as :meth:`Committer.store`.
+            Conflict: a row is no longer live.
+            ErsError: as for :meth:`Committer.store`.
         """
         if await self._end(caller, [(state, list(rows))]) is None:
             raise Conflict("a record was deleted by somebody else", hint="try again")

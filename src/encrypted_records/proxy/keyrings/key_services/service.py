@@ -49,8 +49,9 @@ class Unreachable(_Failed):
 
 
 class Unfit(_Failed):
-    """Nobody has refused: there are no credentials here, or a setting, or the ciphertext, does not
-    fit."""
+    """A key service that cannot be used without having refused: credentials are missing, or a
+    setting or the ciphertext does not fit.
+    """
 
     words = "settings, credentials or the ciphertext do not fit"
 
@@ -98,16 +99,16 @@ def service_key(
     kept: Kept | None = None,
     offline: bool = False,
 ) -> ServiceKey | None:
-    """The key whose ciphertext is in ``folder``, made now where there is none and ``may_make``.
+    """The key whose ciphertext is in ``folder``, generated if there is none and ``may_make``.
 
     Args:
-        kept: where a key that the service has decrypted is kept for starts at which it cannot be
-            reached. A service that refuses ends what was kept.
-        offline: whether this may be such a start. Another one that opens the key ends what was
-            kept, too: nobody wants it any more.
+        kept: storage for a decrypted key, for starts at which the service cannot be reached. A
+            refusal by the service deletes the kept key.
+        offline: whether a kept key may be used. A successful start without ``offline`` deletes the
+            kept key, because it is not wanted any more.
 
     Raises:
-        Startup: the service cannot be reached, or refuses, or what it decrypts is no key.
+        Startup: the service cannot be reached, or refuses, or the decrypted bytes are not a key.
     """
     path = folder / service.file
     if not (path.exists() or may_make):
