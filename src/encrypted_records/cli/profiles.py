@@ -36,7 +36,7 @@ Profile = Mapping[str, str]
 
 
 class _Address(Origin):
-    """Where a proxy is, and not with which password."""
+    """The address of a proxy, without a password."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if "@" in urlsplit(value).netloc:

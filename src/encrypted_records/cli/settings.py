@@ -74,7 +74,7 @@ class Folder(click.ParamType[Path]):
 
 
 def _row(text: str, kind: click.ParamType[Any], shown: str = "") -> dict[str, Any]:
-    """What --help says of a setting; ``shown`` says in words what its default is."""
+    """The help entry of a setting; ``shown`` describes its default."""
     return {"help": text, "kind": kind, "shown": shown}
 
 

@@ -64,7 +64,9 @@ def warn(line: str) -> None:
 
 
 def _complain(line: str) -> None:
-    """A line on stderr. A command does not fail where nobody can be told how it goes."""
+    """Print a line on stderr. Errors are ignored: a command does not fail because its messages
+    cannot be shown.
+    """
     with suppress(OSError):
         click.echo(line, err=True)
 

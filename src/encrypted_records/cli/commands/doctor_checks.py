@@ -237,8 +237,9 @@ async def _keyring(
 
 
 async def _owners(session: CommandSession, keyring: KeyringInfo) -> AsyncIterator[Finding]:
-    """Whether somebody could bring an organization back, where people depend on one owner. Of a
-    person alone the finding about the keyring says it."""
+    """Check whether an organization could be recovered if it depends on one owner. For an owner
+    without other members, the finding about the keyring is sufficient.
+    """
     if keyring.backup_confirmed:
         return
     for url in await session.names.organizations():

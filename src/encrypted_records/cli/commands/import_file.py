@@ -163,7 +163,7 @@ def _read_json(path: str) -> Any:
 
 
 def _pair(text: str) -> tuple[str | None, str]:
-    """Of ``COLUMN=VALUE`` both, of ``VALUE`` that alone."""
+    """Split ``COLUMN=VALUE`` into both parts; a lone ``VALUE`` has no column."""
     column, mark, value = text.rpartition("=")
     return (column, value) if mark and column else (None, text)
 
@@ -580,10 +580,10 @@ def _line(read_column: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
 
 
 def _require_sure(found: Mapping[str, Any], reading: ReadingOptions, *, yes: bool) -> None:
-    """With ``--yes`` nobody looks at what is a guess.
+    """Refuse guesses with ``--yes``, because the user does not check them.
 
     Raises:
-        InvalidSetting: it is to be said then.
+        InvalidSetting: a guess has to be stated as an option.
     """
     flags = {
         "encoding": f"--encoding {found['reading']['encoding']}",

@@ -103,10 +103,10 @@ async def audit_log(
 
 
 async def _user_of(session: CommandSession, organization: str, email: str) -> str:
-    """The path of somebody who is in an organization, or who has been.
+    """The path of a present or former member of an organization.
 
     Raises:
-        NotFound: nobody of that address is known.
+        NotFound: no member with that address is known.
     """
     joined = session.client.listing(f"{organization}/audit-log", action="member.joined")
     for listed in (session.client.listing(f"{organization}/members"), joined):
@@ -215,17 +215,20 @@ async def delete_member(session: CommandSession, email: str, yes: bool) -> int:
 
 
 async def _signed_member(session: CommandSession, organization: str, email: str) -> str | None:
-    """The id of whom the roster has under an address; None where it has nobody, or there is none.
+    """The id of the member with an address in the roster; None if there is no such member or no
+    roster.
 
-    What the roster says is changed by an entry alone: that the API calls somebody gone, or an
-    owner, changes nothing.
+    Only an entry changes the roster: the API's claim that a member is gone, or is an owner, has no
+    effect.
     """
     people = await _roster_people(session, organization)
     return named_member(people, email) if people is not None else None
 
 
 async def _roster_people(session: CommandSession, organization: str) -> People | None:
-    """The organization by its roster; None of somebody who is not in it, or not from here."""
+    """The organization by its roster; None if the user is not a member, or it cannot be read from
+    here.
+    """
     try:
         people: People = await session.client.people(organization)
     except ErsError as error:

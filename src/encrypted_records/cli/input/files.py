@@ -87,7 +87,7 @@ def open_input(path: str) -> LocalFile:
 
 
 def _begin(path: str, size: int) -> bytes:
-    """Up to so many bytes from the start of a file."""
+    """The first ``size`` bytes of a file, or fewer."""
     return _first(pieces_of(path), size)
 
 
@@ -205,7 +205,7 @@ def sample_of(file: LocalFile) -> tuple[bytes, str]:
 
 
 def _whole_lines(body: bytes) -> bytes:
-    """Up to the last line break that stands in no quotes: quotes before one come in pairs."""
+    """The part up to the last line break outside quotes: an even number of quotes precedes it."""
     end = body.rfind(b"\n") + 1
     while end and body.count(b'"', 0, end) % 2:
         end = body.rfind(b"\n", 0, end - 1) + 1

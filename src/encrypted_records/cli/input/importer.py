@@ -266,7 +266,7 @@ class Import:
         return done
 
     async def _settle(self, done: Remembered) -> Remembered:
-        """What becomes of a page that an earlier command left."""
+        """Finish a page that an earlier command left."""
         client = self.session.client
         over = msgspec.structs.replace(done, job="")
         try:
@@ -311,7 +311,7 @@ class _Page:
         return None if row is None else self._line(row)
 
     async def pieces(self, first: bytes) -> AsyncIterator[tuple[bytes, bool]]:
-        """What is sent, and whether nothing follows."""
+        """Yield the bytes to send, and whether they are the last."""
         buffer = bytearray(first)
         async for row in self._rows:
             if len(buffer) >= _PIECE_BYTES:

@@ -82,7 +82,7 @@ class _Text:
         self._at += 1
 
     def take(self, read: Callable[..., T | None], number: int) -> T:
-        """What ``read``, of :class:`JsonItems`, finds here as the ``number``-th."""
+        """The ``number``-th value that ``read`` of :class:`JsonItems` finds in this text."""
         while True:
             found = read(self._text, self._at, number, final=self._ended)
             if found is not None:

@@ -256,8 +256,8 @@ class PostgresqlTable(SourceTable):
     async def _connect(self) -> AsyncIterator[Any]:
         """
         Raises:
-            InvalidSetting: it lets nobody in like this, or does not understand what it is asked.
-            Unavailable: no connection, or it broke.
+            InvalidSetting: the server refuses the login, or does not support a query.
+            Unavailable: there is no connection, or it was lost.
         """
         import psycopg  # noqa: PLC0415 - only imports need it
         from psycopg import sql  # noqa: PLC0415

@@ -267,7 +267,7 @@ def batches_of(file: LocalFile | Path) -> Iterator[Any]:
 
 
 def _environment() -> dict[str, str]:
-    """Of this process's environment, the variables that Python and its libraries are found by."""
+    """The variables of this process's environment that Python and its libraries need."""
     found_by = ("PYTHON", "LD_", "DYLD_")
     return {
         name: value

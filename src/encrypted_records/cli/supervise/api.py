@@ -115,7 +115,7 @@ def _given(settings: Settings) -> ApiSettings:
 
 @contextmanager
 def _counts(settings: Settings) -> Iterator[Path | None]:
-    """The folder in which all workers count what metrics tell; None where nobody asks."""
+    """The folder in which all workers count metrics; None if metrics are disabled."""
     if settings.api_metrics_port is None:
         yield None
         return

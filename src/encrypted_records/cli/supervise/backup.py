@@ -201,10 +201,10 @@ class _Files:
         self.copied[name] = copy(source, self._to / name)
 
     def _add_copy(self, name: str, database: sqlite3.Connection) -> None:
-        """What a database holds at one moment; nobody who writes waits for it.
+        """Copy the state of a database at one moment, without blocking its writers.
 
         Raises:
-            DatabaseDamaged: it is not whole.
+            DatabaseDamaged: the database is corrupt.
         """
         target = self._to / name
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -259,10 +259,10 @@ def _objects_of(path: Path) -> dict[str, int]:
 def _snapshot(
     stack: ExitStack, paths: Sequence[Path], spool: Path
 ) -> tuple[list[sqlite3.Connection], dict[str, BinaryIO]]:
-    """Databases and the files of the spool, all as of one moment.
+    """Open databases and the files of the spool, all as of one moment.
 
-    While they are opened nobody writes to these databases, so no file comes or goes that they know
-    of. Files that are open can be read when they are deleted; they only grow.
+    These databases are locked against writes while they are opened, so that the set of their files
+    does not change. Open files stay readable after they were deleted, and only grow.
     """
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))

@@ -77,7 +77,7 @@ def whole_or_nothing(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _alone(partial: Path) -> Iterator[None]:
-    """Make the folder, without what somebody who was ended has left of it."""
+    """Make the folder, after removing the remains of an interrupted command."""
     if partial.exists() and any(partial.iterdir()) and not (partial / _MARK).exists():
         raise InvalidSetting(
             f"{partial} contains something else, and nothing is overwritten",

@@ -279,7 +279,7 @@ class _Side:
 async def _children(
     settings: Settings, log_file: Path | None, starter: Callable[[str], list[str]]
 ) -> AsyncIterator[list[_Side]]:
-    """Both sides as child processes; none of them is left when the block is."""
+    """Run both sides as child processes; all of them have ended when the block ends."""
     reading, writing = os.pipe()
     # stdout is for what we say ourselves: the sides' lines all go to stderr, or to the file.
     log = 2 if log_file is None else _open_log(log_file)
