@@ -423,9 +423,10 @@ class Transport(Closing):
     async def _while_taken(
         self, data: AsyncIterable[bytes], untaken: asyncio.Timeout
     ) -> AsyncIterator[bytes]:
-        """``data``, as long as each piece is taken in time; what gives it may take any time.
+        """Pass on ``data``, as long as each piece is sent in time; the source of ``data`` may take
+        any time.
 
-        The library knows when an answer is late, and not when nobody takes what it sends.
+        The library has a timeout for answers, but none for a receiver that does not read.
         """
         now = asyncio.get_running_loop().time
         timing = self.timing

@@ -130,8 +130,9 @@ class Erasures(Connection):
         return receipt
 
     async def _see_through(self, receipt: dict[str, Any]) -> None:
-        """Wait until what a receipt has is gone, as far as nobody holds it, and enter that. The
-        proxy itself waits for less long than front servers do."""
+        """Wait until the data of a receipt is erased, except data under leases, and record that in
+        the receipt. The proxy itself waits for less time than the timeouts of front-end servers.
+        """
         until, pause = runtime.monotonic() + WAIT_SECONDS, LOOK_SECONDS
         for schema in receipt.get("schemas", []):
             while (

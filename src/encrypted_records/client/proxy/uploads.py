@@ -284,7 +284,7 @@ class Uploads(Connection):
 async def _part(
     file: LocalFile, offset: int, on_offset: Callable[[int], None], limits: ClientLimits
 ) -> AsyncIterator[bytes]:
-    """Up to a request of a file's bytes; never more than it had when it was opened."""
+    """The bytes of a file for one request; never more than the file had when it was opened."""
     end = min(offset + limits.request_bytes, file.size or 0)
     while offset < end:
         most = min(limits.chunk_bytes, end - offset)

@@ -100,7 +100,7 @@ def field_of(declared: Any, seen: Seen) -> tuple[dict[str, Any], str | None]:
 
 
 def _number(kind: Any, seen: Seen) -> dict[str, Any] | None:
-    """None where a number field has not so many digits."""
+    """A number field with the digits seen; None if a number field does not support that many."""
     from pyarrow import types  # noqa: PLC0415 - optional, and slow to import
 
     if types.is_floating(kind):
