@@ -308,7 +308,7 @@ class Checker:
         return weight
 
     def _rows(self, start: RecordStart, weight: _Weight, count: int) -> None:
-        """As :meth:`_record` of ``count`` good rows from ``start`` on, of such a weight each."""
+        """Check ``count`` good rows of equal weight from ``start`` on, like :meth:`_record`."""
         row, end = start.row, start.row + count
         while row < end:
             _, first = self._begin(start, row, weight)

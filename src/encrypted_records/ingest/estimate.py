@@ -162,7 +162,9 @@ def estimate(
 
 
 def _sealed_bytes(spec: FieldSpec, length: int, sampled: FieldSample | None) -> float:
-    """Of a value of ``length`` bytes, or on average of those of a sample."""
+    """The size of an encrypted value of ``length`` bytes, or the average size of the sampled
+    values.
+    """
     sealed = sealed_class(spec, length) if sampled is None else sampled.sealed
     return sealed + BESIDE_CLASS + _FRAMING
 
@@ -175,7 +177,9 @@ def _revealed(spec: FieldSpec) -> Mapping[str, str]:
 def _index_bytes(
     definition: SchemaDefinition, records: int, lengths: Mapping[str, int]
 ) -> dict[str, float]:
-    """Bytes per record of each field's columns, in the form that segments of so many have."""
+    """Bytes per record of each field's columns, in the form that segments with this number of
+    records have.
+    """
     fields = definition.fields
     room = {
         name: 1 + words.room_of(sealed_class(one, lengths[name]))

@@ -106,7 +106,7 @@ def _fits(kind: FieldType, text: str) -> bool:
 
 @dataclass(slots=True)
 class _Column:
-    """What has been seen of one field."""
+    """Observations about one field."""
 
     numbers: int = 0
     texts: int = 0
@@ -257,7 +257,7 @@ def _note(name: str, column: _Column, sampled: int, note: str | None) -> FieldNo
 
 
 def _look(rows: Iterable[Row], *, cells: bool) -> tuple[dict[str, _Column], int]:
-    """What is seen of each field, and in how many rows.
+    """Observe each field of the rows; also returns the number of rows.
 
     Args:
         cells: whether text that reads like a number may be one.

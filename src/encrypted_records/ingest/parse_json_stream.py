@@ -67,12 +67,12 @@ def layout_of(start: bytes) -> tuple[Layout, RecordStart] | None:
 
 
 class _Buffered(ABC):
-    """What both layouts share: bytes kept until they hold whole records.
+    """The common base of both layouts: bytes are buffered until they contain whole records.
 
     Args:
-        start: where a record begins, or the records end.
+        start: the position of a record, or of the end of the records.
         schema_named: whether the request names the schema, so that records need not.
-        block_bytes: how many bytes are decoded together, about.
+        block_bytes: approximate number of bytes that are decoded together.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class ArrayParser(_Buffered):
         return []
 
     def _one_by_one(self, *, final: bool) -> list[RecordBlock]:
-        """What the buffer holds of whole records, decoded strictly; and the end of the array."""
+        """Decode the whole records in the buffer strictly, one by one; and the end of the array."""
         text = _text(self._buffer, self._start.row)
         records: list[RawRecord | BadRow] = []
         used = 0
@@ -236,10 +236,10 @@ def _decode(text: bytes) -> list[Any] | None:
 
 
 def _text(data: bytes, row: int) -> str:
-    """As much of ``data`` as is whole UTF-8.
+    """The longest prefix of ``data`` that is whole UTF-8.
 
     Raises:
-        Malformed: something in it is not UTF-8.
+        Malformed: the data is not UTF-8.
     """
     try:
         return codecs.utf_8_decode(data, "strict", False)[0]

@@ -159,8 +159,9 @@ def _wanted(
 
 
 def _has_other_quotes(text: str, kept: Recipe) -> bool:
-    """Whether cells stand in other quotes than those of the kept reading. Where no cell stands in
-    quotes, the form of a file says ``"``."""
+    """Whether cells have other quotes than in the kept reading. If no cell is quoted, the form of a
+    file has ``"``.
+    """
     _, _, free = dialect_of(text, Wanted(delimiter=kept.delimiter))
     return free != kept.quote and free in text[:_HEAD_CHARACTERS]
 

@@ -274,7 +274,7 @@ def _all_read(read: values.Reader, filled: Sequence[str]) -> bool:
 def _almost(
     text: Column, filled: Sequence[str], cells: Mapping[str, int], known: Evidence
 ) -> str | None:
-    """That nearly all cells are numbers or dates, with one that is not."""
+    """A remark if nearly all cells are numbers or dates, with an exception."""
     total = sum(cells[cell] for cell in filled)
     readers: dict[str, list[values.Reader]] = {
         "numbers": [values.number_reader(values.NumberForm(mark, "")) for mark in values.DECIMALS],

@@ -71,7 +71,9 @@ def propose(found: Found, *, tight: bool = False) -> tuple[dict[str, Any], list[
 def _look(
     column: Column, found: Found, cells: Counter[str]
 ) -> tuple[Counter[str], tuple[int, dict[str, int]]]:
-    """What is stored, how many cells are spelled otherwise, and which stand for nothing."""
+    """The stored values, the number of cells that are spelled differently, and the cells that mean
+    an absent value.
+    """
     read = reader_of(column, found.recipe)
     stored: Counter[str] = Counter()
     words: dict[str, int] = {}

@@ -155,7 +155,7 @@ def _is_header(head: Row, data: Sequence[Row], width: int) -> bool:
 
 
 def _below(rows: Sequence[Row], width: int) -> tuple[str, ...]:
-    """What stands behind the last row of full form and does not belong to the table."""
+    """The cells after the last complete row that do not belong to the table."""
     count = count_below(rows, width)
     return tuple(_shown(row) for row in rows[len(rows) - count :])
 
