@@ -44,7 +44,7 @@ class _Bounds(Protocol):
         """The least and the greatest key; none where there are no pages."""
 
     def locate(self, edge: Edge) -> tuple[int, bool]:
-        """The page in or before which ``edge`` lies, and whether it may lie inside."""
+        """The page that contains or precedes ``edge``, and whether the edge may be inside it."""
 
     def links(self, *, alike: bool) -> Mask:
         """Links between pages; see :meth:`Outline.links`."""

@@ -196,7 +196,7 @@ def matrix(keys: NDArray[np.bytes_]) -> Bytes:
 def _between(
     first: NDArray[np.integer], last: NDArray[np.integer], width: int
 ) -> NDArray[np.bool_]:
-    """A mask of each text's first ``width`` bytes, 255 at most, that lie in this range."""
+    """A mask of the texts whose first ``width`` bytes, 255 at most, are in this range."""
     # One byte each: wider numbers take several times as long.
     offsets = np.arange(width, dtype=np.uint8)
     begins, ends = first.astype(np.uint8)[:, None], last.astype(np.uint8)[:, None]

@@ -439,7 +439,7 @@ def _check_segments(
     history: DefinitionHistory,
     laid: Mapping[bytes, Laid],
 ) -> None:
-    """Each group lies in one segment, and counts add up: what questions rely on."""
+    """Check that each group is in one segment and that counts add up; queries rely on both."""
     uids = {segment.uid for segment in segments}
     covered = [uid for segment in segments for uid, _ in laid.get(segment.uid, segment.groups)]
     if len(uids) != len(segments) or len(covered) != len(groups) or set(covered) != groups.keys():

@@ -300,10 +300,10 @@ class Ledger(Order):
         return ledger
 
     def _held(self, name: KeyName) -> SchemaKey | None:
-        """A key of the log; None where it was forgotten, so that nobody has it any more.
+        """A key of the log; None if it was discarded everywhere.
 
         Raises:
-            KeyMissing: it is not here.
+            KeyMissing: the key is not available here.
         """
         return None if self._signing.forgets(name[0]) else self.keys.find(*name)
 
@@ -419,7 +419,7 @@ class Ledger(Order):
         return PlacedGroup(state.group, self._starts[state.sequence], made)
 
     def _check_segments(self, body: CommitBody, standing: Standing) -> dict[bytes, Laid]:
-        """What a compaction makes of its segment's groups; nothing of any other commit."""
+        """The layout of the groups after a compaction, by segment; empty for any other commit."""
         if body.compacts:
             return lay_anew(body, self._groups, self._home, self._segments, self._laid)
         dead = ChainMap(standing.dead, self._dead)

@@ -33,8 +33,9 @@ Deaths = tuple[tuple[int, int], ...]
 
 
 class _Packed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What is there once per commit or per group lies end to end: a list of each would take ten
-    times as long to read."""
+    """Entries per commit or per group, concatenated: separate lists would take ten times as long to
+    read.
+    """
 
     format: Literal[7]
     first: tuple[int, bytes] | None

@@ -156,8 +156,9 @@ def _is_no_lower(group: Group, before: Group) -> bool:
 
 
 def _newest(pieces: Sequence[_Piece], deaths: Mapping[bytes, Deaths], count: int) -> Deaths:
-    """The newest deaths of these groups, of so many rows: a group that was cut in two does not know
-    which of its rows died when."""
+    """The newest deaths of these groups, up to ``count`` rows: a group that was split does not know
+    the time of death of each row.
+    """
     newest: list[tuple[int, int]] = []
     every = (death for piece in pieces for death in deaths.get(piece.group.uid, ()))
     for moment, rows in sorted(every, reverse=True):

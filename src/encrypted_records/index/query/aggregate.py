@@ -116,8 +116,9 @@ def aggregate(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A text that is not known yet is wanted of ``texts``, and anything stands in for it: the
-    answer is dropped then."""
+    """Aggregation work. A text that is not known yet is requested from ``texts``, and a placeholder
+    is used; the answer is discarded then.
+    """
 
     aggregation: Aggregation
     definition: SchemaDefinition
@@ -201,7 +202,9 @@ class _Work:
     def _take_in(
         self, groups: int, add: Callable[[Mapping[str, Tally]], Asking[None]]
     ) -> Asking[dict[str, Tally]]:
-        """All that measures need of so many groups; ``add`` takes all values in."""
+        """Accumulate all values that measures need for ``groups`` groups; ``add`` adds the
+        values.
+        """
         tallies: dict[str, Tally] = {}
         left = self._tallies(groups)
         while left:
@@ -211,7 +214,7 @@ class _Work:
         return tallies
 
     def _tallies(self, groups: int) -> dict[str, Tally]:
-        """Of each field that is measured, in the order of their names."""
+        """An accumulator for each measured field, in the order of their names."""
         by_field: dict[str, list[Measure]] = {}
         for measure in self.aggregation.measures:
             if measure.field is not None:

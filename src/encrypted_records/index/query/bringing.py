@@ -211,7 +211,7 @@ def open_columns(segment: Segment, fields: Collection[str], sizes: Sizes) -> Ask
 
 
 def _make(segment: LoadedSegment, reading: Reading[T]) -> Asking[T]:
-    """Make something of a whole column, where work on so many entries belongs."""
+    """Compute a result from a whole column in the executor for work of this size."""
     before: Work = yield Work("fetch_pages", segment.covered)
     found = yield from ask_for(segment, reading)
     yield before

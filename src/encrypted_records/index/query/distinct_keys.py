@@ -123,7 +123,7 @@ class ListedKeys:
                 yield at, held[0]
 
     def _spans(self, mask: Mask) -> list[tuple[int, int]]:
-        """Where the entries of the keys begin and end; neighbours together."""
+        """The bounds of the keys' entries; neighbours are joined."""
         starts = self.column.directory.starts.astype(np.int64)
         edges: NDArray[np.int64] = np.append(starts, self.column.present)
         steps = np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))

@@ -126,7 +126,7 @@ class Shown:
         ]
 
     def _extreme(self, measure: Extreme, groups: Sequence[Values]) -> list[Value]:
-        """Of the values that the index cannot order, by opened records."""
+        """The extremes of values that the index cannot order, from opened records."""
         extremes: list[Value] = []
         for group in groups:
             field = OrderedKeys(measure.field, group.keys, group.positions)
@@ -202,7 +202,7 @@ class Shown:
         return again
 
     def _note_need(self, need: _Need, measure: Measure, group: Values) -> None:
-        """What a measure must know of the cells in which a group's values were counted."""
+        """Note the information that a measure needs about the bins of a group's values."""
         match measure:
             case Percentile():
                 need.keys(group.keys[_find_shares(measure, group)])
@@ -243,7 +243,7 @@ class Shown:
 
 
 class _Need:
-    """Of the cells in which some values were counted, those of which more must be known."""
+    """Bins about which more information is needed."""
 
     def __init__(self, cells: Cells) -> None:
         self._cells = cells

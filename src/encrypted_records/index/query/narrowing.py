@@ -168,8 +168,9 @@ class _Narrowing:
         return _Split(found.later | later, found.equal, found.unlike)
 
     def _linked(self, name: str) -> Codes:
-        """Of each code of a page map, 0 for absent, a number that pages share where one value, or
-        one class of long strings, goes on from one to the next."""
+        """For each code of a page map, 0 for absent, a number that pages share if a value, or a
+        class of long strings, continues from one page to the next.
+        """
         directory = self.segment.directories[name]
         new = np.ones(directory.present_pages + 1, np.int64)
         new[0] = 0
@@ -188,8 +189,9 @@ def _page_of(directory: Outline, edge: Edge) -> int:
 
 
 def _ranks(held: Dictionary) -> tuple[Codes, NDArray[np.bool_]]:
-    """Of each code the number of its class, 0 for absent; and of each class whether it has several
-    keys."""
+    """For each code the number of its class, 0 for absent; and for each class whether it has
+    several keys.
+    """
     if not held.long:
         ranks = np.arange(len(held.keys) + 1)
         return ranks, np.zeros(len(ranks), np.bool_)

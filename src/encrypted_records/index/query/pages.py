@@ -222,8 +222,9 @@ def _leave_out(
     *,
     ranked: bool = False,
 ) -> Asking[int | None]:
-    """Take so many candidates that match from the beginning, or as many as there are; how many that
-    were. Those that surely match are not opened. None and ``limit`` as for :func:`_take`."""
+    """Take the first ``count`` matching candidates, or all if there are fewer; returns how many
+    were taken. Certain matches are not opened. None and ``limit`` as for :func:`_take`.
+    """
     left = count
     while left and request.wanted and (batch := list(islice(candidates, left))):
         if limit is not None and request.space.counted.rows >= limit:

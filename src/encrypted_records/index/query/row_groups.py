@@ -154,8 +154,9 @@ class RowGroups:
     def _count_codes(
         self, part: Candidates, name: str, limits: ReadingLimits
     ) -> Asking[tuple[Codes, Codes] | None]:
-        """Of one field the codes that there are and how many rows have each, where no row has to
-        be looked at."""
+        """The codes of one field and the number of rows of each, if that does not require reading
+        rows.
+        """
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
         if isinstance(segment, LoadedSegment) and part.is_whole and segment.has_column(name):
             yield from bring_directories(segment, [name])
@@ -174,7 +175,7 @@ class RowGroups:
         return table[used], counts[used]
 
     def _table(self, part: Candidates, name: str, dictionary: Dictionary, counts: Codes) -> Codes:
-        """What each code of a segment's column that some candidate has is among all codes."""
+        """The global code of each code of a segment's column that a candidate has."""
         table: Codes = np.zeros(len(counts), np.int64)
         used = np.flatnonzero(counts[1:])
         positions: Positions | None = None

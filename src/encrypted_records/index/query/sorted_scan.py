@@ -104,8 +104,9 @@ class GaveUp:
 
 @dataclass(frozen=True, slots=True)
 class _ScannedPart:
-    """What one part of a column gives: the rows after the start, the rows that the index cannot
-    tell from the start, and the entries that were read for them."""
+    """The result for one part of a column: the rows after the start, the rows that the index cannot
+    distinguish from the start, and the number of entries read.
+    """
 
     later: BitMap = field(default_factory=BitMap)
     at_start: BitMap = field(default_factory=BitMap)
@@ -174,7 +175,7 @@ class SortedScan:
         return expected + self._limits.spare < self._most_of(present)
 
     def _most_of(self, present: int) -> float:
-        """Entries that may be read of so many."""
+        """Maximum number of entries to read of ``present`` entries."""
         return min(self._limits.share * present, self._limits.most)
 
     def _scan_absent(self, column: Lookup) -> _ScannedPart | NeedPages:
@@ -266,7 +267,7 @@ class SortedScan:
         return rows if len(keys) > 1 else self._cut(rows, after=after)
 
     def _cut(self, rows: BitMap, *, after: int | None) -> BitMap:
-        """Of many equal rows the first ones in the order of storing, after a position."""
+        """The first of many equal rows in the order of storing, after a position."""
         want = self._request.want
         if not self._request.alone or len(rows) <= max(self._limits.equal_rows, want):
             return rows
@@ -285,7 +286,7 @@ class _DirectedEntries:
         self.count = column.present
 
     def find(self, key_range: KeyRange) -> tuple[int, int] | NeedPages:
-        """Where the entries of a key range begin and end."""
+        """The bounds of a key range's entries."""
         missing = self._column.missing_to_count(key_range)
         if missing:
             return NeedPages(missing)

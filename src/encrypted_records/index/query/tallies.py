@@ -189,7 +189,7 @@ class Tally:
 
 
 class _Extremes:
-    """Of each group the lowest or highest key: of long strings, all keys of the class."""
+    """The lowest or highest key of each group: for long strings, all keys of the class."""
 
     def __init__(self, groups: int, highest: bool) -> None:
         self._count = groups

@@ -218,7 +218,7 @@ class _First:
         )
 
     def _take(self, segment: LoadedSegment, rows: BitMap, result: Result) -> Asking[Candidates]:
-        """Those of some rows that can be among the first."""
+        """The rows among ``rows`` that can be among the first."""
         names = [one.field for one in self.query.order]
         if len(names) > 1:
             part = yield from self._narrow(segment, Matches.exactly(rows), result)

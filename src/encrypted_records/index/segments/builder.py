@@ -122,8 +122,9 @@ class SealedSegment(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """What a page number stands for: a field and a kind, and where its content is: a number of the
-    contents, or the bytes themselves."""
+    """The meaning of a page number: a field and a kind, and the location of its content: a number
+    of the contents, or the bytes themselves.
+    """
 
     name: str
     kind: int
@@ -270,10 +271,12 @@ class Builder:
         return SealedSegment(segment, sealed, given)
 
     def _count_slots(self) -> int:
-        """The pages of all columns; of a packed segment with a number of dummies that its key
-        draws, so that nobody who adds a row beside a secret reads from the total what it took.
+        """The number of pages of all columns; for a packed segment, including dummies drawn by its
+        key, so that the total does not reveal to the author of an added row how many pages a secret
+        took.
 
-        An API that makes us build it again must not get another draw (docs/SPEC.md, 6.2.1).
+        An API that makes the proxy build the segment again must not get another draw (docs/SPEC.md,
+        6.2.1).
         """
         slots = sum(cut.slots for cut in self._cuts)
         if not self.packed:

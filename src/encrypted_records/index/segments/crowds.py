@@ -106,7 +106,7 @@ class Crowds:
         return None
 
     def _cut(self, run: list[Group]) -> list[Group]:
-        """As many of the first as one group may hold."""
+        """The first groups of the run, as many as one group may contain."""
         chosen: list[Group] = []
         rows = size = 0
         for group in run[: self._sizes.groups]:

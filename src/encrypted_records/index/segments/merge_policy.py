@@ -119,9 +119,9 @@ def worth_merging(
 
 
 def _may_have_many(counts: Sequence[int], tiers: Sequence[Tier]) -> bool:
-    """Whether a tier, or what is loose, may have more segments than there should be.
+    """Whether a tier, or the segments without a tier, may have more segments than allowed.
 
-    It is asked several times after each commit, mostly in vain, and sorts nothing.
+    It is called several times after each commit, mostly with a negative result, and does not sort.
 
     Args:
         counts: how many rows each segment has, in ascending order.
@@ -161,8 +161,9 @@ def _rewritten(
 def _by_age(
     snapshot: Snapshot, segments: Sequence[Segment], taken: Collection[bytes]
 ) -> list[Segment]:
-    """Those that are not taken, in the order of storing: so groups that were stored one after the
-    other lie so in a merged segment, too, and a compaction can make one of them."""
+    """The unclaimed segments in the order of storing: then groups that were stored one after the
+    other are adjacent in a merged segment, so that a compaction can combine them.
+    """
     free = [segment for segment in segments if segment.uid not in taken]
     return sorted(free, key=lambda segment: snapshot.places(segment).lowest)
 

@@ -150,7 +150,9 @@ def fill_up(segment: LoadedSegment, field: str, pages: Collection[int]) -> list[
 def _cut(
     directory: Outline, order: Sequence[int], pages: int, most: int
 ) -> Iterator[Sequence[int]]:
-    """Up to so many ``pages`` at a time, with up to ``most`` entries if one has no more."""
+    """Batches of up to ``pages`` pages, with up to ``most`` entries unless a single page has
+    more.
+    """
     first = entries = 0
     for at, page in enumerate(order):
         own = directory.start(page + 1) - directory.start(page)

@@ -45,8 +45,9 @@ _HEAD = struct.Struct("<IIH")
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Where the blocks of a run are, how many entries it has beside that of each row, and how many
-    bytes its longest key."""
+    """The location of a run's blocks, its number of entries besides one for each row, and the
+    length of its longest key in bytes.
+    """
 
     base: int
     blocks: range
@@ -146,8 +147,9 @@ class RunMerger:
         return builder.seal()
 
     def _find_beyond(self, runs: Sequence[_Run]) -> NDArray[np.bool_] | None:
-        """Of each local ordinal whether its words are more than a column may list; None where all
-        may be listed."""
+        """A mask of the local ordinals with more words than a column may list; None if all may be
+        listed.
+        """
         most = most_listed(self._count) if self._most_words is None else self._most_words
         if sum(run.listed for run in runs) <= most:
             return None
@@ -166,8 +168,9 @@ class RunMerger:
 
 
 def _keys_of(runs: Sequence[_Run], kind: KeyKind) -> np.dtype[Any]:
-    """Of the keys of a column while it is merged. Texts are as wide as the longest of them, and
-    mostly half as wide as they might be, so that half as much is moved and compared."""
+    """The type of a column's keys during a merge. Texts are as wide as the longest of them, and
+    mostly half as wide as the maximum, so that half as much memory is moved and compared.
+    """
     own = key_type(kind)
     return np.dtype(f"S{max(run.width for run in runs)}") if own.kind == "S" and runs else own
 
