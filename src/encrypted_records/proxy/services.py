@@ -258,7 +258,7 @@ class Services:
         await self.clock.look()
 
     async def _lock_unused(self) -> None:
-        """Keys that nobody uses stay in memory no longer than they may be used."""
+        """Lock unused keyrings, so that keys do not stay in memory longer than they may be used."""
         for user in self.keyrings.close_unused():
             self.forget(user)
 

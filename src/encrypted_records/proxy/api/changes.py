@@ -131,7 +131,7 @@ async def list_changes(request: Request) -> Response:
 
 @dataclass
 class _Following:
-    """Somebody who follows a schema's changes, in pages of ``limit``."""
+    """A follower of a schema's changes, in pages of ``limit``."""
 
     services: Services
     caller: Holder

@@ -324,11 +324,13 @@ async def restore_keyring(request: Request) -> Response:
 
 
 def _check_missing(services: Services, applicant: Applicant, restored: Keyring) -> None:
-    """A user whose keyring is not here may bring one without a proof, if it can be nobody else's.
+    """Check a restored keyring of a user without one: it needs no proof if it cannot belong to
+    another user.
 
     Raises:
-        NotAuthenticated: ``device_needed``; at level device, what is restored takes one in.
-        NotAllowed: ``proof_needed``; there was one of other keys, and this device is not of it.
+        NotAuthenticated: ``device_needed``; at level device, restoring registers a device.
+        NotAllowed: ``proof_needed``; the user had a keyring with other keys, and this device was
+            not registered for it.
     """
     user = applicant.caller.user
     enrolment = services.admission.enrolment

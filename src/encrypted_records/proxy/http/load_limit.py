@@ -40,19 +40,17 @@ _LONG = ("/api/files/", "/api/jobs/upload/", "/api/records/changes/", "/api/reco
 
 
 class _Pace:
-    """The pace at which a crowd is answered: answers, and the seconds of the crowd in which they
-    were given.
+    """The throughput under load: answers, and the seconds of load in which they were given.
 
-    Both fade with the time of the crowd, and not with each answer. Many answers are given together,
-    then none for a while: who comes right behind many is not to take that for the pace, and where
-    nobody is answered the pace falls.
+    Both decay with the time under load, and not with each answer, because answers come in bursts:
+    the estimate must not jump after a burst, and has to fall if nothing is answered.
     """
 
     def __init__(self, assumed: float) -> None:
         self._seconds, self._answers = _ASSUMED_SECONDS, _ASSUMED_SECONDS / assumed
 
     def pass_time(self, seconds: float) -> None:
-        """So long there was a crowd."""
+        """Record that the load lasted ``seconds`` longer."""
         left = math.exp(-seconds / _LATELY)
         self._seconds = self._seconds * left + _LATELY * (1 - left)
         self._answers *= left

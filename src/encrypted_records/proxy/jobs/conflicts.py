@@ -203,7 +203,9 @@ def decide(
 def _find_flawed(
     codes: Sequence[Numbers], holders: Sequence[Numbers], kept: Mask, target: Numbers
 ) -> Mask:
-    """The rows that collide with an earlier one, or with a record that none of them replaces."""
+    """A mask of the rows that collide with an earlier row, or with a record that no row
+    replaces.
+    """
     flawed = np.zeros(len(kept), np.bool_)
     replaced = target[kept & (target >= 0)]
     for own, held in zip(codes, holders, strict=True):

@@ -505,5 +505,5 @@ def _lost(error: ErsError) -> ErsError:
 
 
 def _at(waits: Sequence[float], number: int) -> float:
-    """The pause behind so many others; the last one repeats."""
+    """The pause after ``number`` other attempts in seconds; the last pause repeats."""
     return waits[min(number, len(waits) - 1)]

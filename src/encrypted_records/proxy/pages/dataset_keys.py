@@ -30,7 +30,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def _look(visit: Visit) -> dict[str, Any]:
-    """What the older keys are needed for, which owners alone are told."""
+    """The uses of the older keys, which only owners can see."""
     keys: dict[str, Any] = await visit.ask("POST", f"{_url(visit)}forget/", {"dry_run": True})
     return keys
 
@@ -40,7 +40,7 @@ async def _page(visit: Visit, keys: dict[str, Any]) -> Response:
 
 
 async def _shown(visit: Visit, keys: dict[str, Any]) -> dict[str, Any]:
-    """What the template takes of an answer about the keys."""
+    """The template's values for an answer about the keys."""
     dataset = await visit.ask("GET", _url(visit))
     listed = await visit.every("/api/schemas/", dataset=dataset["id"])
     names = {one["url"]: one["name"] for one in listed}

@@ -52,8 +52,7 @@ async def _show(visit: Visit, dataset: dict[str, Any], schema: dict[str, Any] | 
 def _readers(
     people: Mapping[str, Any], dataset: str, schema: Mapping[str, Any] | None
 ) -> Iterator[dict[str, Any]]:
-    """A line for each right that somebody has in a dataset, or in one schema of it; owners have all
-    of it."""
+    """A line for each right in a dataset, or in one of its schemas; owners have all rights."""
     for person in people["people"]:
         if person["role"] == "owner":
             yield {"who": person, "role": "owner", "schemas": None, "since": person["owner_since"]}

@@ -38,7 +38,7 @@ async def let_in(visit: Visit) -> Response:
 
 
 def _kind(typed: str, access: dict[str, Any]) -> str:
-    """What was typed: the words, a code, or the passphrase."""
+    """The kind of the typed proof: the words, a code, or the passphrase."""
     if len(phrases.words_of(typed)) == phrases.WORDS:
         return "phrase"
     has_passphrase = access["keyring"] is not None and access["keyring"]["passphrase"]

@@ -65,7 +65,9 @@ async def _estimate(visit: Visit, draft: Draft) -> Any:
 
 
 def _note_names(schema: Mapping[str, Any], draft: Draft) -> None:
-    """What has a name that is in use is that field, unless another row says to be it."""
+    """Match rows to existing fields: a row with the name of a field is that field, unless another
+    row claims it.
+    """
     said = {row.was for row in draft.rows}
     for row in draft.rows:
         if not row.was and row.name in schema["schema"]["properties"] and row.name not in said:
@@ -161,7 +163,7 @@ def _lost(schema: Mapping[str, Any], draft: Draft) -> list[str]:
 
 
 def _obstacles(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The changes that records stand in the way of, with what a search takes to find these."""
+    """The changes that stored records prevent, each with a search that finds these records."""
     for change in plan["changes"]:
         if change.get("records"):
             where = change["where"]

@@ -162,7 +162,7 @@ def _become(row: Row, kind: str) -> None:
 
 
 def _replace(row: Row, by: Row) -> None:
-    """All of a field but what somebody has chosen beside its type."""
+    """Replace all of a field except the choices that were made in addition to its type."""
     row.type, row.minimum, row.maximum, row.precision = (
         by.type,
         by.minimum,
@@ -271,7 +271,7 @@ class _Said(msgspec.Struct):
 
 
 def _object(text: str, kind: type[_Recipe | _Said]) -> dict[str, Any] | None:
-    """A hidden member that this page wrote; None, when somebody else did."""
+    """Parse a hidden form value that this page wrote; None if it was tampered with."""
     try:
         value: dict[str, Any] = msgspec.json.decode(text.encode() or b"null")
         msgspec.convert(value, kind)

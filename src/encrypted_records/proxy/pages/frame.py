@@ -169,7 +169,7 @@ async def _list_left(asker: Asker, known: Frame, organizations: dict[str, Any]) 
 
 
 async def _remover(asker: Asker, organization: str) -> str:
-    """Who has removed the visitor, as the API says."""
+    """The user who removed the visitor, according to the API."""
     asked = {"action": "member.removed", "limit": "1"}
     try:
         path = f"/api/organizations/{organization}/audit-log/"

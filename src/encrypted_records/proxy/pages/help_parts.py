@@ -149,7 +149,7 @@ def _cut(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 
 def _sections(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
-    """Where each section of the second or third level begins and ends."""
+    """The bounds of each section of the second or third level."""
     begins = [
         at
         for at, token in enumerate(tokens)

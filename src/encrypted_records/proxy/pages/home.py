@@ -196,7 +196,9 @@ def _days(states: Sequence[State]) -> list[Bar]:
 
 
 def _searches(visit: Visit) -> list[Bar]:
-    """The last hour of this session, its latest minutes last; nothing where nobody searched."""
+    """The searches of this session in the last hour, ending with the latest; empty if there were
+    none.
+    """
     known = visit.desk.find(("searches",), SearchCounts)
     counts = known.bars() if known else []
     highest = max(counts, default=0)
@@ -210,7 +212,7 @@ def _searches(visit: Visit) -> list[Bar]:
 
 
 async def _keyring(visit: Visit) -> Any:
-    """What can be said of the keys; None while the keyring is not open."""
+    """The status of the keys; None while the keyring is locked."""
     if visit.frame is None or visit.frame.keyring != "open":
         return None
     try:

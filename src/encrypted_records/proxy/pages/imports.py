@@ -122,10 +122,10 @@ async def _work_out(visit: Visit, plan: Plan) -> None:
 
 
 async def _read(visit: Visit, plan: Plan) -> None:
-    """Find out how a file is read, as far as nobody has said it.
+    """Detect how a file is read, as far as the visitor has not stated it.
 
     Raises:
-        BadInput: it cannot be read.
+        BadInput: the file cannot be read.
     """
     reading = plan.reading = reading_of(visit.form)
     reading.likely = _container_of(plan.head)
@@ -304,7 +304,9 @@ def _container_of(start: bytes) -> str:
 
 
 def _decoded(text: str) -> bytes:
-    """A hidden member that this page or its script wrote; nothing, when somebody else did."""
+    """Decode a hidden form value that this page or its script wrote; empty if it was tampered
+    with.
+    """
     try:
         return urlsafe_b64decode(text.encode())
     except (ValueError, UnicodeError):

@@ -87,7 +87,7 @@ async def show(visit: Visit) -> Response:
 
 
 def _keep_done(visit: Visit, done: dict[str, Any]) -> None:
-    """What a change has done is shown by the page that follows, once."""
+    """Store the result of a change, which the next page shows once."""
     visit.desk.put(("settled", visit.id), done)
 
 
@@ -131,7 +131,7 @@ def _is_due(people: dict[str, Any]) -> bool:
 
 
 async def _members(visit: Visit, url: str) -> dict[str, Any]:
-    """What the server says of an organization without a roster."""
+    """The server's data about an organization without a roster."""
     user = await visit.ask("GET", "/api/users/self/")
     members = await visit.every(f"{url}members/")
     owns = any(member["email"] == user["email"] and member["role"] == "owner" for member in members)

@@ -86,8 +86,8 @@ def _cell_of(visit: Visit, member: dict[str, Any], dataset: str) -> Cell:
 def _changed(lines: Sequence[Line]) -> Iterator[Cell]:
     """
     Raises:
-        BadInput: a right that there is not.
-        Conflict: somebody else has changed one of the cells since they were shown.
+        BadInput: an unknown right.
+        Conflict: another owner has changed a cell since the form was shown.
     """
     for cell in (cell for line in lines for cell in line.cells if cell.is_changed):
         if cell.typed not in RIGHTS:

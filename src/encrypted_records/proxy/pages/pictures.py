@@ -114,7 +114,9 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class _Measurement:
-    """Of one field and some records: how many there are, how many have it, and its measure."""
+    """The measurement of one field on some records: their number, how many have the field, and its
+    measure.
+    """
 
     total: int
     present: int

@@ -76,7 +76,7 @@ def change(
 
 
 def _go_to_row(question: Question, typed: str) -> None:
-    """To the record of a number that somebody typed; blanks and commas do not count."""
+    """Go to the record with a typed number; blanks and commas are ignored."""
     number = re.sub(r"[\s,.']", "", typed)
     if number.isascii() and number.isdecimal():
         question.begin()

@@ -77,7 +77,7 @@ async def _row(
 
 
 def _query(visit: Visit) -> str:
-    """What follows a page's path to lead to the question that this record was found by."""
+    """The query string that leads back to the query by which this record was found."""
     name = visit.request.query_params.get("q", "")
     return f"?q={quote(name)}" if name else ""
 

@@ -412,7 +412,7 @@ def draft_of(form: Mapping[str, str]) -> Draft:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """A hidden member that this page wrote; nothing, when somebody else did."""
+    """Parse a hidden form value that this page wrote; empty if it was tampered with."""
     try:
         value = strict_json.loads((text or "{}").encode())
     except ErsError:

@@ -94,7 +94,7 @@ async def _count_going(visit: Visit, definition: dict[str, Any], **body: Any) ->
 
 
 def _number(text: str) -> int:
-    """How many records somebody has agreed to let go."""
+    """The confirmed number of records to delete."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
 
 
@@ -218,7 +218,7 @@ async def _show_settings(
 ) -> Response:
     """
     Args:
-        overtaken: whether somebody has changed name or description since they were shown.
+        overtaken: whether the name or description was changed since the form was shown.
     """
     answer = await visit.answer("GET", _url(visit))
     schema = answer.json()

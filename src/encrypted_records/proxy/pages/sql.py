@@ -128,7 +128,7 @@ async def _around(visit: Visit) -> tuple[dict[str, Any] | None, Catalogue]:
 
 
 def _missing() -> ErsError | None:
-    """What says how to install what SQL needs, where it is not there."""
+    """An error that explains how to install the requirements of SQL, if they are missing."""
     try:
         require_sql()
     except ErsError as error:

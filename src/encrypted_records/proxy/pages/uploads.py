@@ -117,7 +117,7 @@ async def _preview(visit: Visit, shown: dict[str, Any]) -> Response:
 
 
 def _mapping_of(visit: Visit, heading: Heading, definition: Any) -> Mapping:
-    """As chosen in the form, or else as the names suggest it."""
+    """The mapping chosen in the form, or else the one suggested by names."""
     names = definition["properties"]
     picked = columns.chosen(visit.form, heading, names)
     fields = columns.propose(heading.names, names) if picked is None else picked
@@ -127,11 +127,12 @@ def _mapping_of(visit: Visit, heading: Heading, definition: Any) -> Mapping:
 
 
 async def _send(visit: Visit, definition: Any) -> Response:
-    """The chosen file becomes a job.
+    """Start a job for the chosen file.
 
     Raises:
-        BadInput: none was chosen, or of another kind; or its columns are to be given fields.
-        UploadedBefore: and nobody asked for it again.
+        BadInput: no file was chosen, or a file of another kind; or its columns are not mapped to
+            fields.
+        UploadedBefore: the file was uploaded before, and a repetition was not requested.
     """
     form = visit.sent_file
     if form is None or not form.filename:
@@ -180,12 +181,12 @@ async def _kept_reading(visit: Visit) -> bool:
 
 
 async def _send_next(visit: Visit) -> Response:
-    """The chosen file becomes a job, read as the file before.
+    """Start a job for the chosen file, read in the same way as the previous file.
 
     Raises:
-        BadInput: none was chosen, no reading is kept, or the file differs from the one before in
-            what may change values.
-        UploadedBefore: and nobody asked for it again.
+        BadInput: no file was chosen, no reading is stored, or the file differs from the previous
+            one in a way that may change values.
+        UploadedBefore: the file was uploaded before, and a repetition was not requested.
     """
     form = visit.sent_file
     if form is None or not form.filename:

@@ -185,7 +185,7 @@ class WatchedClock:
             return Standing(now, mark.doubts)
 
     def _since(self, mark: ClockMark, real: float) -> float:
-        """The real seconds since a mark; 0 where nobody knows how many they are."""
+        """The real seconds since a mark; 0 if unknown."""
         if self._mark is None and (not self._boot or mark.boot != self._boot):
             return 0.0
         return max(real - mark.real, 0.0)
@@ -220,7 +220,7 @@ class WatchedClock:
 
 
 def _age(doubts: Sequence[Doubt], passed: float) -> tuple[Doubt, ...]:
-    """The doubts that are left when the clock did not step for so many seconds."""
+    """The doubts that remain after the clock has not stepped for ``passed`` seconds."""
     ran = min(passed, _MOST_RUN_SECONDS)
     aged = (replace(doubt, ran=doubt.ran + ran) for doubt in doubts)
     return tuple(doubt for doubt in aged if doubt.ran < SETTLED_SECONDS)
@@ -238,11 +238,10 @@ def _shorten(doubts: tuple[Doubt, ...]) -> tuple[Doubt, ...]:
 
 
 def _go_back(mark: ClockMark, now: float, back: float, passed: float) -> ClockMark:
-    """The mark after the clock went back: somebody set right what had gone ahead, or it shows an
-    earlier time than before.
+    """The mark after the clock went back: a wrong clock was corrected, or the clock is wrong now.
 
-    A clock that is set right soon, as that of a machine which starts without a battery, has not
-    jumped then. After a day of running the earlier time is taken for the right one.
+    If a clock is corrected soon, such as on a machine without a clock battery, that does not count
+    as a jump. After a day of running, the earlier time is assumed to be right.
     """
     left: list[Doubt] = []
     for doubt in reversed(mark.doubts):

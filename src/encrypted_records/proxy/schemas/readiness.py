@@ -127,8 +127,9 @@ class Readiness:
 
 
 def _is_placed(by: Membership, state: SchemaState) -> bool:
-    """Whether somebody who may has signed what the schema is; its name counts until it has
-    records."""
+    """Whether a member with the right to do so has signed the schema's present state; its name
+    counts until it has records.
+    """
     placed = by.roster.schema(state.id)
     return placed is not None and bool(placed.slug or state.ledger.version)
 

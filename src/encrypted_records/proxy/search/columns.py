@@ -141,7 +141,7 @@ def _width(spec: FieldSpec) -> int:
 async def _write(
     context: QueryContext, windows: Sequence[_Window], fields: Sequence[str]
 ) -> Pieces:
-    """The stream in pieces, none of them empty: its schema in the first, its end in the last."""
+    """The stream in nonempty pieces: its schema in the first, its end in the last."""
     specs = [context.definition.fields[name] for name in fields]
     told = {
         "log_version": str(context.snapshot.version),

@@ -81,7 +81,9 @@ async def _ask(
     shown: DatasetSchema,
     query: Mapping[str, Any],
 ) -> SchemaAnswer | None:
-    """What a schema says; None where it is gone by now. One that the API hides is an error."""
+    """The answer of a schema; None if it was deleted meanwhile. A schema that the API hides is an
+    error.
+    """
 
     async def question(context: QueryContext) -> SchemaAnswer:
         names = dict.fromkeys(_names(query))

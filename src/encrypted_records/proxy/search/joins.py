@@ -61,10 +61,10 @@ async def parse_body(read: Read[T], body: Mapping[str, Any], context: QueryConte
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where a question stands among those that ask it.
+    """The position of a query among the queries that contain it.
 
-    ``stored`` is, for each semi-join in the order in which they are answered, how many rows of its
-    schema count; ``done`` what those before found.
+    ``stored`` is the number of considered rows of the schema for each semi-join, in the order of
+    evaluation; ``done`` are the results of earlier semi-joins.
     """
 
     stored: tuple[int, ...]

@@ -65,8 +65,9 @@ class PageCover:
         count: int,
         draw: Draw,
     ) -> set[PageRef]:
-        """So many pages that are not on disk, and not among the others; fewer if there are no
-        more."""
+        """Draw ``count`` pages that are not on disk, and not among the others; fewer if there are
+        no more.
+        """
         in_order = sorted(segments, key=lambda one: one.uid)
         everything = sum(segment.pages for segment in in_order)
         looked_at, drawn = set(others), set[PageRef]()

@@ -93,7 +93,7 @@ class PageFetcher:
             unread = self._from_memory(_only(wanted, theirs.keys()))
 
     def _find_fetches(self, refs: Collection[PageRef]) -> dict[PageRef, Fetch]:
-        """Of which of these pages another question's fetch is worth waiting for."""
+        """The fetches by other queries that are worth waiting for, by page."""
         most = max(FEW, TIMES * len(refs))
         under_way = self._fetches.of(refs)
         return {ref: fetch for ref, fetch in under_way.items() if fetch.size <= most}
@@ -111,8 +111,9 @@ class PageFetcher:
     async def _choose(
         self, upstream: Upstream, segments: Sequence[Segment], needed: Collection[PageRef]
     ) -> list[PageRef]:
-        """The pages to request, the needed ones among them, and all that was requested with some
-        of these in vain."""
+        """The pages to request: the needed pages, cover pages, and all pages of failed requests
+        that contained some of these.
+        """
         refs = set(needed)
         if again := self._unanswered.beside(needed) - refs:
             refs |= await runtime.in_thread(self._cover.select_lacking, segments, again)
@@ -151,7 +152,7 @@ class PageFetcher:
     def _read_stored(
         self, segments: Mapping[bytes, Segment], wanted: Sequence[PageRef]
     ) -> tuple[_Sealed, dict[bytes, set[int]]]:
-        """Those of these pages that are on disk, and the numbers of the others."""
+        """The pages that are on disk, and the numbers of the others."""
         left: dict[bytes, set[int]] = {}
         for ref in wanted:
             left.setdefault(ref.segment, set()).add(ref.number)
@@ -193,7 +194,7 @@ class PageFetcher:
         return left
 
     def _from_disk(self, unread: _Wanted, passing: bool) -> _Wanted:
-        """What the disk does not have either."""
+        """The pages that are not on disk either."""
         wanted: _Wanted = []
         for segment, numbers in unread:
             left: set[int] = set()
@@ -234,7 +235,7 @@ def _refs(wanted: _Wanted) -> set[PageRef]:
 
 
 def _only(wanted: _Wanted, refs: Collection[PageRef]) -> _Wanted:
-    """What of ``wanted`` is among ``refs``."""
+    """The part of ``wanted`` that is among ``refs``."""
     parts = (
         (one, {number for number in numbers if PageRef(one.segment.uid, number) in refs})
         for one, numbers in wanted

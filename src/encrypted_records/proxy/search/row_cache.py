@@ -119,8 +119,9 @@ class RowCache:
     def _add(
         self, schema: bytes, number: int, rows: Mapping[RowRef, bytes], *, loaded: bool
     ) -> RowBlock:
-        """What is in memory of a block, with these rows: from disk if ``loaded``, and if not,
-        unchecked."""
+        """Add rows to a block in memory; returns the block. The rows come from disk if ``loaded``;
+        otherwise they are unchecked.
+        """
         with self._changing:
             held = self._memory.rows(schema, number) or _NONE
             new = {ref: row for ref, row in rows.items() if ref not in held.rows}

@@ -220,7 +220,7 @@ def _living(answer: _Checked) -> _Checked:
 
 
 def _standing(state: SchemaState) -> _Standing:
-    """Where the log stands."""
+    """The present state of the log."""
     return _Standing(state.ledger, state.ledger.version)
 
 

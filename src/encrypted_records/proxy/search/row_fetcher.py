@@ -85,7 +85,7 @@ Work = Callable[[SchemaState, Snapshot, Sealed], Awaitable[dict[RowRef, T]]]
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """How rows are hidden in a request: in runs of these sizes, up to so many rows and bytes."""
+    """The limits of cover rows in a request: sizes of runs, and maximum rows and bytes."""
 
     sizes: tuple[int, ...]
     rows: int
@@ -233,7 +233,7 @@ class RowFetcher:
     async def _load_kept(
         self, state: SchemaState, snapshot: Snapshot, wanted: Sequence[RowRef], work: Work[T]
     ) -> dict[RowRef, T]:
-        """Those of the rows that are in memory or on disk, as ``work`` makes them."""
+        """The rows that are in memory or on disk, as ``work`` makes them."""
         block_of = {ref: snapshot.number(ref) // BLOCK for ref in wanted}
         blocks = self._kept.in_memory(state.id, set(block_of.values()))
         numbers = {
@@ -281,8 +281,9 @@ class RowFetcher:
     async def _choose(
         self, upstream: Upstream, missing: Sequence[RowRef], room: _Room
     ) -> list[RowRef]:
-        """The rows to request, the missing ones among them, and all that was requested with some of
-        these in vain."""
+        """The rows to request: the missing rows, cover rows, and all rows of failed requests that
+        contained some of these.
+        """
         state, snapshot = upstream.state, upstream.snapshot
         needed = numbers_of(state.id, snapshot, missing)
         draw = upstream.draws(number.to_bytes(8, "big") for _, number in needed)
@@ -396,11 +397,11 @@ def _now() -> float:
 
 
 async def _wait_confirmed(upstream: Upstream, fetches: Collection[Fetch]) -> bool:
-    """As :func:`wait_for`, and the state is confirmed meanwhile: who asked for that after it would
-    wait a second time, behind all who came since.
+    """Wait like :func:`wait_for`, and confirm the state at the same time: a confirmation afterwards
+    would wait a second time, behind all later requests.
 
     Raises:
-        Moved: as :meth:`Upstream.confirm`.
+        Moved: as for :meth:`Upstream.confirm`.
     """
     waiting = asyncio.ensure_future(wait_for(fetches))  # noqa: TID251 # ends with its request
     try:

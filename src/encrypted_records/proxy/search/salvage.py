@@ -325,7 +325,7 @@ class _SalvageRun:
         return open_row(key, definition, group, row.ordinal, sealed, made)
 
     def _class_of(self, spec: FieldSpec, sealed: bytes) -> LeastClass:
-        """What a group that nothing is known of may have stated, going by one of its rows."""
+        """The length class that an unknown group may have stated, derived from one of its rows."""
         if (fixed := fixed_class(spec)) is not None:
             return fixed
         return LeastClass(len(sealed) - BESIDE_CLASS, 0)
@@ -336,7 +336,7 @@ def _disk_errors() -> AbstractContextManager[None]:
 
 
 def _uid(row: StoredRecord) -> bytes:
-    """Of the row's group; empty, and no group's, where the API names none."""
+    """The uid of the row's group; empty, which is no group's uid, if the API names none."""
     try:
         return bytes.fromhex(row.group)
     except ValueError:

@@ -165,7 +165,7 @@ class Inviting:
 
 
 def _waiting(roster: Roster, name: str, now: int) -> Invitation | None:
-    """The newest invitation of an address that still lets somebody in."""
+    """The newest invitation of an address that can still be answered."""
     waiting = [
         invitation
         for invitation in roster.invitations()

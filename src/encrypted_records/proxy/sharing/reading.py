@@ -247,8 +247,9 @@ class RosterReader:
             del self._known[place]
 
     def _newest(self, user: bytes, organization: bytes) -> int:
-        """The newest entry that was read of an organization for a user, or an API token of theirs:
-        a roster goes back for nobody."""
+        """The newest entry read of an organization for a user or an API token of the user: a roster
+        never goes back.
+        """
         numbers = (
             known.roster.number
             for place, known in self._known.items()

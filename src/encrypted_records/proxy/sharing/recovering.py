@@ -112,9 +112,9 @@ def _open(view: View, grants: Sequence[Grant]) -> dict[bytes, dict[int, DatasetK
 
 
 def _require_all(roster: Roster, keys: Container[bytes]) -> None:
-    """An owner has a grant of every dataset: what the API leaves out here, nobody could grant any
-    more once the words are forgotten. An older grant, which lacks epochs, is refused where it is
-    sealed again (:func:`seal_grant`).
+    """Require a grant of every dataset for an owner: a grant that the API omits here could never be
+    made again once the phrases are discarded. An older grant, which lacks epochs, is refused when
+    it is sealed again (:func:`seal_grant`).
 
     Raises:
         Closed: ``grant_missing``.

@@ -263,10 +263,11 @@ class Settling:
     async def _remembered(
         self, holder: Holder, roster: Roster, schemas: Iterable[bytes]
     ) -> dict[bytes, End]:
-        """Heads at which this proxy has seen logs: whatever an API hides, nobody adds to that.
+        """Heads of logs that this proxy has seen, at which an earlier epoch ends: no commits of
+        that epoch can follow them, no matter what the API hides.
 
-        An honest API that was out of order refuses an end which is not its log's, and the log is
-        left open. One that takes it loses, by name, what others have stored since.
+        An honest API with outdated data refuses an end that is not in its log, and the log stays
+        open. An API that accepts it loses, with a named error, data that others have stored since.
         """
         found: dict[bytes, End] = {}
         for schema in schemas:
