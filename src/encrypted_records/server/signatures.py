@@ -33,7 +33,9 @@ def is_right(key: bytes, signature: bytes, message: bytes) -> bool:
 
 @lru_cache(maxsize=1024)
 def _load(key: bytes) -> Ed25519PublicKey | None:
-    """The key of these bytes; None of such as nobody may have. Members sign many times."""
+    """Load a public key; None if the key is unacceptable. Results are cached, because members sign
+    many times.
+    """
     if len(key) != public_keys.SIGN_BYTES or not public_keys.signs_alone(key):
         return None
     try:

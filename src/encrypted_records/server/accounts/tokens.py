@@ -94,9 +94,9 @@ def rotate(text: str) -> dict[str, str]:
 
 
 def _following(text: str, login: Login, secret: str, moment: datetime) -> str:
-    """The refresh token that takes the place of ``text``, traded at that moment; always the same.
+    """The refresh token that replaces ``text``, traded at that moment; always the same.
 
-    Nobody can make it who has not got the secret of the login and the key that signs.
+    It can only be made with the secret of the login and the signing key.
     """
     token = _read(jwt.RefreshToken, None)
     token.set_exp(from_time=moment)

@@ -506,11 +506,11 @@ def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
 
 
 def _identities(keys: Sequence[Key]) -> tuple[dict[Key, Identity], int]:
-    """Id and version of each of these rows, and how many more have no bytes any more, so that
-    nobody can know theirs.
+    """Id and version of each of these rows, and the number of other rows that are erased, so that
+    their ids are unknown.
 
     Raises:
-        ObjectLost: of one that was not found to be lost.
+        ObjectLost: an object is missing that was not marked as lost.
     """
     try:
         ended = contents.versions_at(keys)

@@ -112,10 +112,10 @@ def _require(user: User, signed: Signed, signer: Signer) -> None:
 
 
 def _refuse_unknown_signer(user: User, signed: Signed, signer: Signer) -> None:
-    """Refuse a signer whom the roster does not have; without a roster there is nobody to sign.
+    """Refuse a signer who is not in the roster; without a roster there are no signers.
 
     Raises:
-        BadInput, Conflict: as :func:`require_signed`.
+        BadInput, Conflict: as for :func:`require_signed`.
     """
     name, body = signed.name, signed.body
     if not signer.number:

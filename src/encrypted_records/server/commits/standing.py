@@ -173,7 +173,7 @@ class Standing:
         RecordGroup.objects.filter(pk__in=with_dead).update(erase_at=timezone.now())
 
     def _compare(self, pieces: Sequence[_Piece], numbers: Mapping[bytes, int]) -> None:
-        """Compare the rows of so many pieces as are read at once."""
+        """Compare the rows of as many pieces as are read at once."""
         ranges = [(piece.old.pk, piece.first, piece.end) for piece in pieces]
         places = [(numbers[piece.new.uid], piece.to, piece.to_end) for piece in pieces]
         found = identities.list_in([*ranges, *places])

@@ -217,7 +217,7 @@ def _put_off(number: int, time: timedelta) -> None:
 
 
 def _erase_small(number: int, limits: _Limits) -> bool:
-    """Delete some dead rows that lie in the database; whether there were any."""
+    """Delete some dead rows in the database; returns whether there were any."""
     with transaction.atomic():
         group = RecordGroup.objects.select_for_update().filter(pk=number).first()
         if group is None or group.ended_at is not None:

@@ -105,7 +105,7 @@ def list_active(schema: Schema) -> list[Held]:
 
 
 def _is_long_gone(schema: Schema, version: int, now: datetime) -> bool:
-    """Whether the next version is there for so long that nobody still reads this one."""
+    """Whether the next version has existed for so long that no reader still uses this one."""
     following = CommitLog.objects.filter(schema=schema, version=version + 1)
     return following.filter(created__lte=now - LONGEST).exists()
 

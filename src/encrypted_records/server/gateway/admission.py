@@ -126,7 +126,7 @@ class Places:
         return await asked.outcome
 
     def _is_full(self, own: int) -> bool:
-        """Whether a sender with so many in its line is refused one more."""
+        """Whether a sender with ``own`` requests in its queue is refused another one."""
         if self._waiting < self._most:
             return False
         senders = len(self._lines) + (own == 0)

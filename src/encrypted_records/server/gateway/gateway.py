@@ -284,8 +284,8 @@ class Gateway:
     async def _answer(self, scope: Scope, receive: Receive) -> _Answer:
         """
         Raises:
-            Overloaded: it cannot be answered now.
-            _Gone: there is nobody to answer.
+            Overloaded: the request cannot be answered now.
+            _Gone: the client has disconnected.
         """
         environ = _environ(scope)
         if not bodies.is_to_be_read(environ):
@@ -340,10 +340,10 @@ class Gateway:
 
     async def _look_at_caller(self, scope: Scope, environ: dict[str, Any]) -> _Answer | None:
         """The answer to a caller whose body is not wanted; None for others, who get more time for
-        it.
+        the body.
 
         Raises:
-            TooLarge: nobody says who sends it.
+            TooLarge: a large body without credentials.
         """
         name = self._name(scope)
         if name is None or self._known.get(name, 0.0) < time.monotonic():
@@ -531,7 +531,9 @@ async def _send(answer: _Answer, receive: Receive, send: Send) -> None:
 
 
 async def _watch_for_the_end(body: Passing, receive: Receive) -> None:
-    """The server takes what is sent to nobody without a word: so one has to ask it."""
+    """Watch for a disconnect: the server silently discards data for a closed connection, so it has
+    to be polled.
+    """
     while (await receive())["type"] != "http.disconnect":
         pass
     body.leave()

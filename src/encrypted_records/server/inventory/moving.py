@@ -109,7 +109,7 @@ class Move:
             self._move_stretch(group, first * RUN, min(end * RUN, group.count))
 
     def _move_stretch(self, group: RecordGroup, first: int, end: int) -> None:
-        """Rows that follow on, and of which none lies in an object."""
+        """Move consecutive rows, none of which is in an object."""
         rows = {row.ordinal: row for row, _ in store.rows_between(group.pk, first, end)}
         if sum(len(row.sealed) for row in rows.values()) < max(1, choice.chosen().least):
             return

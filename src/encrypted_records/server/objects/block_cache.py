@@ -337,7 +337,7 @@ class BlockCache:
             return True
 
     def _leave_for_the_dead(self, registry: Registry) -> None:
-        """Have nobody wait for processes of this folder that were killed, and kept nothing."""
+        """Release waits for killed processes of this folder, whose caches are gone."""
         for cache in find_dead(self._folder, self.id):
             registry.leave(cache)
 

@@ -123,10 +123,10 @@ def rows_left(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
 
 
 def _blocks_of(keys: Sequence[Key]) -> dict[_Block, list[Key]]:
-    """The block of each key that lies in an object.
+    """The block of each key that is in an object.
 
-    Parts begin with a run, so all keys of a run are in one block. The database is asked once for
-    each run, since it reads all entries of a part for each of its answers.
+    Parts begin with a run, so all keys of a run are in one block. The database is queried once for
+    each run, because it reads all entries of a part for each query.
     """
     by_run: dict[Key, list[Key]] = {}
     for key in keys:

@@ -161,7 +161,7 @@ def admit(
 def _require_way_in(
     change: Change, body: EntryBody, content: form.Standing[str], *, is_in: bool
 ) -> None:
-    """Check how the API comes to know somebody's keys who was not invited.
+    """Check how the keys of a member without an invitation became known.
 
     Raises:
         BadInput: ``invalid_entry``.

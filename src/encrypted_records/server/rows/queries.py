@@ -82,7 +82,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Failed:
-    """Until when nobody asks the replica; of this process."""
+    """The time until which this process does not use the replica."""
 
     until = 0.0
 
