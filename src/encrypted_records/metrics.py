@@ -133,4 +133,4 @@ class _Handler(WSGIRequestHandler):
     timeout = _PATIENCE
 
     def log_message(self, *_args: object) -> None:
-        """Nobody needs a line for each time that Prometheus asks."""
+        """Disable the log of requests by Prometheus."""

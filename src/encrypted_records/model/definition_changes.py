@@ -315,7 +315,7 @@ def convert(before: FieldSpec, after: FieldSpec, value: Value) -> Value:
 
 
 def _as(before: FieldSpec, after: FieldSpec, value: Value) -> Value:
-    """The value as somebody would send it for ``after``."""
+    """The value in the form in which a caller would send it for ``after``."""
     return value if before.field_type is after.field_type else after.field_type.convert(value)
 
 

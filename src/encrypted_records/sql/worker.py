@@ -204,8 +204,9 @@ def type_name(kind: object) -> str:
 
 
 def _limit_memory(more: int) -> None:
-    """Let the process have so many bytes more than it has. Systems that know no such limit, as
-    macOS, go on with DuckDB's own."""
+    """Limit the memory of the process to ``more`` bytes above its present use. On systems without
+    such a limit, such as macOS, only DuckDB's own limit applies.
+    """
     with suppress(OSError, ValueError):
         present = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_DATA, (present + more, present + more))

@@ -418,7 +418,7 @@ def _placed(number: int, content: Placement) -> Schema:
 
 
 def _standing(before: Member | None, body: EntryBody, content: Standing[str]) -> Member:
-    """The standing that an entry gives somebody, who stood otherwise before or never did."""
+    """The new state of a member after an entry; ``before`` is None for a new member."""
     stood = before if before is not None and before.present else None
     if content.keys:
         keys, keyed_by, anchor = content.keys, body.actor, content.anchor

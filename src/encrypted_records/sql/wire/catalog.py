@@ -90,7 +90,9 @@ def mentions(statement: Statement) -> bool:
 
 
 def _reads_by_text(statement: Statement) -> bool:
-    """Whether a statement reads tables that only a text names, so that nobody lists them."""
+    """Whether a statement reads tables that are named only in a text, so that they cannot be
+    listed.
+    """
     return any(
         token.word.lower() in ("query", "query_table") and after.text == "("
         for token, after in pairwise(statement.words)
