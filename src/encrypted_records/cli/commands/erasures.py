@@ -23,7 +23,7 @@ def cost_line(segments: int, rows: int) -> str:
 
 
 def say_erased(receipt: Mapping[str, Any]) -> None:
-    """Say what became of the bytes; of what is left, who needs it."""
+    """Report the result of an erasure; for remaining data, also the readers that need it."""
     if "deleted" in receipt:
         say(f"Deleted {format_count(receipt['deleted'], 'record')}.")
     for schema in receipt["schemas"]:

@@ -374,7 +374,9 @@ def _not_one(how_many: str) -> NotFound:
 
 
 def tell(settled: Settled) -> int:
-    """Say what was done, and what could not be; the exit code, which is not 0 for the latter."""
+    """Report the applied changes and the failed ones; returns the exit code, which is not 0 after
+    failures.
+    """
     for name in settled.admitted:
         say(f"{name} was admitted.")
     for name in settled.removed:

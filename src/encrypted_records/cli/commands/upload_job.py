@@ -304,7 +304,7 @@ async def finish(session: CommandSession, job: str, output: Output) -> int:
 
 
 def warn_of_rounding(fields: Iterable[str] | Mapping[str, int]) -> None:
-    """Say on stderr which values were rounded.
+    """Print the number of rounded values of each field on stderr.
 
     Args:
         fields: of each such value its field, or the fields with how many of their values.

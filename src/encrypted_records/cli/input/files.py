@@ -170,7 +170,7 @@ class Lines:
 
     @property
     def records(self) -> int:
-        """How many there were; a header does not count."""
+        """The number of records read; a header does not count."""
         return max(self._ends - self._csv, 0)
 
 

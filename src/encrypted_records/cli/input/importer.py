@@ -78,7 +78,7 @@ class SourceTable(ABC):
 
     @abstractmethod
     async def total(self) -> int:
-        """How many rows there are."""
+        """The total number of rows."""
 
     @abstractmethod
     def rows(self, pointer: Any, most: int) -> AsyncGenerator[Row, None]:
@@ -94,7 +94,7 @@ class SourceTable(ABC):
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """How far an import has come.
+    """The progress of an import.
 
     Attributes:
         schema: its path.

@@ -208,7 +208,7 @@ class PostgresqlTable(SourceTable):
         return key
 
     async def resume(self, session: CommandSession, schema: Resource, read: int) -> Any:
-        """After the greatest key that is stored.
+        """Continue after the greatest stored key.
 
         Raises:
             InvalidSetting: a field of the schema orders the key otherwise.

@@ -52,7 +52,7 @@ class TableColumn:
 
     @property
     def shown(self) -> LiteralString:
-        """How its values are asked for; ``{0}`` is the column."""
+        """The SQL expression for its values; ``{0}`` is the column."""
         if self.kind in (*_WHOLE, *_FLOATING, "numeric"):
             return "{0}"
         if self.kind == "money":

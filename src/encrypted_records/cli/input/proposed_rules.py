@@ -92,7 +92,7 @@ def asked_for(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tell_of(notes: Mapping[str, Mapping[str, Any]], definition: Mapping[str, Any]) -> None:
-    """Say on stderr what to look at, and which values the API will be able to read."""
+    """Print remarks on stderr, and the values that the API will be able to read."""
     for name, note in notes.items():
         listed = definition["properties"][name].get("enum", [])
         if listed:

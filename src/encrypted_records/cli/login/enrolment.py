@@ -36,7 +36,8 @@ async def devices_of(session: CommandSession) -> Devices:
 
 
 async def take_in(session: CommandSession, name: str = "", **shown: str) -> str:
-    """Have the session's device taken in, and keep it; where it is kept, in words.
+    """Register the session's device and store its secret; returns the description of the storage
+    place.
 
     Args:
         shown: as of :meth:`DeviceCalls.add_device`; nothing where the door is enough.

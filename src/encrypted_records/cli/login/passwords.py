@@ -26,7 +26,7 @@ def weakness(password: str) -> str:
 
 
 async def set_password(label: str, given: str | None, use: Callable[[str], Awaitable[None]]) -> str:
-    """Have a new password used; which one it is now.
+    """Set a new password; returns the password.
 
     Args:
         given: one that needs no question.

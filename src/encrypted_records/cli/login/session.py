@@ -149,7 +149,7 @@ class CommandSession:
         return self.proxy.logins
 
     async def invitations(self) -> str:
-        """Which invitations wait for the account, in words; empty where none does."""
+        """A description of the account's pending invitations; empty if there are none."""
         lines = []
         with suppress(ErsError):  # it is said beside something else, which counts more
             async for invitation in self.client.listing("invitations"):
@@ -203,7 +203,7 @@ class CommandSession:
         return KeptDevices().keep(self.proxy.devices, self.who.email, device)
 
     def make_device(self) -> None:
-        """Have a device: one that is made now, where none is known of this account."""
+        """Make a device unless this machine has one for the account."""
         from encrypted_records.client.proxy.transport import new_device  # noqa: PLC0415 - slow
 
         if self.client.device is None:

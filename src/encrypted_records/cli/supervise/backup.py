@@ -62,7 +62,9 @@ SELECT name, size FROM bulk_object o WHERE state IN ('stored', 'named')
 
 @dataclass(frozen=True)
 class BackedUp:
-    """How many files a backup has, how many of them are objects, and bytes of all."""
+    """The number of files in a backup, the number of objects among them, and the total size in
+    bytes.
+    """
 
     files: int
     objects: int

@@ -132,7 +132,7 @@ def digest(path: Path) -> Copied:
 
 
 def sync(path: Path) -> None:
-    """Have a file or folder outlast a power cut."""
+    """Flush a file or folder to disk, so that it survives a power failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -151,7 +151,7 @@ def _for_owner(path: str, flags: int) -> int:
 
 @contextmanager
 def named(folder: Path) -> Iterator[None]:
-    """Have errors of the disk say what they mean here."""
+    """Convert disk errors in the block to errors of this package."""
     try:
         yield
     except OSError as error:

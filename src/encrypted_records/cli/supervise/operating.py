@@ -40,7 +40,9 @@ def examine_stored(settings: Settings, little_space: int) -> list[tuple[str, str
 
 
 def move_stored(settings: Settings) -> bool:
-    """Bring all that an API has stored to the bulk store that is set; whether all could be."""
+    """Move all stored data of an API to the configured bulk store; returns whether all of it could
+    be moved.
+    """
     check_installed("api")
     from encrypted_records.server import operate  # noqa: PLC0415 - only this needs Django
 
@@ -48,8 +50,9 @@ def move_stored(settings: Settings) -> bool:
 
 
 def reconcile_stored(settings: Settings) -> bool:
-    """Bring the database and the bulk store of an API together, one of which was put back; whether
-    nothing is lost."""
+    """Reconcile the database and the bulk store of an API after one of them was restored; returns
+    whether nothing is lost.
+    """
     check_installed("api")
     from encrypted_records.server import operate  # noqa: PLC0415 - only this needs Django
 

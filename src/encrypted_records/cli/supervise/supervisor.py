@@ -102,7 +102,8 @@ def run_proxy(settings: Settings) -> None:
 
 @contextmanager
 def alone(settings: Settings, role: str, *, wait: bool = True) -> Iterator[None]:
-    """Have the data folder ready and to ourselves; what is made in it is for its owner alone.
+    """Prepare the data folder and lock it exclusively; new files in it are readable only by their
+    owner.
 
     Args:
         wait: for another process to end, see :func:`data_folder.hold`.
