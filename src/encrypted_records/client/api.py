@@ -108,7 +108,7 @@ class _SealedRecords(msgspec.Struct):
 
 
 class StoredPage(msgspec.Struct):
-    """Some rows of a schema, of all the ``count`` places that it has."""
+    """Some rows of a schema, and the total ``count`` of its places."""
 
     count: U63
     results: list[StoredRecord]
@@ -156,7 +156,7 @@ class Api:
         return resource
 
     async def show_definition(self, schema: bytes, text: bytes, auth: str) -> None:
-        """Have the API show a definition, as JSON, whose rules the schema's log holds.
+        """Publish a definition as JSON at the API; its rules have to match the schema's log.
 
         Raises:
             Conflict: ``through_a_proxy``; the log holds another one by now.
@@ -311,8 +311,8 @@ class Api:
             return None
 
     async def enter_job_token(self, job: bytes, token: str, auth: str) -> None:
-        """Have ``token`` count for this job, a UUID's bytes, which goes on with it by itself:
-        ``Authorization: Job <token>``. To repeat it changes nothing but the day on which it ends.
+        """Register ``token`` for this job, a UUID's bytes, so that the job can continue by itself:
+        ``Authorization: Job <token>``. Repeating the call only extends its validity.
         """
         body = {"digest": hashlib.sha256(token.encode()).hexdigest()}
         await self.transport.request(

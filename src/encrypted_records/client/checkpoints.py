@@ -77,7 +77,7 @@ class CheckpointApi:
         return found
 
     async def add(self, schema: bytes, checkpoint: Checkpoint, auth: str) -> None:
-        """Have the API keep a checkpoint; repeating is safe.
+        """Store a checkpoint at the API; repeating is safe.
 
         Raises:
             BadInput: ``invalid_checkpoint``.

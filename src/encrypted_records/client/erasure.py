@@ -27,7 +27,7 @@ class Held(msgspec.Struct):
 
 
 class ErasureProgress(msgspec.Struct, kw_only=True):
-    """How far the erasure of what ended in a schema is, as the API says.
+    """The progress of an erasure in a schema, as reported by the API.
 
     ``done`` is the version up to which all of it is gone, ``asked`` up to which it was asked for,
     ``due`` when it begins.
@@ -74,7 +74,7 @@ class ErasureApi:
         return said
 
     async def ask(self, schema: bytes, auth: str) -> ErasureState:
-        """Have all that has ended go at once."""
+        """Request immediate erasure of all ended data."""
         answer = await self._transport.request("POST", _erasure(schema), auth=auth, repeatable=True)
         said: ErasureState = answer.convert(ErasureState)
         return said

@@ -1,4 +1,4 @@
-"""How long a client waits, and how much it sends and asks for at once."""
+"""Limits of a client: timeouts, and sizes of requests and answers."""
 
 from __future__ import annotations
 

@@ -62,17 +62,17 @@ class LocalFile:
 
     @property
     def media_type(self) -> str:
-        """By its name, or else by its first bytes."""
+        """The media type by the file's name, or else by its first bytes."""
         return Format.of_file(str(self.path), self.start).media_type
 
     @property
     def mark(self) -> str:
-        """By which a regular file is known again; a file that was changed has another mark."""
+        """A mark that recognises an unchanged regular file; a changed file has another mark."""
         return f"{self._size} {self._changed} {self.path.resolve()}"
 
     @property
     def changed(self) -> int:
-        """When it was changed, in milliseconds since 1970."""
+        """The time of the last change, in milliseconds since 1970."""
         return self._changed // 1_000_000
 
     def require_size(self, why: str) -> int:

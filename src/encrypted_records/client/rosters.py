@@ -140,7 +140,9 @@ class RosterApi:
         await self._transport.request("POST", path, json=body, auth=auth, repeatable=True)
 
     async def services(self, organization: bytes, auth: str) -> dict[str, datetime | None]:
-        """When each service was last used, by its id, for owners; the API's word."""
+        """The time of the last use of each service by its id, for owners, as reported by the
+        API.
+        """
         path = f"{reference('organizations', organization)}services/?limit={_PAGE}"
         listed = await read_list(self._transport, path, ServiceResource, auth)
         return {one.id: one.last_used for one in listed}

@@ -80,7 +80,7 @@ class ApiTokens(Connection):
             yield convert(token, ApiToken)
 
     async def revoke_token(self, id: str) -> None:  # noqa: A002
-        """Have a token refused from now on.
+        """Revoke a token.
 
         Raises:
             Malformed: that is no identifier.

@@ -48,7 +48,7 @@ class ChangeCalls(Connection):
     async def read_changes(
         self, schema: str, cursor: str | None = None, *, limit: int = MAX_LIMIT, wait: int = 0
     ) -> Changes:
-        """Some changes after a cursor.
+        """Read changes after a cursor.
 
         Args:
             schema: its path.

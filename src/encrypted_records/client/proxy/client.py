@@ -202,7 +202,7 @@ class ProxyClient(
         await self._transport.request("POST", "/api/accounts/change-password/", json=body)
 
     async def send_reset_link(self, email: str) -> None:
-        """Have a message with a link sent, if the address has an account."""
+        """Request a message with a reset link, if the address has an account."""
         body = {"email": email}
         await self._transport.request("POST", "/api/accounts/send-reset-password-link/", json=body)
 
@@ -270,7 +270,7 @@ class ProxyClient(
         schema: str | None = None,
         kept: bool = True,
     ) -> Mapping[str, Any]:
-        """How a file is read, and a proposed definition, as docs/http-api.md describes it.
+        """Detect how a file is read, and propose a definition, as docs/http-api.md describes it.
 
         Args:
             head: its first bytes; all of it where ``size`` is None or no more.
@@ -351,7 +351,7 @@ class ProxyClient(
         return estimated
 
     async def merge(self, schema_url: str) -> Merge:
-        """Have the next merge of a schema's index done; ``schema_url`` is its path."""
+        """Run the next merge of a schema's index; ``schema_url`` is its path."""
         answer = await self._transport.request("POST", f"{schema_url}merge/", timeout=MERGE_SECONDS)
         return answer.convert(Merge)  # type: ignore[no-any-return] # convert() checks it
 

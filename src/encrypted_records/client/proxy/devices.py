@@ -129,7 +129,7 @@ class DeviceCalls(Connection):
         passphrase: str | None = None,
         phrase: str | None = None,
     ) -> OwnDevice:
-        """Have this client's device taken in; one is made where it has none.
+        """Register this client's device; a device is made if it has none.
 
         The client shows it from then on. Keep its secret: ``device=`` of the next client.
 
@@ -161,7 +161,7 @@ class DeviceCalls(Connection):
         return convert(await self._ask("POST", "/api/devices/code/", body), Code)
 
     async def revoke_device(self, device_id: str, *, proof: Proof | None = None) -> None:
-        """Have a device refused from now on; the client's own without a proof."""
+        """Revoke a device; the client's own device needs no proof."""
         path = f"/api/devices/{quote(device_id, safe='')}/"
         await self._ask("DELETE", path, proof_member(proof))
 

@@ -66,7 +66,9 @@ class Erasures(Connection):
         return await self._erase("POST", f"{dataset}erase/", params, body)
 
     async def count_subject(self, dataset: str, field: str, value: object) -> dict[str, Any]:
-        """How many records :meth:`erase_subject` would delete, in all and of each schema."""
+        """The number of records that :meth:`erase_subject` would delete, in total and for each
+        schema.
+        """
         found: dict[str, Any] = await self._ask(
             "POST",
             f"{dataset}erase/",
@@ -77,8 +79,8 @@ class Erasures(Connection):
         return found
 
     async def look_at_keys(self, dataset: str) -> dict[str, Any]:
-        """Which epochs of a dataset's keys there are, and which schemas have records under older
-        ones than the present, as docs/http-api.md has it. Nothing is changed.
+        """The epochs of a dataset's keys, and the schemas with records under older epochs, as
+        docs/http-api.md describes them. Nothing is changed.
 
         Args:
             dataset: its path.
@@ -158,9 +160,11 @@ RETENTION_SECONDS = 900.0
 
 class Retentions(Connection):
     async def look_at_retention(self, schema: str) -> dict[str, Any]:
-        """How many ``records`` of a schema, named by its path, are old enough to go: those whose
-        day is ``before`` that one. ``retention`` is the rule, None where there is none. ``held``
-        counts further ones that stay, because the proxy's clock went ahead; ``doubt`` says why."""
+        """The number of ``records`` of a schema, named by its path, whose retention period has
+        ended: those from days before ``before``. ``retention`` is the rule, None if there is none.
+        ``held`` counts further records that are kept because the proxy's clock jumped ahead;
+        ``doubt`` gives the reason.
+        """
         return await self._retention("GET", schema)
 
     async def carry_out_retention(

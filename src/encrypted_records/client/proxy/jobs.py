@@ -21,7 +21,7 @@ _PAUSE_SECONDS = 1.0
 
 
 class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a job has come; ``error`` is there when it failed."""
+    """The progress of a job; ``error`` is present if it failed."""
 
     status: str
     processed: int
@@ -111,12 +111,14 @@ class Jobs(Connection):
         return answer.convert(JobProgress)  # type: ignore[no-any-return] # convert() checks it
 
     async def rounded_values(self, job_id: str) -> dict[str, int]:
-        """By field, how many values of a job are stored with fewer decimals than were sent."""
+        """The number of rounded values of a job by field, stored with fewer decimals than were
+        sent.
+        """
         answer = await self._ask("GET", f"/api/jobs/{job_id}/about/")
         return convert(answer, _About).rounded
 
     async def replaced_records(self, job_id: str) -> int:
-        """How many records rows of a job have taken the place of."""
+        """The number of records that the job's rows replaced."""
         answer = await self._ask("GET", f"/api/jobs/{job_id}/about/")
         return convert(answer, _About).replaced
 
@@ -126,7 +128,7 @@ class Jobs(Connection):
             yield error
 
     async def job_reading(self, job_id: str) -> Mapping[str, Any]:
-        """How a job's file was read, and what became of its cells.
+        """The reading of a job's file, and the results for its cells.
 
         Raises:
             NotFound: it was sent without a reading.
@@ -135,7 +137,7 @@ class Jobs(Connection):
         return convert(answer, dict[str, Any])
 
     async def rejected_rows(self, job_id: str) -> int:
-        """How many rows of a job do not fit."""
+        """The number of rejected rows of a job."""
         answer = await self._ask("GET", f"/api/jobs/{job_id}/errors/", params={"limit": "1"})
         return convert(answer, _Rejected).rows
 

@@ -92,11 +92,13 @@ class KeyringCalls(DeviceCalls):
         return (await self._transport.request("POST", path, json=body)).body
 
     async def confirm_backup(self, phrase: str) -> None:
-        """Let the proxy remember that its user has the phrase."""
+        """Record at the proxy that its user has the phrase."""
         await self._ask("POST", "/api/keyring/backup/confirm/", {"phrase": phrase})
 
     async def confirm_backup_file(self, file: bytes, passphrase: str) -> None:
-        """Let the proxy see that the file opens, and remember that its user has it."""
+        """Record at the proxy that its user has a backup file, after verifying that the file
+        opens.
+        """
         body = {"file": _base64(file), "passphrase": passphrase}
         await self._ask("POST", "/api/keyring/backup/confirm/", body)
 
@@ -157,7 +159,7 @@ class KeyringCalls(DeviceCalls):
         return unlocked
 
     async def lock_keyring(self) -> None:
-        """Let the proxy forget a keyring that was unlocked."""
+        """Lock an unlocked keyring at the proxy."""
         await self._ask("POST", "/api/keyring/lock/")
 
     async def change_passphrase(

@@ -18,7 +18,7 @@ SORTED_EXPORT_SECONDS = 4 * 3600.0
 
 
 class Segments(msgspec.Struct, frozen=True):
-    """How many index segments are live; ``mini`` are those that direct ingests leave."""
+    """The number of live index segments; ``mini`` segments come from direct ingests."""
 
     live: int
     mini: int
@@ -26,7 +26,7 @@ class Segments(msgspec.Struct, frozen=True):
 
 
 class IndexStatus(msgspec.Struct, frozen=True):
-    """How the index of a schema stands; ``dead`` rows are of records that are no more."""
+    """The state of a schema's index; ``dead`` rows belong to changed or deleted records."""
 
     version: int
     records: int
@@ -222,8 +222,7 @@ class Records(Connection):
 
 
 def tell_rounding(counts: Mapping[str, int]) -> str:
-    """In words, how many values of which fields were stored with fewer decimals than were sent;
-    empty where none was."""
+    """A sentence with the number of rounded values by field; empty if there are none."""
     told = ", ".join(f"{count:,} of {name}" for name, count in counts.items() if count)
     return f"values were rounded to the decimals that the schema keeps: {told}" if told else ""
 

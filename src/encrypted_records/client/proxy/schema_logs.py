@@ -44,7 +44,7 @@ class Acceptance(msgspec.Struct, frozen=True):
 
 
 class LogStanding(msgspec.Struct, frozen=True):
-    """How far a log holds, and how it stands to what the proxy has seen of it.
+    """The validity of a log, and its relation to the log that the proxy has seen.
 
     ``state`` is ``whole``, ``older``, ``forked``, ``unclear`` or ``broken``; ``common`` the newest
     version of which it is known that both have it; ``at`` is there where a version was asked for.
@@ -85,7 +85,7 @@ class SchemaSigned(msgspec.Struct, frozen=True):
 
 class SchemaLogs(Connection):
     async def log_standing(self, schema_url: str, *, version: int | None = None) -> LogStanding:
-        """How the API's log of a schema stands; ``schema_url`` is its path.
+        """The state of the API's log of a schema; ``schema_url`` is its path.
 
         Args:
             version: of which the digest is wanted as well.
@@ -102,8 +102,8 @@ class SchemaLogs(Connection):
         forked: bool = False,
         proof: Proof | None = None,
     ) -> LogStanding:
-        """Have the proxy go on, for this user alone, with a log that lacks what it has seen; how it
-        stood before.
+        """Accept, for this user only, a log that lacks entries seen by the proxy; returns its
+        previous state.
 
         Args:
             version, digest: the head, as :meth:`log_standing` showed it.
@@ -178,16 +178,16 @@ class SchemaLogs(Connection):
         )
 
     def verify_schema(self, schema_url: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Have the proxy compare all that is stored of a schema with what its log says, as NDJSON
-        in pieces: a line for each place that was altered, empty lines, and last the report. One
-        that breaks off raises.
+        """Verify all stored data of a schema against its log. The stream is NDJSON in pieces: a
+        line for each altered place, empty lines, and finally the report. An interrupted stream
+        raises an error.
         """
         return self._transport.stream("POST", f"{schema_url}verify/")
 
     async def sign_schema(
         self, schema_url: str, *, dry_run: bool = False, seen: Placed | None = None
     ) -> SchemaSigned:
-        """Have the proxy sign a schema as the API shows it.
+        """Sign a schema as the API shows it.
 
         Args:
             dry_run: only say what that changes.
@@ -224,8 +224,8 @@ class RepairCalls(Connection):
         return convert(await self._ask("GET", f"{schema_url}repair/"), Loss)
 
     async def repair(self, schema_url: str, *, confirm: int = 0) -> Loss:
-        """Have the next step done: lost records deleted, or one segment built again; what was lost
-        before.
+        """Run the next step of a repair: delete lost records, or rebuild one segment; returns the
+        losses before the step.
 
         Args:
             confirm: how many records may be deleted.
@@ -275,7 +275,7 @@ class RosterStanding(msgspec.Struct, frozen=True):
 
 class RollbackCalls(Connection):
     async def roster_standing(self, organization: str) -> RosterStanding:
-        """How the API's roster of an organization, a path, stands."""
+        """The state of the API's roster of an organization, given as a path."""
         return convert(await self._ask("GET", f"{organization}rollback/"), RosterStanding)
 
     async def accept_rollback(
@@ -287,7 +287,7 @@ class RollbackCalls(Connection):
         forked: bool = False,
         proof: Proof | None = None,
     ) -> RosterStanding:
-        """Have the proxy go on with a roster that lacks what it has seen; how it stood before.
+        """Accept a roster that lacks entries seen by the proxy; returns its previous state.
 
         Args:
             number, digest: the head, as :meth:`roster_standing` showed it.

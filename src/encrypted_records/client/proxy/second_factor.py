@@ -72,7 +72,7 @@ class SecondFactorCalls(Connection):
         return await self._recovery_codes("recovery-codes", {"password": password, "code": code})
 
     async def remove_second_factor(self, password: str, code: str) -> None:
-        """Have logins need the password alone again.
+        """Remove the second factor, so that logins need only the password.
 
         Args:
             code: of the app, or a recovery code.

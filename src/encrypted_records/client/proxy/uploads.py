@@ -191,7 +191,7 @@ class Uploads(Connection):
             raise ApiFailed("the answer names no upload") from None
 
     async def append(self, upload: str, offset: int, piece: bytes, *, is_last: bool) -> int:
-        """Bring a piece of a stream over, however often the connection breaks; where it ends.
+        """Append a piece of a stream, with retries after lost connections; returns the new end.
 
         Args:
             offset: where it begins.
@@ -224,7 +224,7 @@ class Uploads(Connection):
                     return end
 
     async def upload_offset(self, upload: str) -> int:
-        """How many bytes of an upload the proxy has.
+        """The number of bytes of an upload at the proxy.
 
         Raises:
             NotFound: it knows no such upload, or no longer.

@@ -45,7 +45,7 @@ class WebhookCalls(Connection):
     async def create_webhook(
         self, schema: str, url: str, *, token: str, cursor: str | None = "now"
     ) -> NewWebhook:
-        """Have the changes of a schema sent.
+        """Create a webhook that sends the changes of a schema.
 
         Args:
             schema: its path.
@@ -62,7 +62,7 @@ class WebhookCalls(Connection):
         return convert(answer["results"], list[Webhook])
 
     async def resume_webhook(self, webhook_id: str, *, token: str | None = None) -> Webhook:
-        """Have it try again now, from where it was.
+        """Resume a webhook at the position where it stopped.
 
         Args:
             token: to read with from now on, instead of the one before.

@@ -20,8 +20,9 @@ class AsyncCare(AsyncNamed):
         return AsyncJob(self._link, await self._link.proxy.reseal_schema(self.url))
 
     async def erase_deleted(self) -> dict[str, Any]:
-        """Have the bytes of all that was deleted or changed go now, and wait; the receipt, whose
-        ``gone`` says whether all of them have."""
+        """Erase all deleted and changed data now, and wait; returns the receipt, whose ``gone``
+        tells whether all of it is erased.
+        """
         return await self._link.proxy.erase_schema(self.url)
 
     async def look_at_retention(self) -> dict[str, Any]:

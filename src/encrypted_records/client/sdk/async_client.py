@@ -1,4 +1,5 @@
-"""Everything that a proxy offers, as objects: :class:`AsyncClient` and what it leads to.
+"""The asynchronous client: all functions of a proxy as objects, beginning with
+:class:`AsyncClient`.
 
 The modules ``async_*.py`` are the one source of the synchronous client, too: ``sync_*.py`` are made
 of them by ``python -m scripts.synchronous_client``, which leaves out what waits. What goes to the
@@ -111,7 +112,7 @@ class AsyncClient:
         return await self._link.proxy.devices()
 
     async def add_device(self, name: str = "", **shown: str) -> OwnDevice:
-        """Have this client's device taken in, or one that is made now. Keep its secret.
+        """Register this client's device, or a new one. Keep its secret.
 
         Args:
             shown: ``code``, ``passphrase`` or ``phrase``, as :meth:`ProxyClient.add_device` has it.
@@ -127,7 +128,7 @@ class AsyncClient:
         return await self._link.proxy.device_code(proof=proof)
 
     async def revoke_device(self, id: str, *, proof: Proof | None = None) -> None:  # noqa: A002
-        """Have a device refused from now on; your own without a proof."""
+        """Revoke a device; your own device needs no proof."""
         await self._link.proxy.revoke_device(id, proof=proof)
 
     async def create_token(
@@ -160,7 +161,7 @@ class AsyncClient:
             yield token
 
     async def revoke_token(self, id: str) -> None:  # noqa: A002
-        """Have an API token refused from now on."""
+        """Revoke an API token."""
         await self._link.proxy.revoke_token(id)
 
     async def datasets(self) -> AsyncIterator[AsyncDataset]:

@@ -29,13 +29,13 @@ class AsyncJob:
         return await self._link.proxy.job(self.id)
 
     async def watch(self) -> AsyncIterator[JobProgress]:
-        """Its progress now, its changes, and the last of them."""
+        """Yield the job's present progress, each change, and the final one."""
         async for progress in self._link.proxy.watch(self.id):
             yield progress
 
     async def wait(self, *, progress: bool = False) -> JobProgress:
-        """Its final state, when it has completed; warns (:class:`.ValuesRounded`) where it rounded
-        values.
+        """Wait until the job has completed; returns its final state, and warns
+        (:class:`.ValuesRounded`) if values were rounded.
 
         Args:
             progress: show a bar on a terminal.

@@ -22,7 +22,7 @@ class AsyncNamed:
 
     @property
     def url(self) -> str:
-        """Its path."""
+        """The path of the object."""
         return str(self.members["url"])
 
     @property

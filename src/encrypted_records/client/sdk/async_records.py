@@ -34,7 +34,7 @@ class AsyncRecord(Mapping[str, Any]):
 
     @property
     def url(self) -> str:
-        """Its path."""
+        """The path of the record."""
         return reference("records", self.id)
 
     async def update(self, data: Mapping[str, Any], *, replace: bool = False) -> None:

@@ -323,13 +323,13 @@ class AsyncSchema(AsyncCare):
         return AsyncRecord(self._link, record["id"], record["schema"], record["data"])
 
     async def count(self, where: Where = None) -> int:
-        """How many records fit. None is opened."""
+        """The number of matching records. No record is opened."""
         answer = await self._link.proxy.search(self.url, where=condition(where), limit=0)
         return answer.count or 0
 
     async def why(self, where: Where) -> Mapping[str, Any]:
-        """Why a condition finds nothing, or little: what each of its comparisons finds alone, what
-        another spelling would have found, and which can have no match.
+        """Explain why a condition finds nothing, or little: the result of each comparison alone,
+        the results of other spellings, and comparisons that cannot match.
 
         Returns:
             ``records``, ``count`` and ``comparisons``, as docs/http-api.md has them.
@@ -459,7 +459,7 @@ class AsyncSearch:
         )
 
     async def count_all(self) -> int:
-        """How many records it gives. They are counted now, and none is opened."""
+        """The number of records in the result. They are counted now, without opening them."""
         answer = await self._link.proxy.search(self._schema.url, where=self._where, limit=0)
         count = answer.count or 0
         return count if self._limit is None else min(count, self._limit)

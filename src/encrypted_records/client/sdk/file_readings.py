@@ -1,4 +1,4 @@
-"""How the proxy reads a file, and what of that only a person can say."""
+"""Readings of files: how the proxy reads a file, and decisions that only a user can make."""
 
 from __future__ import annotations
 

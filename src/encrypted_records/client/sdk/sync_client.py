@@ -1,4 +1,5 @@
-"""Everything that a proxy offers, as objects: :class:`Client` and what it leads to.
+"""The asynchronous client: all functions of a proxy as objects, beginning with
+:class:`Client`.
 
 Made of ``async_client.py`` by ``python -m scripts.synchronous_client``; change it there.
 """
@@ -103,7 +104,7 @@ class Client:
         return self._link.run(self._link.proxy.devices())
 
     def add_device(self, name: str = "", **shown: str) -> OwnDevice:
-        """Have this client's device taken in, or one that is made now. Keep its secret.
+        """Register this client's device, or a new one. Keep its secret.
 
         Args:
             shown: ``code``, ``passphrase`` or ``phrase``, as :meth:`ProxyClient.add_device` has it.
@@ -119,7 +120,7 @@ class Client:
         return self._link.run(self._link.proxy.device_code(proof=proof))
 
     def revoke_device(self, id: str, *, proof: Proof | None = None) -> None:
-        """Have a device refused from now on; your own without a proof."""
+        """Revoke a device; your own device needs no proof."""
         self._link.run(self._link.proxy.revoke_device(id, proof=proof))
 
     def create_token(
@@ -154,7 +155,7 @@ class Client:
             yield token
 
     def revoke_token(self, id: str) -> None:
-        """Have an API token refused from now on."""
+        """Revoke an API token."""
         self._link.run(self._link.proxy.revoke_token(id))
 
     def datasets(self) -> Iterator[Dataset]:

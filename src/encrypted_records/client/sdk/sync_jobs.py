@@ -33,13 +33,13 @@ class Job:
         return self._link.run(self._link.proxy.job(self.id))
 
     def watch(self) -> Iterator[JobProgress]:
-        """Its progress now, its changes, and the last of them."""
+        """Yield the job's present progress, each change, and the final one."""
         for progress in self._link.each(self._link.proxy.watch(self.id)):
             yield progress
 
     def wait(self, *, progress: bool = False) -> JobProgress:
-        """Its final state, when it has completed; warns (:class:`.ValuesRounded`) where it rounded
-        values.
+        """Wait until the job has completed; returns its final state, and warns
+        (:class:`.ValuesRounded`) if values were rounded.
 
         Args:
             progress: show a bar on a terminal.

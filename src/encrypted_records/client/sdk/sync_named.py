@@ -25,7 +25,7 @@ class Named:
 
     @property
     def url(self) -> str:
-        """Its path."""
+        """The path of the object."""
         return str(self.members["url"])
 
     @property

@@ -38,7 +38,7 @@ class Record(Mapping[str, Any]):
 
     @property
     def url(self) -> str:
-        """Its path."""
+        """The path of the record."""
         return reference("records", self.id)
 
     def update(self, data: Mapping[str, Any], *, replace: bool = False) -> None:

@@ -337,13 +337,13 @@ class Schema(Care):
         return Record(self._link, record["id"], record["schema"], record["data"])
 
     def count(self, where: Where = None) -> int:
-        """How many records fit. None is opened."""
+        """The number of matching records. No record is opened."""
         answer = self._link.run(self._link.proxy.search(self.url, where=condition(where), limit=0))
         return answer.count or 0
 
     def why(self, where: Where) -> Mapping[str, Any]:
-        """Why a condition finds nothing, or little: what each of its comparisons finds alone, what
-        another spelling would have found, and which can have no match.
+        """Explain why a condition finds nothing, or little: the result of each comparison alone,
+        the results of other spellings, and comparisons that cannot match.
 
         Returns:
             ``records``, ``count`` and ``comparisons``, as docs/http-api.md has them.
@@ -470,7 +470,7 @@ class Search:
         return Record(self._link, found[0].id, found[0].schema, found[0].data) if found else None
 
     def __len__(self) -> int:
-        """How many records it gives. They are counted now, and none is opened."""
+        """The number of records in the result. They are counted now, without opening them."""
         answer = self._link.run(
             self._link.proxy.search(self._schema.url, where=self._where, limit=0)
         )
