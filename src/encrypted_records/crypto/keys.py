@@ -153,7 +153,7 @@ class QuestionKey(Cipher):
 
 
 class SpoolKey(Secret):
-    """Everything about one upload's spool file, under keyring version ``version``."""
+    """The key for one upload's spool file, under keyring version ``version``."""
 
     def __init__(self, secret: bytes, *, upload: bytes, version: int) -> None:
         super().__init__(secret)
@@ -169,7 +169,7 @@ class SpoolKey(Secret):
 
 
 class FieldKey(Secret):
-    """Everything about one field, for as long as its type, bounds and precision stay."""
+    """The key for one field, for as long as its type, bounds and precision do not change."""
 
     def __init__(self, secret: bytes) -> None:
         super().__init__(secret)
@@ -192,14 +192,14 @@ class FieldKey(Secret):
 
 
 class MetasKey(Secret):
-    """Everything about the headers of a schema's segments."""
+    """The key for the headers of a schema's segments."""
 
     def meta(self, segment: bytes) -> MetaKey:
         return MetaKey(self._derive(fmt.META, segment))
 
 
 class SchemaKey(Secret):
-    """Everything about one schema under one keyring version, or one epoch of its dataset."""
+    """The key for one schema under one keyring version, or one epoch of its dataset."""
 
     def __init__(self, secret: bytes, *, organization: bytes, schema: bytes, version: int) -> None:
         super().__init__(secret)

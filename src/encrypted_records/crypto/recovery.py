@@ -101,7 +101,7 @@ class ServiceKey(WrappingKey):
 
 
 class Passphrase:
-    """Something to be remembered, from which Argon2id makes the key.
+    """A passphrase, from which Argon2id derives the key.
 
     Args:
         cost: for files that are written; one that is read says its own.
