@@ -354,7 +354,7 @@ class KeyRange(NamedTuple):
 
 
 def last_with(prefix: bytes) -> Edge:
-    """After all keys that begin with these order bytes (at most 48)."""
+    """The edge after all keys that begin with these order bytes (at most 48)."""
     return Edge(prefix.ljust(INDEX_KEY_BYTES, b"\xff"), "right")
 
 

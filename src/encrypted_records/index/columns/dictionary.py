@@ -92,7 +92,7 @@ ByRow = ColumnDictionary | PageMap
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PartialDictionary:
-    """Some rows of a segment, ascending, each with its code."""
+    """Rows of a segment in ascending order, each with its code."""
 
     keys: Keys
     rows: Ordinals

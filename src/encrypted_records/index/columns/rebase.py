@@ -30,8 +30,9 @@ class Rebase:
 
     @classmethod
     def between(cls, own: FieldSpec, shown: FieldSpec) -> Rebase | None:
-        """From the grid of ``own`` to that of ``shown``, which has no fewer decimals; None where
-        keys stay as they are."""
+        """The conversion from the grid of ``own`` to that of ``shown``, which has at least as many
+        decimals; None if keys do not change.
+        """
         if own.number is None or shown.number is None:
             return None
         was, is_now = own.number, shown.number

@@ -1,4 +1,4 @@
-"""Which definition holds along a log: commits bring it, and the API's word does not count.
+"""The definition at each point of a log: commits contain it, and the API is not trusted.
 
 Before the first commit there is no log, and the definition is what the API says it is
 (docs/SPEC.md, section 7.4).

@@ -1,5 +1,5 @@
-"""Which groups a live segment has by now: those that its commit names, or, behind compactions,
-others in place of some (docs/SPEC.md, section 7.7.2).
+"""The present groups of a live segment: those that its commit names, with compacted groups in place
+of others (docs/SPEC.md, section 7.7.2).
 
 Local ordinals of a segment never change. So its commit and its header go on to name the groups that
 it was made over, and the ledger keeps beside it those that stand for them.

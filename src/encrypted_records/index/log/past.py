@@ -86,7 +86,7 @@ class Resealed:
     former: tuple[KeyName, ...] = ()
 
     def then(self, body: CommitBody, version: int, before: KeyName | None) -> Resealed:
-        """After a commit that became ``version``; ``before`` names the key before."""
+        """The state after a commit that became ``version``; ``before`` names the previous key."""
         if before is None or before == (body.key_version, body.key_id):
             return Resealed(version, self.moment, self.former)
         return Resealed(version, milliseconds(body.id), (*self.former, before))

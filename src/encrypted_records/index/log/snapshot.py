@@ -206,7 +206,7 @@ class Snapshot:
 
     @cached_property
     def counts(self) -> list[int]:
-        """How many rows the segments have, in ascending order."""
+        """The numbers of rows of the segments, in ascending order."""
         return sorted(segment.count for segment in self.segments)
 
     @cached_property
@@ -276,8 +276,9 @@ class Snapshot:
         return places
 
     def dying_since(self, segment: Segment) -> int | None:
-        """When the first of those rows died that are dead and still in the segment; in
-        milliseconds since 1970. None where there is none."""
+        """The time of the first death among dead rows that are still in the segment, in
+        milliseconds since 1970; None if there are none.
+        """
         if segment.uid not in self._dying:
             self._dying[segment.uid] = self._first_death(segment)
         return self._dying[segment.uid]
@@ -363,7 +364,7 @@ class Snapshot:
                 yield from (RowRef(uid, ordinal) for ordinal in rows if ordinal not in dead)
 
     def count_live(self, groups: Iterable[bytes]) -> int:
-        """How many rows :meth:`live_of` gives."""
+        """The number of rows that :meth:`live_of` returns."""
         states = [self.groups[uid] for uid in groups if uid in self.groups]
         return sum(state.group.count - len(self.dead.get(state.group.uid, ())) for state in states)
 

@@ -10,7 +10,7 @@ from encrypted_records.index.log.snapshot import Snapshot
 
 
 def count_live(snapshot: Snapshot, first: int, end: int) -> int:
-    """How many of the rows with numbers from ``first`` to below ``end`` live."""
+    """The number of live rows with numbers from ``first`` to below ``end``."""
     count = 0
     for sequence, begin, until in spans(snapshot, first, end):
         dead = snapshot.dead.get(snapshot.in_order[sequence].uid, BitMap())

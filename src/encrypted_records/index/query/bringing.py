@@ -1,4 +1,4 @@
-"""Bring what a question lacks of a segment: pages, directories, columns by row, sums.
+"""Fetch missing parts of a segment: pages, directories, row-major columns, sums.
 
 Each is work on one segment or on several, put together of the steps in :mod:`.asking`. Columns by
 row and sums are asked for where they are kept, and else made of their pages, a window at a time.
@@ -57,7 +57,7 @@ def ask_for(
 
 
 def bring_directories(segment: OpenedSegment, fields: Sequence[str]) -> Asking[None]:
-    """Have the directories of some fields."""
+    """Fetch the directories of some fields."""
     if isinstance(segment, LoadedSegment) and segment.missing_directories(fields):
         yield Need(segment, directories=tuple(fields))
 
@@ -72,8 +72,9 @@ def bring_all_directories(
 def bring_pages(
     segment: OpenedSegment, missing: Callable[[OpenedSegment], set[int]]
 ) -> Asking[None]:
-    """Have all data pages that ``missing`` names, until there are none; the directories that tell
-    it are here."""
+    """Fetch all data pages that ``missing`` names, until none is missing; the required directories
+    are loaded.
+    """
     while numbers := missing(segment):
         assert isinstance(segment, LoadedSegment)
         yield Need(segment, pages=frozenset(numbers))
@@ -82,8 +83,9 @@ def bring_pages(
 def bring_together(
     segments: Iterable[OpenedSegment], missing: Callable[[OpenedSegment], set[int]]
 ) -> Asking[None]:
-    """Have all pages of several segments that ``missing`` names, until there are none: directories
-    first. They are in memory at once."""
+    """Fetch all missing pages of several segments, directories first, until none is missing. All of
+    them are in memory at once.
+    """
     left = list(segments)
     while True:
         lacking = [(segment, numbers) for segment in left if (numbers := missing(segment))]
@@ -98,7 +100,7 @@ def bring_together(
 
 
 def bring_kept(segment: OpenedSegment, field: str) -> Asking[None]:
-    """Have a column by row if it is kept, and its directory."""
+    """Load a row-major column if it is cached, and its directory."""
     yield from bring_directories(segment, [field])
     if not isinstance(segment, LoadedSegment) or not segment.has_column(field):
         return
@@ -109,7 +111,7 @@ def bring_kept(segment: OpenedSegment, field: str) -> Asking[None]:
 
 
 def bring_by_row(segment: OpenedSegment, field: str, limits: ReadingLimits) -> Asking[None]:
-    """Have a whole column by row, with its keys if these are not too many, and its directory.
+    """Fetch a whole row-major column, with its keys if they are not too many, and its directory.
 
     Raises:
         DoesNotOpen: the column does not open.
@@ -152,8 +154,8 @@ def bring_sums(
 def bring_columns(
     segments: Iterable[object], fields: Collection[str], sizes: Sizes
 ) -> Asking[None]:
-    """Have whole columns with their keys, to sort or measure rows by them. Few values that lack
-    come with one request; more of them column after column, a window of pages at a time.
+    """Fetch whole columns with their keys, for sorting or measuring rows. A few missing values are
+    fetched in one request; larger amounts column by column, a window of pages at a time.
 
     Args:
         segments: of either form; minis have all of their columns.

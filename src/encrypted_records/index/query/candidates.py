@@ -111,7 +111,7 @@ class Candidates:
         return self.dictionary(field).codes_of(self.rows)
 
     def counts(self, field: str) -> Codes:
-        """How many of the rows have each code of their segment's column."""
+        """The number of rows with each code of their segment's column."""
         whole = self.segment.dictionary(field)
         if self.is_whole:
             return whole.counts

@@ -1,4 +1,4 @@
-"""Which operator answers a question about one segment: the first of a table whose rule holds.
+"""The operator for a query on one segment: the first of a table whose rule applies.
 
 The rules look at figures that directories have, never at what was fetched before, but for columns
 by row that are kept in memory, which takes no request. Tuned numbers are in
@@ -21,7 +21,7 @@ F = TypeVar("F")
 
 
 class Way(enum.Enum):
-    """How rows are found, or counted."""
+    """The strategy for finding or counting rows."""
 
     NONE = "the zones in the header exclude every row"
     ALL = "the directory says that every row matches"
@@ -163,7 +163,7 @@ class LookupFigures:
 
     @property
     def share(self) -> float:
-        """How many of the column's pages are needed before it is brought."""
+        """The share of the column's pages from which on the whole column is fetched."""
         few_values = self.stays and self.listed
         return self.sizes.most_of_listed if few_values else self.sizes.most_of_column
 

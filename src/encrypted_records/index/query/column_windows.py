@@ -68,7 +68,7 @@ class FieldValues:
 def read_window(
     space: Workspace, segment: OpenedSegment, fields: Sequence[str], rows: Ordinals
 ) -> Asking[dict[str, FieldValues]]:
-    """Some fields of some rows.
+    """The values of some fields for some rows.
 
     Args:
         rows: of the segment, ascending.

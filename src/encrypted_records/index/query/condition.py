@@ -155,7 +155,7 @@ class Condition:
 
     @cached_property
     def values(self) -> int:
-        """How many values it compares with."""
+        """The number of values in comparisons."""
         return sum(leaf.values for leaf in self.leaves)
 
     def memo(self, segment: OpenedSegment) -> SegmentMemo:
@@ -199,8 +199,9 @@ class Condition:
         return combine(self.root, segment.everything, found)
 
     def count_entries(self, segment: OpenedSegment) -> int:
-        """How many entries of columns :meth:`match` takes, of a condition without tests of columns
-        or words."""
+        """The number of column entries that :meth:`match` reads, for a condition without tests of
+        columns or words.
+        """
         if self.excludes(segment):
             return 0
         memo, entries = self.memo(segment), 0
@@ -252,7 +253,8 @@ class Condition:
         return segment.missing_directories(leaf.columns) or leaf.missing_to_count(segment)
 
     def count(self, segment: OpenedSegment) -> int | None:
-        """How many rows match, dead ones included, where that needs no set of rows; else None.
+        """The number of matching rows, including dead ones, if it is known without a set of rows;
+        otherwise None.
 
         Directories give the count of a single comparison, and of its negation: with at most two
         pages, and with none for columns that list their values.

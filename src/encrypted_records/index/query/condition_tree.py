@@ -1,4 +1,4 @@
-"""How the comparisons of a condition are joined, and what follows from that for its rows and keys.
+"""The tree of a condition: how comparisons are joined, and the consequences for rows and keys.
 
 The nodes are those of a predicate, with an operator (:mod:`.leaves`) at each leaf.
 """

@@ -1,4 +1,4 @@
-"""How many records match: from directories where they tell it, and without the set of the rows."""
+"""Count matching records: from directories if possible, and without a set of rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from encrypted_records.model.records import RowRef, Segment
 
 
 def count_all(space: Workspace, condition: Condition) -> Asking[int]:
-    """How many records match, by whatever tells it soonest.
+    """The number of matching records, by the fastest available method.
 
     Raises:
         InvalidQuery, DoesNotOpen: as :func:`match_rows`.
@@ -41,9 +41,10 @@ def count_all(space: Workspace, condition: Condition) -> Asking[int]:
 
 
 def count_matches(space: Workspace, condition: Condition) -> Asking[int | None]:
-    """How many records match, where directories give it: for one comparison or its negation, and of
-    many records for several comparisons, however they are joined, of which each segment leaves one
-    open at most, but for a few segments. Dead rows of segments are looked up. Else None.
+    """The number of matching records, if directories determine it: for one comparison or its
+    negation, and with many records also for several joined comparisons, of which at most one is
+    undecided in each segment, except in a few segments. Dead rows of segments are looked up.
+    Otherwise None.
 
     Raises:
         DoesNotOpen: a page or a column does not open, or a key holds no text.
@@ -171,8 +172,9 @@ def _dead_in(snapshot: Snapshot, segment: Segment) -> int:
 def count_rows(
     space: Workspace, where: Predicate, answers: Sequence[SegmentMatches]
 ) -> Asking[int]:
-    """How many rows of these answers match; those that the index leaves open are opened, batch by
-    batch."""
+    """The number of matching rows in these answers; rows that the index leaves undecided are
+    opened, batch by batch.
+    """
     count = sum(len(answer.matches.certain) for answer in answers)
     unsure: list[RowRef] = []
     for answer in answers:

@@ -53,7 +53,8 @@ def decode_cursor(text: str, snapshot: Snapshot, question: bytes, joins: int = 0
 
 
 def joined_of(text: object) -> tuple[int, ...]:
-    """How many rows each semi-join of a question looks at; none where its cursor does not say.
+    """The number of rows that each semi-join of a query considers; empty if its cursor does not
+    say.
 
     Whether it is a cursor at all, :func:`decode_cursor` says.
     """

@@ -71,7 +71,7 @@ class WholeKeys:
         return of_masks(take_masks(np.concatenate(([False], mask)), self.whole.codes))
 
     def count_of(self, mask: Mask) -> int:
-        """How many rows the keys in ``mask`` have, dead ones included."""
+        """The number of rows with the keys in ``mask``, including dead rows."""
         return int(self.whole.counts[1:][mask].sum()) if mask.any() else 0
 
     def holders(self, mask: Mask, rows: BitMap) -> Iterable[tuple[int, int]]:
@@ -110,7 +110,7 @@ class ListedKeys:
         return bitmap(*pieces) if pieces else BitMap()
 
     def count_of(self, mask: Mask) -> int:
-        """How many rows the keys in ``mask`` have, dead ones included."""
+        """The number of rows with the keys in ``mask``, including dead rows."""
         return sum(last - first for first, last in self._spans(mask))
 
     def holders(self, mask: Mask, rows: BitMap) -> Iterable[tuple[int, int]]:

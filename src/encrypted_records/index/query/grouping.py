@@ -85,7 +85,7 @@ def choose_first(ranks: Codes, counts: Codes, order: ListOrder, limit: int) -> N
 
 
 def count_below(points: NDArray[Any], edge: int) -> int:
-    """How many of these sorted offsets are below ``edge``, which may be far outside their range."""
+    """The number of sorted offsets below ``edge``, which may be far outside their range."""
     return int(np.searchsorted(points, np.uint64(max(0, edge)))) if edge < 2**64 else len(points)
 
 

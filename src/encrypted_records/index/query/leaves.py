@@ -68,7 +68,7 @@ class Cost:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Scan:
-    """Which of a column's distinct keys, in their order, pass a test."""
+    """A mask of a column's distinct keys, in order, that pass a test."""
 
     certain: Mask
     possible: Mask
@@ -93,7 +93,7 @@ class SegmentMemo:
     positions: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
     def forget(self, leaf: LeafOperator) -> None:
-        """Let go of the rows and keys of a leaf: they are made again."""
+        """Discard the rows and keys of a leaf; they can be computed again."""
         self.scans.pop(leaf.number, None)
         self.found.pop(leaf.number, None)
 
@@ -155,7 +155,9 @@ class LeafOperator(ABC):
         return set()
 
     def count(self, segment: OpenedSegment, memo: SegmentMemo) -> int | None:
-        """How many rows match, dead ones included, where that needs no set of rows; else None."""
+        """The number of matching rows, including dead ones, if it is known without a set of rows;
+        otherwise None.
+        """
         return None
 
     def read(self, segment: LoadedSegment, limits: ReadingLimits = STANDARD) -> Reading[Matches]:
@@ -236,7 +238,7 @@ class RangeLeaf(LeafOperator):
         return Matches(bitmap(*self._pieces(segment, places)), possible)
 
     def count_entries(self, segment: OpenedSegment, memo: SegmentMemo) -> int:
-        """How many entries of its column :meth:`rows` takes."""
+        """The number of column entries that :meth:`rows` reads."""
         if self.holds_all(segment):
             return 0
         return sum(last - first for first, last in self._positions(segment, memo))
@@ -349,7 +351,7 @@ class TestLeaf(LeafOperator):
     def passing(
         self, keys: Keys, texts: Callable[[], ColumnTexts], go_on: GoOn
     ) -> tuple[Mask, Mask]:
-        """Which of some keys certainly pass, and which possibly do.
+        """Masks of the keys that certainly pass, and of those that possibly pass.
 
         Args:
             texts: of the keys, made where they are needed.

@@ -98,7 +98,7 @@ def classes(keys: Keys) -> NDArray[Any]:
 
 
 def inner_ranks(field: str, keys: NDArray[np.bytes_], texts: Texts) -> NDArray[np.int64]:
-    """How the known keys of one class follow one another, from 1 on; 0 for all others."""
+    """The rank of the known keys within their class, from 1 on; 0 for all others."""
     distinct, at = np.unique(keys, return_inverse=True)
     ranks = np.zeros(len(distinct), np.int64)
     for members in find_mixed(distinct):

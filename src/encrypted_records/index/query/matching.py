@@ -1,4 +1,4 @@
-"""Which rows match, with little of large segments in memory at a time.
+"""Match rows with little of large segments in memory at a time.
 
 Where rows are few, all pages that a condition needs are brought at once. Else columns are tested,
 and comparisons of many pages are made, one segment after the other: by a column by row that is kept

@@ -67,7 +67,7 @@ class KeyMembers:
 
 
 def held_in(keys: Keys, wanted: Keys) -> Mask:
-    """Which of some keys, in any order, are among others, which are sorted."""
+    """A mask of the keys, in any order, that are among the sorted keys ``wanted``."""
     if not len(keys) or not len(wanted):
         return np.zeros(len(keys), np.bool_)
     at = np.searchsorted(wanted, keys)
@@ -92,7 +92,7 @@ def join_keys(parts: Sequence[Keys], spec: FieldSpec) -> Keys:
 
 
 def are_long(keys: Keys) -> Mask:
-    """Which keys are of strings that are longer than an index key."""
+    """A mask of the keys whose strings are longer than an index key."""
     if keys.dtype.kind != "S" or keys.dtype.itemsize < INDEX_KEY_BYTES:
         return np.zeros(len(keys), np.bool_)
     long: Mask = np.any(matrix(keys)[:, INDEX_KEY_PREFIX:], axis=1)

@@ -8,7 +8,7 @@ from encrypted_records.index.columns.column import Column, Edge, KeyRange, Keys,
 
 
 def span_of(keys: Keys) -> KeyRange:
-    """From the first to the last of some keys, of which there is at least one."""
+    """The range from the first to the last of some keys, of which there is at least one."""
     first, last = keys[[0, -1]].tolist()
     return KeyRange(Edge(first, "left"), Edge(last, "right"))
 

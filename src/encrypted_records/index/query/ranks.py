@@ -83,7 +83,7 @@ class Ranks:
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return int(self._counts.sum()) - len(self._left_out)
 
     def upto(self, keys: Collection[int]) -> Asking[dict[int, int]]:

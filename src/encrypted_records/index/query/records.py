@@ -34,7 +34,7 @@ def open_rows(
 def check_records(
     space: Workspace, where: Predicate, records: Sequence[PlainRecord]
 ) -> Asking[list[bool]]:
-    """Which of these records match."""
+    """Whether each of these records matches."""
     names = fields_of(where)
     texts = (record.data.get(name) for record in records for name in names)
     yield Work(

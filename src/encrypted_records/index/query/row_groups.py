@@ -1,4 +1,4 @@
-"""Which group each row is in, by the values of one or more fields, over all segments.
+"""Groups of rows by the values of one or more fields, over all segments.
 
 Groups get numbers as they come. Rows are looked at some at a time, so that memory grows with the
 number of groups alone.

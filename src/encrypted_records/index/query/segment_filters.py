@@ -273,7 +273,7 @@ def in_batches(filters: Sequence[SegmentFilter], most: int) -> Iterator[list[Seg
 def open_filters(
     space: Workspace, batch: Sequence[SegmentFilter]
 ) -> Asking[dict[bytes, ConditionFilter]]:
-    """By the segment's uid, what tells the rows that match; columns by row are brought.
+    """Open the filters for matching rows, by segment uid; their row-major columns are fetched.
 
     Raises:
         DoesNotOpen: a page or a column does not open.

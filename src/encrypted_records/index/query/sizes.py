@@ -17,7 +17,7 @@ from encrypted_records.index.segments.reading import ReadingLimits
 
 @dataclass(frozen=True, slots=True)
 class WorkSizes:
-    """How long work takes, counted in entries of columns. By ``bench.search``."""
+    """The duration of work, counted in column entries. Chosen by ``bench.search``."""
 
     #: entries that are worked on sooner than a thread has begun
     on_loop: int = 1 << 14
@@ -40,7 +40,7 @@ WORK = WorkSizes()
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """From which sizes on a question is answered in another way (:mod:`.choices`)."""
+    """Sizes from which on another strategy is used (:mod:`.choices`)."""
 
     #: rows of all segments, from which on pages are counted before they are brought
     #: (``bench.scale``)

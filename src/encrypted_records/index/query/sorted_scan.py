@@ -36,7 +36,7 @@ from encrypted_records.model.word_columns import column_spec
 
 @dataclass(frozen=True, slots=True)
 class ScanLimits:
-    """How far a scan may go.
+    """The limits of a scan.
 
     ``step`` entries are read first, and twice as many each time after. No more than ``share`` of a
     column is read, and no more than ``most`` entries; a scan starts only where it can be expected
@@ -56,7 +56,9 @@ STANDARD = ScanLimits()
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """After the row at ``position``, whose index key is ``key``; None where the field is absent."""
+    """The start after the row at ``position``, whose index key is ``key``; None if the field is
+    absent.
+    """
 
     key: int | bytes | None
     position: int

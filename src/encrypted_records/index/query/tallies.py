@@ -74,7 +74,7 @@ class Values:
         return Values(self.groups[kept], self.keys[kept], self.counts[kept], self.positions[kept])
 
     def merged(self) -> Values:
-        """In the order of groups and keys, each pair once."""
+        """The values in the order of groups and keys, each pair once."""
         order = np.argsort(self.keys, kind="stable")
         if np.any(self.groups[1:] != self.groups[:-1]):
             order = order[np.argsort(self.groups[order], kind="stable")]

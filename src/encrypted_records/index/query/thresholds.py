@@ -1,4 +1,4 @@
-"""How far the first rows of all segments reach, as far as some segments have told it already.
+"""Top-k bounds over all segments, as far as known from some segments.
 
 Rows of one value of the first field may be in all segments, and to tell which of them are first,
 pages of the second field must be read in each. Where one of the two grows with time, the last or

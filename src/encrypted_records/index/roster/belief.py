@@ -1,4 +1,4 @@
-"""Which roster a proxy takes for its user's own (docs/SPEC.md, section 15.9). Without I/O.
+"""Decide which roster a proxy accepts as its user's own (docs/SPEC.md, section 15.9). Without I/O.
 
 On first use the roster has to show keys that the user's keyring derives, at the place where only
 the user could have put them: in its first entry, or beside an anchor that only the user's root key

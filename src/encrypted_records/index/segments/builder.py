@@ -93,7 +93,7 @@ class Shell:
 
     @property
     def count(self) -> int:
-        """How many rows are indexed."""
+        """The number of indexed rows."""
         return int(np.count_nonzero(self.rows)) if self._is_mask else len(self.rows)
 
     @property

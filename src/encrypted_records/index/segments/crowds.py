@@ -83,7 +83,9 @@ class Crowds:
         return None
 
     def leave(self, snapshot: Snapshot, crowd: Crowd) -> None:
-        """Nothing can be made of it: look at its segment again when that has other groups."""
+        """Record that this combination is not possible; its segment is examined again when its
+        groups have changed.
+        """
         for segment in snapshot.segments:
             if segment.uid == crowd.segment:
                 self._note(snapshot, segment, snapshot.groups_of(segment))

@@ -1,4 +1,4 @@
-"""Which segments are merged, when, and into how large ones: the whole policy of merges.
+"""The merge policy: which segments are merged, when, and up to which size.
 
 A merge rewrites the index only (:mod:`.merge`). Tiers bound how many segments a search looks into;
 segments that list dead rows are rewritten, so that deleted records do not stay.

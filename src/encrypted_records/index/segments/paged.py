@@ -67,7 +67,7 @@ class PagedSegment:
 
     @property
     def covered(self) -> int:
-        """How many local ordinals its groups have."""
+        """The number of local ordinals of its groups."""
         return self.segment.count + self.segment.purged
 
     @property

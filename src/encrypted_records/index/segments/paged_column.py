@@ -65,7 +65,7 @@ class PagedColumn:
         return self.missing(range(self.directory.leading))
 
     def at(self, edge: Edge) -> int:
-        """How many keys lie before ``edge``."""
+        """The number of keys before ``edge``."""
         known = self.directory.exact(edge)
         if known is not None:
             return known

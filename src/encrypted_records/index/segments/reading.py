@@ -133,9 +133,10 @@ class WindowEntries:
 
 
 def fill_up(segment: LoadedSegment, field: str, pages: Collection[int]) -> list[int]:
-    """These pages of a column and others, up to a power of two: windows are whole, so that nothing
-    is added to each, and which pages a range has would show. The others are drawn alike by every
-    proxy (docs/SPEC.md, section 17)."""
+    """These pages of a column, filled up with other pages to a power of two: windows are complete,
+    so that cover pages are not added to each of them, which would show the range. Every proxy draws
+    the same cover pages (docs/SPEC.md, section 17).
+    """
     directory, uid = segment.directories[field], segment.segment.uid
     total = 1 << (len(pages) - 1).bit_length() if pages else 0
     if total == len(pages):
