@@ -103,7 +103,9 @@ class Transcoder:
             return b"\xff"
 
     def size_as_sent(self, text: bytes) -> int:
-        """How many bytes became ``text``, which is whole characters."""
+        """The number of bytes from which ``text``, which consists of whole characters, was
+        decoded.
+        """
         characters = text.decode("utf-8", "surrogatepass")
         if self._charset not in _WIDE:
             return len(characters)

@@ -72,7 +72,7 @@ class Grid(Mapping[str, Sequence[str | None]]):
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self._ends) // self._width
 
     def part(self, begin: int, end: int) -> Grid:

@@ -59,7 +59,7 @@ def lengths_of(fields: Mapping[str, FieldSpec], columns: Mapping[str, Sequence[V
 
 
 def attack(stored: Lengths, truth: Columns, known: Columns, known_lengths: Lengths) -> list[Told]:
-    """How often each field of the stored rows is guessed.
+    """The success rate of guessing each field of the stored rows.
 
     Args:
         stored: what the attacker has of the stored rows.

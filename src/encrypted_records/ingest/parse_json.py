@@ -58,7 +58,7 @@ def parse_records(body: bytes, *, limit: int = MAX_DIRECT_RECORDS) -> list[RawRe
 
 
 def shape_problem(item: Any, *, schema_named: bool) -> str | None:
-    """Why an item is not a record object; None where it is.
+    """The reason why an item is not a record object; None if it is one.
 
     Args:
         schema_named: whether the request names the schema, so that a record need not.

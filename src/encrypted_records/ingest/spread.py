@@ -1,4 +1,4 @@
-"""How the values of a column are spread: what a preview shows above the first rows. Pure."""
+"""The distribution of a column's values, which a preview shows above the first rows. Pure."""
 
 from __future__ import annotations
 

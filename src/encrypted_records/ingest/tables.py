@@ -88,8 +88,9 @@ def accept_columns(definition: SchemaDefinition, table: Table) -> dict[str, Valu
 
 
 def count_rounded(definition: SchemaDefinition, table: Table) -> dict[str, int]:
-    """How many values of which fields of an accepted table are stored with fewer decimals than
-    they were sent with; fields without any are left out."""
+    """The number of rounded values of an accepted table by field, stored with fewer decimals than
+    they were sent with; fields without rounded values are left out.
+    """
     counts = {}
     for name, cells in table.columns.items():
         spec = definition.fields[name]

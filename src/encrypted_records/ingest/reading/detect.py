@@ -366,7 +366,9 @@ def _charset(sample: bytes, wanted: Wanted, *, whole: bool) -> Charset:
 
 
 def dialect_of(text: str, wanted: Wanted) -> tuple[int, str, str]:
-    """How many rows say the delimiter, the delimiter and the quote."""
+    """The number of leading rows that state the delimiter (``sep=;``), the delimiter and the
+    quote.
+    """
     first = text[:32].splitlines()[:1]
     if first and first[0].lower().startswith("sep=") and len(first[0]) == len("sep=") + 1:
         return 1, first[0][-1], '"'

@@ -1,4 +1,4 @@
-"""How the cells of a text are divided, and its records."""
+"""The dialect of a text: how its records and cells are separated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a file is read, as a value: shown, edited, kept, and used again."""
+"""The recipe for reading a file, as a value: shown, edited, kept, and reused."""
 
 from __future__ import annotations
 

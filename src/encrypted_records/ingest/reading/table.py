@@ -161,7 +161,7 @@ def _below(rows: Sequence[Row], width: int) -> tuple[str, ...]:
 
 
 def count_below(rows: Sequence[Row], width: int) -> int:
-    """How many of the last rows look like notes or totals; 0 where all of them do."""
+    """The number of last rows that look like notes or totals; 0 if all rows do."""
     count = sum(1 for _ in takewhile(lambda row: _is_note(row, width), reversed(rows)))
     return 0 if count == len(rows) else count
 
