@@ -61,7 +61,7 @@ class Change:
 
 
 def refuse_reserved(names: Iterable[str]) -> None:
-    """Let no new field have a name that a CSV header would mean something else by.
+    """Refuse new field names that would have another meaning in a CSV header.
 
     Raises:
         InvalidDefinition: ``reserved_name``, with the place of each.

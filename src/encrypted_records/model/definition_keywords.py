@@ -56,7 +56,8 @@ BOOLEAN = FORMATTED | {"minimum", "maximum"}
 
 
 def refuse(keyword: str, enforced: frozenset[str]) -> str | None:
-    """Why ``keyword`` cannot stand beside those that are ``enforced``; None if it can.
+    """The reason why ``keyword`` cannot be combined with those that are ``enforced``; None if it
+    can.
 
     ``enforced`` is one of the sets above.
     """

@@ -1,4 +1,4 @@
-"""From the text of a JSON Schema to a :class:`SchemaDefinition`, or to every error in it.
+"""Parse the text of a JSON Schema to a :class:`SchemaDefinition`, or to all errors in it.
 
 All errors are reported at once, each with its JSON pointer, so that one round of corrections
 is enough.

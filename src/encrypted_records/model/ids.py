@@ -55,7 +55,7 @@ def new_record_ids(count: int) -> list[bytes]:
 
 
 def milliseconds(identifier: bytes) -> int:
-    """When an identifier was made, in milliseconds since 1970."""
+    """The time at which an identifier was made, in milliseconds since 1970."""
     return int.from_bytes(identifier[:6], "big")
 
 

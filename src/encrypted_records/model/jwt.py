@@ -14,7 +14,7 @@ class _Claims(msgspec.Struct):
 
 
 def expiry(token: str) -> float:
-    """When a token expires, in seconds since 1970; 0 where it does not say.
+    """The expiry time of a token, in seconds since 1970; 0 if it has none.
 
     Only a hint for when to ask for another. The signature is for the API to check.
     """

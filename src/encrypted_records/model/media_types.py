@@ -31,23 +31,25 @@ class Format(Enum):
 
     @classmethod
     def of_name(cls, filename: str) -> Format | None:
-        """By the suffix of a file's name, in upper or lower case."""
+        """The format by the suffix of a file's name, case-insensitive."""
         return _SUFFIXES.get(PurePath(filename).suffix.lower())
 
     @classmethod
     def of_content(cls, start: bytes) -> Format:
-        """By the first bytes of a file: JSON begins with a bracket, and everything else is CSV."""
+        """The format by the first bytes of a file: JSON begins with a bracket, and everything else
+        is CSV.
+        """
         first = start.removeprefix(_BOM).lstrip(_BLANK)[:1]
         return {b"[": cls.JSON, b"{": cls.NDJSON}.get(first, cls.CSV)
 
     @classmethod
     def of_file(cls, filename: str, start: bytes) -> Format:
-        """By a file's name, or else by its first bytes."""
+        """The format by a file's name, or else by its first bytes."""
         return cls.of_name(filename) or cls.of_content(start)
 
     @classmethod
     def of_upload(cls, media_type: str, filename: str) -> Format | None:
-        """By what the sender of an upload says about it; None if neither value names a format.
+        """The format by the upload's metadata; None if neither value names a format.
 
         Args:
             media_type: with or without parameters; other names in use are known, too.

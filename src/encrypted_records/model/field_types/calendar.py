@@ -200,7 +200,7 @@ class Instant(InCalendar):
         return read_instant(text)[0]
 
     def show(self, point: int) -> str:
-        """In UTC."""
+        """Format the instant in UTC."""
         return show_instant(point, 0)
 
     def pack(self, spec: FieldSpec, value: Value) -> bytes:
