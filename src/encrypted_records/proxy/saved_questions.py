@@ -116,8 +116,9 @@ class QuestionStore:
     def change(
         self, user: bytes, schema: bytes, decide: Callable[[SealedQuestions], tuple[bytes, bytes]]
     ) -> None:
-        """In one transaction: what ``decide`` makes of all that are there, with its identifier, is
-        a new question, or the new content of a known one. What it raises changes nothing."""
+        """Change the stored queries in one transaction: ``decide`` gets all of them and returns the
+        identifier and content of a new or changed query. If it raises, nothing is changed.
+        """
         with self._database.writing() as database:
             identifier, sealed = decide(_find_all(database, user, schema))
             database.execute(
@@ -295,7 +296,7 @@ class SavedQuestions:
         self._keyrings = keyrings
 
     async def find_all(self, holder: Holder, schema: bytes) -> tuple[list[SavedQuestion], int]:
-        """By name, and how many there are that this keyring does not open."""
+        """All saved queries by name, and the number of queries that this keyring cannot decrypt."""
         return await runtime.in_thread(self._list, holder, schema)
 
     async def find(self, holder: Holder, schema: bytes, identifier: bytes) -> SavedQuestion:

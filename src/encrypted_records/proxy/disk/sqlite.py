@@ -164,8 +164,7 @@ class CacheFile:
                 return otherwise
 
     def empty_log(self) -> None:
-        """Bring the write-ahead log into the file and empty it, so that nothing that was deleted
-        lies there."""
+        """Checkpoint and truncate the write-ahead log, so that it does not contain deleted data."""
         self._guard(
             lambda: self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone(), None
         )

@@ -1,4 +1,4 @@
-"""How far a consumer of the change feed has come, as a text that it keeps."""
+"""The cursor of a consumer of the change feed, as a text that the consumer keeps."""
 
 from __future__ import annotations
 

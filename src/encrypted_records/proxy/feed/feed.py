@@ -36,7 +36,7 @@ class Feed:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for changes."""
+        """The number of requests that wait for changes."""
         return sum(watch.waiting for watch in self._watches.values())
 
     def watch(self, schema: bytes) -> Watch:

@@ -180,7 +180,7 @@ class Webhooks:
         raise NotFound("there is no such webhook")
 
     async def resume(self, holder: Holder, identifier: bytes, token: str | None) -> Shown:
-        """Have a webhook try again now, from where it was.
+        """Resume a webhook now, at the position where it stopped.
 
         Args:
             token: replaces the one that it reads with.

@@ -45,7 +45,7 @@ class PageCookie:
         return f"/~{self.device.page}"
 
     def put_into(self, response: Response, name: str, *, secure: bool) -> None:
-        """Have the browser keep this instead of what it kept below the same path."""
+        """Set this cookie in the browser, replacing the previous one below the same path."""
         response.set_cookie(
             name,
             ".".join((self.device.text, self.session, self.csrf)),

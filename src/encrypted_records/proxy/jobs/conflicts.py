@@ -77,7 +77,7 @@ class Matching:
         self._stored = 0
 
     async def follow(self, context: QueryContext) -> None:
-        """Bring ``holders`` up to the context's snapshot.
+        """Update ``holders`` to the context's snapshot.
 
         Raises:
             NotFound: ``segment_gone``.

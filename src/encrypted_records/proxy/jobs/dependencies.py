@@ -35,7 +35,7 @@ class Progress:
         self._waiting[job] = why
 
     def why_waiting(self, job: bytes) -> str | None:
-        """Why the job waits, if it does, since it last came on."""
+        """The reason why the job waits, if it does, since its last progress."""
         return self._waiting.get(job)
 
     def announce(self, job: bytes) -> None:

@@ -26,7 +26,7 @@ Name = tuple[bytes, int]
 
 
 async def look_up_names(upstream: Upstream, positions: Collection[int]) -> dict[int, Name]:
-    """By position, id and version of each of these rows.
+    """Id and version of each of these rows, by position.
 
     Raises:
         NotFound: ``row_gone``; the API has one no longer.

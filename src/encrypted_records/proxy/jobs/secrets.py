@@ -144,7 +144,7 @@ class FileNote(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of_texts(cls, name: str | None, changed: str | None, ends: str | None) -> FileNote:
-        """From the texts of a request; one that is not in form counts as not said."""
+        """Parse a note from the texts of a request; a malformed text counts as absent."""
         return cls(
             (name or "")[:MAX_NAME],
             int(changed) if changed and _MOMENT.fullmatch(changed) else None,

@@ -379,7 +379,7 @@ class BatchJobs:
         return list(stored) or ([job.options.named] if job.options.named else [])
 
     def why_waiting(self, job: Job) -> str | None:
-        """Why a job does nothing at the moment; None where it works, or has ended."""
+        """The reason why a job is idle at the moment; None if it works, or has ended."""
         return None if job.state in ENDED else self._uses.progress.why_waiting(job.id)
 
     async def note_of(self, caller: Holder, job: Job) -> FileNote | None:
@@ -419,7 +419,7 @@ class BatchJobs:
         return flaws[:MAX_ERRORS]
 
     async def list_examples(self, caller: Holder, job: Job) -> Examples:
-        """Some of the rows of the caller's job that do not fit: their numbers and cells."""
+        """Examples of the rejected rows of the caller's job: their numbers and cells."""
         sealed = await runtime.in_thread(self._uses.store.examples, job.id)
         if sealed is None:
             return []

@@ -177,7 +177,7 @@ class JobStore:
         return rows[0]["report"] if rows else None
 
     def stored_groups(self, job: bytes) -> dict[bytes, list[bytes]]:
-        """By schema, the uids of the groups that the job's records were stored in."""
+        """The uids of the groups in which the job's records were stored, by schema."""
         rows = self._rows("SELECT schema, groups FROM stored WHERE job = ? ORDER BY schema", job)
         return {row["schema"]: tables.split_uids(row["groups"]) for row in rows}
 
@@ -398,7 +398,9 @@ class JobStore:
             database.execute(change, (error, when, job))
 
     def mark_tidied(self, job: bytes) -> None:
-        """Nothing of the job is left at the API or in the spool; keep what its owner may read."""
+        """Record that no data of the job is left at the API or in the spool; the members that its
+        owner may read are kept.
+        """
         with self._database.writing() as database:
             for statement in tables.FORGET_WORK:
                 database.execute(statement, (job,))

@@ -235,8 +235,9 @@ class Enrolment:
             forget()
 
     def when_revoked(self, device_id: str | None, tell: Callable[[], object]) -> Callable[[], None]:
-        """Have a function called when the device is revoked, in the thread that does that; what is
-        returned undoes it."""
+        """Register a function to be called when the device is revoked, in the thread of the
+        revocation; returns a function that unregisters it.
+        """
         if device_id is None:
             return lambda: None
         watches = self._watches[device_id]

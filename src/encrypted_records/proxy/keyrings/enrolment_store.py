@@ -86,7 +86,7 @@ class KeyringRecord:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a keyring, ``count`` times on the day of ``at``."""
+    """An event of a keyring, which occurred ``count`` times on the day of ``at``."""
 
     at: int
     kind: str
@@ -138,7 +138,7 @@ class AccessStore:
             database.execute("DELETE FROM device WHERE id = ?", (device_id,))
 
     def keyrings(self) -> dict[bytes, KeyringRecord]:
-        """By user."""
+        """All keyrings, by user."""
         with self._database.asking() as database:
             rows = database.execute(
                 "SELECT user, made, fingerprint, verifier FROM keyring"

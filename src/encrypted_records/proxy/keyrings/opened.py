@@ -265,7 +265,7 @@ UNLOCKED_SECONDS = 12 * 3600.0
 
 
 class Unlocked:
-    """In memory only. Safe to use from several threads, and never blocks for long."""
+    """The unlocked keyrings, only in memory. Thread-safe, and never blocks for long."""
 
     def __init__(
         self, clock: Callable[[], float] = runtime.monotonic, seconds: float = UNLOCKED_SECONDS

@@ -1,4 +1,5 @@
-"""In and out: register, the pages behind signed links, log in, change the password, log out.
+"""Login and account pages: register, the pages behind signed links, log in, change the password,
+log out.
 
 Opening a link of a message changes nothing, since mail scanners open links too; the page's button
 does. What a visitor typed is shown again after an error, passwords excepted.

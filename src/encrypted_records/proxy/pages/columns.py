@@ -1,4 +1,4 @@
-"""Which column of a CSV file goes into which field. Pure.
+"""The mapping of a CSV file's columns to fields. Pure.
 
 A file is sent as it is but for its header: another first line says which field each column is of,
 and which are left out. So a file of any size needs no second copy.

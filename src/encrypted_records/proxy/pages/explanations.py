@@ -1,4 +1,4 @@
-"""Why nothing was found, and what would find something."""
+"""Explanations of empty results, and suggestions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reason:
 
 
 async def explain_nothing(visit: Visit, on: SchemaQuestion) -> list[Reason]:
-    """Which part keeps everything out, cheap enough to ask at once."""
+    """The parts of the query that exclude everything, if that is cheap to determine."""
     reasons: list[Reason] = []
     says = on.question.says(on.types)
     for at, part in enumerate(on.question.parts[:_MOST_PARTS]):

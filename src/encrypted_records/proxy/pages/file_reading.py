@@ -1,4 +1,4 @@
-"""How a file is read, as the page of an import shows it and lets it be changed. Pure.
+"""The reading of a file, as the page of an import shows it and lets users change it. Pure.
 
 The proxy finds a reading; each control says one thing of it that goes before what was found. All
 that was said so far travels with the form, so that a choice stays when another one is made.

@@ -1,4 +1,4 @@
-"""How pages say things: sentences of errors, numbers, times, sizes."""
+"""Formatting for pages: sentences of errors, numbers, times, sizes."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def _instant(value: str | float) -> datetime:
 
 
 def age(then: float) -> str:
-    """How long ago, in the largest unit: ``5 min``, ``3 days``."""
+    """The time since ``then`` in the largest unit: ``5 min``, ``3 days``."""
     seconds = max(0, int(runtime.wall() - then))
     for unit_seconds, one, many in ((86_400, "day", "days"), (3600, "h", "h"), (60, "min", "min")):
         if seconds >= unit_seconds:

@@ -108,7 +108,7 @@ def find_last(desk: Desk | None) -> Frame | None:
 
 
 def forget(desk: Desk | None) -> None:
-    """Nothing of it is shown to a visitor who is not logged in any more."""
+    """Discard the frame, so that a visitor who has logged out does not see it."""
     if desk is not None:
         desk.take(_NAME, Frame)
 
@@ -124,7 +124,7 @@ async def keep_fresh(asker: Asker, desk: Desk) -> Frame:
 
 
 def mark_outdated(desk: Desk | None) -> None:
-    """Something may have changed: look again with the next page."""
+    """Mark the frame as outdated, so that the next page reloads it."""
     if desk is not None:
         desk.changed_at = runtime.monotonic()
 

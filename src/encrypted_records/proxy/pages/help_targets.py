@@ -1,4 +1,4 @@
-"""Which part of the documents helps on which page. Pages lead there by their "?"."""
+"""The help document for each page, which its "?" links to."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that keeps records from being lost or read; ``label`` is of the way to do it."""
+    """A step that protects records from loss or disclosure; ``label`` is the text of its link."""
 
     done: bool
     said: str
@@ -155,7 +155,7 @@ async def _overview(
 
 
 async def states_of(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[str, State]:
-    """By schema; those that are not there in time are left out."""
+    """The states of schemas; schemas that do not answer in time are left out."""
 
     async def ask(schema: Mapping[str, Any]) -> tuple[str, State] | None:
         try:

@@ -75,7 +75,7 @@ class Plan:
 
     @property
     def recipe_json(self) -> str:
-        """How the file is read, for its upload; empty where that was not found."""
+        """The reading of the file as JSON, for its upload; empty if it was not detected."""
         if self.reading.answer is None:
             return ""
         return msgspec.json.encode(self.reading.of_draft(self.draft)).decode()

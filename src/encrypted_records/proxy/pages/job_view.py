@@ -98,12 +98,12 @@ class JobView:
 
     @property
     def waits(self) -> str:
-        """Why it does nothing at the moment."""
+        """The reason why the job is idle at the moment."""
         return self.about["waits"] or ""
 
     @property
     def error(self) -> str:
-        """Why it failed, without the hint for programs and the code."""
+        """The reason of the failure, without the hint for programs and the code."""
         said = str(self.about.get("error")) if self.word == "failed" else ""
         return said.partition("; ")[0].removesuffix(f" ({self.code})")
 
@@ -114,7 +114,7 @@ class JobView:
 
     @property
     def seconds(self) -> float | None:
-        """How long it took from its begin to its end."""
+        """The duration of the job in seconds."""
         finished = self.about["finished"]
         return None if finished is None else max(0.0, finished - self.about["created"])
 

@@ -1,4 +1,4 @@
-"""How many records schemas have, as pages last heard of it in this session."""
+"""The number of records of each schema, as last seen by pages of this session."""
 
 from __future__ import annotations
 

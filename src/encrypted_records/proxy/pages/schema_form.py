@@ -72,7 +72,7 @@ class Row:
 
     @property
     def about(self) -> str:
-        """Its values in words."""
+        """The values of the field in words."""
         return BY_NAME[self.type].about if self.type in BY_NAME else TEXT.about
 
     @property
@@ -83,7 +83,7 @@ class Row:
 
     @property
     def rules(self) -> dict[str, Any]:
-        """Its type as a definition has it."""
+        """The type of the field as in a definition."""
         return FORMATS[self.type].propose() if self.type in FORMATS else {"type": self.type}
 
     @property
@@ -140,7 +140,7 @@ class Row:
 
     @property
     def rest_of_more(self) -> str:
-        """Its other keywords, but those that hold values or have a control."""
+        """Other keywords of the field, except those that contain values or have a control."""
         shown = (*_VALUES, "padTo", "x-index") if self.type == TEXT.name else _VALUES
         rest = {key: value for key, value in self.more.items() if key not in shown}
         return json_text.encode(rest).decode() if rest else ""
@@ -163,7 +163,7 @@ class Row:
 
     @property
     def kept(self) -> dict[str, Any]:
-        """Its other keywords, without those of the type that it had before."""
+        """Other keywords of the field, without those of its previous type."""
         left = {*_OF_NUMBERS} if self.is_text else {*_OF_TEXTS}
         if self.type in FORMATS:
             left |= {*_OF_NUMBERS, "enum", "const"}

@@ -156,7 +156,9 @@ async def reseal(visit: Visit) -> Response:
 
 
 async def settings(visit: Visit) -> Response:
-    """Its name, and for how long records stay: how many are old enough to go, and another rule."""
+    """The schema's settings: its name and its retention, with the number of records that are
+    due.
+    """
     do = visit.text("do").partition(":")[0]
     if do in ("keep", _KEEP_AND_LET_GO):
         return await _keep(visit)

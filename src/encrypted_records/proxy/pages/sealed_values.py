@@ -42,7 +42,7 @@ async def fetch(visit: Visit, ids: Sequence[str]) -> SealedValues:
 
 
 async def open_records(visit: Visit, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """These records as they are now, decrypted, in the order asked for."""
+    """The present state of these records, decrypted, in the requested order."""
     sealed = await visit.ask("POST", "/api/records/sealed/", {"ids": list(ids)})
     records: list[dict[str, Any]] = await visit.ask("POST", "/api/records/decrypt/", sealed)
     return records

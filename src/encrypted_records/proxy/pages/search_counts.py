@@ -1,4 +1,4 @@
-"""How many searches the pages of a session made in the last hour, for the overview.
+"""The number of searches by pages of a session in the last hour, for the overview.
 
 Kept on the session's desk, so in memory only, and gone with it. There are numbers of searches by
 minute and nothing of what was asked.

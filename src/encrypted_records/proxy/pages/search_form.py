@@ -133,7 +133,9 @@ class Question:
         return self.mark(), ordered, tuple(self.hidden), self.dense, self.sealed
 
     def sort(self, name: str) -> None:
-        """By this field; the other way round when it is so already; the third time, as stored."""
+        """Sort by this field; the second time in reverse order; the third time in the order of
+        storing.
+        """
         if self.order != name:
             self.order_by(name, descending=False)
         elif not self.descending:

@@ -1,4 +1,4 @@
-"""How people enter a value of each type: the browser's own controls, where they lose nothing.
+"""Form controls for values of each type: the browser's own controls, if they lose nothing.
 
 A control of the browser shows nothing where a value is not of its form, and drops digits that it
 does not know of. Such a value gets a field of text, so that it is shown as it is.

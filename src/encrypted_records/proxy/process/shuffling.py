@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def shuffled(items: Iterable[T]) -> list[T]:
-    """These in random order."""
+    """The items in random order."""
     order = list(items)
     # The system is asked once for all of them: once for each takes longer than all else here.
     draws = struct.unpack(f"{len(order)}Q", runtime.random_bytes(8 * len(order)))

@@ -97,8 +97,9 @@ class Standing:
         return min(self.now, max(known, float(proven * DAY_SECONDS)))
 
     def doubt(self, past: Past) -> str | None:
-        """Why a log's records are deleted by an earlier time than the clock's; None where they are
-        not."""
+        """The reason why a log's records are deleted by an earlier time than the clock's; None if
+        they are not.
+        """
         missing = self.now - self.certain_for(past)
         if missing < MOST_SECONDS:
             return None

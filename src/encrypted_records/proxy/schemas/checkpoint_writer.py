@@ -37,9 +37,10 @@ REQUESTS_MS = 7 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """After how many commits a checkpoint is written: the ``part``-th part of the log, but no fewer
-    than ``least`` and no more than ``most``. So neither what is written nor what a new proxy has to
-    verify grows with the log."""
+    """The number of commits after which a checkpoint is written: the ``part``-th part of the log,
+    but no fewer than ``least`` and no more than ``most``. So neither the written data nor the work
+    of a new proxy grows with the log.
+    """
 
     least: int = 500
     part: int = 16
@@ -133,8 +134,8 @@ class CheckpointWriter:
         state.own_checkpoint = checkpoints.digest_of(made)
 
     async def verify(self, caller: Holder, state: SchemaState) -> None:
-        """Have the log of ``state`` verified from its beginning, where it began with a checkpoint;
-        from then on that is its log. A lie is named.
+        """Verify the log of ``state`` from its beginning if it began with a checkpoint, and use the
+        result from then on. A false checkpoint is a named error.
 
         Raises:
             LogBroken: the API shows another log from its beginning than behind the checkpoint.

@@ -90,7 +90,7 @@ class KeySource:
         return True
 
     async def renew(self, caller: Holder, ledger: Ledger, *, within: float = FRESH) -> bool:
-        """Bring the roster that judges a log to its head, with the keys that it has by then.
+        """Update the roster that judges a log to its head, with its present keys.
 
         Returns:
             False where the organization has got its first entry since, so that nothing of the

@@ -167,9 +167,10 @@ SECONDS_AT_THE_END = 2.0
 
 @dataclass(frozen=True, slots=True)
 class KeepingPolicy:
-    """When a log is kept: when ``least_commits`` have come since it last was, and the ``part``-th
-    part of it. So what keeping costs does not grow with the log, and few commits are left to
-    verify at a start. Where a proxy ends in order, ``least_at_the_end`` are enough."""
+    """The policy for storing a log on disk: after ``least_commits`` new commits that are also the
+    ``part``-th part of it. So the cost does not grow with the log, and few commits are left to
+    verify at a start. At an orderly end of the proxy, ``least_at_the_end`` are sufficient.
+    """
 
     least_commits: int = 200
     part: int = 16

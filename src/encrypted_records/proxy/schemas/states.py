@@ -138,7 +138,7 @@ class Schemas:
         return list({state.id: state for state in self._states.values()}.values())
 
     async def follow(self, caller: Holder, state: SchemaState, moved: Moved) -> None:
-        """Bring ``state`` to where an answer of the API says it is by now, or beyond.
+        """Update ``state`` to the version that an answer of the API reports, or beyond.
 
         Raises:
             LogBroken: as :meth:`refresh`.
@@ -326,7 +326,7 @@ class Schemas:
         return self._writers.setdefault(caller.user, runtime.random_bytes(16))
 
     async def catch_up(self, caller: Holder, state: SchemaState) -> None:
-        """Bring ``state``, whose lock the caller holds, to the API's newest version."""
+        """Update ``state``, whose lock the caller holds, to the API's newest version."""
         # It stays so unless all succeeds: nothing is added to a log that was found broken.
         state.uncertain = True
         try:

@@ -86,7 +86,7 @@ class DiskCache(CacheFile):
         return pages
 
     def has(self, segment: bytes, numbers: Iterable[int]) -> set[int]:
-        """Which of these pages are here; that they were looked for does not count."""
+        """The numbers of the cached pages; the lookup does not count in the statistics."""
         return self._guard(lambda: self._has(segment, list(numbers)), set())
 
     def _has(self, segment: bytes, numbers: Sequence[int]) -> set[int]:

@@ -31,11 +31,12 @@ _ROW_OVERHEAD = 330
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Some of the rows that were stored one after another, each as the MessagePack of its
-    :class:`SealedRow`. The ``unchecked`` ones have not been opened yet; ``loaded`` if all
-    that the disk has of the block is among them.
+    """Rows that were stored one after another, each as the MessagePack of its :class:`SealedRow`.
+    The ``unchecked`` rows have not been opened yet; ``loaded`` means that all rows of the block on
+    disk are included.
 
-    No place of a row is part of a cycle, so Python does not search the dict for any."""
+    No place of a row is part of a cycle, so Python does not search the dict for any.
+    """
 
     rows: Mapping[RowRef, bytes]
     unchecked: frozenset[RowRef]

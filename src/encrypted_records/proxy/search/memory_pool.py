@@ -20,7 +20,7 @@ ENTRY_BYTES = 360
 
 @dataclass(frozen=True, slots=True)
 class CacheUsage:
-    """How much a cache holds, and how many look-ups hit or missed."""
+    """The size of a cache in bytes, and its hits and misses."""
 
     count: int
     bytes: int

@@ -1,4 +1,4 @@
-"""Which extra pages to request, so that a request tells less about the needed ones.
+"""Cover pages of a request, so that it reveals less about the needed pages.
 
 They are drawn from all pages of the same segments, up to a power of two, by the question under the
 schema's key: other proxies of a team draw the same (:mod:`.row_cover`). Of a page that had come
@@ -44,8 +44,8 @@ class PageCover:
         draw: Draw,
         coming: Collection[PageRef] = (),
     ) -> list[PageRef]:
-        """These pages and others of the segments that are drawn, up to a power of two; fewer where
-        there are no more that are not here. They come in random order.
+        """These pages and cover pages of the segments, up to a power of two; fewer if no more are
+        missing here. The order is random.
 
         Args:
             refs: one at least, of these segments.

@@ -48,12 +48,12 @@ class RowCache:
         self._writing = threading.Lock()
 
     def in_memory(self, schema: bytes, numbers: Iterable[int]) -> dict[int, RowBlock]:
-        """These blocks as far as they are in memory."""
+        """The parts of these blocks that are in memory."""
         blocks = {number: self._memory.rows(schema, number) for number in numbers}
         return {number: block for number, block in blocks.items() if block is not None}
 
     def blocks(self, schema: bytes, numbers: Collection[int]) -> dict[int, RowBlock]:
-        """These blocks as far as they are in memory or on disk."""
+        """The parts of these blocks that are in memory or on disk."""
         blocks = self.in_memory(schema, numbers)
         left = [at for at in numbers if at not in blocks or not blocks[at].loaded]
         if left:

@@ -121,8 +121,8 @@ class RowChecks:
     async def add(
         self, state: SchemaState, snapshot: Snapshot, rows: Sealed, needed: Collection[RowRef]
     ) -> None:
-        """Have rows checked in their turn, and stored on disk; return before that, unless much
-        waits.
+        """Queue rows for checking and for storing on disk; returns before that, unless the queue is
+        long.
 
         Args:
             rows: of which each is live, as :func:`select_live` has just said.

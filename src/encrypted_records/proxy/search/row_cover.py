@@ -1,4 +1,4 @@
-"""Which extra rows to request, so that a request tells less about the needed ones.
+"""Cover rows of a request, so that it reveals less about the needed rows.
 
 An API that watches learns much from exact rows: how many records match, from their distances;
 which field was searched, from their lengths; and what the rows between them are not. So rows are
@@ -58,7 +58,7 @@ def choose_cover(
     most: int = MOST,
     sizes: Sequence[int] | None = None,
 ) -> RowCover:
-    """How to request these rows.
+    """Choose the cover for these rows.
 
     Args:
         rows: their numbers, in the order of storing; one at least.

@@ -209,7 +209,7 @@ class RowFetcher:
             self._recent.popitem(last=False)
 
     def window(self, schema: bytes) -> int:
-        """How many rows of a schema an export opens together."""
+        """The number of rows of a schema that an export opens together."""
         if schema not in self._widths:
             return LEAST_WINDOW
         fitting = self._widths.rows_in(schema, _WINDOW_BYTES)

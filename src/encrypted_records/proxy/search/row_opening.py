@@ -64,7 +64,7 @@ async def _run(
 
 
 async def prove_rows(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> dict[RowRef, bytes]:
-    """These rows as they are, each proven to be the row that was sealed.
+    """The bytes of these rows, each verified to be the row that was sealed.
 
     Raises:
         DoesNotOpen: as :func:`authenticate`.

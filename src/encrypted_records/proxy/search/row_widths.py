@@ -1,4 +1,4 @@
-"""How wide the rows of a schema are, by the rows that were fetched last."""
+"""The width of a schema's rows, estimated from the last fetched rows."""
 
 from __future__ import annotations
 

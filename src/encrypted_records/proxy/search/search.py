@@ -60,7 +60,7 @@ class Search:
     async def page(
         self, caller: Holder, schema: bytes, *, offset: int, limit: int
     ) -> tuple[int, SearchPage]:
-        """How many records there are, and those from ``offset`` on."""
+        """The number of records, and those from ``offset`` on."""
 
         async def question(context: QueryContext) -> tuple[int, SearchPage]:
             snapshot = context.snapshot

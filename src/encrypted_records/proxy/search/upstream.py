@@ -138,7 +138,7 @@ class Upstream:
         return rows
 
     async def confirm(self) -> None:
-        """Have the API confirm the snapshot, unless it has.
+        """Confirm the snapshot at the API, unless it is confirmed.
 
         Raises:
             Moved: it is not the present state.

@@ -1,4 +1,6 @@
-"""Why a question finds nothing: each of its comparisons alone, and what would have been found."""
+"""Explain why a query finds nothing: each of its comparisons alone, and alternatives that would
+find records.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,8 @@ async def _look_at(context: QueryContext, asked: dict[str, Any], pointer: str) -
 def reason_about(
     asked: dict[str, Any], pointer: str, where: Predicate, definition: SchemaDefinition
 ) -> Generator[Predicate, int, Reason]:
-    """Why a comparison finds what it finds. How many records match what is yielded is sent back.
+    """The reason for the result of a comparison. The generator yields predicates and receives their
+    numbers of matches.
 
     Args:
         where: the comparison, with what it asks of other schemas answered.

@@ -55,8 +55,9 @@ _SCHEMA = re.compile(rf"/api/schemas/({ids.PATTERN})/")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that could not be done, and why. ``name`` is that of a member, of a dataset, or of
-    a dataset and its schema, with a slash between them."""
+    """A change that could not be applied, and the reason. ``name`` is that of a member, of a
+    dataset, or of a dataset and its schema, with a slash between them.
+    """
 
     name: str
     error: ErsError

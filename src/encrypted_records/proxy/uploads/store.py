@@ -94,7 +94,7 @@ class Upload:
 
     @property
     def due(self) -> float | None:
-        """When it expires, in seconds since 1970, if it does."""
+        """The expiry time in seconds since 1970, if any."""
         return self.expires if self.may_expire else None
 
 

@@ -1,4 +1,4 @@
-"""Have what was deleted go from every file: merge the index without it, ask the API, wait.
+"""Erase deleted data from every file: merge the index without it, request erasure at the API, wait.
 
 What the API says is believed as little here as anywhere: it can keep what it likes. A receipt says
 what it said. What this proxy keeps itself is gone when it says so.
@@ -179,7 +179,7 @@ class Eraser:
             ) from error
 
     async def erase(self, caller: Holder, schemas: Collection[bytes]) -> list[ErasureReceipt]:
-        """Have all that has ended in these schemas go, and wait for it.
+        """Erase all ended data of these schemas, and wait for it.
 
         Raises:
             ErsError: it failed; what was done before stays done, and it can be repeated.

@@ -69,7 +69,7 @@ class IdempotencyKey:
             )
 
     def request_id(self, key: UidKey) -> bytes:
-        """By which the log knows the request under its schema's key."""
+        """The id by which the log recognises the request under its schema's key."""
         return self.record_id(key, 0)
 
     def record_id(self, key: UidKey, number: int) -> bytes:

@@ -60,7 +60,7 @@ class Tasks:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """After how many failures in a row, and until when, as the lane's clock counts."""
+    """The number of consecutive failures, and the end of the pause by the lane's clock."""
 
     failures: int
     until: float

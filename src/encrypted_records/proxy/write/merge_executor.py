@@ -250,7 +250,7 @@ class MergeExecutor:
         return PreparedSegment(merged.segment, merged.header, staging=staging)
 
     async def give_up(self, caller: Holder, staging: bytes | None) -> None:
-        """Nothing will be made of it: drop what is staged, if anything is."""
+        """Give up a merge: delete its staged data, if any."""
         if staging is not None:
             with suppress(ErsError):  # else it goes after a week
                 await self._api.drop_parts(staging, caller.auth)

@@ -1,5 +1,5 @@
-"""Let older keys of a dataset go: see that nothing is sealed under them, have what was erased, and
-sign that they are forgotten.
+"""Discard older keys of a dataset: verify that no data is sealed under them, erase the rest, and
+sign that they are discarded.
 
 Nothing of it is kept here. What is left to do follows from the roster, the logs and what the API
 says of its files, so that whatever was interrupted is done by asking for it once more.
@@ -117,8 +117,8 @@ class OlderKeys:
         return KeysInUse(oldest, epoch, found, absent)
 
     async def forget(self, caller: Holder, dataset: bytes) -> Forgotten:
-        """Have grants, and what proxies hold, lack all keys of a dataset but the present one. Where
-        that is so already, nothing is done.
+        """Remove all keys of a dataset except the present one from grants and proxies. If that is
+        done already, nothing changes.
 
         Raises:
             Conflict: ``epoch_in_use``: something is sealed under an older key, or is read;
