@@ -17,7 +17,7 @@ KeyName: TypeAlias = tuple[int, bytes]
 
 
 class Reason(Enum):
-    """Why a commit may not follow, in a sentence."""
+    """The reason why a commit may not follow, as a sentence."""
 
     FOREIGN_KEY = "a commit adds a group or segment of another key version"
     ROWS_ORDER = "a commit names rows out of order"
@@ -44,7 +44,7 @@ class Reason(Enum):
 
 
 def judge_form(body: CommitBody) -> Reason | None:
-    """Why a commit may follow in no log; None where its lists agree with each other."""
+    """The reason why a commit is invalid in any log; None if its lists are consistent."""
     if not body.of_one_key:
         return Reason.FOREIGN_KEY
     reason = _judge_rows(body.killed) or _judge_rows(body.holes)
@@ -90,7 +90,7 @@ class Log(NamedTuple):
 
 
 def judge_keys(body: CommitBody, log: Log) -> Reason | None:
-    """Why a commit may not be of its key version (docs/SPEC.md, section 7.5)."""
+    """The reason why a commit may not have its key version (docs/SPEC.md, section 7.5)."""
     if log.present is None or log.first is None:
         return None
     if body.key_version < log.present:
@@ -101,7 +101,8 @@ def judge_keys(body: CommitBody, log: Log) -> Reason | None:
 
 
 def judge_order(body: CommitBody, log: Log, writer: tuple[int, bytes]) -> Reason | None:
-    """Why a commit may not follow its writer's last one here, or what that had seen is too old.
+    """The reason why a commit may not follow its writer's last one here, or why the version it had
+    seen is too old.
 
     Args:
         writer: counter and digest of the writer's last commit; 0 and zero bytes before any.
@@ -119,14 +120,14 @@ def judge_order(body: CommitBody, log: Log, writer: tuple[int, bytes]) -> Reason
 
 
 class Size(NamedTuple):
-    """How many rows a group has, and how many of them are dead."""
+    """The number of rows of a group, and the number of dead rows among them."""
 
     rows: int
     dead: int = 0
 
 
 def judge_cover(segments: Sequence[Segment], groups: Mapping[bytes, Size]) -> Reason | None:
-    """Why segments do not cover exactly these groups, each once and without gaps.
+    """The reason why segments do not cover exactly these groups, each once and without gaps.
 
     A segment may leave rows out, but no more than are dead (docs/SPEC.md, section 6.4).
     """

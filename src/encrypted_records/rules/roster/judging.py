@@ -31,7 +31,7 @@ from encrypted_records.rules.roster.state import Ending, Invitation, Member, Sta
 
 
 class Void(StrEnum):
-    """Why an entry does not count, in the words of the specification."""
+    """The code of the reason why an entry is invalid, in the words of the specification."""
 
     #: by nobody who is in the roster, or the signature is not right
     SIGNATURE = "signature"
@@ -69,7 +69,7 @@ class Void(StrEnum):
 
 
 class Reason(Enum):
-    """Why an entry does not count: the specification's word, and a sentence."""
+    """The reason why an entry is invalid: the specification's word, and a sentence."""
 
     SIGNER = Void.SIGNATURE, "the signer is not in the roster"
     SIGNATURE = Void.SIGNATURE, "a signature is not right"
@@ -151,7 +151,7 @@ def verify(state: State, entry: RosterEntry, body: EntryBody, is_by: IsBy) -> Ve
 
 
 def judge(state: State, body: EntryBody, verified: Verified) -> Reason | None:
-    """Why the entry that follows does not count; None where it does.
+    """The reason why the next entry is invalid; None if it is valid.
 
     The first one either counts, or there is no roster.
     """

@@ -28,7 +28,7 @@ from encrypted_records.model.roster import (
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Some schemas of one dataset: all, also later ones, or these."""
+    """Schemas of one dataset: all, including later ones, or these."""
 
     whole: bool = False
     schemas: frozenset[bytes] = frozenset()
@@ -193,7 +193,7 @@ def at(history: Sequence[_Item], number: int | None) -> _Item | None:
 
 @dataclass
 class State:
-    """Everything that entries have changed so far; histories have their newest last."""
+    """The state after all entries so far; histories have their newest element last."""
 
     #: of the newest entry, and its digest
     number: int = 0
