@@ -12,7 +12,7 @@ from encrypted_records.server import serve
 
 @contextmanager
 def at_database(settings: serve.ApiSettings) -> Iterator[None]:
-    """Have Django ready for the database of an API.
+    """Set up Django for the database of an API.
 
     Raises:
         Startup: there is no API in the data folder, or its database cannot be used.
@@ -57,7 +57,8 @@ def verify(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
 
 
 def reconcile(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
-    """Bring database and bulk store together, one of which was put back; whether nothing is lost.
+    """Reconcile database and bulk store after one of them was restored; returns whether nothing is
+    lost.
 
     Raises:
         Startup: as :func:`at_database`.
@@ -99,7 +100,7 @@ def examine(settings: serve.ApiSettings, little_space: int) -> list[tuple[str, s
 
 
 def move(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
-    """Bring everything to the bulk store that is set; whether nothing was damaged.
+    """Move all data to the configured bulk store; returns whether nothing was damaged.
 
     Raises:
         Startup: as :func:`at_database`.

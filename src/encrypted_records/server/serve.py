@@ -160,7 +160,7 @@ def make_owner(settings: ApiSettings, email: str, organization: str) -> None:
 
 
 def prepare_operator(settings: ApiSettings) -> None:
-    """Have Django ready for what an operator does beside an API that may run.
+    """Set up Django for operator commands that run beside an API.
 
     Raises:
         Startup: there is no API in the data folder.

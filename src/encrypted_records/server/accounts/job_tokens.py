@@ -39,8 +39,8 @@ SCHEME = "Job"
 
 
 def issue(user: User, job: bytes, shown: bytes | None = None) -> str | None:
-    """Have a token count for this job for a week, within the limits of what asks for it; another
-    token of the job is void.
+    """Issue a token for this job for a week, within the limits of the caller's credentials; it
+    replaces any other token of the job.
 
     Args:
         shown: the digest of the token; the API makes a token where there is none.

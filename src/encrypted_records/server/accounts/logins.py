@@ -93,7 +93,7 @@ def active_user(user_id: str) -> User | None:
 
 
 def change_secret(login: Login, secret: str) -> None:
-    """From now on the login is found by another secret; tokens that show the old one end."""
+    """Replace the secret of the login; tokens with the old secret end."""
     login.digest = digest(secret)
     login.save(update_fields=["digest"])
 

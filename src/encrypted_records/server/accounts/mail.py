@@ -42,7 +42,7 @@ _LINK = re.compile(r"^https?://\S+$", re.MULTILINE)
 
 
 def later(write: Callable[[T], None], argument: T) -> None:
-    """Have the courier write and send a message, once the request is answered or before."""
+    """Let the mail thread write and send a message, before or after the request is answered."""
     _courier.submit(_deliver, write, argument)
 
 

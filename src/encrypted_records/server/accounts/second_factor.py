@@ -73,7 +73,7 @@ def begin(user: User) -> NewFactor:
 
 
 def confirm(user: User, code: str) -> list[str]:
-    """Have the factor that was begun count from now on.
+    """Activate the second factor that was begun.
 
     Returns:
         The recovery codes, of which nothing but digests is kept.
@@ -128,7 +128,7 @@ def renew_recovery_codes(user: User) -> list[str]:
 
 
 def remove(user: User) -> None:
-    """Let the password alone suffice again.
+    """Remove the second factor, so that the password alone is sufficient.
 
     Raises:
         Conflict: ``no_second_factor``.

@@ -67,7 +67,7 @@ def find_usable(schema: Schema, digest: bytes, *, stands: bool) -> SchemaDefinit
 
 
 def definitions_of(schema: Schema, body: CommitBody) -> dict[bytes, SchemaDefinition]:
-    """By digest, the definitions that a commit's groups and segments name.
+    """The definitions that a commit's groups and segments name, by digest.
 
     Raises:
         StaleDefinition: as :func:`require_usable`.

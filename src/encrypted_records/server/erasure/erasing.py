@@ -105,13 +105,13 @@ _looks: dict[tuple[str, int], dict[str, int]] = {}
 
 
 def soon() -> Any:
-    """When to look for the dead rows of a group of which some die now."""
+    """The time to look for the dead rows of a group in which rows die now."""
     due = timezone.now() + store.kept_for()
     return Coalesce(Least(F("erase_at"), due), due)
 
 
 def ask(schema: Schema) -> AskedErasure:
-    """Have everything go at once that has ended so far; the schema's row is locked."""
+    """Request immediate erasure of all data that has ended so far; the schema's row is locked."""
     now = timezone.now()
     entry, _ = AskedErasure.objects.update_or_create(
         schema=schema, defaults={"up_to": schema.version, "due": now}
@@ -436,9 +436,9 @@ def rewritten(
     *,
     at_once: bool,
 ) -> Iterator[bool]:
-    """Have these rows be those of a part, in the transaction that runs inside the block, with the
-    group's row locked; whether they are. Where they are not, another API has written the part
-    again, or its group has ended, and nothing was changed.
+    """Make these rows the content of a part, in the transaction that runs inside the block, with
+    the group's row locked; returns whether that was possible. If not, another API has rewritten the
+    part, or its group has ended, and nothing was changed.
 
     The new object is written before the transaction and taken over in it, as everything that
     becomes an object. What the part had is doomed. A part without rows is dropped.

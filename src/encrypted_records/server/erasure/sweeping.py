@@ -106,7 +106,7 @@ def sweep_for_ever(*, lists: bool) -> None:
 
 
 def look() -> None:
-    """Have everything go whose time is over.
+    """Sweep all data whose time is over.
 
     What cannot be done now keeps nothing else: rows leave an object only where there is room to
     write it again, and the objects that go make this room. Each kind of work has its turn, and what
@@ -179,7 +179,7 @@ def _try(work: Callable[[], object]) -> bool:
 
 
 def look_soon() -> None:
-    """Have the next look of this process come now."""
+    """Run the next sweep of this process soon."""
     _asked.set()
 
 

@@ -139,7 +139,7 @@ class Passing:
                     self._drop_file()
 
     def end(self, *, broken: bool = False) -> None:
-        """Nothing more comes; ``broken`` says that something is missing."""
+        """End the answer; ``broken`` means that a part is missing."""
         with self._lock:
             self.is_whole, self._is_broken = not broken, broken
         self._tell()

@@ -1,5 +1,5 @@
-"""Bring everything to the bulk store that is set: rows and pages from the database, objects from
-the store that was set before.
+"""Move all data to the configured bulk store: rows and pages from the database, objects from the
+previously configured store.
 
 An API may run meanwhile. Nothing is dropped before what is to stay in its stead was read again and
 checked against its digests, and each piece is taken over in one transaction: one that is killed has

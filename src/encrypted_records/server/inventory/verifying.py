@@ -52,7 +52,7 @@ class Walk:
         self.objects = self.rows = self.pages = 0
 
     def flaws(self) -> Iterator[Flaw]:
-        """Everything that is not as it was stored.
+        """All differences from the state in which the data was stored.
 
         Raises:
             StoreUnavailable: the store is away or fails.

@@ -294,7 +294,7 @@ class BlockCache:
 
     @contextmanager
     def passed_over(self) -> Iterator[None]:
-        """Have the store asked for everything, and what it gives kept instead."""
+        """Bypass the cache for reads, and store the results in it."""
         token = _passed_over.set(True)
         try:
             yield
@@ -342,7 +342,7 @@ class BlockCache:
             registry.leave(cache)
 
     def end(self, registry: Registry) -> None:
-        """Let go of the file, as this API ends, so that no erasure waits for it."""
+        """Close the file at the end of this API, so that no erasure waits for it."""
         with self._looking, self._lock:
             self._ended, self._looked = True, None
             if self._sign is not None:
@@ -465,22 +465,21 @@ _opened: list[BlockCache] = []
 
 
 def open_cache(folder: Path, most_bytes: int, counts: Counts | None = None) -> None:
-    """Have this process keep what it reads in a file of this folder; without room for anything,
-    nothing is kept."""
+    """Cache reads of this process in a file of this folder; without space, nothing is cached."""
     for path in folder.glob("blocks.sqlite3*"):  # of a version that kept them under a name
         path.unlink(missing_ok=True)
     _opened[:] = [BlockCache(folder, most_bytes, counts)] if most_bytes else []
 
 
 def watch_cache() -> None:
-    """Have what this process keeps lapse in time, for ever."""
+    """Drop the outdated cache of this process in time, without end."""
     while (cache := opened()) is not None:
         cache.lapse()
         time.sleep(LAPSE_SECONDS)
 
 
 def end_cache(registry: Registry) -> None:
-    """Let go of that of this process, which ends."""
+    """Close the cache of this process, which ends."""
     for cache in _opened:
         cache.end(registry)
 

@@ -204,7 +204,7 @@ class Head(NamedTuple):
 
 
 def head_of(data: bytes) -> Head | None:
-    """By the first bytes of something; None where it is no object of ours."""
+    """Parse the head of an object from its first bytes; None if it is not one of our objects."""
     if len(data) < HEAD_BYTES:
         return None
     mark, uid, first, count = _HEAD.unpack_from(data)

@@ -93,7 +93,7 @@ def name(parts: QuerySet[Any, Any]) -> None:
 
 
 def doom(parts: QuerySet[Any, Any], *, at_once: bool = False) -> None:
-    """Nothing new needs the objects of these parts from now on.
+    """Mark the objects of these parts as no longer needed by new commits.
 
     Args:
         at_once: whether they go without a grace time.
@@ -116,8 +116,9 @@ def drop(parts: QuerySet[Any, Any], *, at_once: bool = False) -> None:
 
 
 def hurry() -> int:
-    """Have what is doomed, and nothing points to any more, go without the rest of its grace; how
-    many objects that are."""
+    """Delete doomed objects without references before the end of their grace period; returns their
+    number.
+    """
     with transaction.atomic():
         # Others change several of these rows, too: one after the other, and none that they hold.
         waiting = _pointless().exclude(since=AT_ONCE).order_by("pk")

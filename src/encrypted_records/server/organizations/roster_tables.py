@@ -94,7 +94,7 @@ class DatasetKey(models.Model):
 
 
 class Place(models.Model):
-    """Which dataset the roster says a schema is in."""
+    """The dataset of a schema according to the roster."""
 
     schema = ShortIdField(primary_key=True)
     organization = models.ForeignKey(

@@ -289,7 +289,7 @@ def _not_long_ended() -> Any:
 
 
 def segments_at(schema: bytes, uids: Collection[bytes]) -> dict[bytes, tuple[int, int]]:
-    """By uid, the number of each visible segment of a schema, and how many pages it has."""
+    """The number of each visible segment of a schema and its number of pages, by uid."""
     rows = _look_up("uid, id, pages", "index_segment", schema, uids)
     return {bytes(uid): (number, count) for uid, number, count in rows}
 
@@ -355,7 +355,7 @@ def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
 
 
 def runs_of(groups: Collection[int]) -> dict[int, bytes]:
-    """By group, the digests of all of its runs."""
+    """The digests of all runs, by group."""
     found: dict[int, list[bytes]] = {number: [] for number in groups}
     for some in cut(list(groups)):
         marks = ", ".join(["%s"] * len(some))
@@ -420,8 +420,9 @@ def dead_of(group: int) -> set[int]:
 
 
 def deaths_of(groups: Collection[int]) -> dict[int, dict[int, int]]:
-    """By group and ordinal, the versions that ended rows of these groups; 0 for each row of a group
-    of which nothing is left: which version ended which is not kept of these."""
+    """The versions that ended rows of these groups, by group and ordinal; 0 for each row of a group
+    that is completely erased, for which the versions are not kept.
+    """
     found: dict[int, dict[int, int]] = {number: {} for number in groups}
     for some in cut(list(found)):
         marks = ", ".join(["%s"] * len(some))

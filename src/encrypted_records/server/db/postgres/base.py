@@ -42,7 +42,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.connection.prepare_threshold = _ASKED_BEFORE
 
     def stop_preparing(self) -> None:
-        """Have no server keep statements from now on: one was lost."""
+        """Disable prepared statements from now on, because a server lost one."""
         type(self).prepares = False
         if self.connection is not None:
             self.connection.prepare_threshold = None
