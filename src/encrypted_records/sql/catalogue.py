@@ -68,7 +68,7 @@ class Table:
 
     @property
     def qualified(self) -> str:
-        """Its name with that of its dataset."""
+        """The table name, qualified by its dataset."""
         return f"{self.dataset}.{self.name}"
 
 

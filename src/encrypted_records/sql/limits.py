@@ -1,4 +1,4 @@
-"""How much a statement may take."""
+"""Limits of a statement."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Run:
         self._timer.cancel()
 
     async def drop_columns(self) -> None:
-        """Have the process forget what it has of the statement."""
+        """Discard the statement's data in the process."""
         feeds, self._feeds = self._feeds, []
         self.versions.clear()
         if self.process is not None:
@@ -122,7 +122,7 @@ class Run:
         return await self.wait(self.process.call(method, *arguments))
 
     async def take(self, feed: Feed, number: int, *, keep: bool) -> None:
-        """Have the process read a table's columns.
+        """Send a table's columns to the process.
 
         Args:
             keep: all of them now, instead of while the statement runs.
