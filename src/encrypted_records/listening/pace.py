@@ -67,7 +67,7 @@ class Pace:
 
 
 def put(scope: MutableMapping[str, Any], pace: Pace) -> None:
-    """Let the code that answers the request find its sender's pace."""
+    """Attach the sender's pace to the scope, for the code that answers the request."""
     scope[_PACE] = pace
 
 

@@ -20,7 +20,7 @@ _KEPT = ("type", "client", "path", "raw_path", "root_path", "query_string")
 
 
 def go_on_with(scope: Scope, rest: Rest) -> None:
-    """Have this done once the application has returned; at its end the socket is closed."""
+    """Run ``rest`` after the application has returned; the socket is closed at its end."""
     scope[_REST].append(rest)
 
 

@@ -65,7 +65,7 @@ class Watch:
         return len(self._heads)
 
     def owes_head(self, watched: Watched) -> None:
-        """From now on; who owes one already owes it since then."""
+        """Start the time for the head of a request; a running time is not restarted."""
         self._idle.pop(watched, None)
         self._heads.setdefault(watched, self._now)
 

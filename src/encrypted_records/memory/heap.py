@@ -28,8 +28,8 @@ ARENAS = 2
 
 
 def bound_heap(arenas: int = ARENAS) -> None:
-    """Have what is freed of large arrays go back to the system, and what is freed of small ones to
-    other threads, where glibc is what allocates. To be called before there are threads.
+    """Configure glibc's allocator, if it is used, so that freed large arrays are returned to the
+    system, and freed small ones to other threads. Call this before starting threads.
 
     Args:
         arenas: between which threads are divided.
