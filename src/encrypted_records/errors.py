@@ -74,7 +74,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One error at one position of an input.
+    """An error at one position of an input.
 
     ``pointer`` is an RFC 6901 JSON pointer into the request's body; ``parameter`` is the name of a
     query parameter, ``header`` that of a header. ``row`` counts records from 1. ``detail`` never

@@ -58,7 +58,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """What the options of a command say of how a file is read."""
+    """The options of a command for the reading of a file."""
 
     delimiter: str | None
     encoding: str | None

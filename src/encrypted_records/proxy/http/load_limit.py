@@ -56,7 +56,7 @@ class _Pace:
         self._answers *= left
 
     def count(self) -> None:
-        """One more was answered."""
+        """Count an answer."""
         self._answers += 1
 
     @property

@@ -126,7 +126,7 @@ async def change(visit: Visit) -> Response:
 
 
 async def _share(visit: Visit, choices: Sequence[Choice], before: Sequence[dict[str, Any]]) -> None:
-    """One dataset after the other: what was done before one fails, is done, and shown."""
+    """Share dataset by dataset: if a dataset fails, the earlier changes stay and are shown."""
     for one in changed(choices, before):
         path = f"/api/datasets/{one.dataset}/people/{visit.part('member')}/"
         if not one.role:
@@ -214,7 +214,7 @@ def _chosen(choices: Sequence[Choice]) -> list[dict[str, Any]]:
 
 
 async def _form(visit: Visit, template: str, problem: ErsError | None, **values: Any) -> Response:
-    """One of these pages with what was typed; nothing secret is among it."""
+    """Show a form of these pages again with the typed input, without secrets."""
     shown = {
         "organization": await visit.ask("GET", _url(visit)),
         "access": await visit.ask("GET", "/api/devices/"),

@@ -102,7 +102,7 @@ async def _keyring(visit: Visit) -> Any:
 
 
 async def _example(visit: Visit, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """One record, on both sides."""
+    """The example record, as plaintext and as stored."""
     found = await visit.ask("POST", "/api/records/search/", {"schema": schema["url"], "limit": 1})
     if not found["results"]:
         return {}

@@ -44,7 +44,7 @@ current_user: contextvars.ContextVar[bytes] = contextvars.ContextVar("user", def
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class _Line:
-    """One user's work that waits: of each kind, one piece is done at a time."""
+    """The waiting work of one user: one task of each kind runs at a time."""
 
     long: asyncio.Lock = field(default_factory=asyncio.Lock)
     keys: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -168,7 +168,7 @@ async def _prepend(
 
 @dataclass
 class _SalvageRun:
-    """One salvage under way."""
+    """A running salvage."""
 
     api: Api
     caller: Callable[[], Awaitable[Holder]]

@@ -140,7 +140,9 @@ def _is_whole(fetched: FetchedRows) -> bool:
 
 
 def _staging(user: bytes, state: SchemaState, ended: list[bytes]) -> bytes:
-    """One id for every attempt of a user at the same (docs/SPEC.md, section 7.7.2)."""
+    """The staging id, the same for every attempt of a user at the same compaction (docs/SPEC.md,
+    section 7.7.2).
+    """
     return hashlib.sha256(b"".join((user, state.id, *ended))).digest()[:16]
 
 

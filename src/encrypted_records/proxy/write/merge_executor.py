@@ -302,7 +302,9 @@ class MergeExecutor:
 
 
 def _staging(user: bytes, state: SchemaState, inputs: Sequence[Segment]) -> bytes:
-    """One id for every attempt of a user at one merge (docs/SPEC.md, section 7.6)."""
+    """The staging id, the same for every attempt of a user at the same merge (docs/SPEC.md, section
+    7.6).
+    """
     return hashlib.sha256(b"".join((user, state.id, *(source.uid for source in inputs)))).digest()[
         :16
     ]

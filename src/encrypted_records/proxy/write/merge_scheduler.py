@@ -366,7 +366,7 @@ class MergeScheduler:
         choose: Callable[[SchemaState], tuple[Segment, ...]],
         fetch: FetchRows | None = None,
     ) -> MergeOutcome | None:
-        """One merge, as one commit that conserves every live row.
+        """Run a merge, as one commit that preserves every live row.
 
         It is built without the lock, since that may take long, and committed if all its inputs
         are live then. Rows that die meanwhile are dead rows of the new segment.
