@@ -260,11 +260,21 @@ def state_beside(service: Service, folder: Path) -> str:
     return str(folder)
 
 
+#: As the run began: Django sets it in a process that has run the API itself, after which no copy
+#: of the template could stand for a start (:mod:`tests.support.forked`).
+_TIME_ZONE = {name: value for name, value in os.environ.items() if name == "TZ"}
+
+
 def clean_environment(**more: str) -> dict[str, str]:
     """Ours without any setting of the service but limits and hashes that suit tests, which make
     hundreds of accounts; no config file, and a place for what is kept between commands."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ERS_")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("ERS_") and name != "TZ"
+    }
     return kept | {
+        **_TIME_ZONE,
         "XDG_STATE_HOME": str(state_home()),
         "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
         "ERS_CONFIG": os.devnull,
