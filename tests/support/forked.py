@@ -85,6 +85,7 @@ _HIGH = 512
 #: Beginnings of settings that are read when Python starts, or when something is imported: where
 #: these differ from the template's, no copy has them.
 _READ_BEFORE = ("PYTHON", "LD_", "MALLOC_", "TZ", "LANG", "LC_", "PROMETHEUS_")
+_TIME_ZONE = {name: value for name, value in os.environ.items() if name == "TZ"}
 #: Held while this process asks for orphans: were two starts to overlap, the first to be done would
 #: no longer ask, and the copy of the other would be inherited by the system.
 _inheriting = threading.Lock()
@@ -202,17 +203,25 @@ def template_of_this_process() -> Template | None:
 def _started() -> Template:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     line = [sys.executable, "-m", __name__, str(its.fileno()), "-" * _SHOWN]
+    environment = {**inherited(), "PYTHONPATH": python_path()}
     with its, children.lasting():
         process = subprocess.Popen(
             line,
             pass_fds=[its.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": python_path()},
+            env=environment,
             cwd=Path(__file__).parents[2],
         )
     atexit.register(_end, process, ours)
-    return Template(ours, {**os.environ, "PYTHONPATH": python_path()})
+    return Template(ours, environment)
+
+
+def inherited() -> dict[str, str]:
+    """The environment of this process, with the time zone that it began with: Django sets another
+    where the API itself runs in the process."""
+    environment = {name: value for name, value in os.environ.items() if name != "TZ"}
+    return environment | _TIME_ZONE
 
 
 def _end(process: subprocess.Popen[bytes], connection: socket.socket) -> None:

@@ -30,7 +30,7 @@ from encrypted_records.cli.supervise.mailbox import SignedLink, newest_link, wai
 from encrypted_records.errors import NotFound
 from encrypted_records.model.device_secret import DOOR_HEADER
 from tests.support.eventually import comes_about, eventually
-from tests.support.forked import Forked, python_path
+from tests.support.forked import Forked, inherited, python_path
 from tests.support.ports import free_ports
 from tests.support.tables import give_tables
 
@@ -260,21 +260,11 @@ def state_beside(service: Service, folder: Path) -> str:
     return str(folder)
 
 
-#: As the run began: Django sets it in a process that has run the API itself, after which no copy
-#: of the template could stand for a start (:mod:`tests.support.forked`).
-_TIME_ZONE = {name: value for name, value in os.environ.items() if name == "TZ"}
-
-
 def clean_environment(**more: str) -> dict[str, str]:
     """Ours without any setting of the service but limits and hashes that suit tests, which make
     hundreds of accounts; no config file, and a place for what is kept between commands."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("ERS_") and name != "TZ"
-    }
+    kept = {name: value for name, value in inherited().items() if not name.startswith("ERS_")}
     return kept | {
-        **_TIME_ZONE,
         "XDG_STATE_HOME": str(state_home()),
         "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
         "ERS_CONFIG": os.devnull,
