@@ -240,6 +240,7 @@ def test_a_header_that_does_not_fit_is_refused_while_the_file_is_still_on_its_wa
     said = ers("import", "--exact", file, "--schema", schema)
     assert said.code == 2
     assert "column 2 is no field of the schema" in said.err
+    assert "hint: without --exact, ers import finds out how the file is written" in said.err
 
 
 def test_a_source_that_fails_on_the_way_says_why_and_nothing_is_stored(

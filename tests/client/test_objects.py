@@ -232,7 +232,7 @@ def test_a_file_is_uploaded_and_its_job_waited_for(
     with pytest.raises(InvalidRecords):
         schema.upload(file).wait()
     for takes_a_path in (schema.upload, schema.import_file):
-        with pytest.raises(TypeError, match=r"ingest\(\) stores rows"):
+        with pytest.raises(TypeError, match=r"Schema\.ingest\(\) stores rows"):
             takes_a_path([{"name": "Ada"}])  # type: ignore[arg-type]
 
 

@@ -76,8 +76,7 @@ def _begins_as(name: str) -> BadInput:
     return BadInput(
         f"the file begins as text in {name}, and is said to be in another charset",
         code="file_type",
-        hint="ers import without --exact detects the charset that it has; over HTTP, name it:"
-        " Content-Type: text/csv; charset=...",
+        hint="name the charset that it has: Content-Type: text/csv; charset=...",
     )
 
 

@@ -143,10 +143,7 @@ def _columns(numbers: Sequence[int]) -> str:
     return f"column {listed} is" if len(numbers) == 1 else f"columns {listed} are"
 
 
-_OF_NAMES = (
-    "the first row names fields of the schema, once each; ers import without --exact reads other"
-    " files, too"
-)
+_OF_NAMES = "the first row names fields of the schema, once each"
 _OF_SCHEMA = "end the first row with schema_id:<schema id>, or let the request name the schema"
 
 

@@ -22,7 +22,7 @@ from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.jobs import JobProgress, OnConflict
 from encrypted_records.client.proxy.records import tell_rounding
 from encrypted_records.client.sdk.progress_bars import Moved, bar, job_bar
-from encrypted_records.errors import ErsError, NotFound, Unavailable, UploadedBefore
+from encrypted_records.errors import BadInput, ErsError, NotFound, Unavailable, UploadedBefore
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -92,6 +92,8 @@ class JobOptions:
         )
 
 
+#: Errors that say that a file is not written in the format of the HTTP API.
+_OF_FORM = frozenset({"csv_header", "file_type"})
 #: None of them was given.
 NO_JOB_OPTIONS = JobOptions(
     exact=False,
@@ -123,6 +125,10 @@ async def upload_exactly(
         job = await send(session, source, options.order(schema, skip_invalid=skip_invalid))
     except UploadedBefore as error:
         job = await going_on(session, error)
+    except BadInput as error:
+        if error.reason in _OF_FORM:
+            error.hint = "without --exact, ers import finds out how the file is written"
+        raise
     return detached(job) if options.detach else await finish(session, job, output)
 
 

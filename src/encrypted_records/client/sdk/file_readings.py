@@ -25,12 +25,14 @@ def path_of(file: object) -> Path:
     """The path of a file that a caller names.
 
     Raises:
-        TypeError: it is no path; with what takes rows and frames.
+        TypeError: it is not a path.
     """
-    if not isinstance(file, Path | str):
+    try:
+        return Path(file)  # type: ignore[arg-type]  # it says what it does not take
+    except TypeError:
         kind = type(file).__name__
-        raise TypeError(f"not the path of a file: {kind}; ingest() stores rows and frames")
-    return Path(file)
+        detail = f"not the path of a file: {kind}; Schema.ingest() stores rows and frames"
+        raise TypeError(detail) from None
 
 
 class FieldReading(msgspec.Struct, frozen=True):

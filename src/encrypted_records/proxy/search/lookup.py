@@ -117,7 +117,7 @@ async def look_up(
         records = await _run_for(sealed)(_open_all, views, sealed)
         if not doubts.of_rows(views, records):
             return records
-    raise LogBroken("the API returned a record that the log does not hold")
+    raise _unknown_record()
 
 
 class _Doubts:
@@ -146,9 +146,13 @@ class _Doubts:
             record.row for record in records if not _is_live(views[record.state.id], record.row)
         }
         if dead & self._ended:
-            raise LogBroken("the API returned a record that the log does not hold")
+            raise _unknown_record()
         self._ended |= dead
         return bool(dead)
+
+
+def _unknown_record() -> LogBroken:
+    return LogBroken("the API returned a record that the log does not hold")
 
 
 def _require_asked(ids: Sequence[bytes], sealed: Sequence[SealedRecord]) -> None:

@@ -209,5 +209,5 @@ def _none() -> Conflict:
     return Conflict(
         "the account has no second factor",
         code="no_second_factor",
-        hint="begin with POST /api/accounts/second-factor/",
+        hint="set up a second factor first",
     )
