@@ -160,7 +160,7 @@ def make_owner(settings: ApiSettings, email: str, organization: str) -> None:
 
 
 def prepare_operator(settings: ApiSettings) -> None:
-    """Set up Django for operator commands that run beside an API.
+    """Set up Django for operator commands; an API may be running at the same time.
 
     Raises:
         Startup: there is no API in the data folder.

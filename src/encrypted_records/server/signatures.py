@@ -1,9 +1,9 @@
 """Verify signatures of members: the only use of ``cryptography`` in the API.
 
-The API has no private keys and decrypts nothing. Its verification keeps out clients without a
+This module has only public keys and decrypts nothing. Its verification keeps out clients without a
 member's key; proxies do not rely on it, and verify for themselves. Contracts in ``pyproject.toml``
 and tests/server/test_signatures.py forbid other modules of the API to import that library, and this
-module to import anything but verification.
+module to import anything of it but verification.
 """
 
 from __future__ import annotations

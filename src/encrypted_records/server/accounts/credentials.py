@@ -26,10 +26,10 @@ def check(request: HttpRequest, email: str, password: str, code: str = "") -> Us
     """Authenticate by e-mail address, password and, if the account has a second factor, its code.
 
     Raises:
-        NotAuthenticated: no such account, not verified yet, or deactivated;
-            ``second_factor_required`` and ``wrong_code`` if the password is right.
+        NotAuthenticated: no account has this address and password, or it is not verified yet, or
+            deactivated; ``second_factor_required`` and ``wrong_code`` if the password is right.
         Throttled: too many wrong passwords for this address, or too many of any kind, came from
-            this source.
+            this source; or too many wrong codes for the account.
     """
     limits.throttle("passwords")
     limits.refuse_locked(email)

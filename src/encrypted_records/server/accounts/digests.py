@@ -1,4 +1,4 @@
-"""Digests of login secrets: the database stores only their SHA-256.
+"""Digests of secrets that give access: the database stores only their SHA-256.
 
 A reader of the database, or of a copy, can check a presented secret against a digest, but cannot
 produce a secret: secrets are random and too long to be guessed. Therefore a plain hash is

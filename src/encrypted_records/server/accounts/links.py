@@ -2,8 +2,8 @@
 
 The library's signers define the signed content and the lifetime of a link. This module adds a
 random part to the ``signature``, which the library's MAC covers, and stores the SHA-256 of the
-whole until the link is used. Only the message contains the random part, so that a copy of database
-and key is not sufficient to make a valid link.
+whole until the link is used or expires. Only the message contains the random part, so that a copy
+of database and key is not sufficient to make a valid link.
 """
 
 from __future__ import annotations

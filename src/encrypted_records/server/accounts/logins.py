@@ -1,7 +1,8 @@
 """The life of a login: begin, find, end.
 
 Ending a login ends its session or tokens in every process at once, because each request looks up
-the login. Changing the password and deactivating the account end all logins of the user.
+the login. Changing the password and deactivating the account end all logins of the user; a change
+may keep the login that asks for it.
 
 A login is identified by its id, which is not secret, and authenticated by a secret, of which the
 table has the SHA-256 (:mod:`.digests`). The content of the table is not sufficient to log in, not

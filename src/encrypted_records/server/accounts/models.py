@@ -1,8 +1,8 @@
 """Users: an e-mail address and a password.
 
-An address belongs to the user who proves access to its mail. Until then, several registrations may
-be pending for the same address, each with its own password; the link that is used decides which of
-them becomes the account. Addresses are case-insensitive.
+An address belongs to the user who proves access to its mail. Until then, any number of
+registrations may be pending for the same address, each with its own password; the link that is used
+decides which of them becomes the account. Addresses are case-insensitive.
 
 A login is the result of a successful password check: a browser's session, or a refresh token with
 all its successors. Sessions and tokens are valid only while their login exists.

@@ -506,8 +506,8 @@ def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
 
 
 def _identities(keys: Sequence[Key]) -> tuple[dict[Key, Identity], int]:
-    """Id and version of each of these rows, and the number of other rows that are erased, so that
-    their ids are unknown.
+    """Id and version of each of these rows that has bytes, and the number of the others. Those were
+    erased or found to be lost, so that their ids are unknown.
 
     Raises:
         ObjectLost: an object is missing that was not marked as lost.

@@ -66,8 +66,8 @@ def add(
         attempt: a number that increases each time the part is made again.
 
     Raises:
-        NotAuthenticated: ``bad_token``; the job has ended.
-        BadInput: ``invalid_commit``, ``not_sealed``; the part is inconsistent.
+        NotAuthenticated: ``bad_token``; the job has ended in the meantime.
+        BadInput: ``invalid_commit``, ``not_sealed``; the part is not valid by itself.
         StaleDefinition: the part was made under a definition that is no longer usable.
         NotFound: the staging belongs to another user.
         Conflict: ``uid_taken``, ``record_exists``; ``part_overtaken``, a later attempt at the same

@@ -6,7 +6,7 @@ Compactions: groups that are combined while their segment stays (docs/SPEC.md, s
 This runs under the schema's lock. The position of a group in its segment is not stored; it follows
 from the commits.
 
-Preconditions of a commit from tables other than its schema's row.
+Facts by which a commit is judged, from tables other than that of its schema's row.
 
 They are read under the lock of that row in two statements. The first reads only the table of rows,
 which may be partitioned or distributed over several servers.

@@ -13,7 +13,7 @@ _ROOM_FOR_NUMBER = 20
 
 
 def slug_of(name: str, fallback: str) -> str:
-    """The slug for a name; ``fallback`` if the name has no character that a slug may contain."""
+    """The slug for a name; ``fallback`` if nothing of the name can be used in a slug."""
     return slugify(name)[: MAX_SLUG - _ROOM_FOR_NUMBER].strip("-") or fallback
 
 

@@ -5,8 +5,8 @@ when many of its rows are dead, or some have been dead for long. Ordinals do not
 erased row, only its salted digest remains, so that its neighbours can be verified; digest and salt
 are deleted with the last bytes of the group.
 
-A user can request immediate erasure (:func:`ask`). Then only read leases delay it; for objects also
-a grace period that is longer than the usual one, because restoring a database relies on it.
+A user can request immediate erasure (:func:`ask`). Then only holds delay it; for objects also a
+grace period that is longer than the usual one, because restoring a database relies on it.
 
 Rewrite an object of rows, without erased rows or with rows that were found elsewhere.
 """
@@ -48,8 +48,8 @@ from encrypted_records.server.rows import erased
 
 
 class Turn:
-    """State of the queue: whether the last group was of a requested erasure, and the schemas served
-    last.
+    """State of the queue: whether the last turn was that of the requested erasures, and the schemas
+    served last.
     """
 
     asked = False
@@ -437,7 +437,7 @@ def rewritten(
     at_once: bool,
 ) -> Iterator[bool]:
     """Make these rows the content of a part, in the transaction that runs inside the block, with
-    the group's row locked; returns whether that was possible. If not, another API has rewritten the
+    the group's row locked; yields whether that was possible. If not, another API has rewritten the
     part, or its group has ended, and nothing was changed.
 
     The new object is written before the transaction and taken over in it, as everything that

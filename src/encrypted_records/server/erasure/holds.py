@@ -1,4 +1,4 @@
-"""Read leases: keep the data that a long reader of one version of a log needs."""
+"""Holds: keep the data that a long read of one version of a log needs."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Held:
 
 
 def keep(user: User, schema: Schema, uid: uuid.UUID, version: int, reason: str) -> Hold:
-    """Begin or renew a lease.
+    """Begin or renew a hold.
 
     Raises:
         BadInput: there is no such version, or reason.
-        Conflict: ``hold_over``; the lease belongs to another user or another version, or has lasted
-            a day; the version was replaced a day ago; or the lease is new, and erasure of its data
-            was requested.
-        TooLarge: there are too many leases of this user, or in total.
+        Conflict: ``hold_over``; the hold belongs to another user or another version, has lasted a
+            day, or was not renewed in time; the version was replaced a day ago; or the hold is new,
+            and erasure of its data was requested.
+        TooLarge: the schema has too many holds of this user, or of all users.
     """
     if not 0 <= version <= schema.version:
         raise _invalid("version", "expected a version of the schema's log")

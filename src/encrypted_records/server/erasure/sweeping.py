@@ -179,7 +179,7 @@ def _try(work: Callable[[], object]) -> bool:
 
 
 def look_soon() -> None:
-    """Run the next sweep of this process soon."""
+    """Let the next look of this process begin now."""
     _asked.set()
 
 

@@ -3,9 +3,9 @@
 Senders take turns: each has its own queue, so that a sender of many requests waits for its own. No
 sender can occupy all threads, so that long requests of one sender leave some for others.
 
-Queues are bounded in length and in time: a request that would wait longer than clients do is
-refused at once, so that under overload no request waits in vain. If the queues are full, senders
-that already have an equal share of the places are refused.
+The number of waiting requests and their waiting time are bounded: a request that would wait longer
+than clients do is refused at once, so that under overload no request waits in vain. If the queues
+are full, senders that already have an equal share of the places are refused.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ in a file.
 A body is complete before a thread gets it, and the unread part of an answer is detached from its
 thread (:mod:`.gateway`); so no thread ever waits for the network. Small bodies are always kept in
 memory. Larger bodies share a budget of memory, and beyond it a budget of disk space, in files
-without a name. A body is written to a file only if it consists of sealed rows and pages: bodies
-that may contain a password are kept in memory, or refused.
+without a name. The body of a request is written to a file only if it consists of sealed rows and
+pages: bodies that may contain a password are kept in memory, or refused.
 """
 
 from __future__ import annotations

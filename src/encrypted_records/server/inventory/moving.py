@@ -29,8 +29,9 @@ _STAY = (objects.STORED, objects.NAMED)
 
 
 class Move:
-    """One move of objects: counts of moved objects, and of damaged objects that were left.
-    ``waiting`` are unneeded objects of the old store, which are deleted after their grace period.
+    """One move; counts of the objects, rows and pages that were moved so far, and ``damaged``, the
+    names of what was left because it is damaged. ``waiting`` are unneeded objects of the old store,
+    which are deleted after their grace period.
     """
 
     def __init__(self) -> None:

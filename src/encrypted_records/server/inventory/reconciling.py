@@ -12,8 +12,8 @@ An object that is not found is lost. It is marked, so that a proxy can learn abo
 remaining data after a user has confirmed it.
 
 Restored objects of groups and segments that the database has ended, or has in other objects, are
-deleted, because their erasure may have been reported. Objects that the database does not know stay
-unchanged.
+deleted, because their erasure may have been reported. Objects of groups and segments that the
+database does not know stay unchanged.
 """
 
 from __future__ import annotations

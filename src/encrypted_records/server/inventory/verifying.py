@@ -66,7 +66,7 @@ class Walk:
             yield from _surely(self._segment, number, _state_of_segment)
 
     def _sizes(self) -> Iterator[Flaw]:
-        """Check the objects by name and size, without reading their contents."""
+        """Check names and sizes of the objects, but not their contents."""
         needed = BulkObject.objects.filter(
             Q(state__in=(objects.STORED, objects.NAMED))
             | Exists(RowPart.objects.filter(object_id=OuterRef("pk")))

@@ -310,7 +310,7 @@ class BlockCache:
         """Drop cached objects that other processes have deleted, and report that to the database.
 
         Args:
-            soon: whether a caller waits for the result; otherwise nothing is done shortly after an
+            soon: whether an erasure waits for the check; otherwise nothing is done shortly after an
                 earlier check.
 
         Returns:
@@ -337,7 +337,7 @@ class BlockCache:
             return True
 
     def _leave_for_the_dead(self, registry: Registry) -> None:
-        """Release waits for killed processes of this folder, whose caches are gone."""
+        """Ensure that nothing waits for killed processes of this folder, whose caches are gone."""
         for cache in find_dead(self._folder, self.id):
             registry.leave(cache)
 
@@ -465,14 +465,16 @@ _opened: list[BlockCache] = []
 
 
 def open_cache(folder: Path, most_bytes: int, counts: Counts | None = None) -> None:
-    """Cache reads of this process in a file of this folder; without space, nothing is cached."""
+    """Cache reads of this process in a file of this folder, unless ``most_bytes`` is 0."""
     for path in folder.glob("blocks.sqlite3*"):  # of a version that kept them under a name
         path.unlink(missing_ok=True)
     _opened[:] = [BlockCache(folder, most_bytes, counts)] if most_bytes else []
 
 
 def watch_cache() -> None:
-    """Drop the outdated cache of this process in time, without end."""
+    """Drop the cache of this process whenever its last check began too long ago; runs as long as
+    there is a cache.
+    """
     while (cache := opened()) is not None:
         cache.lapse()
         time.sleep(LAPSE_SECONDS)

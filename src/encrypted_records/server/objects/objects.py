@@ -116,8 +116,8 @@ def drop(parts: QuerySet[Any, Any], *, at_once: bool = False) -> None:
 
 
 def hurry() -> int:
-    """Delete doomed objects without references before the end of their grace period; returns their
-    number.
+    """End the grace period of doomed objects to which nothing refers any more, so that the next
+    sweep deletes them; returns their number.
     """
     with transaction.atomic():
         # Others change several of these rows, too: one after the other, and none that they hold.
@@ -166,8 +166,8 @@ def is_lost(number: int) -> bool:
 
 
 def adopt_doomed(name: str, size: int, *, at_once: bool) -> None:
-    """Schedule the deletion of an unknown object in the store, because its content is now in
-    another object.
+    """Schedule the deletion of an object in the store that the database did not know, because its
+    content has ended or is now in another object.
     """
     since = AT_ONCE if at_once else timezone.now()
     BulkObject.objects.create(name=name, state=DOOMED, since=since, size=size)
@@ -219,7 +219,7 @@ def known_among(names: Collection[str]) -> set[str]:
 def strangers() -> list[str]:
     """Names of objects in the store that the database does not know.
 
-    They are never deleted: they may belong to a database that was just restored, or to another one.
+    No sweep deletes them: they may belong to a database that was just restored, or to another one.
 
     Raises:
         StoreUnavailable: the store is unavailable or fails.

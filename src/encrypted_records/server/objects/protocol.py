@@ -57,7 +57,7 @@ class BulkStore(Protocol):
         """
 
     def listing(self) -> Iterator[tuple[str, int]]:
-        """Name and size in bytes of everything in the store, including foreign files.
+        """Name and size in bytes of everything in the store, including objects that are not ours.
 
         Raises:
             StoreUnavailable: the store is unavailable or fails.

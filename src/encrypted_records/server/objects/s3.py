@@ -58,10 +58,10 @@ class S3:
     """An S3 store: a prefix of a bucket.
 
     Args:
-        store: client for background operations.
-        hasty: client for small reads of waiting requests.
-        writing: client for a write that may take the given number of seconds longer than a small
-            one.
+        store: client for large reads, and for operations that no request waits for.
+        hasty: client for small reads, with shorter time limits because requests wait for them.
+        writing: makes a client for a write that may take the given number of seconds longer than a
+            small one.
     """
 
     def __init__(self, store: S3Store, hasty: S3Store, writing: Callable[[int], S3Store]) -> None:

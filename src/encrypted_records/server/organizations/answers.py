@@ -1,8 +1,8 @@
 """Answers of invited users: their public keys, signed by a key that is derived from the twelve
 words.
 
-The API cannot make an answer, because it does not have the words. It refuses an answer with a wrong
-signature, so that the invitation stays open for the right one.
+The API cannot make an answer, because it does not have the words. It refuses an answer that it
+cannot verify, so that the invitation stays open for the right one.
 """
 
 from __future__ import annotations

@@ -95,7 +95,8 @@ def verify(
 def require_caller(user: User, given: Iterable[Given], *, is_owner: bool) -> None:
     """
     Raises:
-        NotAllowed: ``owners_only``; a caller who is not an owner sent a grant for another member.
+        NotAllowed: ``owners_only``; a caller who is not an owner sent a grant that another
+            member signed.
     """
     if not is_owner and any(ids.to_text(one.body.actor) != user.pk for one in given):
         raise NotAllowed("only owners of the organization may do this", code="owners_only")

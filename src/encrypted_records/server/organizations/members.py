@@ -164,7 +164,7 @@ def make_owner(email: str, slug: str) -> None:
     """Make an account an owner of an organization at the API.
 
     If the organization has a roster, that alone gives no access: only a user who also has the lost
-    owner's recovery phrases can sign themselves in.
+    owner's recovery words can sign themselves in.
 
     Raises:
         NotFound: there is no such account, or organization.

@@ -41,8 +41,8 @@ _openings = msgspec.msgpack.Decoder(list[bytes])
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The state after a number of entries, and its approximate size in bytes. It is immutable: copy
-    it before applying further entries.
+    """The state after a number of entries, and its approximate size in bytes. Do not change the
+    state: copy it before applying further entries.
     """
 
     state: State = field(default_factory=lambda: State(historic=False))

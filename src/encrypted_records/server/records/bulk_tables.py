@@ -1,4 +1,4 @@
-"""Tables of the bulk store: objects, and the rows and pages in them.
+"""Tables of the content of the bulk store: objects, and the rows and pages in them.
 
 As in :mod:`.models`, groups and segments are named by their numbers, without foreign keys.
 """

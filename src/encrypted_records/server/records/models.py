@@ -247,7 +247,9 @@ class AskedErasure(models.Model):
 
 
 class Hold(models.Model):
-    """A read lease on one version of a schema's log: the data that this version needs is kept."""
+    """A hold on one version of a schema's log: the data that this version needs is kept while the
+    hold lasts.
+    """
 
     schema = models.ForeignKey(Schema, on_delete=models.CASCADE, related_name="holds")
     uid = models.UUIDField()

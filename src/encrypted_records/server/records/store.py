@@ -355,7 +355,7 @@ def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
 
 
 def runs_of(groups: Collection[int]) -> dict[int, bytes]:
-    """The digests of all runs, by group."""
+    """The digests of all runs of these groups, in order, by group."""
     found: dict[int, list[bytes]] = {number: [] for number in groups}
     for some in cut(list(groups)):
         marks = ", ".join(["%s"] * len(some))

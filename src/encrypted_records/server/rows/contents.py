@@ -73,7 +73,7 @@ def pages_at(keys: Sequence[Key]) -> dict[Key, bytes]:
 
 
 def page_digests_of(segments: Collection[int]) -> dict[int, bytes]:
-    """The digests of all pages, by segment."""
+    """The digests of all pages of these segments, in order, by segment."""
     found: dict[int, dict[int, bytes]] = {segment: {} for segment in segments}
     for segment, first, own in (
         *store.page_digests_of(segments),
