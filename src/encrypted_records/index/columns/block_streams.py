@@ -76,7 +76,7 @@ def merge(streams: Sequence[Iterator[EntryBlock]]) -> Iterator[EntryBlock]:
 
 
 class _Head:
-    """The rest of a stream: the unread runs of a block, and further blocks."""
+    """The rest of a stream: the runs of a block that were not taken yet, and further blocks."""
 
     def __init__(self, block: EntryBlock, rest: Iterator[EntryBlock]) -> None:
         self._block = block

@@ -44,7 +44,9 @@ class _Bounds(Protocol):
         """The least and the greatest key; none where there are no pages."""
 
     def locate(self, edge: Edge) -> tuple[int, bool]:
-        """The page that contains or precedes ``edge``, and whether the edge may be inside it."""
+        """The page that contains ``edge``, or the next page after it, and whether the edge may be
+        inside that page.
+        """
 
     def links(self, *, alike: bool) -> Mask:
         """Links between pages; see :meth:`Outline.links`."""
@@ -179,8 +181,8 @@ class Outline:
         return int(self.ends[page - 1]) if page else 0
 
     def locate(self, edge: Edge) -> tuple[int, bool]:
-        """The page that contains or precedes ``edge``, and whether the edge may be inside that
-        page.
+        """The page that contains ``edge``, or the next page after it, and whether the edge may be
+        inside that page.
         """
         if self.bounds is not None:
             page, inside = self.bounds.locate(edge)

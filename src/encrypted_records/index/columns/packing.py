@@ -196,7 +196,9 @@ def matrix(keys: NDArray[np.bytes_]) -> Bytes:
 def _between(
     first: NDArray[np.integer], last: NDArray[np.integer], width: int
 ) -> NDArray[np.bool_]:
-    """A mask of the texts whose first ``width`` bytes, 255 at most, are in this range."""
+    """A mask of the first ``width`` bytes of each text, 255 at most: those from its ``first`` to
+    below its ``last``.
+    """
     # One byte each: wider numbers take several times as long.
     offsets = np.arange(width, dtype=np.uint8)
     begins, ends = first.astype(np.uint8)[:, None], last.astype(np.uint8)[:, None]

@@ -1,8 +1,8 @@
 """Cut a streamed column (:mod:`.block_streams`) into data pages.
 
 The pages are the same as those that :func:`.pages.cut` makes of the whole column. Only a window of
-the column is in memory: the end of a page depends only on the maximum number of entries in a page,
-so the page can be cut as soon as that many have arrived.
+the column is in memory: the end of a page is chosen among at most as many entries as a page may
+hold, so that the page can be cut as soon as that many have arrived.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Make a checkpoint of a verified log, and read a checkpoint that another member made.
+"""Make a checkpoint of a verified log, and begin a ledger with a checkpoint.
 
-A checkpoint replaces the log before it for a new reader (docs/SPEC.md, section 7.9). It is only as
-trustworthy as its signer: the reader checks the signer's present rights, and the checkpoint is
-compared with the log by another reader.
+With a checkpoint, a new reader verifies only the log after it (docs/SPEC.md, section 7.9). It is
+only as trustworthy as its signer: the reader checks the signer's present rights, and a reader that
+has verified the whole log compares the checkpoint with it.
 
 The state in a checkpoint, as bytes and back (docs/SPEC.md, section 7.9).
 
-Equal ledgers give equal bytes, so that two ledgers can be compared. A state from another member is
-validated here, so that the caller can safely continue from it; only the log proves whether the
-state is true.
+Equal ledgers give equal bytes, so that two ledgers can be compared. A received state is validated
+here, so that the caller can safely continue from it; only the log proves whether the state is true.
 """
 
 from __future__ import annotations
@@ -101,16 +100,17 @@ def make(ledger: Ledger, state: LedgerState, requests_since: int) -> Checkpoint:
 def take(
     checkpoint: Checkpoint, keys: LogKeys, writer: bytes, membership: Membership | None, now: int
 ) -> Ledger:
-    """The ledger that a checkpoint of another member claims for the log.
+    """The ledger whose state a checkpoint claims to be that of the log.
 
     Args:
         now: in milliseconds since 1970.
         writer: the writer of the ledger.
-        membership: the membership by the roster, read to its head.
+        membership: the membership by the roster, read to its head; None without a roster.
 
     Raises:
         CheckpointBroken: the checkpoint is not of this schema, not under the newest keys, or not by
-            a present writer; or it was altered, or is a state that no log can have.
+            a present writer; or it was altered, names too few requests, or has a state that no log
+            can have.
         Closed: the newest key is missing, or a key with which the log began.
     """
     body = _checked(checkpoint, keys, membership)

@@ -1,5 +1,5 @@
-"""The present groups of a live segment: those that its commit names, with compacted groups in place
-of others (docs/SPEC.md, section 7.7.2).
+"""The present groups of a live segment: those that its commit names, or, after compactions, other
+groups in place of some of them (docs/SPEC.md, section 7.7.2).
 
 Local ordinals of a segment never change. So its commit and its header go on to name the groups that
 it was made over, and the ledger keeps beside it those that stand for them.
@@ -25,10 +25,10 @@ def lay_anew(
     segments: Mapping[bytes, Segment],
     laid: Mapping[bytes, Laid],
 ) -> dict[bytes, Laid]:
-    """The layout of a compacted segment's groups, by the segment's uid.
+    """The groups of a segment after a compaction, by the segment's uid.
 
     Args:
-        body: the body of a compaction, whose group replaces the ended ones by all other rules.
+        body: of a compaction; all other rules on the group that stands for ended ones hold.
         groups, home, segments, laid: the state before the compaction: the groups, the segment of
             each, the live segments, and their layout.
 

@@ -10,7 +10,8 @@ A keyring may be rotated: each commit names its key, whose version never decreas
 
 Whether a commit's changes fit the log before it (docs/SPEC.md, section 7.3).
 
-Ended rows and segments, until the caches that contain them were informed.
+Rows that died or moved to other groups, and replaced segments, until the caches that contain them
+were informed.
 
 The sealed headers of live segments, which the API returns with the log.
 """
@@ -71,8 +72,9 @@ from encrypted_records.rules.commits.judging import KeyName, Log, Size
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Ended rows and segments. ``rows`` ended in groups that are still live; ``numbers`` are
-    disjoint, non-adjacent ranges of rows in other groups; ``segments`` were replaced.
+    """Rows and segments that are no longer what they were. ``rows`` died in groups that are live;
+    the rows with these ``numbers``, ranges of which no two touch, moved to other groups;
+    ``segments`` were replaced.
     """
 
     rows: list[RowRef]
@@ -82,7 +84,7 @@ class Ended:
 
 @dataclass(slots=True)
 class Endings:
-    """Rows and segments that commits ended, with the version of the commit."""
+    """Rows that commits killed or moved, and segments that they replaced, with the versions."""
 
     _killed: list[tuple[int, Sequence[KilledRows]]] = field(default_factory=list)
     _moved: list[tuple[int, Sequence[range]]] = field(default_factory=list)
@@ -99,7 +101,8 @@ class Endings:
             self._replaced.append((version, uids))
 
     def take(self, since: int, live: Container[bytes]) -> Ended:
-        """Remove and return the rows and segments that ended after version ``since``.
+        """Take everything that was noted since the last call, and return what ended after version
+        ``since``.
 
         Args:
             live: the live groups, by uid.
@@ -210,7 +213,9 @@ class Ledger(Order):
 
     @property
     def definition(self) -> SchemaDefinition | None:
-        """The definition of the records, from the newest commit that contains one."""
+        """The definition of the records, from the newest commit that contains one; None before the
+        first commit.
+        """
         return None if self.history is None else self.history.present
 
     def snapshot(self) -> Snapshot:
@@ -300,7 +305,7 @@ class Ledger(Order):
         return ledger
 
     def _held(self, name: KeyName) -> SchemaKey | None:
-        """A key of the log; None if it was discarded everywhere.
+        """A key of the log; None if the roster says that it was forgotten.
 
         Raises:
             KeyMissing: the key is not available here.
@@ -312,7 +317,9 @@ class Ledger(Order):
         return uid in self._segments
 
     def take_ended(self, since: int) -> Ended:
-        """Remove and return the rows and segments that ended after version ``since``."""
+        """Take everything that ended since the last call, and return what ended after version
+        ``since``.
+        """
         return self._ended.take(since, self._groups)
 
     def effects_since(self, version: int) -> list[Effects] | None:

@@ -33,8 +33,8 @@ Deaths = tuple[tuple[int, int], ...]
 
 
 class _Packed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Entries per commit or per group, concatenated: separate lists would take ten times as long to
-    read.
+    """The encoded form. Entries per commit or per group are concatenated: a list of each would take
+    ten times as long to read.
     """
 
     format: Literal[7]
@@ -83,7 +83,7 @@ _decoder = msgspec.msgpack.Decoder(_Packed)
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """The immutable state of a ledger; extending the ledger does not change it.
+    """The contents of a ledger. They do not change when the ledger is extended.
 
     ``first`` and ``present`` are each the version and id of a key.
     """

@@ -68,8 +68,8 @@ class Writer:
 
 @dataclass
 class Order:
-    """The order of a log's commits: the part of a ledger that does not depend on the rows they add
-    or end.
+    """The order of a log's commits: the part of a ledger that knows the commits, but not the rows
+    and segments that they add or end.
 
     ``membership`` says who may commit; it is None if the organization has no roster.
     """
@@ -96,7 +96,7 @@ class Order:
         self._signing = Signing(self.keys.schema, self.membership)
 
     def order_state(self) -> OrderState:
-        """The immutable state for :meth:`resume`; later commits do not change it."""
+        """A copy of the state for :meth:`resume`; later commits do not change it."""
         return OrderState(
             list(self._digests),
             self._base,

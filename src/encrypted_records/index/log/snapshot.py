@@ -236,7 +236,7 @@ class Snapshot:
 
     @property
     def definition(self) -> SchemaDefinition:
-        """The definition of the records; None without records."""
+        """The definition of the records; only to be asked for if anything is stored."""
         assert self.history is not None, "what is stored has a definition"
         return self.history.present
 

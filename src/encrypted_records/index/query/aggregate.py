@@ -214,7 +214,7 @@ class _Work:
         return tallies
 
     def _tallies(self, groups: int) -> dict[str, Tally]:
-        """An accumulator for each measured field, in the order of their names."""
+        """A tally for each measured field, in the order of their names."""
         by_field: dict[str, list[Measure]] = {}
         for measure in self.aggregation.measures:
             if measure.field is not None:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """The answer is no longer needed, because its caller is gone."""
+    """The query was cancelled, because its answer is no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)

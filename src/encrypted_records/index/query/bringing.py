@@ -72,8 +72,8 @@ def bring_all_directories(
 def bring_pages(
     segment: OpenedSegment, missing: Callable[[OpenedSegment], set[int]]
 ) -> Asking[None]:
-    """Fetch all data pages that ``missing`` names, until none is missing; the required directories
-    are loaded.
+    """Fetch all data pages that ``missing`` names, until none is missing. The directories that
+    ``missing`` needs must be loaded.
     """
     while numbers := missing(segment):
         assert isinstance(segment, LoadedSegment)
@@ -83,8 +83,8 @@ def bring_pages(
 def bring_together(
     segments: Iterable[OpenedSegment], missing: Callable[[OpenedSegment], set[int]]
 ) -> Asking[None]:
-    """Fetch all missing pages of several segments, directories first, until none is missing. All of
-    them are in memory at once.
+    """Fetch all pages of several segments that ``missing`` names, directories first, until none is
+    missing. All of them are in memory at once.
     """
     left = list(segments)
     while True:
@@ -100,7 +100,7 @@ def bring_together(
 
 
 def bring_kept(segment: OpenedSegment, field: str) -> Asking[None]:
-    """Load a row-major column if it is cached, and its directory."""
+    """Fetch the directory of a field, and take its row-major column if it is kept."""
     yield from bring_directories(segment, [field])
     if not isinstance(segment, LoadedSegment) or not segment.has_column(field):
         return

@@ -21,7 +21,7 @@ F = TypeVar("F")
 
 
 class Way(enum.Enum):
-    """The strategy for finding or counting rows."""
+    """A way of finding or counting rows."""
 
     NONE = "the zones in the header exclude every row"
     ALL = "the directory says that every row matches"

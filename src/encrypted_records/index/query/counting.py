@@ -29,7 +29,8 @@ from encrypted_records.model.records import RowRef, Segment
 
 
 def count_all(space: Workspace, condition: Condition) -> Asking[int]:
-    """The number of matching records, by the fastest available method.
+    """The number of matching records: from directories if these determine it, otherwise from the
+    sets of matching rows.
 
     Raises:
         InvalidQuery, DoesNotOpen: as :func:`match_rows`.

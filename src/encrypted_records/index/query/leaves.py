@@ -2,7 +2,7 @@
 
 For one segment, each operator gives the cost of the comparison (``cost``), the pages that it lacks
 (``missing``), the rows that it selects (``rows``) and their number (``count``), and can read them a
-window of pages at a time (``read``). Operators do not fetch. :mod:`.choices` selects the plan.
+window of pages at a time (``read``). Operators do not fetch. :mod:`.choices` selects the way.
 
 A match is two sets of local ordinals: those that *certainly* match and those that *possibly* do.
 They differ only where strings longer than an index key are compared by order, by prefix or as
@@ -68,7 +68,9 @@ class Cost:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Scan:
-    """A mask of a column's distinct keys, in order, that pass a test."""
+    """Masks of a column's distinct keys, in their order: of those that certainly pass a test, and
+    of those that possibly do.
+    """
 
     certain: Mask
     possible: Mask

@@ -24,7 +24,9 @@ class Matches:
         return self.certain is self.possible or len(self.certain) == len(self.possible)
 
     def without(self, rows: BitMap) -> Matches:
-        """The matches without ``rows``; unchanged sets are shared."""
+        """The matches without ``rows``; the same sets if ``rows`` is empty, and a single set if the
+        matches are exact.
+        """
         if not rows:
             return self
         possible = self.possible - rows

@@ -44,7 +44,7 @@ _WIDE = Context(prec=150)
 @dataclass(frozen=True, slots=True)
 class Shown:
     """Builds the results. A text that is not known yet is requested from ``texts``, and a
-    placeholder is used until it arrives.
+    placeholder is shown in its place.
     """
 
     definition: SchemaDefinition
@@ -202,7 +202,7 @@ class Shown:
         return again
 
     def _note_need(self, need: _Need, measure: Measure, group: Values) -> None:
-        """Note the information that a measure needs about the bins of a group's values."""
+        """Note what a measure must know of the cells in which a group's values were counted."""
         match measure:
             case Percentile():
                 need.keys(group.keys[_find_shares(measure, group)])
@@ -243,7 +243,7 @@ class Shown:
 
 
 class _Need:
-    """Bins about which more information is needed."""
+    """The cells, among those in which values were counted, of which more must be known."""
 
     def __init__(self, cells: Cells) -> None:
         self._cells = cells

@@ -1,5 +1,4 @@
-"""Candidate pruning: the rows of a large segment that can be among the first of an order, field by
-field.
+"""Narrowing: the rows of a large segment that can be among the first of an order, field by field.
 
 Of the rows of one field's order, those before the last one that is wanted are kept, and those
 equal to it go on to the next field. A column by row with its keys tells all of that; of one that

@@ -61,7 +61,9 @@ class PageRequest:
 
     @property
     def wanted(self) -> int:
-        """The page size plus one: the extra row shows whether there is a next page."""
+        """The page size plus one, because the extra row shows whether there is a next page; 0 for a
+        page without rows.
+        """
         return self.query.limit + 1 if self.query.limit else 0
 
     def find(
@@ -71,7 +73,7 @@ class PageRequest:
         decide: bool = True,
         first: int | None = None,
     ) -> Asking[list[SegmentMatches]]:
-        """The same as :meth:`Matching.find`."""
+        """Find rows like :meth:`Matching.find`, among the first ``stored`` rows of the schema."""
         matching = Matching(self.space, self.condition)
         answers = yield from matching.find(among, decide=decide, first=first)
         yield Work(None)

@@ -14,7 +14,9 @@ def span_of(keys: Keys) -> KeyRange:
 
 
 def find_positions(column: Lookup, ranges: Sequence[KeyRange]) -> list[tuple[int, int]]:
-    """The first and last position of each nonempty range among the column's present entries."""
+    """The beginning and the end of each range's entries among the column's present entries; ranges
+    without entries are left out.
+    """
     if not column.present or not ranges:
         return []
     firsts = column.at_all([key_range.first for key_range in ranges])

@@ -34,11 +34,11 @@ _HIGHEST = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class RankedMeasures:
-    """Measures of one field of numbers, in rank order.
+    """The measures of one field of numbers, without its column.
 
     ``by_row``: whether row-major columns stay in memory, so that rows are looked up in them;
     otherwise rows are looked up while a column is summed. ``left_out`` is the maximum number of
-    rows of a segment that do not match.
+    rows of a segment that may be left out.
     """
 
     shown: Shown

@@ -2,9 +2,9 @@
 
 A segment's directory has the first and last key and the entries of each page. Therefore only pages
 that may contain the key are read: one for each segment, and for the k-th value the few that it may
-be in; all others are counted unread. No column is read. Of opened pages only the keys near a value,
-and their counts, are kept: for several values together no more than ``ReadingLimits.entries``; or,
-for one value alone, those of two pages of each segment.
+be in; all others are counted unread. No column is read. Of opened pages only the keys among which a
+value is, and their counts, are kept: for several values together no more than
+``ReadingLimits.entries``; or, for one value alone, those of two pages of each segment.
 """
 
 from __future__ import annotations

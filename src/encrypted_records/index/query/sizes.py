@@ -40,7 +40,7 @@ WORK = WorkSizes()
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes from which on another strategy is used (:mod:`.choices`)."""
+    """Sizes from which on a query is answered in another way (:mod:`.choices`)."""
 
     #: rows of all segments, from which on pages are counted before they are brought
     #: (``bench.scale``)

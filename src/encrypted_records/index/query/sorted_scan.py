@@ -107,7 +107,7 @@ class GaveUp:
 @dataclass(frozen=True, slots=True)
 class _ScannedPart:
     """The result for one part of a column: the rows after the start, the rows that the index cannot
-    distinguish from the start, and the number of entries read.
+    distinguish from the start, and, as ``blocks``, the entries that were read for them.
     """
 
     later: BitMap = field(default_factory=BitMap)

@@ -1,8 +1,9 @@
-"""Accumulators for measures of a field, filled part by part, for one or many groups.
+"""Tallies: what measures of a field need of its values, added up part by part, for one or many
+groups.
 
 Sums, counts and extremes keep a number or a key of each group. Percentiles, histograms and lists of
-values keep each different value of each group. If these need too much memory, values are counted in
-the bins of :mod:`.cells` and accumulated again; lists of values are refused.
+values keep each different value of each group. If these need too much memory, values that are in
+no list are counted in :mod:`.cells`, and added again; lists of values are refused.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def join(parts: Sequence[Values]) -> Values:
 
 
 class Tally:
-    """The accumulator of one field, for all measures of the field."""
+    """The tally of one field, for all measures of the field."""
 
     def __init__(
         self,

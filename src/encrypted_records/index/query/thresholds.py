@@ -1,4 +1,4 @@
-"""Top-k bounds over all segments, as far as known from some segments.
+"""Thresholds: how far the first rows of all segments reach, as far as some segments show it.
 
 Rows of one value of the first field may be in all segments, and to tell which of them are first,
 pages of the second field must be read in each. Where one of the two grows with time, the last or
@@ -61,8 +61,10 @@ class Threshold:
         return [uid for uid, _ in self._in_order(best.items())]
 
     def best(self, directories: Sequence[Outline | None]) -> Best:
-        """The best key of each field in a segment, given its directories; None for a field without
-        a column in the segment.
+        """The best value of each field in a segment.
+
+        Args:
+            directories: the segment's; None for a field of which it has no column.
         """
         return tuple(map(_first_value, directories, self._descending))
 

@@ -102,7 +102,7 @@ def believe(
             right. An attacker who has the older root key can fabricate a whole organization.
 
     Raises:
-        RosterOlder: the roster lacks remembered entries.
+        RosterOlder: the roster lacks what is remembered.
         NotAllowed: ``not_admitted``: the user is not in it.
         IdentityReplaced: the roster was the user's, and now has other keys of the user.
         RosterUnknown: on first use, nothing proves that the roster is the user's own.

@@ -15,8 +15,8 @@ from encrypted_records.rules.roster.state import Loss, Member, Schema, Scope
 
 @dataclass(frozen=True, slots=True)
 class DueDataset:
-    """A dataset that needs a new epoch because a member lost a right since the newest epoch began;
-    and if it is ``open``, heads of the logs of these schemas.
+    """A dataset that needs a new epoch if there are ``losses`` since the newest one began, and
+    statements of the heads of the logs of ``open`` schemas.
     """
 
     dataset: bytes

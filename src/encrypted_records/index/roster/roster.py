@@ -188,7 +188,9 @@ class Roster:
         yield from self._state.members.values()
 
     def members(self, number: int | None = None) -> list[Member]:
-        """The members of the organization at an entry, or now, in the order of admission."""
+        """The members of the organization at an entry, or now, in the order of their first
+        admission.
+        """
         found = (state.at(member, number) for member in self._state.members.values())
         return [one for one in found if one is not None and one.present]
 
@@ -199,7 +201,9 @@ class Roster:
         return state.at(self._state.datasets.get(dataset, ()), number)
 
     def datasets(self) -> list[Dataset]:
-        """The present datasets, in the order of creation."""
+        """All datasets that were ever in the roster, in their present state and in the order of
+        their first entries; the name of a dataset may have been freed.
+        """
         return [dataset[-1] for dataset in self._state.datasets.values()]
 
     def epoch(self, dataset: bytes, number: int | None = None) -> Epoch | None:

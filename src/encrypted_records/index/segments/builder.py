@@ -57,8 +57,9 @@ MAX_PLAIN_RECORDS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Size limits of segments: maximum rows of a mini segment, which is not packed; maximum entries
-    in one page; entries for which the word columns of a mini have room.
+    """Size limits of segments: the maximum rows of a mini, and of a segment that is not packed
+    (``plain``); the maximum entries in one page; and the maximum entries for which the columns of
+    words of a mini have room.
 
     Readers take segments built with any limits up to these.
     """

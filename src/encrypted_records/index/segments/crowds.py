@@ -1,9 +1,9 @@
 """Compaction policy: which small groups to combine, without their index (docs/SPEC.md, section
 7.7.2). Pure.
 
-Every direct ingest adds a group, which each proxy keeps in memory and each query scans. Groups are
-re-encrypted only when enough groups of their size exist to make a much larger one: no row is
-re-encrypted more often than there are sizes.
+Every direct ingest adds a group, which each proxy keeps in memory and each query goes through.
+Groups are re-encrypted only when enough groups of their size exist to make a much larger one: no
+row is re-encrypted more often than there are sizes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FEW_GROUPS = 64
 class Sizes:
     """Size classes of small groups, and the limits of a combined group.
 
-    ``small`` are the upper bounds of the classes, in rows; ``rows``, ``bytes`` and ``groups`` are
-    the maxima that are combined into one group.
+    ``small``: groups with fewer rows than one of these belong to one class; ``rows``, ``bytes`` and
+    ``groups`` are the maxima that are combined into one group.
     """
 
     few: int = FEW_GROUPS
@@ -52,8 +52,8 @@ class Crowd:
 
 
 class Crowds:
-    """Finds groups to combine. It is called after each commit, and does not examine unchanged
-    segments again.
+    """Finds groups to combine. It is called after each commit, and examines a segment in which it
+    found none only when the segment's groups have changed.
     """
 
     def __init__(self, sizes: Sizes = STANDARD) -> None:

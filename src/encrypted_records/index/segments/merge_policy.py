@@ -119,7 +119,7 @@ def worth_merging(
 
 
 def _may_have_many(counts: Sequence[int], tiers: Sequence[Tier]) -> bool:
-    """Whether a tier, or the segments without a tier, may have more segments than allowed.
+    """Whether there may be more segments of a tier, or of :data:`LOOSE` size, than allowed.
 
     It is called several times after each commit, mostly with a negative result, and does not sort.
 
@@ -161,8 +161,8 @@ def _rewritten(
 def _by_age(
     snapshot: Snapshot, segments: Sequence[Segment], taken: Collection[bytes]
 ) -> list[Segment]:
-    """The unclaimed segments in the order of storing: then groups that were stored one after the
-    other are adjacent in a merged segment, so that a compaction can combine them.
+    """The segments not in ``taken``, in the order of storing: then groups that were stored one
+    after the other are adjacent in a merged segment, so that a compaction can combine them.
     """
     free = [segment for segment in segments if segment.uid not in taken]
     return sorted(free, key=lambda segment: snapshot.places(segment).lowest)

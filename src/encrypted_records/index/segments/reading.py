@@ -133,9 +133,9 @@ class WindowEntries:
 
 
 def fill_up(segment: LoadedSegment, field: str, pages: Collection[int]) -> list[int]:
-    """These pages of a column, filled up with other pages to a power of two: windows are complete,
-    so that cover pages are not added to each of them, which would show the range. Every proxy draws
-    the same cover pages (docs/SPEC.md, section 17).
+    """These pages of a column, filled up with other pages to a power of two. No cover pages are
+    added to single windows, because these are complete; without the others, it would show which
+    pages a range has. Every proxy draws the same others (docs/SPEC.md, section 17).
     """
     directory, uid = segment.directories[field], segment.segment.uid
     total = 1 << (len(pages) - 1).bit_length() if pages else 0
