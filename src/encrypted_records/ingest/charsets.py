@@ -4,8 +4,8 @@ memory.
 The parsers accept only UTF-8. A :class:`Transcoder` converts the upload to UTF-8 and maps positions
 of the text to positions in the upload, so that a worker finds the rows of a chunk in the file
 without reading the rows before them. A byte that is invalid in the charset becomes a byte that is
-invalid in UTF-8: the parser then reports the row, and the job may skip it. Thus no replacement
-character is ever stored.
+invalid in UTF-8: the parser then reports the row, and the job may skip it. Thus nothing is stored
+that was not sent.
 
 In ISO-8859-1, bytes 80 to 9F are control characters that do not occur in practice. A file that
 contains them is really Windows-1252, so they are treated as invalid bytes.

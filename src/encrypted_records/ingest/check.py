@@ -59,7 +59,7 @@ class Chunk:
 
 @dataclass
 class Findings:
-    """The findings of the first pass so far. ``bad_rows`` is a number, and ``errors`` has up to
+    """The findings of the first pass so far. ``bad_rows`` is a number, and ``errors`` ends at
     :data:`MAX_ERRORS`.
     """
 
@@ -192,8 +192,8 @@ def accept_table(schemas: SchemaLookup, block: RecordBlock | Table) -> AcceptedT
 
 
 def fit_table(schemas: SchemaLookup, block: RecordBlock | Table) -> AcceptedTable | None:
-    """Accept a table like :func:`accept_table` without parsing its columns, if its bytes show that
-    all records can be stored; None if they do not show it.
+    """Accept a table like :func:`accept_table`, but without its columns, if its bytes show that all
+    records can be stored; None if they do not show it.
     """
     if not isinstance(block, Table) or not isinstance(block.columns, Grid):
         return None

@@ -55,7 +55,7 @@ class Wishes:
         enum: lists of the values, for fields with few different values.
         unique: fields that seem to identify their record.
         required: fields that have a value in every row of the sample.
-        tight: bounds of at least twice the range in the sample, instead of those of the type.
+        tight: bounds of at least twice the extremes of the sample, instead of those of the type.
     """
 
     enum: bool = False
@@ -72,7 +72,7 @@ class FieldNote:
     """The evidence for a proposed field; ``note`` is what its owner should check.
 
     ``least`` and ``most`` are the extremes of its values, if all are numbers. ``bytes`` is the
-    typical length of its texts in UTF-8, if some values are texts. ``values`` are all texts of the
+    average length of its texts in UTF-8, if some values are texts. ``values`` are all texts of the
     sample, if they are few. ``unique`` means that no two rows have the same value.
     """
 

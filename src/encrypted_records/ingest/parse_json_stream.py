@@ -169,7 +169,7 @@ class ArrayParser(_Buffered):
         return []
 
     def _one_by_one(self, *, final: bool) -> list[RecordBlock]:
-        """Decode the whole records in the buffer strictly, one by one; and the end of the array."""
+        """Decode the whole records in the buffer, and the end of the array, strictly."""
         text = _text(self._buffer, self._start.row)
         records: list[RawRecord | BadRow] = []
         used = 0

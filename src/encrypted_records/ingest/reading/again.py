@@ -69,8 +69,8 @@ class Difference:
 def read_again(
     sample: bytes, kept: Recipe, said: Said, *, whole: bool
 ) -> tuple[Found, list[Difference]]:
-    """Read a file by a kept reading and the caller's statements; also returns the differences from
-    the kept reading.
+    """Decide how a file is read, by a kept reading and the caller's statements; also returns the
+    differences from the kept reading.
 
     Args:
         sample: the file's first bytes; all of it if ``whole``.

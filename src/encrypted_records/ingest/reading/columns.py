@@ -27,8 +27,9 @@ _MOST = 0.98
 
 @dataclass(frozen=True)
 class Decided:
-    """The decision about a column. ``ask`` is a question that the column alone does not answer,
-    with the choices; ``odd`` are cells that prevent another type.
+    """The decision about a column. ``ask`` is what the column alone does not determine
+    (``decimal``, ``date_format`` or ``null``), and ``note`` then the question; otherwise ``note``
+    may be a remark.
     """
 
     column: Column

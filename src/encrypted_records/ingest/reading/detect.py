@@ -81,10 +81,10 @@ NOTHING_SAID = Wanted()
 
 @dataclass(frozen=True)
 class Found:
-    """The result of detection. ``rows`` are the rows that were examined, and ``whole`` tells
-    whether they are the complete file; ``guessed`` are members of the recipe that may be wrong,
-    ``words`` are words of the file that give evidence; ``changed`` maps names in the file to
-    changed names.
+    """The result of detection. ``rows`` is the number of rows that were examined, and ``whole``
+    tells whether they are the complete file; ``guessed`` are members of the recipe that may be
+    wrong, ``words`` are words of the file that give evidence; ``changed`` has, for each name that
+    was changed, the name in the file.
     """
 
     recipe: Recipe

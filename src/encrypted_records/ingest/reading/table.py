@@ -155,7 +155,7 @@ def _is_header(head: Row, data: Sequence[Row], width: int) -> bool:
 
 
 def _below(rows: Sequence[Row], width: int) -> tuple[str, ...]:
-    """The cells after the last complete row that do not belong to the table."""
+    """The rows after the last complete row that do not belong to the table, as text."""
     count = count_below(rows, width)
     return tuple(_shown(row) for row in rows[len(rows) - count :])
 
@@ -179,7 +179,7 @@ def _is_in_names(character: str) -> bool:
 
 
 def names_of(sources: Sequence[str], width: int) -> tuple[list[str], dict[str, str]]:
-    """Names of fields for the columns, and the changed names by the names in the file."""
+    """Names of fields for the columns; and for each name that was changed, the name in the file."""
     names: list[str] = []
     changed: dict[str, str] = {}
     taken: set[str] = set()
