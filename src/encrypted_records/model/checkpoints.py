@@ -1,7 +1,7 @@
-"""Checkpoints: the state of a log at one version, signed by a member who has verified it
+"""Checkpoints: the state of a log at one version, by a member who has verified the log
 (docs/SPEC.md, section 7.9).
 
-The API reads the body but not the state in it; only proxies can interpret the state.
+The API reads the body but not the state in it; only proxies know what the state means.
 """
 
 from __future__ import annotations

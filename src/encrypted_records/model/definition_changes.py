@@ -81,7 +81,7 @@ def refuse_reserved(names: Iterable[str]) -> None:
 
 
 def refuse_changes(changes: Sequence[Change], *, proven: bool) -> None:
-    """Accept changes that need no record re-encrypted, and refuse all others.
+    """Refuse changes that need records re-encrypted, or, if they are not ``proven``, checked.
 
     Args:
         proven: whether the stored records were checked against the stricter rules.

@@ -1,4 +1,4 @@
-"""The keywords of a definition: which are ignored, and which are refused.
+"""The keywords of a definition: which are kept without effect, and which are refused.
 
 JSON Schema treats an unknown keyword as an annotation, which makes no value valid or invalid. Such
 keywords are kept (``faker``, ``unit``, ``x-owner``). A keyword that would change which values are

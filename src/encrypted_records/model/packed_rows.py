@@ -92,9 +92,9 @@ def are_packed_fields(packed: Sequence[msgspec.Raw], classes: Sequence[LeastClas
     """Whether each item is the canonical MessagePack of one ciphertext for each class, with the
     version byte and a length that the class allows.
 
-    Most rows have one of a few lengths, and rows of the same length have the same structure: only
-    the first row of a length is parsed, and the others must have the same headers at the same
-    positions.
+    Mostly all rows have the same few lengths, and rows of the same length have the same structure:
+    then only the first row of a length is parsed, and the headers of the others are compared with
+    its headers. If some differ, all rows of that length are parsed; if lengths are many, all rows.
     """
     sizes = set(map(len, packed))
     if len(sizes) > _MOST_SIZES:

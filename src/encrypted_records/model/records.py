@@ -260,7 +260,7 @@ class CommitBody(_Sealed, frozen=True):
     newest log version the writer had verified; ``requests`` are the ids of the stored requests, or
     of the job, by which a retry is recognised; ``exact``: no commit after ``seen`` has added
     records; ``ended`` are groups that the added groups replace; ``holes`` are ordinals of the
-    latter without bytes. Rows and pages are covered by the digests in groups and segments.
+    added groups without bytes. Rows and pages are covered by the digests in groups and segments.
     """
 
     format: Literal[1]

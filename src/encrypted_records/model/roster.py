@@ -93,9 +93,9 @@ class Found(_Listed, Generic[_N], frozen=True):
 
 
 class Invite(_Listed, Generic[_N], frozen=True):
-    """An invitation that a holder of the words may answer until ``expires``. ``member`` is the id
-    of an invited member of the roster; if it is empty, the invited was never in it. ``check``
-    proves to the invited that the entries before it are the inviter's roster.
+    """An invitation that a holder of the words may answer until ``expires``: only ``member``,
+    or, if that is empty, only a person who was never in the roster. ``check`` proves to the invited
+    that the entries before it are the inviter's roster.
     """
 
     id: Uid
