@@ -254,7 +254,7 @@ class SchemaKey(Secret):
 
 
 class RootKey(Secret):
-    """A root key: one version of a keyring, valid since ``created`` (seconds since 1970; 0:
+    """A root key: one version of a keyring, in it since ``created`` (seconds since 1970; 0:
     unknown).
     """
 

@@ -73,8 +73,8 @@ def read_head(data: bytes) -> SpoolHead:
 class SpoolSession:
     """One append: the state after the frames that it has encrypted or decrypted so far.
 
-    ``number`` counts the file's appends from 0; ``offset`` is the position of the next frame in the
-    upload, in bytes.
+    ``number`` counts the file's sessions from 0; ``offset`` is the position of the next frame in
+    the upload, in bytes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A memory budget: tasks that need much memory at once wait until it is available.
+"""Turns at memory: tasks that need much memory at once wait until it is available.
 
 Users take turns, and the requests of one user are served in the order of their arrival. The next
 request waits until it fits, and no other overtakes it: otherwise the largest requests would starve.

@@ -122,8 +122,8 @@ IsBy = Callable[[bytes, bytes, bytes], bool]
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The verified signatures of an entry: by its actor, and by the keys that it states of a
-    member.
+    """Whether the signatures of an entry were found right: by its actor, and by the keys that it
+    states of a member.
     """
 
     by_actor: bool

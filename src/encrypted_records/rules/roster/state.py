@@ -51,9 +51,9 @@ NOTHING = Scope()
 class Member:
     """The state of a member from entry ``number`` on, under public ``keys`` of 1,249 bytes.
 
-    ``present`` is false from a removal on: the keys stay known, and all other attributes are
-    meaningless. ``joined`` is the entry that last admitted the member, and ``admitted_by`` its
-    actor; ``keyed_by`` is the actor of the entry that named the keys.
+    ``present`` is false from a removal on: the keys stay known, and nothing else counts.
+    ``joined`` is the entry that last admitted the member, and ``admitted_by`` its actor;
+    ``keyed_by`` is the actor of the entry that named the keys.
     """
 
     number: int
