@@ -1,7 +1,7 @@
 """Admission: from a request to the ``Holder`` whose keyring it may use.
 
-This is the only module that makes a ``Holder``. Its decisions depend on the level, on the device of
-the request, and on the keyrings of this proxy; the API only names the user.
+This module decides whether a request gets a ``Holder``. Its decisions depend on the level, on the
+device of the request, and on the keyrings of this proxy; the API only names the user.
 
 Codes with which a registered device registers another: typed by hand, used once, valid for minutes.
 
@@ -190,7 +190,7 @@ class Admission:
 
         Raises:
             NotAuthenticated: the API does not know the caller; ``device_unknown``: the device was
-                revoked, or its secret is wrong.
+                revoked or belongs to another user, or its secret is wrong.
             NotAllowed: ``another_user``; ``token_limited``; a change by session without the CSRF
                 token.
         """

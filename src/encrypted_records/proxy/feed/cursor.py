@@ -1,4 +1,4 @@
-"""The cursor of a consumer of the change feed, as a text that the consumer keeps."""
+"""The position of a consumer in the change feed, as a text that the consumer keeps."""
 
 from __future__ import annotations
 

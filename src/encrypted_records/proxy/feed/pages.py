@@ -45,7 +45,7 @@ _Name = tuple[bytes, int]
 @dataclass(frozen=True, slots=True)
 class Change:
     """A change of a record by the commit of ``version``; ``record`` is None if it was deleted.
-    ``record_version`` is the version of the record, or its last version.
+    ``record_version`` is the version of the record, or its last version if it was deleted.
 
     ``cursor`` continues after this change.
     """
@@ -353,7 +353,7 @@ class SuccessorIds:
     async def of(
         self, context: QueryContext, effects: Effects, every: Sequence[Effects]
     ) -> frozenset[bytes]:
-        """The same as :meth:`_read_added`."""
+        """Read the ids like :func:`_read_added`, or return those that are kept."""
         log = context.state.ledger.digest_at(effects.version)
         assert log is not None, "a page is of versions that are known"
         ids = self._kept.get(log)

@@ -55,7 +55,7 @@ class Target(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         token: the API token for reading.
         secret: the key that signs deliveries.
-        device: the id of the device that made the webhook; None if none.
+        device: the id of the device that made the webhook; None if no device did.
     """
 
     url: str

@@ -76,13 +76,13 @@ class Job:
     """A job as stored. Times are in seconds since 1970.
 
     ``id`` is a UUID's 16 bytes and names the upload in the spool as well. ``size`` is the size of
-    the complete upload in bytes. ``bad_rows`` counts rows that do not fit, or that collide and are
-    left out, ``replaced`` those that replace a record. ``received`` is the time at which all bytes
-    had arrived, ``checked`` the end of the check, ``undone`` the time at which its owner deleted
-    the stored records. ``began`` is the digest of the API token that began it, if one did.
-    ``packs`` counts the packs of a large job, ``packed`` those of them that are built. ``rounded``
-    counts, by field, the values of good rows that are stored with fewer decimals than they were
-    sent with.
+    the upload in bytes, once it is complete. ``bad_rows`` counts rows that do not fit, or that
+    collide and are left out, ``replaced`` those that replace a record. ``received`` is the time at
+    which all bytes had arrived, ``checked`` the end of the check, ``undone`` the time at which its
+    owner deleted the stored records. ``began`` is the digest of the API token that began it, if one
+    did. ``packs`` counts the packs of a large job, ``packed`` those of them that are built.
+    ``rounded`` counts, by field, the values of good rows that are stored with fewer decimals than
+    they were sent with.
     """
 
     id: bytes

@@ -505,5 +505,5 @@ def _lost(error: ErsError) -> ErsError:
 
 
 def _at(waits: Sequence[float], number: int) -> float:
-    """The pause after ``number`` other attempts in seconds; the last pause repeats."""
+    """The pause in seconds that follows ``number`` other pauses; the last pause repeats."""
     return waits[min(number, len(waits) - 1)]

@@ -419,7 +419,7 @@ class BatchJobs:
         return flaws[:MAX_ERRORS]
 
     async def list_examples(self, caller: Holder, job: Job) -> Examples:
-        """Examples of the rejected rows of the caller's job: their numbers and cells."""
+        """Some of the rows of the caller's job that do not fit: their numbers and cells."""
         sealed = await runtime.in_thread(self._uses.store.examples, job.id)
         if sealed is None:
             return []

@@ -398,8 +398,8 @@ class JobStore:
             database.execute(change, (error, when, job))
 
     def mark_tidied(self, job: bytes) -> None:
-        """Record that no data of the job is left at the API or in the spool; the members that its
-        owner may read are kept.
+        """Record that no data of the job is left at the API or in the spool; what its owner may
+        read, such as its flaws and conflicts, is kept.
         """
         with self._database.writing() as database:
             for statement in tables.FORGET_WORK:

@@ -13,11 +13,11 @@ from encrypted_records.model.service_key import ServiceKey
 class Holder:
     """A caller who may use the keyring of ``user``.
 
-    Only ``proxy.admission`` makes it for requests; :meth:`of_accepted_work` makes it for accepted
-    work.
+    ``proxy.admission`` makes it for requests, and ``proxy.api.devices`` for the first keyring of a
+    user who creates a device; :meth:`of_accepted_work` makes it for accepted work.
 
     Attributes:
-        auth: an Authorization header of the user; it must not be printed.
+        auth: the value of an Authorization header of the user; it must not be printed.
         device: the id of the registered device that sent the request; None if there is none.
         newcomer: an unregistered device: it is registered if a keyring is made for this request. It
             never opens an existing keyring.

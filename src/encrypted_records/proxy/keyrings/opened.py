@@ -1,14 +1,15 @@
 """Opened keyrings in memory, and the operations on them that need the lock.
 
 A keyring opens only for a :class:`~.holder.Holder`. A file that cannot be opened, or is missing, is
-a named error, and no new keyring is made instead: its owner would have unreadable records.
+an error that names the file, and no new keyring is made instead: its owner would have unreadable
+records.
 
 Confirmed backups: root keys whose owners have confirmed a backup.
 
 One file for each user, with a hexadecimal fingerprint on each line. Fingerprints reveal nothing
 else about a key, so the file is not secret; losing it costs only a reminder.
 
-Keyrings of services: kept only in memory, derived from the secret key of a request.
+Keyrings of services: kept only in memory, made from the secret key that a request brings.
 
 Accepted work continues with the keyring of the request that began it. After a restart it waits for
 the next request of the service.

@@ -1,8 +1,8 @@
-"""Batching: one run of the work serves all callers that wait for it.
+"""Batching: one run of the work serves several callers that wait for it.
 
 The first caller is served at once. Callers that arrive during a run wait, and the next run serves
-all of them together. So no caller waits for a batch to fill, and every result comes from a run that
-began after the call.
+as many of them together as it takes. So no caller waits for a batch to fill, and every result comes
+from a run that began after the call.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Gathering(Generic[K, I, O]):
     def __init__(self, serve: Callable[[Line[I, O]], Awaitable[None]]) -> None:
         """
         Args:
-            serve: takes some waiting callers from the batch, and settles or refuses each. An
-                exception refuses the taken callers that are left, or all callers if none was taken.
+            serve: takes some waiting callers from a line, and settles or refuses each. An exception
+                refuses the taken callers that are left, or all callers if none was taken.
                 So callers that the error does not concern have to be settled or refused before.
         """
         self._serve = serve

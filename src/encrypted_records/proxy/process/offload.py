@@ -110,7 +110,7 @@ def by_size(size: int, *, few: bool = False) -> Run:
     """The executor for work on ``size`` bytes.
 
     Args:
-        few: whether the work is so small that it takes less than a millisecond.
+        few: whether such work on at most ``FEW_BYTES`` takes less than a millisecond.
     """
     if few and size <= FEW_BYTES:
         return here

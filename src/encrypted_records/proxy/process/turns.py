@@ -31,7 +31,8 @@ class Turns:
     def __init__(self, is_busy: Callable[[float], bool]) -> None:
         """
         Args:
-            is_busy: whether short requests were running within the given number of seconds.
+            is_busy: takes a number of seconds, and tells whether short requests were under way
+                within that time before now.
         """
         self._is_busy = is_busy
         self._places = Places(AT_ONCE)

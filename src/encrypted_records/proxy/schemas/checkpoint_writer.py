@@ -38,8 +38,8 @@ REQUESTS_MS = 7 * 86_400_000
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
     """The number of commits after which a checkpoint is written: the ``part``-th part of the log,
-    but no fewer than ``least`` and no more than ``most``. So neither the written data nor the work
-    of a new proxy grows with the log.
+    but no fewer than ``least`` and no more than ``most``. So neither the written data nor the
+    number of commits that a new proxy has to verify grows with the log.
     """
 
     least: int = 500

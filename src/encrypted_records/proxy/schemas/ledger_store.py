@@ -167,9 +167,10 @@ SECONDS_AT_THE_END = 2.0
 
 @dataclass(frozen=True, slots=True)
 class KeepingPolicy:
-    """The policy for storing a log on disk: after ``least_commits`` new commits that are also the
-    ``part``-th part of it. So the cost does not grow with the log, and few commits are left to
-    verify at a start. At an orderly end of the proxy, ``least_at_the_end`` are sufficient.
+    """The number of new commits after which a log is stored on disk: the ``part``-th part of the
+    stored log, but no fewer than ``least_commits``. So the cost does not grow with the log, and few
+    commits are left to verify at a start. At an orderly end of the proxy, ``least_at_the_end`` are
+    sufficient.
     """
 
     least_commits: int = 200

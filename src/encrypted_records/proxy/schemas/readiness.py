@@ -127,8 +127,8 @@ class Readiness:
 
 
 def _is_placed(by: Membership, state: SchemaState) -> bool:
-    """Whether a member with the right to do so has signed the schema's present state; its name
-    counts until it has records.
+    """Whether a member with the right to do so has placed the schema in the roster. Until the
+    schema has records, a placement whose name was freed does not count.
     """
     placed = by.roster.schema(state.id)
     return placed is not None and bool(placed.slug or state.ledger.version)

@@ -42,8 +42,8 @@ class SchemaSigning:
 
         Raises:
             Closed: ``roster_missing``; the organization has records, and no roster.
-            SchemaUnsigned: the schema has records without a valid signature, or was moved: signing
-                would accept the API's claims about them.
+            SchemaUnsigned: the schema has records although the roster never had it, or it was moved
+                to another dataset: signing would accept the API's claims about the records.
             ErsError: as for :meth:`Schemas.refresh`.
         """
         self._schemas.forget(caller, [schema])

@@ -1,4 +1,4 @@
-"""The state of one schema as this proxy has verified it, and its description for users.
+"""The state of one schema as this proxy has verified it, and what follows from it.
 
 A schema as the API shows it, unverified.
 """

@@ -77,8 +77,8 @@ T = TypeVar("T")
 class Joined:
     """The result of a semi-join at one version of another schema's log.
 
-    ``pointer`` is its JSON pointer in the query. ``stored`` is the number of rows of the schema, of
-    which ``rows`` matched and have ``values`` different values.
+    ``pointer`` is its JSON pointer in the query. ``stored`` is the number of rows that the schema
+    had, of which ``rows`` matched and have ``values`` different values.
     """
 
     pointer: str
@@ -185,7 +185,7 @@ class QueryContext:
         return await self.fetcher.sealed_rows(self.upstream, wanted)
 
     async def confirm(self) -> None:
-        """The same as :meth:`Upstream.confirm`."""
+        """Confirm like :meth:`Upstream.confirm`; the query then counts at least one request."""
         # A proxy with empty caches would ask here as well, where nothing else was needed.
         self.stats.requests = max(1, self.stats.requests)
         await self.upstream.confirm()

@@ -1,8 +1,8 @@
 """The schemas of a dataset: those in the signed roster, and unsigned ones.
 
 If the API could omit a schema from its list, or swap names, a search or an erasure would treat that
-schema as empty. So signed schemas are always included, whether the API lists them or not, and only
-unsigned schemas have the names that the API reports.
+schema as empty. So the signed schemas that the caller may read are included, whether the API lists
+them or not, and only unsigned schemas have the names that the API reports.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ async def _ask(
     shown: DatasetSchema,
     query: Mapping[str, Any],
 ) -> SchemaAnswer | None:
-    """The answer of a schema; None if it was deleted meanwhile. A schema that the API hides is an
-    error.
+    """The answer of a schema; None if the API no longer has it, and it is unsigned or its name was
+    freed. A schema that the API hides is an error.
     """
 
     async def question(context: QueryContext) -> SchemaAnswer:

@@ -86,7 +86,9 @@ class DiskCache(CacheFile):
         return pages
 
     def has(self, segment: bytes, numbers: Iterable[int]) -> set[int]:
-        """The numbers of the cached pages; the lookup does not count in the statistics."""
+        """The numbers of the cached pages among these; the lookup counts neither in the statistics
+        nor as a use of the pages.
+        """
         return self._guard(lambda: self._has(segment, list(numbers)), set())
 
     def _has(self, segment: bytes, numbers: Sequence[int]) -> set[int]:

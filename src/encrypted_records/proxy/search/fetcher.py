@@ -223,7 +223,7 @@ class Fetcher:
         alone: bool = False,
         ranked: bool = False,
     ) -> list[PlainRecord]:
-        """The same as :meth:`RowFetcher.open_rows`."""
+        """Open rows like :meth:`RowFetcher.open_rows`, and count them in the statistics."""
         upstream.stats.rows += len(wanted)
         upstream.stats.requests += -(-len(wanted) // MAX_ROWS)
         with upstream.stats.stage("fetch_rows"):

@@ -1,4 +1,4 @@
-"""Read leases: keep the data of one version of a log at the API during a long read."""
+"""Holds (read leases): the API keeps the data of one version of a log during a long read."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ RENEW_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class VersionHold:
-    """A lease on one version of a schema's log, as read by ``caller``; ``reason`` is one that the
-    API knows.
+    """A hold (read lease) on one version of a schema's log, as read by ``caller``; ``reason`` is
+    one that the API knows.
     """
 
     api: Api

@@ -1,7 +1,7 @@
 """Look up one record in its present state: decrypted, and checked against the log.
 
 It is read from the API by its id, so the API learns which record is of interest. A record that was
-opened here recently is read by its row, like in a search, and reveals no more than a search.
+opened here recently is read by its row, as in a search, and reveals no more than a search.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ _ROW_OVERHEAD = 330
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Rows that were stored one after another, each as the MessagePack of its :class:`SealedRow`.
-    The ``unchecked`` rows have not been opened yet; ``loaded`` means that all rows of the block on
-    disk are included.
+    """Some of the rows that were stored one after another, each as the MessagePack of its
+    :class:`SealedRow`. The ``unchecked`` rows have not been opened yet; ``loaded`` means that all
+    rows of the block on disk are included.
 
     No place of a row is part of a cycle, so Python does not search the dict for any.
     """
@@ -98,7 +98,7 @@ class MemoryCache:
         """The sums of a column of a segment that :meth:`get` returned.
 
         Args:
-            again: whether this repeats a lookup.
+            again: whether it was looked up just before, so that this is not a second miss.
         """
         return self._sums.get((view, field), again=again)
 

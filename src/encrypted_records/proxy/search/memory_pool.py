@@ -20,7 +20,7 @@ ENTRY_BYTES = 360
 
 @dataclass(frozen=True, slots=True)
 class CacheUsage:
-    """The size of a cache in bytes, and its hits and misses."""
+    """The number of entries of a cache, their size in bytes, and its hits and misses."""
 
     count: int
     bytes: int

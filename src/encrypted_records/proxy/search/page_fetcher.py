@@ -111,8 +111,8 @@ class PageFetcher:
     async def _choose(
         self, upstream: Upstream, segments: Sequence[Segment], needed: Collection[PageRef]
     ) -> list[PageRef]:
-        """The pages to request: the needed pages, cover pages, and all pages of failed requests
-        that contained some of these.
+        """The pages to request: the needed pages, the pages of unanswered requests that contained
+        some of these, except those on disk, and cover pages.
         """
         refs = set(needed)
         if again := self._unanswered.beside(needed) - refs:
@@ -152,7 +152,7 @@ class PageFetcher:
     def _read_stored(
         self, segments: Mapping[bytes, Segment], wanted: Sequence[PageRef]
     ) -> tuple[_Sealed, dict[bytes, set[int]]]:
-        """The pages that are on disk, and the numbers of the others."""
+        """The wanted pages that are on disk, and the numbers of the others."""
         left: dict[bytes, set[int]] = {}
         for ref in wanted:
             left.setdefault(ref.segment, set()).add(ref.number)
@@ -194,7 +194,9 @@ class PageFetcher:
         return left
 
     def _from_disk(self, unread: _Wanted, passing: bool) -> _Wanted:
-        """The pages that are not on disk either."""
+        """Put pages from disk into their segments; returns the pages that are not on disk either,
+        or do not open.
+        """
         wanted: _Wanted = []
         for segment, numbers in unread:
             left: set[int] = set()

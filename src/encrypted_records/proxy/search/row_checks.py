@@ -121,8 +121,8 @@ class RowChecks:
     async def add(
         self, state: SchemaState, snapshot: Snapshot, rows: Sealed, needed: Collection[RowRef]
     ) -> None:
-        """Queue rows for checking and for storing on disk; returns before that, unless the queue is
-        long.
+        """Queue rows for checking and for storing on disk; returns before that, unless too many
+        bytes wait.
 
         Args:
             rows: of which each is live, as :func:`select_live` has just said.
@@ -225,7 +225,7 @@ def _standing(state: SchemaState) -> _Standing:
 
 
 def numbers_of(schema: bytes, snapshot: Snapshot, rows: Iterable[RowRef]) -> set[RowNumber]:
-    """Permanent numbers of rows of a snapshot, valid as long as the rows live."""
+    """The schema and the number of each of these rows: they name a row as long as it lives."""
     return {(schema, snapshot.number(ref)) for ref in rows}
 
 

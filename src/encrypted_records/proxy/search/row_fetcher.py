@@ -85,7 +85,9 @@ Work = Callable[[SchemaState, Snapshot, Sealed], Awaitable[dict[RowRef, T]]]
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """The limits of cover rows in a request: sizes of runs, and maximum rows and bytes."""
+    """The limits of a request with cover rows: sizes of runs, and maximum rows and bytes, the
+    needed rows among them.
+    """
 
     sizes: tuple[int, ...]
     rows: int
@@ -233,7 +235,7 @@ class RowFetcher:
     async def _load_kept(
         self, state: SchemaState, snapshot: Snapshot, wanted: Sequence[RowRef], work: Work[T]
     ) -> dict[RowRef, T]:
-        """The rows that are in memory or on disk, as ``work`` makes them."""
+        """The wanted rows that are in memory or on disk, as ``work`` makes them."""
         block_of = {ref: snapshot.number(ref) // BLOCK for ref in wanted}
         blocks = self._kept.in_memory(state.id, set(block_of.values()))
         numbers = {
@@ -281,8 +283,8 @@ class RowFetcher:
     async def _choose(
         self, upstream: Upstream, missing: Sequence[RowRef], room: _Room
     ) -> list[RowRef]:
-        """The rows to request: the missing rows, cover rows, and all rows of failed requests that
-        contained some of these.
+        """The rows to request: the missing rows, cover rows, and the rows of unanswered requests
+        that contained some of these, unless those are wide.
         """
         state, snapshot = upstream.state, upstream.snapshot
         needed = numbers_of(state.id, snapshot, missing)

@@ -109,7 +109,7 @@ class Salvage:
 class Salvager:
     """
     Args:
-        answer_bytes: approximate size of one request for rows, in bytes.
+        answer_bytes: approximate size of the rows that are requested at once, in bytes.
         temporary_pages: maximum size of the temporary database, in pages of 4 KiB.
     """
 

@@ -46,7 +46,8 @@ class Search:
         """Records that match, at a version that was current during the call.
 
         Raises:
-            InvalidQuery: the search is not valid, or the cursor is not one of ours.
+            InvalidQuery: the search is not valid, or the cursor is not from an earlier answer to
+                it.
             Closed: the API's data is not consistent.
             ErsError: as :meth:`QueryRunner.ask`.
         """
@@ -81,7 +82,7 @@ async def answer(
             are sufficient.
 
     Raises:
-        InvalidQuery: the cursor is invalid.
+        InvalidQuery: the cursor is not from an earlier answer to this query.
         Moved: as for :class:`QueryContext`.
     """
     asked = _Asked.of(context, query)

@@ -36,8 +36,8 @@ class Unanswered(Generic[K]):
         self._requests: deque[frozenset[K]] = deque(maxlen=MOST_REQUESTS)
 
     def beside(self, needed: Collection[K]) -> set[K]:
-        """All items of failed requests that contained some of these; only of the newest requests if
-        that would be very much.
+        """All items of unanswered requests that contained some of these; only of the newest
+        requests if that would be very much.
         """
         found: set[K] = set()
         room = max(LEAST_ROOM, TIMES * len(needed))

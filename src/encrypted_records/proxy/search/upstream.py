@@ -39,8 +39,8 @@ class RowsGone(LogBroken):
 class Upstream:
     """Access of one caller to one schema: a query uses the same snapshot and definition throughout.
 
-    ``definition`` is the present definition, by which keys are compared and conditions are read;
-    its grids cover those of all stored records.
+    ``definition`` serves to compare keys and to read conditions: it is the present definition, with
+    grids that cover those of all stored records.
 
     ``confirmed`` tells whether the API has confirmed, since the query began, that the snapshot is
     the present state. The objects of a confirmed state are immutable, so the API is asked only
@@ -138,7 +138,7 @@ class Upstream:
         return rows
 
     async def confirm(self) -> None:
-        """Confirm the snapshot at the API, unless it is confirmed.
+        """Have the API confirm the snapshot, unless it has done so already.
 
         Raises:
             Moved: it is not the present state.

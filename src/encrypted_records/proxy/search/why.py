@@ -29,8 +29,8 @@ class Reason:
     """A single comparison of the condition.
 
     ``folded`` and ``trimmed`` are the numbers of records that it would find in any spelling, and
-    without surrounding blanks; None if that was not or cannot be determined. ``never`` explains why
-    no record can match.
+    without blanks around its texts; None if that was not or cannot be determined. ``never``
+    explains why no record can match.
     """
 
     pointer: str

@@ -101,7 +101,7 @@ class Founding:
 
         Returns:
             False if the organization already has records, and so continues without a roster. True
-            also if another owner was faster; read the roster to see its state then.
+            also if another user was first; reading the roster shows its state then.
 
         Raises:
             NotAllowed: ``not_admitted``; the user does not own the organization at the API.

@@ -83,8 +83,8 @@ class Inviting:
 
         Raises:
             NotAllowed: ``owners_only``, ``not_admitted``.
-            BadInput: no member has the address, so there are no shares to keep; or the API refuses
-                the address.
+            BadInput: no present member has the address, so there are no shares to keep; or the API
+                refuses the address.
             Conflict: ``already_member``; a new member cannot have the address of a present one.
             ErsError: as for :meth:`RosterChanges.change`.
         """

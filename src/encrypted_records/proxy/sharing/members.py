@@ -1,6 +1,6 @@
 """Change a member's shares or role, remove a member, leave.
 
-Discard a dataset's older keys, once no data is left that needs them.
+Forget a dataset's older keys, once no data is left that needs them.
 
 Make a service: a program with its own keyring, which consists of one secret key.
 """

@@ -123,7 +123,7 @@ class RosterReader:
         Raises:
             RosterBroken, RosterOlder, RosterUnknown, IdentityReplaced, NotAllowed, Unsupported: as
                 for :meth:`Rosters.believe`; nothing may be decrypted, encrypted or signed.
-            RosterWithheld: a name is hidden from a user who has the right to see it.
+            RosterWithheld: a name is hidden from a request that the API may not limit.
             NotFound: the organization does not exist, or the user has no access to it.
             KeyMissing: the user is in it, and has no keyring here.
             Closed, Unavailable: the keyring, or the API, cannot be used.
@@ -180,7 +180,7 @@ class RosterReader:
 
     async def read_unbelieved(self, holder: Holder, organization: bytes) -> Roster:
         """The roster as the API shows it to a user who is not a member, such as an invited user,
-        who verifies it with the words. It has to contain the remembered part.
+        who verifies it with the words of the invitation. It has to contain the remembered part.
 
         Raises:
             RosterBroken, RosterOlder, Unsupported, NotFound, Unavailable: as for :meth:`read`.

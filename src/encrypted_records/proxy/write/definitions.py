@@ -161,7 +161,7 @@ class DefinitionChanger:
         Raises:
             InvalidDefinition: the text is not a valid definition.
             PreconditionFailed: the present definition is not ``replaced``.
-            Conflict: ``needs_reencryption``; stored records do not fit.
+            Conflict: ``needs_reencryption``; stored records do not fit, or have to be re-encrypted.
             ErsError: as for :meth:`Committer.store`.
         """
         sent, before = await _parse(text), await _parse(replaced)
@@ -201,7 +201,7 @@ def refuse(plan: Plan) -> None:
     """Accept a plan that can be committed, and refuse all others.
 
     Raises:
-        Conflict: ``needs_reencryption``, with the position of each such change.
+        Conflict: ``needs_reencryption``, with the JSON pointer of each change that prevents it.
     """
     refuse_changes(plan.changes, proven=True)
     refuse_obstacles(plan)
@@ -210,8 +210,8 @@ def refuse(plan: Plan) -> None:
 def refuse_obstacles(plan: Plan) -> None:
     """
     Raises:
-        Conflict: ``needs_reencryption``, with each position that stored records do not fit;
-            ``change_in_two_steps``.
+        Conflict: ``needs_reencryption``, with the JSON pointer of each change that stored records
+            do not fit; ``change_in_two_steps``.
     """
     if plan.needs_reseal and any(change.code == "unique_added" for change in plan.changes):
         raise Conflict(

@@ -264,9 +264,9 @@ class Eraser:
     ) -> SubjectReceipt:
         """Delete and erase all records of a dataset that have this value.
 
-        Records are deleted from one schema after the other. If a schema fails, the error names the
-        records deleted before; repeating the request with the remaining number deletes the rest and
-        erases all of them.
+        Records are deleted from one schema after the other. If a schema fails, the error states how
+        many records of which schemas were deleted before; repeating the request with the remaining
+        number deletes the rest and erases all of them.
 
         Raises:
             Conflict: ``confirm_count``; the number of records differs from ``confirmed``; the

@@ -1,15 +1,16 @@
 """Ingest plain records: parse -> validate -> seal -> send -> settle.
 
 A direct ingest is atomic, even across several schemas: all its commits are sent to the API in one
-request, which stores them in one transaction. Nothing is sent before all records are valid.
-Concurrent ingests share a commit.
+request, which stores them in one transaction. Nothing of it is sent before all of its records are
+valid. Concurrent ingests share a commit.
 
 Direct ingests that wait for each other share a commit.
 
 A commit is one durable transaction at the API, no matter how many records it adds. During a commit
-of a schema, further ingests of the same caller wait, and the next commit includes all of them. Each
-keeps its own answer, its own idempotency key (docs/SPEC.md, section 2.2) and its own refusal: an
-invalid record, or a request that was stored before, affects only its sender.
+of a schema, further ingests of the same caller wait, and the next commit includes them, up to a
+number of requests and of bytes. Each keeps its own answer, its own idempotency key (docs/SPEC.md,
+section 2.2) and its own refusal: an invalid record, or a request that was stored before, affects
+only its sender.
 
 A direct ingest that waits to be stored: its records, their ids and their errors.
 """

@@ -1,12 +1,12 @@
 """Merge queues: three lanes, so that long merges do not delay short ones.
 
-Each lane runs one merge at a time. The number of its rows determines the lane of a merge. A merge
+Each lane runs one merge at a time. The number of rows of a merge determines its lane. A merge
 claims its segments before it begins, so that no two merges use the same segment.
 
 After a failure, a large or huge merge pauses before a commit may start it again: it may take
 minutes, and the cause (a full disk, an altered page) is seldom gone by the next commit. A huge
 merge also pauses if another proxy was faster: otherwise two proxies that write to one schema would
-do all of them twice.
+do all huge merges twice.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class Lane(Tasks):
     @contextmanager
     def attempt(self, key: MergeKey) -> Iterator[None]:
         """Run one merge in the block. If it fails, merges of its schema pause for as long as it
-        took, and for twice as long after each further failure. A conflict with other stored data is
-        not a failure unless the lane yields.
+        took, and for twice as long after each further failure. A conflict with data that others
+        have stored is not a failure unless the lane yields.
         """
         began = self._clock()
         try:

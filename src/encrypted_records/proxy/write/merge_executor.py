@@ -107,7 +107,7 @@ class MergeExecutor:
         Every input page is verified against its segment's commit.
 
         Args:
-            large: whether the merge takes long, and runs in a separate process.
+            large: whether the merge takes long, and runs in a worker process of its own.
 
         Raises:
             Conflict: ``look`` reports that the merge is obsolete; the staged data is deleted.

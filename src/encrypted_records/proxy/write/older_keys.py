@@ -1,5 +1,5 @@
-"""Discard older keys of a dataset: verify that no data is sealed under them, erase the rest, and
-sign that they are discarded.
+"""Forget older keys of a dataset: verify that no data is sealed under them, have the ciphertext
+from before a reseal erased, and sign that they are forgotten.
 
 Nothing of it is kept here. What is left to do follows from the roster, the logs and what the API
 says of its files, so that whatever was interrupted is done by asking for it once more.

@@ -2,8 +2,8 @@
 remaining data, and rebuild missing indexes from rows.
 
 The API reports what is lost, and may lie: then an index is rebuilt needlessly, and a hidden record
-is deleted. The API could hide that record anyway, but a deletion is signed here, and permanent. So
-nothing is deleted before a user has confirmed the number of records.
+is deleted. The API could hide that record anyway, but a deletion is a commit of this proxy, and
+permanent. So nothing is deleted before a user has confirmed the number of records.
 """
 
 from __future__ import annotations

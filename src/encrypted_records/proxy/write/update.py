@@ -180,7 +180,7 @@ class Updater:
 
         Raises:
             NotFound: a record does not exist, or the caller may not read it.
-            PreconditionFailed: a record has another version than the given one.
+            PreconditionFailed: a record has a version that is not among ``versions``.
             ErsError: as for :meth:`Committer.store`.
         """
 

@@ -49,7 +49,7 @@ class Unreachable(_Failed):
 
 
 class Unfit(_Failed):
-    """A key service that cannot be used without having refused: credentials are missing, or a
+    """The key service cannot be used, although it has not refused: credentials are missing, or a
     setting or the ciphertext does not fit.
     """
 
