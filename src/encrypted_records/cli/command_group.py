@@ -95,8 +95,8 @@ def _resolve_path(
 
 
 def suggestions(ctx: click.Context, group: click.Group, name: str) -> str:
-    """Suggestions for an unknown command ``name``: commands of the group with the nearest name, or
-    of all groups.
+    """Suggestions for an unknown command ``name``: the commands of the group with the nearest name,
+    else those of all groups; empty if no name is near.
     """
     root = ctx.find_root()
     assert isinstance(root.command, click.Group)

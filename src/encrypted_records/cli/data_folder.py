@@ -117,7 +117,7 @@ def _close_to_others(folder: Path) -> None:
 
 
 def for_owner(path: str, flags: int) -> int:
-    """An ``opener`` for :func:`open` that makes new files readable only by their owner."""
+    """An ``opener`` for :func:`open` whose new files only their owner can read and write."""
     return os.open(path, flags, 0o600)
 
 

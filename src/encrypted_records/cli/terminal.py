@@ -203,8 +203,8 @@ def open_streams() -> None:
     """Open replacements for standard streams with which the program was started closed.
 
     Otherwise the next opened file would get their descriptors, and the output meant for them. The
-    replacement of standard input is empty, writing to that of standard output raises a named error,
-    and output to stderr is discarded.
+    replacement of standard input is empty, writing to that of standard output fails with an error
+    that says so, and output to stderr is discarded.
     """
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:

@@ -216,7 +216,7 @@ def _with_proof(body: bytes | None, proof: Proof) -> bytes:
 
 
 def _show(body: bytes) -> None:
-    """Print an answer: JSON pretty-printed, all other content unchanged."""
+    """Print an answer: JSON pretty-printed, all other content as text."""
     import msgspec  # noqa: PLC0415 - slow to import
 
     if not body:

@@ -58,7 +58,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """The options of a command for the reading of a file."""
+    """The options of a command that say how a file is read."""
 
     delimiter: str | None
     encoding: str | None
@@ -86,7 +86,8 @@ class ReadingOptions:
         """The options as JSON for the proxy; empty bytes if no option was given.
 
         Raises:
-            InvalidSetting: an option is not of the form COLUMN=VALUE, or a file does not exist.
+            InvalidSetting: an option is not of the form COLUMN=VALUE, the delimiter is unknown, or
+                the file of ``--reading`` is not a reading in JSON.
         """
         said: dict[str, Any] = {}
         if self.reading not in (None, _NO_READING):
@@ -195,7 +196,7 @@ def takes_reading(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def takes_form(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of :func:`takes_reading` to a command, except those about stored readings."""
+    """Add the options of :func:`takes_reading` to a command, except those about kept readings."""
 
     @functools.wraps(command)
     def call(*arguments: Any, **values: Any) -> Any:
@@ -265,16 +266,16 @@ async def import_file(
     yes: bool,
     skip_invalid: bool,
 ) -> int:
-    """Show how a file is read, propose a schema for it unless ``schema`` names one, and store its
+    """Show how a file is read, create a schema for it unless ``schema`` names one, and store its
     rows; returns the exit code.
 
-    An interrupted import is remembered with all its options and continues. The proxy recognises a
-    stored file by its bytes.
+    An interrupted import is remembered with all its options, and the same command continues it. The
+    proxy recognises a stored file by its bytes.
 
     Raises:
         InvalidSetting: a guess was not confirmed, or an option names no column of the file.
         InvalidRecords: the file cannot be read.
-        Conflict: the schema exists already.
+        Conflict: a schema of that name exists already.
         UploadedBefore: the file was already stored in the schema.
     """
     if schema is not None and (name is not None or asked != Asked()):

@@ -122,7 +122,7 @@ def _writer(
     with_schema_id: bool,
     head: Callable[[bytes], object],
 ) -> Callable[[bytes, Mapping[str, Any]], bytes]:
-    """A function that formats a record as a line of this file form, whose head was written."""
+    """Write the head of a file of this form; returns the function that makes a record's line."""
     if form == "ndjson":
         return lambda line, _: line + b"\n"
     from encrypted_records.model import csv_text  # noqa: PLC0415 - slow to import

@@ -33,7 +33,7 @@ def read_renames(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def lines_of(plan: Mapping[str, Any]) -> Iterator[str]:
-    """The changes of a definition, one line each, followed by the obstacles."""
+    """The changes of a definition, a line for each, with what prevents it in the lines below."""
     if not plan["changes"]:
         yield "Only titles and descriptions change."
         return

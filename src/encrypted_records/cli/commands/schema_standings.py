@@ -64,7 +64,7 @@ def show_standing(standing: LogStanding) -> None:
 
 
 def what_is_lost(standing: LogStanding) -> Iterator[str]:
-    """The data that is lost by accepting the log."""
+    """Lines about the changes that are given up by accepting the log."""
     when = f" of {standing.changed}" if standing.changed else ""
     yield (
         f"The API's log is at version {standing.version}{when}, with {standing.records} records:"

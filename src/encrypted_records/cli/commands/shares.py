@@ -45,8 +45,8 @@ def rows_of(people: People) -> Iterator[Mapping[str, Any]]:
 
 
 def rows_of_readers(people: People, place: Place) -> Iterator[Mapping[str, Any]]:
-    """The readers of a dataset or schema: a row for each share that gives the right, with the time
-    since which the member has had it.
+    """The readers of a dataset or schema: a row for each owner and for each share that gives the
+    right, with the time since which the member has had at least that.
     """
     for person in people.people:
         if person.role == "owner":
@@ -79,8 +79,8 @@ def _rest(member: PersonOrService) -> dict[str, Any]:
 
 
 def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
-    """Remarks below the rows: deleted accounts, invitations, pending changes; for a place, only
-    those that concern it.
+    """Remarks beside the rows: deleted accounts, invitations, pending changes, the roster; for a
+    place, only the invitations and pending changes that concern it.
     """
     for person in people.people:
         if person.account_gone:

@@ -62,10 +62,10 @@ class Shape:
 
 
 class SourceTable(ABC):
-    """A source with ordered rows, which can be read from any position.
+    """A source with ordered rows, which can be read from any pointer onwards.
 
     Attributes:
-        mark: an identifier that recognises the same source; it contains no password and no value.
+        mark: a text by which the same source is recognised; it has no password and no value.
         name, group: default names of its schema and dataset.
     """
 
@@ -266,7 +266,7 @@ class Import:
         return done
 
     async def _settle(self, done: Remembered) -> Remembered:
-        """Finish a page that an earlier command left."""
+        """Finish, or cancel, a page that an earlier command left; returns the progress after it."""
         client = self.session.client
         over = msgspec.structs.replace(done, job="")
         try:

@@ -208,7 +208,7 @@ class PostgresqlTable(SourceTable):
         return key
 
     async def resume(self, session: CommandSession, schema: Resource, read: int) -> Any:
-        """Continue after the greatest stored key.
+        """The pointer after the greatest stored key; None if no record is stored.
 
         Raises:
             InvalidSetting: a field of the schema orders the key otherwise.
@@ -256,7 +256,7 @@ class PostgresqlTable(SourceTable):
     async def _connect(self) -> AsyncIterator[Any]:
         """
         Raises:
-            InvalidSetting: the server refuses the login, or does not support a query.
+            InvalidSetting: the server refuses the login, has no such database, or refuses a query.
             Unavailable: there is no connection, or it was lost.
         """
         import psycopg  # noqa: PLC0415 - only imports need it

@@ -92,7 +92,7 @@ def asked_for(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tell_of(notes: Mapping[str, Mapping[str, Any]], definition: Mapping[str, Any]) -> None:
-    """Print remarks on stderr, and the values that the API will be able to read."""
+    """Print on stderr the remarks about fields, and how many values of each the API can read."""
     for name, note in notes.items():
         listed = definition["properties"][name].get("enum", [])
         if listed:

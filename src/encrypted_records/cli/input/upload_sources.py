@@ -267,7 +267,7 @@ def batches_of(file: LocalFile | Path) -> Iterator[Any]:
 
 
 def _environment() -> dict[str, str]:
-    """The variables of this process's environment that Python and its libraries need."""
+    """The variables of this process's environment by which Python and its libraries are found."""
     found_by = ("PYTHON", "LD_", "DYLD_")
     return {
         name: value

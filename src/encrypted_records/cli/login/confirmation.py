@@ -39,7 +39,7 @@ async def confirm_account(
         who: credentials for looking up the organization; ``NOBODY`` if no password is known.
 
     Raises:
-        BadInput: ``invalid_link``; the link is invalid or has expired.
+        BadInput: ``invalid_link``; the link is invalid, was used or has expired.
     """
     device = usual_device(session.proxy)
     async with session.proxy.client(NOBODY, device) as client:

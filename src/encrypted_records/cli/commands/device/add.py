@@ -98,7 +98,7 @@ def _say_none_yet() -> None:
 
 
 def _ask_code(devices: Devices, by: str | None) -> dict[str, str]:
-    """Ask for a proof; returns it under the name of its kind."""
+    """Ask for a code, passphrase or words; returns the input under the name of its kind."""
     own = devices.keyring is not None and devices.keyring.passphrase
     text = ask_secret(f"Code{', passphrase' if own else ''} or words (it does not show)").strip()
     if not text:
