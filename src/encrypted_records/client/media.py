@@ -67,7 +67,7 @@ class LocalFile:
 
     @property
     def mark(self) -> str:
-        """A mark that recognises an unchanged regular file; a changed file has another mark."""
+        """A mark by which a regular file is recognised; a changed file has another mark."""
         return f"{self._size} {self._changed} {self.path.resolve()}"
 
     @property

@@ -68,8 +68,8 @@ class Jobs(Connection):
             schema: id or path of the schema of records that name none, and of CSV.
             batch_size: the unit of progress.
             skip_invalid: store the good rows where some are bad, instead of nothing.
-            on_conflict: what to do when the unique fields of a row already exist: as
-                rows that are bad, if it is not said.
+            on_conflict: what to do with rows whose values of unique fields other records have;
+                by default they are bad rows.
             by: the fields of a unique set, by which a row finds the record that it replaces.
             again: store them once more, if the same bytes were stored in the schema before.
             filename: of the file that they come from; the proxy alone keeps it.

@@ -102,7 +102,7 @@ class SchemaLogs(Connection):
         forked: bool = False,
         proof: Proof | None = None,
     ) -> LogStanding:
-        """Accept, for this user only, a log that lacks entries seen by the proxy; returns its
+        """Accept, for this user only, a log that lacks changes seen by the proxy; returns its
         previous state.
 
         Args:

@@ -52,14 +52,14 @@ class SecondFactorCalls(Connection):
         return convert(await self._ask("POST", _PATH, {"password": password}), NewSecondFactor)
 
     async def confirm_second_factor(self, code: str) -> list[str]:
-        """Require a code at every login from now on.
+        """Require a code for logins from now on.
 
         Returns:
             The recovery codes; each replaces the app once.
 
         Raises:
             BadInput: ``wrong_code``.
-            Conflict: ``no_second_factor``; no second factor was set up.
+            Conflict: ``no_second_factor``; no second factor was begun.
         """
         return await self._recovery_codes("confirm", {"code": code})
 

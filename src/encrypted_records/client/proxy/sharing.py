@@ -44,12 +44,12 @@ class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
         entry: the number of the roster entry that admitted the member.
         since: its time in seconds since 1970, by the clock of the owner who signed it.
         owner_since: the time at which the member became an owner; None if not an owner.
-        known_by: how the member's keys were verified: founder, words, recovery, or owner.
+        known_by: how the member's keys came into the roster: founder, words, recovery, or owner.
         expires: in seconds since 1970; None: never.
         last_used: for a service, shown to owners: in seconds since 1970, to the minute, as reported
             by the API; None: never.
         account_gone: for a person, shown to owners: whether the API reports that the account is
-            deleted; None if unknown. The member stays until an owner removes them.
+            deleted; None if the API was not asked. The member stays until an owner removes them.
     """
 
     id: str

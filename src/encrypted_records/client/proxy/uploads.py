@@ -52,7 +52,7 @@ async def head_of(path: Path) -> tuple[bytes, int]:
 
 
 def read_head(file: LocalFile) -> bytes:
-    """Read the first bytes of a file, enough to detect its format.
+    """Read the first bytes of a file, enough to detect how it is read.
 
     Raises:
         InvalidSetting: the file cannot be read.

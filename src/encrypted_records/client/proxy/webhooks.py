@@ -62,7 +62,7 @@ class WebhookCalls(Connection):
         return convert(answer["results"], list[Webhook])
 
     async def resume_webhook(self, webhook_id: str, *, token: str | None = None) -> Webhook:
-        """Resume a webhook at the position where it stopped.
+        """Make a webhook try again now, from the position where it was.
 
         Args:
             token: to read with from now on, instead of the one before.

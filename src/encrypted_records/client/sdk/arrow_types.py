@@ -100,7 +100,7 @@ def field_of(declared: Any, seen: Seen) -> tuple[dict[str, Any], str | None]:
 
 
 def _number(kind: Any, seen: Seen) -> dict[str, Any] | None:
-    """A number field with the digits seen; None if a number field does not support that many."""
+    """A number field for an Arrow type of numbers; None if a field cannot have that many digits."""
     from pyarrow import types  # noqa: PLC0415 - optional, and slow to import
 
     if types.is_floating(kind):

@@ -92,8 +92,8 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def parse_with_places(text: str) -> tuple[dict[str, Any], list[int]]:
-    """Parse like :func:`parse`, and return the index of the character at which each comparison
-    begins.
+    """Parse like :func:`parse`; also returns the index of the character at which each comparison
+    begins, in their order.
 
     Raises:
         NotUnderstood: as for :func:`parse`.

@@ -179,7 +179,7 @@ def pieces(rows: Rows, piece_bytes: int, definition: Mapping[str, Any]) -> Itera
 async def async_pieces(
     rows: AsyncRows, piece_bytes: int, definition: Mapping[str, Any]
 ) -> AsyncIterator[Piece]:
-    """Split rows like :func:`pieces`, from an asynchronous source."""
+    """Split rows like :func:`pieces`, from a source that may be asynchronous."""
     if not isinstance(rows, AsyncIterable):
         for piece in pieces(rows, piece_bytes, definition):
             yield piece
@@ -235,7 +235,7 @@ def _columns(
 
 
 def warn_of_rounding(fields: Iterable[str] | Mapping[str, int] | None) -> None:
-    """Warn the caller of one of our methods that values were rounded.
+    """Warn the caller of one of our methods if values were rounded.
 
     Args:
         fields: the field of each rounded value, or the number of rounded values by field; None if
