@@ -194,14 +194,14 @@ class Rosters:
     def believe(
         self, roster: Roster, user: bytes, keyring: Keyring, *, older_keys: bool = False
     ) -> Believed:
-        """Identify the user in a verified roster of the user's own, and remember the roster.
+        """Identify the user in a roster, if it is the user's own, and remember the roster.
 
         Args:
             older_keys: as for :func:`encrypted_records.index.roster.belief.believe`.
 
         Raises:
-            RosterOlder, RosterUnknown, IdentityReplaced, NotAllowed: as there. A remembered roster
-                is kept even if its user is no longer a member.
+            RosterOlder, RosterUnknown, IdentityReplaced, NotAllowed: as there. The roster of a
+                remembered organization is kept even if its user is no longer a member.
             OutOfSpace, Unavailable: the disk cannot be written.
         """
         remembered = self.get(user, roster.organization)

@@ -1,12 +1,12 @@
-"""Saved queries, linked queries, and readings of files kept for a schema: ``questions.sqlite3`` in
-the proxy's folder.
+"""Saved questions, linked questions, and readings of files kept for a schema:
+``questions.sqlite3`` in the proxy's folder.
 
-- Queries, their names and readings are encrypted under the user's keyring (docs/SPEC.md, section
+- Questions, their names and readings are encrypted under the user's keyring (docs/SPEC.md, section
   16), and padded. The file reveals only their user and schema.
-- A linked query is encrypted under the link's own secret, which is not stored (section 16.1):
+- A linked question is encrypted under the link's own secret, which is not stored (section 16.1):
   everyone who has the link can open it. The file reveals only its schema and its maker.
 - None of this is sent to the API.
-- A query that cannot be decrypted is counted and kept: another keyring may decrypt it.
+- A question that cannot be decrypted is counted and kept: another keyring may decrypt it.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class QuestionStore:
     def change(
         self, user: bytes, schema: bytes, decide: Callable[[SealedQuestions], tuple[bytes, bytes]]
     ) -> None:
-        """Change the stored queries in one transaction: ``decide`` gets all of them and returns the
-        identifier and content of a new or changed query. If it raises, nothing is changed.
+        """Change the saved questions in one transaction: ``decide`` gets all of them, and returns
+        the identifier and content of a new or changed one. If it raises, nothing is changed.
         """
         with self._database.writing() as database:
             identifier, sealed = decide(_find_all(database, user, schema))
@@ -296,7 +296,7 @@ class SavedQuestions:
         self._keyrings = keyrings
 
     async def find_all(self, holder: Holder, schema: bytes) -> tuple[list[SavedQuestion], int]:
-        """All saved queries by name, and the number of queries that this keyring cannot decrypt."""
+        """All saved questions by name, and the number of those that this keyring cannot decrypt."""
         return await runtime.in_thread(self._list, holder, schema)
 
     async def find(self, holder: Holder, schema: bytes, identifier: bytes) -> SavedQuestion:

@@ -324,8 +324,8 @@ async def restore_keyring(request: Request) -> Response:
 
 
 def _check_missing(services: Services, applicant: Applicant, restored: Keyring) -> None:
-    """Check a restored keyring of a user without one: it needs no proof if it cannot belong to
-    another user.
+    """Check whether a user whose keyring is not here may restore one without a proof: only if it
+    cannot be the keyring of another user.
 
     Raises:
         NotAuthenticated: ``device_needed``; at level device, restoring registers a device.

@@ -1,7 +1,7 @@
 """Atomic files: written completely or not at all, and on disk when the call returns.
 
-Content is written to a temporary name, synced, and then renamed. An interruption leaves the old
-file readable, and at worst an unused temporary file.
+Content is written to a temporary name and synced, and only then gets its own name. An interruption
+leaves the old file readable, and at worst an unused temporary file.
 """
 
 from __future__ import annotations

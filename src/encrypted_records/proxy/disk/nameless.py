@@ -1,4 +1,5 @@
-"""A file without a name: inaccessible to other processes, and deleted when its process ends.
+"""A file without a name: other processes do not find it, and it is gone with its process, however
+that ends.
 
 So no sweep is needed. Only encrypted data is written to it.
 """

@@ -1,9 +1,9 @@
 """Load shedding: if more requests arrive than can be answered soon, some are refused at once.
 
 The expected latency of a request follows from the number of running requests and the recent
-throughput (Little's law). A sudden slowdown would be noticed too late, so the age of the oldest
-running request counts as well. If either is too long, requests of senders with more than an equal
-share are refused; senders with few requests are still served.
+throughput (Little's law). A sudden slowdown would be noticed too late, so the time that the request
+to be answered next has waited already counts as well. If either is too long, requests of senders
+with more than an equal share are refused; senders with few requests are still served.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Reason:
 
 
 async def explain_nothing(visit: Visit, on: SchemaQuestion) -> list[Reason]:
-    """The parts of the query that exclude everything, if that is cheap to determine."""
+    """The parts of the question that exclude everything, if that is cheap to determine."""
     reasons: list[Reason] = []
     says = on.question.says(on.types)
     for at, part in enumerate(on.question.parts[:_MOST_PARTS]):

@@ -3,7 +3,7 @@
 - It is part of every page, so it must never prevent a page from being shown: values that cannot be
   loaded are shown as unknown, and recent values stay.
 - It is loaded at most every few seconds, and after a form was sent, which may have changed it. In
-  between it is cached in the state of the session.
+  between it is cached on the desk of the session.
 - Names and numbers are shown as reported by the API. Entries with a malformed identifier are left
   out.
 """
@@ -124,7 +124,7 @@ async def keep_fresh(asker: Asker, desk: Desk) -> Frame:
 
 
 def mark_outdated(desk: Desk | None) -> None:
-    """Mark the frame as outdated, so that the next page reloads it."""
+    """Note that something may have changed, so that the next page loads the frame again."""
     if desk is not None:
         desk.changed_at = runtime.monotonic()
 

@@ -1,4 +1,4 @@
-"""The help document for each page, which its "?" links to."""
+"""The section of the documents that helps on each page, which its "?" links to."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ async def _overview(
 
 
 async def states_of(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[str, State]:
-    """The states of schemas; schemas that do not answer in time are left out."""
+    """The states of schemas by id; those that fail, or are not there in time, are left out."""
 
     async def ask(schema: Mapping[str, Any]) -> tuple[str, State] | None:
         try:
@@ -212,7 +212,7 @@ def _searches(visit: Visit) -> list[Bar]:
 
 
 async def _keyring(visit: Visit) -> Any:
-    """The status of the keys; None while the keyring is locked."""
+    """The status of the keys; None while the keyring is not open."""
     if visit.frame is None or visit.frame.keyring != "open":
         return None
     try:

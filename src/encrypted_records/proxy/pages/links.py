@@ -1,6 +1,6 @@
-"""Links to saved queries, for others who can read the schema and are logged in at this proxy.
+"""Links to questions, for others who can read the schema and are logged in at this proxy.
 
-The secret that decrypts a query is in the fragment of the link, after ``#``, which browsers do not
+The secret that opens a question is in the fragment of the link, after ``#``, which browsers do not
 send. The page of the link copies it into its form (web/src/links.js); without scripts it is typed.
 """
 

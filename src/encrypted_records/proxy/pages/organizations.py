@@ -32,8 +32,8 @@ async def own_organizations(visit: Visit) -> list[dict[str, Any]]:
 
 
 async def start(visit: Visit) -> Response:
-    """The organizations of the visitor and invitations to others; redirects if there is only
-    one.
+    """The organizations of the visitor and invitations to others; redirects to the only
+    organization if there are no invitations.
     """
     problem: ErsError | None = None
     if visit.sends:

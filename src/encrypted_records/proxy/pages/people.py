@@ -214,7 +214,7 @@ def _chosen(choices: Sequence[Choice]) -> list[dict[str, Any]]:
 
 
 async def _form(visit: Visit, template: str, problem: ErsError | None, **values: Any) -> Response:
-    """Show a form of these pages again with the typed input, without secrets."""
+    """Show one of these pages with the typed input, without secrets."""
     shown = {
         "organization": await visit.ask("GET", _url(visit)),
         "access": await visit.ask("GET", "/api/devices/"),

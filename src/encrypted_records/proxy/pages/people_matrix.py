@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether another owner has changed the right since the form was shown."""
+        """Whether the right is no longer the shown or typed one, or is only for some schemas."""
         return bool(self.schemas) or self.now not in (self.shown, self.typed)
 
 
@@ -87,7 +87,7 @@ def _changed(lines: Sequence[Line]) -> Iterator[Cell]:
     """
     Raises:
         BadInput: an unknown right.
-        Conflict: another owner has changed a cell since the form was shown.
+        Conflict: one of the changed cells has another right than was shown.
     """
     for cell in (cell for line in lines for cell in line.cells if cell.is_changed):
         if cell.typed not in RIGHTS:

@@ -34,7 +34,7 @@ def phrases_of(typed: str) -> list[str]:
 
 
 def places_to_ask_for() -> list[int]:
-    """Random word numbers, from 1 on, for the confirmation of a backup."""
+    """Unpredictable word numbers, from 1 on, for the confirmation of a backup."""
     return sorted(runtime.chance.sample(range(1, WORDS + 1), ASKED))
 
 

@@ -1,4 +1,4 @@
-"""Changes of the records page's query by its buttons. Pure.
+"""Changes of the records page's question by its buttons. Pure.
 
 The name of a button is an action and its target, such as ``sort:age``. Input that was typed before
 the button was pressed is in the same form, and is used.

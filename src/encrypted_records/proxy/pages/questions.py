@@ -71,7 +71,7 @@ class SchemaQuestion:
 
     @property
     def query(self) -> str:
-        """The query string of a page that shows this query."""
+        """The query string of a page that shows this question."""
         return f"?q={self.name}" if self.name else ""
 
     async def is_outdated(self, visit: Visit) -> bool:

@@ -77,7 +77,7 @@ async def _row(
 
 
 def _query(visit: Visit) -> str:
-    """The query string that leads back to the query by which this record was found."""
+    """The query string that leads back to the question by which this record was found."""
     name = visit.request.query_params.get("q", "")
     return f"?q={quote(name)}" if name else ""
 
@@ -167,7 +167,7 @@ class Gone:
 @dataclass(frozen=True, slots=True)
 class Said:
     """A message that the records page shows once; ``gone`` is the id of deleted records that can be
-    restored.
+    stored again.
     """
 
     text: str

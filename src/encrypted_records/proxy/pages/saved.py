@@ -1,6 +1,6 @@
-"""Saved queries, encrypted at this proxy: save, list, open, rename, delete.
+"""Questions saved by name, encrypted at this proxy: save, list, open, rename, delete.
 
-A saved query has a URL that reveals nothing of its content, so that it can be bookmarked.
+A saved question has a URL that reveals nothing of its content, so that it can be bookmarked.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ async def open_question(visit: Visit) -> Response:
 
 
 async def forget_questions(visit: Visit, schemas: Iterable[str]) -> None:
-    """Delete the visitor's saved queries of schemas that the visitor has just deleted. Those of
+    """Delete the visitor's saved questions of schemas that the visitor has just deleted. Those of
     other users stay, because only the API says that a schema is deleted.
     """
     caller = await services_of(visit.request).caller(visit.as_session())

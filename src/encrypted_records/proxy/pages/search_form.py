@@ -51,7 +51,7 @@ _FORMER: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 @dataclass(slots=True)
 class Question:
-    """The query of one window on a schema, and the presentation of its results.
+    """The question of one window to a schema, and how its answer is shown.
 
     ``parts`` are joined by "and"; ``typed`` is the content of the input line, not yet searched.
     ``pages`` are the cursors of the previous pages, beginning with the row after the first
@@ -247,13 +247,13 @@ def one_of(name: str, values: Sequence[Any]) -> dict[str, Any]:
 
 
 def read_line(text: str, definition: Mapping[str, Any]) -> list[str]:
-    """Split a query that was typed as one line into its parts.
+    """Split a question that was typed as one line into its parts.
 
     Args:
         definition: the definition of the schema.
 
     Raises:
-        NotUnderstood: the line is not a query on this schema; with the position in the line.
+        NotUnderstood: the line is not a question to this schema; with the position in the line.
     """
     text = text.strip()
     types = types_of(definition)

@@ -1,5 +1,5 @@
 """The part of a form with a member's rights: for each dataset none, read, or read and write; on all
-of its schemas, or only the selected ones.
+of its schemas, or only the ticked ones.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ async def choices_of(
     """The choice for each dataset of an organization, from the form; or, if none was sent, from the
     shares ``before``.
 
-    Signed datasets have their signed names: otherwise an API that swaps names could make an owner
-    share another dataset than the one displayed. Only unsigned datasets have the names that the API
-    reports.
+    Signed datasets and schemas have their signed names: otherwise an API that swaps names could
+    make an owner share another dataset than the one displayed. Only those that are not signed yet
+    have the names that the API reports.
 
     Args:
         people: the people of the organization, as the proxy shows them.

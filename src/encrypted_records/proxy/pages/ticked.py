@@ -22,7 +22,7 @@ from encrypted_records.proxy.pages.records import Gone, leave_gone
 
 
 async def use_ticked(visit: Visit) -> Response:
-    """Carry out the action of the button on the selected records: ``copy`` returns the shown
+    """Carry out the action of the button on the ticked records: ``copy`` returns the shown
     columns to a script, for a spreadsheet.
     """
     on = await find_question(visit)

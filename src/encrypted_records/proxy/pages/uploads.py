@@ -184,7 +184,7 @@ async def _send_next(visit: Visit) -> Response:
     """Start a job for the chosen file, read in the same way as the previous file.
 
     Raises:
-        BadInput: no file was chosen, no reading is stored, or the file differs from the previous
+        BadInput: no file was chosen, no reading is kept, or the file differs from the previous
             one in a way that may change values.
         UploadedBefore: the file was uploaded before, and a repetition was not requested.
     """

@@ -120,7 +120,7 @@ class Spool:
         The others can be deleted afterwards: the new upload keeps the bytes that it needs.
 
         Args:
-            parts: complete uploads, and their lengths in bytes.
+            parts: uploads to which nothing is appended any more, and their lengths in bytes.
 
         Raises:
             NotFound: an upload does not exist.

@@ -33,7 +33,7 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
 
     Raises:
         DoesNotOpen: a page of an input does not open.
-        Altered: a page differs from the stored one.
+        Altered: a page is not the one that was stored.
         OutOfSpace, Unavailable: the disk has no room for the merge, or fails.
     """
     definition = parse_canonical(task.definition)

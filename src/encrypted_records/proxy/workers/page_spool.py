@@ -1,7 +1,7 @@
 """Unnamed temporary files for a worker's data that does not fit into memory (docs/SPEC.md, section
 11.1).
 
-They are inaccessible to other processes, and disappear with this process, however it ends.
+Other processes do not find them, and they disappear with this process, however it ends.
 Plaintext is encrypted under a key that exists only in this process and is never stored.
 """
 

@@ -1,5 +1,5 @@
 """The worker's part of re-encryption: rows are opened, compared with their signed digests,
-converted, and sealed as a group that replaces theirs (docs/SPEC.md, section 7.7).
+converted, and sealed as a group that stands for theirs (docs/SPEC.md, section 7.7).
 
 The worker's part of rebuilding an index: rows are opened, compared with their signed digests, and
 indexed in place (docs/SPEC.md, section 6.4).
@@ -283,7 +283,7 @@ def rebuild(task: messages.RebuildTask) -> messages.MergedSegment:
     returns.
 
     Raises:
-        Altered: a row differs from the stored one.
+        Altered: a row is not the one that was stored.
         DoesNotOpen: a row was altered or belongs elsewhere, or the API returned other rows than
             requested.
         OutOfSpace, Unavailable: the disk has no room for it, or fails.
