@@ -37,7 +37,7 @@ class Machine(Protocol):
         """Nanoseconds since 1970, by a clock that can be set."""
 
     def random_bytes(self, size: int) -> bytes:
-        """Bytes from the system's cryptographically secure random generator."""
+        """Unpredictable bytes, ``size`` of them."""
 
     def uuid7(self, nanoseconds: int | None) -> uuid.UUID:
         """A UUID of version 7 (RFC 9562), of the present where no time is given."""

@@ -122,7 +122,7 @@ class Run:
         return await self.wait(self.process.call(method, *arguments))
 
     async def take(self, feed: Feed, number: int, *, keep: bool) -> None:
-        """Send a table's columns to the process.
+        """Make the process read a table's columns from ``feed``.
 
         Args:
             keep: all of them now, instead of while the statement runs.

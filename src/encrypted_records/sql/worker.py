@@ -47,7 +47,7 @@ class Worker:
     """Runs one statement at a time; each public method is a request of :meth:`Process.call`.
 
     Args:
-        columns: the columns of the tables that statements read, in order.
+        columns: of the tables that statements read, in the order in which they are taken.
     """
 
     def __init__(self, columns: BinaryIO) -> None:
