@@ -17,7 +17,7 @@ _Text = Annotated[str, msgspec.Meta(max_length=320)]
 
 
 class Held(msgspec.Struct):
-    """A lease on one version of a log, for a reader that takes long."""
+    """A hold on one version of a log, for a reader that takes long."""
 
     version: _Number
     reason: _Text

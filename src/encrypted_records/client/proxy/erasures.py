@@ -132,7 +132,7 @@ class Erasures(Connection):
         return receipt
 
     async def _see_through(self, receipt: dict[str, Any]) -> None:
-        """Wait until the data of a receipt is erased, except data under leases, and record that in
+        """Wait until the data of a receipt is erased, except data under holds, and record that in
         the receipt. The proxy itself waits for less time than the timeouts of front-end servers.
         """
         until, pause = runtime.monotonic() + WAIT_SECONDS, LOOK_SECONDS

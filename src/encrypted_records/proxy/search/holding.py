@@ -1,4 +1,4 @@
-"""Holds (read leases): the API keeps the data of one version of a log during a long read."""
+"""Holds: the API keeps the data of one version of a log during a long read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RENEW_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class VersionHold:
-    """A hold (read lease) on one version of a schema's log, as read by ``caller``; ``reason`` is
+    """A hold on one version of a schema's log, as read by ``caller``; ``reason`` is
     one that the API knows.
     """
 
