@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -67,12 +66,11 @@ def test_starts_at_once_are_all_children_of_this_process() -> None:
 def test_no_copy_stands_for_a_start_whose_imports_would_read_other_settings(
     name: str, is_copied: bool
 ) -> None:
-    started_with = clean_environment()
-    with socket.socket() as connection:
-        template = forked.Template(connection, started_with)
+    template = forked.template_of_this_process()
+    assert template is not None
     line = [sys.executable, "-m", forked.PROGRAM]
-    assert template.suits(line, started_with)
-    assert template.suits(line, {**started_with, name: "another"}) is is_copied
+    assert template.suits(line, clean_environment())
+    assert template.suits(line, clean_environment(**{name: "another"})) is is_copied
 
 
 def test_a_copy_has_the_folder_the_arguments_and_the_environment_it_was_given(
