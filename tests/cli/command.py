@@ -8,14 +8,16 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from encrypted_records.cli import main
+from encrypted_records.cli import main, terminal
 from encrypted_records.cli.limits import STANDARD, CommandLimits
 from tests.support.service import Account, Service
 
@@ -75,6 +77,7 @@ class Ers:
         stdin = io.TextIOWrapper(io.BytesIO(typed.encode()), encoding="utf-8")
         with self._monkeypatch.context() as patch, logging_of_its_own():
             patch.setattr(sys, "stdin", stdin)
+            patch.setattr(terminal, "report_bug", partial(_show_bug, terminal.report_bug))
             code = main.run([str(argument) for argument in arguments], limits)
         captured = self._capsys.readouterr()
         return Said(code, captured.out, captured.err)
@@ -86,6 +89,13 @@ class Ers:
         said = self(*arguments, typed=typed, limits=limits)
         assert said.code == 0, said.err
         return said
+
+
+def _show_bug(report: Callable[[BaseException], int], error: BaseException) -> int:
+    """Say where it is behind what a user is told, which does not name it."""
+    code = report(error)
+    traceback.print_exception(error)
+    return code
 
 
 @contextlib.contextmanager

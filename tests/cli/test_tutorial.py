@@ -7,20 +7,28 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import environment
-from tests.support.service import Service, clean_environment, state_beside
+from tests.support.service import Service, clean_environment, running_service, state_beside
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tutorial.md"
 BIN = Path(sys.executable).parent
 
 
-def test_the_tutorial_works(services: Callable[[str], Service], tmp_path: Path) -> None:
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A service with a database of its own: in that of others a city may stand for another reason,
+    or their megabytes of ciphertext contain a short word by chance."""
+    with running_service(tmp_path / "clinic-data") as service:
+        yield service
+
+
+def test_the_tutorial_works(service: Service, tmp_path: Path) -> None:
     """In one shell, after the steps that start the service and make the account."""
-    service = services("sqlite")
-    (tmp_path / "clinic-data").symlink_to(service.data_dir)
     told = environment(service, service.new_account())
     told |= {"XDG_STATE_HOME": state_beside(service, tmp_path / "state")}
     del told["ERS_OUTPUT"]
@@ -48,7 +56,7 @@ def test_the_tutorial_works(services: Callable[[str], Service], tmp_path: Path) 
     assert set(record["fields"]) == {"name", "born", "city", "diagnosis", "temperature"}
     # Names and cities are nowhere in the database; the names of fields are in the definition.
     found = [line for line in searched.splitlines() if not line.endswith(":0")]
-    assert found == ["no Ada Borg", "no Oslo", "diagnosis"]
+    assert found == ["no Ada Borg", "no Bergen", "diagnosis"]
 
     answers = json.JSONDecoder()
     count, _ = answers.raw_decode(asked)
