@@ -24,15 +24,20 @@ function take(form) {
   for (const [name, value] of Object.entries(attributes)) form.setAttribute(name, value);
 }
 
-/** The sheets of an answer that this page has not: a form may be answered with another page. */
+/** The sheets and scripts of an answer that this page has not: it may be answered with another page. */
 function takeSheets({ detail }) {
   if (detail.target?.id !== "main" || !detail.shouldSwap) return;
   const answer = new DOMParser().parseFromString(detail.serverResponse, "text/html");
-  const here = new Set([...document.querySelectorAll("link[rel=stylesheet]")].map(({ href }) => href));
+  const here = new Set([...document.querySelectorAll("link[rel=stylesheet], script[src]")].map(({ href, src }) => href ?? src));
   const first = document.querySelector("link[rel=stylesheet]");
   for (const sheet of answer.querySelectorAll("link[rel=stylesheet]")) {
     const { href } = new URL(sheet.getAttribute("href"), location.href);
     if (!here.has(href)) first.before(document.adoptNode(sheet));
+  }
+  for (const { attributes } of answer.querySelectorAll("head script[src]")) {
+    const { href } = new URL(attributes.src.value, location.href);
+    // One that was parsed with an answer does not run.
+    if (!here.has(href)) document.head.append(Object.assign(document.createElement("script"), { src: href }));
   }
 }
 

@@ -1,4 +1,4 @@
-// [data-sample]: a file dropped on it, or chosen in it, fills the form's textarea with the file's
+// [data-sample]: a file chosen in it, or dropped, fills the form's textarea with the file's
 // first rows and sends the form. The rest of the file is not read.
 
 import { firstRows } from "./heads.js";
@@ -22,15 +22,5 @@ export function takeSamples(root) {
         if (form.querySelector("textarea").value) form.requestSubmit();
       });
     }
-    form.addEventListener("dragover", (event) => {
-      event.preventDefault();
-      form.classList.add("over");
-    });
-    form.addEventListener("dragleave", () => form.classList.remove("over"));
-    form.addEventListener("drop", (event) => {
-      event.preventDefault();
-      form.classList.remove("over");
-      if (event.dataTransfer.files.length) take(form, event.dataTransfer.files[0]);
-    });
   }
 }

@@ -53,17 +53,6 @@ class Uploads {
       if (columns) columns.dataset.changed = "yes";
     });
     if (send) place.addEventListener("submit", (event) => event.preventDefault());
-    const drop = place.querySelector("[data-drop]") ?? place;
-    drop.addEventListener("dragover", (event) => {
-      event.preventDefault();
-      drop.classList.add("over");
-    });
-    drop.addEventListener("dragleave", () => drop.classList.remove("over"));
-    drop.addEventListener("drop", (event) => {
-      event.preventDefault();
-      drop.classList.remove("over");
-      this.#add([...event.dataTransfer.files]);
-    });
     window.addEventListener("beforeunload", (event) => {
       if ([...this.#rows].some(({ moving }) => moving)) event.preventDefault();
     });
@@ -158,4 +147,10 @@ class Uploads {
   }
 }
 
-for (const place of document.querySelectorAll("[data-uploads]")) new Uploads(place);
+function prepare(root) {
+  for (const place of root.querySelectorAll("[data-uploads]:not(.scripted)")) new Uploads(place);
+}
+
+prepare(document);
+// A page that came in place of another one.
+document.addEventListener("htmx:load", ({ target }) => prepare(target));
