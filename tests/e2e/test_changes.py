@@ -165,6 +165,30 @@ def test_several_are_deleted_by_their_ids_all_or_none(store: Store) -> None:
         assert send(store, "DELETE", query).status == 400
 
 
+def test_several_with_versions_are_deleted_only_as_long_as_each_has_its_own(store: Store) -> None:
+    ids = store.ingest([ADA, ADA, ADA])
+    send(store, "PATCH", f"{ids[1]}/", {"data": {"age": 1}})
+
+    def delete(*versions: object, of: list[str] = ids) -> Answer:
+        named = "&".join(f"id={one}" for one in of)
+        return send(store, "DELETE", f"?{named}" + "".join(f"&version={v}" for v in versions))
+
+    # The second has the version that the others do not have, and the other way round.
+    refused = delete(1, 1, 2)
+    assert (refused.status, refused.json()["code"]) == (412, "precondition_failed")
+    flaws = refused.json()["errors"]
+    assert [(flaw["row"], flaw["detail"].split(":")[0]) for flaw in flaws] == [
+        (2, ids[1]),
+        (3, ids[2]),
+    ]
+    assert delete(1, 2).status == 400
+    assert delete(1, "x", 1).status == 400
+    assert delete(1, 2, -1).status == 400
+    assert store.search(count=True)["count"] == 3
+    assert delete(1, 2, 1).json() == {"deleted": 3}
+    assert store.search(count=True)["count"] == 0
+
+
 def test_a_condition_deletes_as_many_as_were_confirmed_and_no_other_number(store: Store) -> None:
     ids = store.ingest([{"name": f"{n % 3}{'x' * 60}{n}"} for n in range(30)])
     # The prefix is longer than an index key, so these records are decided by opening them.

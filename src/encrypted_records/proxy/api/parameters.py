@@ -4,6 +4,7 @@ write the pages of a list that it asks for."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from encrypted_records.model.ids import from_path, from_reference, from_text
 from encrypted_records.proxy.services import Services, services_of
 
 _ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
+_VERSION = re.compile(r"[0-9]{1,10}")
 #: Of the list of records, from which people expect filters.
 _LISTING = {"schema", "sealed"}
 _SEARCH = "conditions are for POST /api/records/search/"
@@ -43,6 +45,22 @@ def ids_asked(request: Request, *, most: int) -> list[bytes]:
     except Malformed as error:
         flaw = Flaw(error.reason, error.message, parameter="id")
         raise Malformed(error.message, code=error.reason, flaws=(flaw,)) from None
+
+
+def versions_asked(request: Request, ids: Sequence[bytes]) -> dict[bytes, frozenset[int] | None]:
+    """The version that each of ``ids`` is to have, by the query parameter ``version``; of none
+    where there is none.
+
+    Raises:
+        BadInput: not as many as ids, or one is not a number.
+    """
+    texts = request.query_params.getlist("version")
+    if not texts:
+        return {}
+    if len(texts) != len(ids) or not all(_VERSION.fullmatch(text) for text in texts):
+        detail = "give one version for each id, in the same order: ?id=<id>&version=1"
+        raise BadInput(detail, flaws=(Flaw("invalid", detail, parameter="version"),))
+    return {id_: frozenset([int(text)]) for id_, text in zip(ids, texts, strict=True)}
 
 
 def schema_of(services: Services, wanted: object) -> bytes:

@@ -36,6 +36,7 @@ from encrypted_records.proxy.api.parameters import (
     number_of,
     only,
     schema_of,
+    versions_asked,
 )
 from encrypted_records.proxy.api.records import (
     NAMED,
@@ -50,7 +51,7 @@ from encrypted_records.proxy.http.responses import answer, record_answer
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import by_size
 from encrypted_records.proxy.services import services_of
-from encrypted_records.proxy.write.update import Edit, Versions
+from encrypted_records.proxy.write.update import Edit, VersionsById
 
 #: Records that one request may name to be deleted.
 MAX_IDS = 100
@@ -61,6 +62,12 @@ _MANY = 2**31
 _IF_MATCH = parameter("header", "If-Match", TEXT, "ETags of the versions that may be changed")
 _CHANGE = json_body(object_of({"data": OBJECT}, schema=SCHEMA_REFERENCE, **READ_ONLY))
 _ERASE = parameter("query", "erase", FLAG, "erase them too, and wait until the bytes are gone")
+_VERSION = parameter(
+    "query",
+    "version",
+    array_of(NUMBER, maxItems=MAX_IDS),
+    "the version of each record that may be deleted, as its ETag has it, in the order of the ids",
+)
 _BY = parameter("query", "by", TEXT, "fields of a unique set, by commas", required=True)
 _CHANGED = {
     200: json_answer(object_of(NAMED | {"data": OBJECT}, rounded=ROUNDED), ETag=TEXT),
@@ -188,8 +195,8 @@ async def delete_record(request: Request) -> Response:
     only(request, {"erase", "dry_run"})
     record_id = id_in_path(request)
     if _erases(request):
-        return await _erase(request, caller, [record_id], if_match(request))
-    await services.changer.delete(caller, [record_id], versions=if_match(request))
+        return await _erase(request, caller, [record_id], {record_id: if_match(request)})
+    await services.changer.delete(caller, [record_id], versions={record_id: if_match(request)})
     return Response(status_code=204)
 
 
@@ -200,7 +207,7 @@ def _erases(request: Request) -> bool:
 
 
 async def _erase(
-    request: Request, caller: Holder, record_ids: Sequence[bytes], versions: Versions
+    request: Request, caller: Holder, record_ids: Sequence[bytes], versions: VersionsById
 ) -> Response:
     """Delete these and erase them, or say what that costs."""
     eraser = services_of(request).eraser
@@ -216,6 +223,7 @@ async def _erase(
     summary="delete the records of these ids, all or none.",
     parameters=(
         parameter("query", "id", array_of(ID, minItems=1, maxItems=MAX_IDS), required=True),
+        _VERSION,
         _ERASE,
         DRY_RUN,
     ),
@@ -224,11 +232,12 @@ async def _erase(
 async def delete_records(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
-    only(request, {"id", "erase", "dry_run"})
+    only(request, {"id", "version", "erase", "dry_run"})
     named = ids_asked(request, most=MAX_IDS)
+    versions = versions_asked(request, named)
     if _erases(request):
-        return await _erase(request, caller, named, None)
-    await services.changer.delete(caller, named)
+        return await _erase(request, caller, named, versions)
+    await services.changer.delete(caller, named, versions=versions)
     return answer({"deleted": len(named)})
 
 

@@ -34,7 +34,7 @@ from encrypted_records.proxy.search.dataset_schemas import DatasetSchemas
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.search.lookup import look_up
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
-from encrypted_records.proxy.write.update import Updater, Versions
+from encrypted_records.proxy.write.update import ANY_VERSION, Updater, VersionsById
 
 #: Seconds for which a request waits until the bytes are gone: less than clients and front servers
 #: usually wait for an answer.
@@ -147,7 +147,7 @@ class Eraser:
         return [_cost_of(state, refs) for state, refs in rows.values()]
 
     async def delete(
-        self, caller: Holder, record_ids: Sequence[bytes], *, versions: Versions = None
+        self, caller: Holder, record_ids: Sequence[bytes], *, versions: VersionsById = ANY_VERSION
     ) -> list[ErasureReceipt]:
         """Delete all of these records, or none, and erase what they were sealed into.
 

@@ -14,12 +14,14 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import (
     Conflict,
+    Flaw,
     InvalidRecords,
     MergeFirst,
     PreconditionFailed,
@@ -31,6 +33,7 @@ from encrypted_records.ingest.seal import seal
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model.condition_parser import Conditions
 from encrypted_records.model.definition import SchemaDefinition
+from encrypted_records.model.ids import to_text
 from encrypted_records.model.joins import Joins
 from encrypted_records.model.predicates import Predicate
 from encrypted_records.model.queries import refuse_unknown
@@ -61,6 +64,9 @@ Edit = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 Find = Callable[[QueryContext], Awaitable[Sequence[int]]]
 #: Which versions may be changed; None stands for any.
 Versions = frozenset[int] | None
+#: The same by record.
+VersionsById = Mapping[bytes, Versions]
+ANY_VERSION: VersionsById = MappingProxyType({})
 
 
 class _SegmentsMerged(Exception):
@@ -174,21 +180,21 @@ class Updater:
         return record
 
     async def delete(
-        self, caller: Holder, record_ids: Sequence[bytes], *, versions: Versions = None
+        self, caller: Holder, record_ids: Sequence[bytes], *, versions: VersionsById = ANY_VERSION
     ) -> None:
         """Delete all of these records, or none.
 
         Raises:
             NotFound: a record does not exist, or the caller may not read it.
-            PreconditionFailed: a record has a version that is not among ``versions``.
+            PreconditionFailed: a record has a version that ``versions`` does not allow.
             ErsError: as for :meth:`Committer.store`.
         """
 
         async def attempt() -> bool | None:
             records = await look_up(self._api, self._schemas, caller, record_ids)
             rows: dict[bytes, tuple[SchemaState, list[RowRef]]] = {}
+            _require_versions(records, versions)
             for record in records:
-                _require_version(record, versions)
                 rows.setdefault(record.state.id, (record.state, []))[1].append(record.row)
             return await self._end(caller, [rows[schema] for schema in sorted(rows)])
 
@@ -383,6 +389,30 @@ def _require_version(record: CurrentRecord, versions: Versions) -> None:
         raise PreconditionFailed(
             f"the record has version {record.record.version} by now",
             hint="read it again, and repeat the change with its new ETag if it is still wanted",
+        )
+
+
+def _require_versions(records: Sequence[CurrentRecord], versions: VersionsById) -> None:
+    """
+    Raises:
+        PreconditionFailed: with a flaw for each record that has another version.
+    """
+    flaws: list[Flaw] = []
+    for number, record in enumerate(records, start=1):
+        try:
+            _require_version(record, versions.get(record.record.record_id))
+        except PreconditionFailed as error:
+            if len(records) == 1:
+                raise
+            name = to_text(record.record.record_id)
+            detail = f"{name}: {error.message}"
+            flaws.append(Flaw("precondition_failed", detail, row=number, parameter="version"))
+    if flaws:
+        raise PreconditionFailed(
+            f"{len(flaws)} of the {len(records)} records have another version by now",
+            hint="nothing was changed; read them again, and repeat the request without them or"
+            " with their new versions",
+            flaws=tuple(flaws),
         )
 
 
