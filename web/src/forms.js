@@ -66,6 +66,29 @@ function sayDownloads() {
   });
 }
 
+const PROGRESS_MS = 500;
+
+/** [data-progress]: while the form is on its way, the page that it names says how far that is. */
+function sayProgress() {
+  document.addEventListener("htmx:beforeSend", ({ target }) => {
+    const shown = target.querySelector?.("[data-progress-shown]");
+    if (!shown || !target.dataset.progress) return;
+    const [bar, text] = shown.children;
+    const look = async () => {
+      if (!target.matches(".htmx-request")) return;
+      const answer = await fetch(target.dataset.progress).catch(() => null);
+      const [done, total] = ((answer?.ok && (await answer.text())) || "").split(" ").map(Number);
+      if (total) {
+        Object.assign(bar, { value: done, max: total });
+        text.textContent = `${done} of ${total}`;
+        shown.hidden = false;
+      }
+      setTimeout(look, PROGRESS_MS);
+    };
+    setTimeout(look, PROGRESS_MS);
+  });
+}
+
 /** [data-run]: Ctrl-Enter (Cmd-Enter) in a text of several lines sends its form. */
 function sendByKey() {
   document.addEventListener("keydown", (event) => {
@@ -81,6 +104,7 @@ export function sendForms() {
   sayDownloads();
   guardTyped();
   sendByKey();
+  sayProgress();
   for (const form of document.querySelectorAll("main form")) take(form);
   document.addEventListener("htmx:beforeProcessNode", ({ target }) => take(target));
   document.addEventListener("htmx:beforeSwap", takeSheets);

@@ -102,7 +102,9 @@ function showChange(part) {
   const row = rowOf(part.dataset.record);
   if (!fresh || !row) return;
   if (fresh.cells.length !== row.cells.length) return refreshTable();
-  // The first cell has its number.
+  // The first cell has its number, and of the tick what it stands for.
+  const [tick, own] = [row, fresh].map((one) => one.querySelector("input[form=ticked]"));
+  tick.value = own.value;
   [...row.cells].slice(1).forEach((cell) => cell.replaceWith(fresh.cells[1]));
   document.getElementById("lens")?.dispatchEvent(new Event("input", { bubbles: true }));
   for (const place of document.querySelectorAll(".facets [data-facet]")) observer.observe(place);

@@ -3,7 +3,9 @@ as long."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -11,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from encrypted_records.model import json_text
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages.column_heads import Column
 from encrypted_records.proxy.pages.formatting import reveal, write_digits
@@ -21,6 +24,7 @@ _MISSING = '<span class="missing" title="missing">\N{EN DASH}</span>'
 CARD_FIELDS = 4
 #: Names of the ticks of rows, in the form of the ticked ones.
 TICK = re.compile(r"t[0-9]{1,2}")
+_PRINT_BYTES = 12
 #: Names that HTML takes without quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -31,6 +35,14 @@ class Links:
 
     at: str
     query: str
+
+
+def fingerprint(data: Mapping[str, Any]) -> str:
+    """A short text that is another one when a record's values are others than those shown. It is
+    in the page that shows them, and nowhere else."""
+    whole = json_text.encode(sorted(data.items()))
+    digest = hashlib.blake2b(whole, digest_size=_PRINT_BYTES).digest()
+    return urlsafe_b64encode(digest).decode()
 
 
 def write_rows(
@@ -56,8 +68,9 @@ def write_rows(
     parts: list[str] = []
     for place, record in enumerate(records):
         number = first + place
+        shown = f"{escape(record['id'])}.{fingerprint(record['data'])}"
         parts.append(
-            f"<tr><td><input type=checkbox form=ticked name=t{place} value={escape(record['id'])}"
+            f"<tr><td><input type=checkbox form=ticked name=t{place} value={shown}"
             f' aria-label="Tick record {number}">'
             f' <a href="{at}{escape(record["id"])}/{query}" id=open-{place + 1}'
             f' aria-label="Open record {number}">{number}</a>'
@@ -71,8 +84,8 @@ def write_rows(
                 # Letters of ASCII run in the direction of the page.
                 parts.append(start if value.isascii() else other_start)
                 # Between tags a quote is a letter like others.
-                shown = escape(value, quote=False) if value.isprintable() else reveal(value)
-                parts.append(shown)
+                text = escape(value, quote=False) if value.isprintable() else reveal(value)
+                parts.append(text)
             else:
                 parts += (start, write_digits(value))
             if name in hidden:

@@ -165,20 +165,34 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """A record that was left as it is, and why; ``number`` is that of its row when it was ticked.
+    One that ``is_gone`` cannot be opened."""
+
+    number: int
+    id: str
+    why: str
+    is_gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """A message that the records page shows once; ``gone`` is the id of deleted records that can be
-    stored again.
+    stored again, ``edit`` that of a change that can be undone, ``left`` are the records to which
+    it was not done.
     """
 
     text: str
     gone: str = ""
+    edit: str = ""
+    left: Sequence[Left] = ()
 
 
-def leave_gone(visit: Visit, gone: Gone, schema: str = "") -> None:
+def leave_gone(visit: Visit, gone: Gone, schema: str = "", left: Sequence[Left] = ()) -> None:
     """Keep what was deleted of a schema for its button, and have the page say it."""
     visit.desk.put(("gone", schema or visit.id), gone)
     said = "The record was" if len(gone.data) == 1 else f"{len(gone.data)} records were"
-    visit.desk.put(("said", schema or visit.id), Said(f"{said} deleted.", gone.id))
+    visit.desk.put(("said", schema or visit.id), Said(f"{said} deleted.", gone.id, left=left))
 
 
 async def edit(visit: Visit) -> Response:
@@ -333,10 +347,10 @@ def _names(schema: dict[str, Any]) -> list[str]:
 def _typed_texts(visit: Visit, schema: dict[str, Any]) -> dict[str, str]:
     """Text in the form by field name: fields are numbered there, as names may be anything."""
     types = types_of(schema["schema"])
-    return {name: _typed_text(visit, n, types[name]) for n, name in enumerate(_names(schema))}
+    return {name: typed_text(visit, n, types[name]) for n, name in enumerate(_names(schema))}
 
 
-def _typed_text(visit: Visit, position: int, kind: str) -> str:
+def typed_text(visit: Visit, position: int, kind: str) -> str:
     """The text typed for a field of a type, with line ends as texts have them: browsers send CRLF,
     and dates with times without seconds that are 0."""
     typed = visit.text(f"value-{position}").replace("\r\n", "\n")
@@ -357,19 +371,33 @@ def _typed_data(
     data: dict[str, Any] = {}
     types = types_of(schema["schema"])
     for position, name in enumerate(_names(schema)):
-        typed = _typed_text(visit, position, types[name])
+        typed = typed_text(visit, position, types[name])
         shown = visit.text(f"shown-{position}").replace("\r\n", "\n")
         if only_changed and typed == shown:
             continue
-        if not typed.strip():
-            data[name] = None
-        elif is_listed(types[name]):
-            data[name] = read_typed(types[name], typed, name, flaws)
-        else:
-            data[name] = number(typed, name, flaws)
+        data[name] = _value_of(typed, name, types[name], flaws)
     if flaws:
         raise InvalidRecords("the record cannot be read", flaws=tuple(flaws), hint="")
     return data
+
+
+def typed_value(visit: Visit, position: int, name: str, kind: str) -> Any:
+    """The value that the form has for one field; None where it was left blank.
+
+    Raises:
+        InvalidRecords: a number's field holds something else.
+    """
+    flaws: list[Flaw] = []
+    value = _value_of(typed_text(visit, position, kind), name, kind, flaws)
+    if flaws:
+        raise InvalidRecords("the value cannot be read", flaws=tuple(flaws), hint="")
+    return value
+
+
+def _value_of(typed: str, name: str, kind: str, flaws: list[Flaw]) -> Any:
+    if not typed.strip():
+        return None
+    return read_typed(kind, typed, name, flaws) if is_listed(kind) else number(typed, name, flaws)
 
 
 routes = [

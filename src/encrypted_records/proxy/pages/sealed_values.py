@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from encrypted_records.errors import NotFound
 from encrypted_records.proxy.pages.page import Visit
 
 #: Bytes of a sealed value that are shown of it.
@@ -41,11 +42,35 @@ async def fetch(visit: Visit, ids: Sequence[str]) -> SealedValues:
     }
 
 
-async def open_records(visit: Visit, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """The present state of these records, decrypted, in the requested order."""
-    sealed = await visit.ask("POST", "/api/records/sealed/", {"ids": list(ids)})
-    records: list[dict[str, Any]] = await visit.ask("POST", "/api/records/decrypt/", sealed)
-    return records
+@dataclass(frozen=True, slots=True)
+class OpenRecord:
+    """A record as it is by now."""
+
+    version: int
+    content: dict[str, Any] = field(repr=False)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        data: dict[str, Any] = self.content["data"]
+        return data
+
+
+async def open_records(visit: Visit, ids: Sequence[str]) -> dict[str, OpenRecord]:
+    """The present state of these records by id, decrypted; without those that are gone."""
+    if not ids:
+        return {}
+    try:
+        sealed = await visit.ask("POST", "/api/records/sealed/", {"ids": list(ids)})
+    except NotFound:
+        if len(ids) == 1:
+            return {}
+        each = [await open_records(visit, [one]) for one in ids]
+        return {name: record for found in each for name, record in found.items()}
+    opened = await visit.ask("POST", "/api/records/decrypt/", sealed)
+    return {
+        one["id"]: OpenRecord(int(stored["version"]), one)
+        for stored, one in zip(sealed, opened, strict=True)
+    }
 
 
 def _describe(sealed: bytes) -> SealedValue:

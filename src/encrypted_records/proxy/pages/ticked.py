@@ -1,24 +1,88 @@
-"""Records that are ticked in the table: copied, exported and deleted together."""
+"""Records that are ticked in the table: copied, exported, edited and deleted together.
+
+- A tick names its record and has the fingerprint of the values that were shown. A record that has
+  other values by now is not deleted and not edited, and the page says which one that is.
+- Between that comparison and the change itself the record's version is checked by the endpoint.
+- One field of all ticked records is edited record by record. What was done is remembered under a
+  name of the form, so that a form that is sent again goes on where it stopped.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
 from encrypted_records import runtime
-from encrypted_records.errors import InvalidQuery
+from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    InvalidQuery,
+    InvalidRecords,
+    NotFound,
+    PreconditionFailed,
+)
 from encrypted_records.model import csv_text, json_text
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import sealed_values
-from encrypted_records.proxy.pages.cells import TICK
+from encrypted_records.proxy.pages.cells import TICK, fingerprint
 from encrypted_records.proxy.pages.headers import HEADERS
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
-from encrypted_records.proxy.pages.records import Gone, leave_gone
+from encrypted_records.proxy.pages.records import (
+    Gone,
+    Left,
+    Said,
+    leave_gone,
+    typed_text,
+    typed_value,
+)
+from encrypted_records.proxy.pages.sealed_values import OpenRecord
+
+#: How often records are read again that are changed while they are about to be deleted.
+_ATTEMPTS = 3
+_IS_CHANGED = "changed since it was shown"
+_IS_GONE = "deleted since it was shown"
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A ticked record; ``number`` is that of its row, ``shown`` the fingerprint of its values."""
+
+    name: str
+    id: str
+    shown: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A value that an edit has replaced, None for missing; and the version that it has made."""
+
+    tick: Tick
+    value: Any = field(repr=False)
+    etag: str
+
+
+@dataclass(slots=True)
+class BulkEdit:
+    """What has become of the edit of one form so far."""
+
+    name: str
+    total: int
+    done: dict[str, Replaced] = field(default_factory=dict)
+    #: records that have the value already
+    same: set[str] = field(default_factory=set)
+    left: dict[str, Left] = field(default_factory=dict)
+    rounds: bool = False
+
+    @property
+    def count(self) -> int:
+        return len(self.done) + len(self.same) + len(self.left)
 
 
 async def use_ticked(visit: Visit) -> Response:
@@ -26,10 +90,22 @@ async def use_ticked(visit: Visit) -> Response:
     columns to a script, for a spreadsheet.
     """
     on = await find_question(visit)
-    ids = [text for name, text in visit.form.items() if TICK.fullmatch(name)]
-    if not ids:
-        raise InvalidQuery("no record is ticked", hint="tick some in the table first")
-    records = await sealed_values.open_records(visit, ids)
+    match visit.text("do"):
+        case "undo":
+            return await _undo(visit, on)
+        case "delete":
+            return await _delete(visit, on)
+        case "edit":
+            return _ask_for_value(visit, on)
+        case "store":
+            return await _store(visit, on)
+    ticks = _ticks(visit, on)
+    found = await sealed_values.open_records(visit, [tick.id for tick in ticks])
+    if len(found) < len(ticks):
+        raise NotFound(
+            "a ticked record was deleted since it was shown", hint="load the records again"
+        )
+    records = [found[tick.id].content for tick in ticks]
     name = on.schema["slug"]
     match visit.text("do"):
         case "copy":
@@ -39,13 +115,219 @@ async def use_ticked(visit: Visit) -> Response:
         case "ndjson":
             lines = b"".join(json_text.encode(record) + b"\n" for record in records)
             return visit.download(lines, f"{name}.ndjson")
-        case "delete":
-            await visit.answer("DELETE", "/api/records/", params={"id": ids})
-            once = str(runtime.uuid7())
-            leave_gone(visit, Gone(once, [record["data"] for record in records], once))
-            keep_question(visit, on)
-            return visit.go(f"/schemas/{visit.id}/search/{on.query}")
     raise InvalidQuery("the page has no such button", hint="load the page again")
+
+
+def _ticks(visit: Visit, on: SchemaQuestion) -> list[Tick]:
+    """
+    Raises:
+        InvalidQuery: no record is ticked.
+    """
+    first = on.question.first
+    ticks = [
+        Tick(name, *_parted(value), first + int(name[1:]))
+        for name, value in visit.form.items()
+        if TICK.fullmatch(name)
+    ]
+    if not ticks:
+        raise InvalidQuery("no record is ticked", hint="tick some in the table first")
+    return ticks
+
+
+def _parted(value: str) -> tuple[str, str]:
+    identifier, _, shown = value.partition(".")
+    return identifier, shown
+
+
+def _back(visit: Visit, on: SchemaQuestion) -> Response:
+    keep_question(visit, on)
+    return visit.go(f"/schemas/{visit.id}/search/{on.query}")
+
+
+async def _sort_out(
+    visit: Visit, ticks: Sequence[Tick]
+) -> tuple[list[tuple[Tick, OpenRecord]], list[Left]]:
+    """The records that are as they were shown, and those that are not."""
+    found = await sealed_values.open_records(visit, [tick.id for tick in ticks])
+    same: list[tuple[Tick, OpenRecord]] = []
+    left: list[Left] = []
+    for tick in ticks:
+        record = found.get(tick.id)
+        if record is None:
+            left.append(Left(tick.number, tick.id, _IS_GONE, is_gone=True))
+        elif fingerprint(record.data) != tick.shown:
+            left.append(Left(tick.number, tick.id, _IS_CHANGED))
+        else:
+            same.append((tick, record))
+    return same, left
+
+
+async def _delete(visit: Visit, on: SchemaQuestion) -> Response:
+    """Delete the ticked records that are as they were shown, in one step.
+
+    Raises:
+        Conflict: they keep changing.
+    """
+    ticks = _ticks(visit, on)
+    for _ in range(_ATTEMPTS):
+        same, left = await _sort_out(visit, ticks)
+        try:
+            if same:
+                named = [tick.id for tick, _ in same]
+                versions = [str(record.version) for _, record in same]
+                params = {"id": named, "version": versions}
+                await visit.answer("DELETE", "/api/records/", params=params)
+        except (PreconditionFailed, NotFound):
+            continue
+        if same:
+            once = str(runtime.uuid7())
+            leave_gone(visit, Gone(once, [record.data for _, record in same], once), left=left)
+        else:
+            visit.desk.put(("said", visit.id), Said("No record was deleted.", left=left))
+        return _back(visit, on)
+    raise Conflict(
+        "the ticked records keep changing, so none was deleted", hint="try again in a moment"
+    )
+
+
+def _field_of(visit: Visit, on: SchemaQuestion) -> tuple[int, str]:
+    """The field that the form is about, by its place in the schema.
+
+    Raises:
+        InvalidQuery: there is no such field.
+    """
+    for position, name in enumerate(on.types):
+        if visit.text("field") == str(position):
+            return position, name
+    raise InvalidQuery("there is no such field", hint="load the records again")
+
+
+def _ask_for_value(visit: Visit, on: SchemaQuestion, error: BadInput | None = None) -> Response:
+    """The form for the value; with what was typed and why that is refused, where it was."""
+    ticks = _ticks(visit, on)
+    position, name = _field_of(visit, on)
+    keep_question(visit, on)
+    flaws = [flaw for flaw in error.flaws if flaw.field == name] if error else []
+    shown: dict[str, Any] = {
+        "schema": on.schema,
+        "question": on.question,
+        "query": on.query,
+        "q": on.name,
+        "ticks": [(tick.name, visit.text(tick.name)) for tick in ticks],
+        "position": position,
+        "field": name,
+        "kind": on.types[name],
+        "typed": typed_text(visit, position, on.types[name]),
+        "once": visit.text("once") or str(runtime.uuid7()),
+        "wrong": flaws[0].detail if flaws else "",
+    }
+    if error is not None and not flaws:
+        return visit.problem(error, "ticked_edit.html", **shown)
+    return visit.render("ticked_edit.html", 400 if flaws else 200, **shown)
+
+
+async def _store(visit: Visit, on: SchemaQuestion) -> Response:
+    """Give all ticked records the typed value in one field."""
+    ticks = _ticks(visit, on)
+    position, name = _field_of(visit, on)
+    once = visit.text("once")
+    edit = visit.desk.find(("edit", once), BulkEdit) or BulkEdit(name, len(ticks))
+    try:
+        if edit.name != name:
+            raise InvalidQuery(
+                "this form was sent for another field", hint="tick the records again"
+            )
+        value = typed_value(visit, position, name, on.types[name])
+        visit.desk.put(("edit", once), edit)
+        await _edit_each(visit, edit, [tick for tick in ticks if _is_open(edit, tick)], value)
+    except BadInput as error:
+        return _ask_for_value(visit, on, error)
+    said = f"{name} was changed in {words.format_count(len(edit.done), 'record')}."
+    if edit.same:
+        said += f" {words.format_count(len(edit.same), 'record')} had the value before."
+    if edit.rounds:
+        said += " It was rounded to the decimals that the schema keeps."
+    undo = once if edit.done else ""
+    left = sorted(edit.left.values(), key=lambda one: one.number)
+    visit.desk.put(("said", visit.id), Said(said, edit=undo, left=left))
+    return _back(visit, on)
+
+
+def _is_open(edit: BulkEdit, tick: Tick) -> bool:
+    return not (tick.id in edit.done or tick.id in edit.same or tick.id in edit.left)
+
+
+async def _edit_each(visit: Visit, edit: BulkEdit, ticks: Sequence[Tick], value: Any) -> None:
+    """Change record by record, each only in the version that was compared with what was shown.
+
+    Raises:
+        InvalidRecords: the value fits no record, and nothing was changed.
+        ErsError: of a record that is not about it alone; what was done before is in ``edit``.
+    """
+    same, left = await _sort_out(visit, ticks)
+    edit.left |= {one.id: one for one in left}
+    for tick, record in same:
+        before = record.data.get(edit.name)
+        if before == value and type(before) is type(value):
+            edit.same.add(tick.id)
+            continue
+        try:
+            stored = await _patch(visit, tick, edit.name, value, f'"{record.version}"')
+        except InvalidRecords as error:
+            # The value is typed once: the first record that refuses it speaks for all.
+            if not edit.done:
+                raise
+            why = next((flaw.detail for flaw in error.flaws), error.message)
+            edit.left[tick.id] = Left(tick.number, tick.id, why)
+        except PreconditionFailed:
+            edit.left[tick.id] = Left(tick.number, tick.id, _IS_CHANGED)
+        except NotFound:
+            edit.left[tick.id] = Left(tick.number, tick.id, _IS_GONE, is_gone=True)
+        except Conflict as error:
+            edit.left[tick.id] = Left(tick.number, tick.id, error.message)
+        else:
+            edit.done[tick.id] = Replaced(tick, before, stored.header("etag"))
+            edit.rounds = edit.rounds or bool(stored.json().get("rounded"))
+
+
+async def _patch(visit: Visit, tick: Tick, name: str, value: Any, etag: str) -> Any:
+    path, body = f"/api/records/{tick.id}/", {"data": {name: value}}
+    return await visit.answer("PATCH", path, body, headers={"if-match": etag})
+
+
+async def _undo(visit: Visit, on: SchemaQuestion) -> Response:
+    """Give the records of an edit their former values back, but for those changed since.
+
+    Raises:
+        NotFound: it was undone, or belongs to a session that has ended.
+    """
+    name = ("edit", visit.text("edit"))
+    edit = visit.desk.find(name, BulkEdit)
+    if edit is None:
+        raise NotFound("there is nothing to undo here", hint="edit the records instead")
+    back, left = 0, []
+    for replaced in list(edit.done.values()):
+        tick = replaced.tick
+        try:
+            await _patch(visit, tick, edit.name, replaced.value, replaced.etag)
+            back += 1
+        except PreconditionFailed:
+            left.append(Left(tick.number, tick.id, "changed since it was edited"))
+        except NotFound:
+            left.append(Left(tick.number, tick.id, "deleted since it was edited", is_gone=True))
+        except (InvalidRecords, Conflict) as error:
+            left.append(Left(tick.number, tick.id, error.message))
+        del edit.done[tick.id]
+    visit.desk.take(name, BulkEdit)
+    said = f"{edit.name} is as it was before in {words.format_count(back, 'record')}."
+    visit.desk.put(("said", visit.id), Said(said, left=left))
+    return _back(visit, on)
+
+
+async def progress(visit: Visit) -> Response:
+    """How many records an edit has dealt with, for the script of its form."""
+    edit = visit.desk.find(("edit", visit.request.query_params.get("once", "")), BulkEdit)
+    return PlainTextResponse(f"{edit.count} {edit.total}" if edit else "", headers=HEADERS)
 
 
 def _as_table(records: Sequence[Mapping[str, Any]], on: SchemaQuestion) -> str:
@@ -70,4 +352,7 @@ def _as_csv(records: Sequence[Mapping[str, Any]], on: SchemaQuestion) -> bytes:
     return columns.header() + b"".join(columns.record(record["data"]) for record in records)
 
 
-routes = [page("/schemas/{id}/ticked/", use_ticked, methods=("POST",))]
+routes = [
+    page("/schemas/{id}/ticked/", use_ticked, methods=("POST",)),
+    page("/schemas/{id}/ticked/progress/", progress, part=True),
+]
