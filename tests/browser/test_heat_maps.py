@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.census import Census
-from tests.browser.visitor import Visitor
+from tests.browser.visitor import SETTLED, Visitor
 from tests.support.service import Service
 
 
@@ -92,3 +92,69 @@ def test_filters_count_and_a_field_against_itself_is_refused(
     page.locator("#draw-pair").click()
     expect(page.get_by_role("alert")).to_contain_text("These are the same field")
     context.close()
+
+
+def expect_counts(page: Page, census: Census, down: str, across: str) -> None:
+    expect(page.locator("table.heat caption")).to_contain_text(
+        f"by {down}, downwards, and {across}, across"
+    )
+    counts = {pair: count for pair, count in table(page).items() if count}
+    assert counts == dict(Counter((row[down], row[across]) for row in census.rows))
+
+
+def test_a_picture_dragged_onto_another_counts_their_fields_against_each_other(
+    visitor: Visitor, census: Census
+) -> None:
+    page = visitor.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    visitor.log_in(census.account)
+    visitor.go(census.page("overview"))
+
+    def head(name: str) -> Locator:
+        return page.get_by_role("heading", name=name, exact=True)
+
+    page.wait_for_function(SETTLED)
+    head("income").scroll_into_view_if_needed()
+    head("income").drag_to(page.locator(".card", has=head("sex")))
+    expect_counts(page, census, "income", "sex")
+    expect(page.locator("table.heat")).to_be_in_viewport()
+    expect(page.locator(".over")).to_have_count(0)
+
+    # Beside records the table opens over the page.
+    visitor.go(census.page("search"))
+    places = page.locator(".facets section")
+    expect(places.first.locator(".part")).to_be_visible()
+    head("sex").scroll_into_view_if_needed()
+    page.wait_for_function(SETTLED)
+    head("race").scroll_into_view_if_needed()
+    page.wait_for_function(SETTLED)
+    head("sex").drag_to(head("race"))
+    expect_counts(page, census, "sex", "race")
+    assert visitor.serious_flaws() == []
+    page.keyboard.press("Escape")
+    expect(page.locator("table.heat")).to_be_hidden()
+
+    # A picture on itself, and a file or text from elsewhere, are nothing to count.
+    head("sex").drag_to(head("sex"))
+    expect(page.locator("table.heat")).to_be_hidden()
+
+
+def test_two_fields_beside_records_are_chosen_by_keys(visitor: Visitor, census: Census) -> None:
+    page = visitor.page
+    page.set_viewport_size({"width": 1440, "height": 900})
+    visitor.log_in(census.account)
+    visitor.go(census.page("search"))
+    button = page.get_by_role("button", name="Two fields…")
+    button.focus()
+    button.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.locator("#down")).to_be_focused()
+    page.keyboard.type("sex")
+    page.keyboard.press("Tab")
+    page.keyboard.type("income")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect_counts(page, census, "sex", "income")
+    assert visitor.serious_flaws() == []
+    page.keyboard.press("Escape")
+    expect(button).to_be_focused()
