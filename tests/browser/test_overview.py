@@ -24,6 +24,8 @@ def test_the_overview_says_how_everything_stands(visitor: Visitor, site: Service
     page = visitor.page
     visitor.expect_heading("Overview")
     expect(page.locator(".cards .card")).to_contain_text("3 records")
+    stored = re.compile("^3 records stored in the last 30 days, [0-3] today$")
+    expect(page.locator(".cards .card").get_by_role("img")).to_have_accessible_name(stored)
     expect(page.locator(".cards .card").get_by_role("link", name="People")).to_have_attribute(
         "href", re.compile(re.escape(census.page("search")) + "$")
     )
@@ -35,6 +37,8 @@ def test_the_overview_says_how_everything_stands(visitor: Visitor, site: Service
     latest = page.get_by_role("region", name="Latest entries of the audit log")
     expect(latest).to_contain_text("stored records in People")
     expect(latest.get_by_role("link", name="People").first).to_be_visible()
+    visitor.go(f"/datasets/{census.dataset}/")
+    expect(page.locator(".cards .card").get_by_role("img")).to_have_accessible_name(stored)
     # Also after logging in again: the first steps were for an empty account.
     page.get_by_role("button", name="Log out").click()
     visitor.log_in(census.account)

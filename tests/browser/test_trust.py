@@ -9,12 +9,14 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 
+from encrypted_records.client.journal import Note
+from encrypted_records.proxy.pages.trust import describe_seen
 from tests.browser.census import stored_census
 from tests.browser.conftest import visiting
 from tests.browser.visitor import Visitor
 from tests.support.front import Asked, Reply, running_front
 from tests.support.proxies import running_proxy
-from tests.support.service import Service
+from tests.support.service import Service, call
 
 
 def test_the_bytes_beside_a_record_are_those_of_the_database(
@@ -103,6 +105,59 @@ def test_bytes_that_do_not_open_are_not_shown_and_no_id_is_asked_for(
 
 def _with_last_byte_changed(body: bytes) -> bytes:
     return body[:-1] + bytes([body[-1] ^ 1])
+
+
+def test_the_lane_in_the_band_opens_the_last_requests_and_what_the_api_sees_in_them(
+    visitor: Visitor, site: Service
+) -> None:
+    census = stored_census(site, 2)
+    visitor.log_in(census.account)
+    visitor.go(census.page("search"))
+    page = visitor.page
+    visitor.ask("education = Bachelors")
+    expect(page.locator(".found")).to_contain_text("record")
+    lane = page.get_by_role("link", name="The last requests to the server")
+    lane.focus()
+    lane.press("Enter")
+    box = page.get_by_role("dialog", name="The last requests to the server")
+    rows = box.locator("tbody tr")
+    expect(rows.first).to_be_visible()
+    assert 1 <= rows.count() <= 20
+    seen = {
+        row.locator("th").inner_text(): row.locator("td").last.inner_text() for row in rows.all()
+    }
+    assert seen[f"POST /api/schemas/{census.schema}/rows/"] == "numbers of rows, and no value"
+    assert all(len(text) > 10 for text in seen.values())
+    said = box.inner_text()
+    assert "Bachelors" not in said
+    assert "education" not in said
+    assert visitor.serious_flaws() == []
+    page.keyboard.press("Escape")
+    expect(box).to_have_count(0)
+    expect(lane).to_be_focused()
+
+
+def test_without_scripts_the_last_requests_are_a_page(chromium: Browser, site: Service) -> None:
+    context = chromium.new_context(base_url=site.proxy_url, java_script_enabled=False)
+    without = Visitor(site, context.new_page(), [])
+    without.log_in(site.new_account())
+    without.page.get_by_role("link", name="The last requests to the server").click(force=True)
+    without.expect_heading("The last requests to the server")
+    expect(without.page.locator("tbody tr").first).to_contain_text("/api/")
+    context.close()
+
+
+def test_it_is_said_of_each_endpoint_of_the_api_what_a_request_shows_it(site: Service) -> None:
+    document = call("GET", f"{site.base_url}/api/openapi.json").json()
+    noted = [
+        Note(method.upper(), path, 0, 0, 200, 0.0)
+        for path, methods in document["paths"].items()
+        for method in methods
+        if method in ("get", "post", "put", "patch", "delete")
+    ]
+    assert len(noted) > 40
+    unsaid = [f"{one.method} {one.path}" for one in noted if "path alone" in describe_seen(one)]
+    assert unsaid == []
 
 
 def test_the_requests_that_are_shown_are_those_that_left(

@@ -82,6 +82,24 @@ function moveThrough(event) {
   stops[Math.min(Math.max(next, 0), stops.length - 1)].focus();
 }
 
+/** The page that the lane in the band leads to, as a box over this one. */
+async function openRequests(link) {
+  const box = dialogOf("requests", "The last requests to the server");
+  const headers = { "HX-Request": "true", "HX-Target": "requests" };
+  const answer = await whileBusy(fetch(link.href, { headers })).catch(() => null);
+  const page = new DOMParser().parseFromString((await answer?.text()) ?? "", "text/html");
+  const list = page.querySelector("#requests");
+  if (!list) return location.assign(link.href);
+  const heading = document.createElement("h2");
+  heading.textContent = box.getAttribute("aria-label");
+  const close = document.createElement("button");
+  close.textContent = "Close";
+  close.addEventListener("click", () => box.close());
+  box.append(heading, document.adoptNode(list), close);
+  box.showModal();
+  close.focus();
+}
+
 function openList() {
   const box = dialogOf("help-keys", "Keys");
   const heading = document.createElement("h2");
@@ -156,6 +174,12 @@ function pressed(event) {
 }
 
 export function listenToKeys() {
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("[data-requests]");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    if (!document.querySelector("dialog")) openRequests(link);
+  });
   if (!document.querySelector("[data-palette]")) return;
   for (const element of document.querySelectorAll("[data-modifier-key]"))
     if (/Mac|iPhone|iPad/.test(navigator.platform)) element.textContent = "⌘ K";

@@ -19,7 +19,7 @@ function runAlong(said) {
   if (!lane || !requests) return;
   lane.title = `The last answer took ${plural(requests, "request")} to the server and back, ${sizeOf(bytes)} in all.`;
   const [out, back] = ["0", "3.5rem"].map((left) => ({ left, opacity: 1 }));
-  if (!still.matches) lane.firstElementChild.animate([out, back, out], { duration: 700, easing: "ease-in-out" });
+  if (!still.matches) lane.querySelector("i").animate([out, back, out], { duration: 700, easing: "ease-in-out" });
 }
 
 /** Add what an answer has cost; `said` is its header. */

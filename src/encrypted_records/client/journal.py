@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from encrypted_records import runtime
 
 #: Notes that a journal keeps.
-MOST_NOTES = 12
+MOST_NOTES = 20
 
 
 @dataclass(frozen=True, slots=True)

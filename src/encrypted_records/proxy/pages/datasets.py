@@ -10,7 +10,7 @@ from encrypted_records.client.sdk.condition_language import parse
 from encrypted_records.errors import ErsError, InvalidQuery, NotAuthenticated, PreconditionFailed
 from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.finding import find_matching, list_targets
-from encrypted_records.proxy.pages.home import MOST_SCHEMAS, states_of
+from encrypted_records.proxy.pages.home import MOST_SCHEMAS, State, states_of
 from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.saved import forget_questions
@@ -39,7 +39,7 @@ async def list_all(visit: Visit) -> Response:
         wanted="",
         datasets=await visit.every("/api/datasets/"),
         schemas=schemas,
-        records=await _records(visit, schemas),
+        states=await _states(visit, schemas),
     )
 
 
@@ -47,22 +47,21 @@ async def show(visit: Visit) -> Response:
     dataset = await visit.ask("GET", _url(visit))
     schemas = await visit.every("/api/schemas/", dataset=dataset["id"])
     return visit.render(
-        "dataset.html", dataset=dataset, schemas=schemas, records=await _records(visit, schemas)
+        "dataset.html", dataset=dataset, schemas=schemas, states=await _states(visit, schemas)
     )
 
 
-async def _records(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, int]:
-    """Numbers of records of the newest schemas that have any, by identifier, as far as they are
-    known in time."""
+async def _states(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, State]:
+    """The states of the newest schemas that have records, by identifier, as far as they are known
+    in time."""
     filled = [schema for schema in schemas if schema["key_id"] is not None]
     newest = sorted(filled, key=lambda schema: str(schema["id"]), reverse=True)[:MOST_SCHEMAS]
     try:
-        states = await states_of(visit, newest)
+        return await states_of(visit, newest)
     except NotAuthenticated as error:
         if error.reason not in ("device_needed", "device_unknown"):
             raise
         return {}  # a browser that is not let in sees what there is, without numbers
-    return {schema: state.records for schema, state in states.items()}
 
 
 async def search(visit: Visit) -> Response:

@@ -6,6 +6,7 @@ and opened, and the requests that have left this proxy.
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from encrypted_records.client.journal import Note
 from encrypted_records.errors import ErsError, NotAuthenticated
 from encrypted_records.proxy.pages.formatting import plain
 from encrypted_records.proxy.pages.page import Visit, page
@@ -23,6 +25,45 @@ SHOWN_BYTES = 20
 SHOWN_CHARACTERS = 80
 #: Requests that have left this proxy.
 SHOWN_REQUESTS = 6
+
+
+#: What the API sees in a request of a method and path, beside who asks, when, and the sizes; the
+#: first that fits counts.
+_SEEN = tuple(
+    (re.compile(pattern), text)
+    for pattern, text in (
+        (r"\S+ /api/schemas/[^/]+/rows/", "numbers of rows, and no value"),
+        (r"\S+ /api/schemas/[^/]+/pages/", "numbers of index pages, and no value"),
+        (r"\S+ /api/schemas/[^/]+/names/", "numbers of blocks of rows"),
+        (r"\S+ /api/schemas/[^/]+/digests/", "numbers of rows or segments whose digests are read"),
+        (r"\S+ /api/schemas/[^/]+/manifest/", "how much of the schema's log this proxy has"),
+        (r"GET /api/schemas/[^/]+/checkpoints/", "that the summary of the log is read"),
+        (r"\S+ /api/schemas/[^/]+/checkpoints/", "a sealed summary of the log"),
+        (r"\S+ /api/schemas/[^/]+/staging/", "sealed rows and index segments: number and sizes"),
+        (r"\S+ /api/schemas/[^/]+/(damage|erasure|holds)/", "that lost or erased rows are checked"),
+        (r"\S+ /api/commits/", "sealed rows and index segments: number, sizes, which rows end"),
+        (r"\S+ /api/jobs/", "the number of a job, and its sealed parts"),
+        (r"\S+ /api/records/", "identifiers of records"),
+        (r"\S+ /api/organizations/[^/]+/audit-log/", "that the audit log is read"),
+        (
+            r"\S+ /api/(organizations/[^/]+/[a-z]+|invitations)/",
+            "members, invitations and signed entries about them",
+        ),
+        (
+            r"\S+ /api/(accounts|csrf|tokens?|users)/",
+            "your account, and what proves who you are",
+        ),
+        (r"GET /api/(datasets|organizations|schemas)/", "which names, fields and rights are read"),
+        (r"\S+ /api/(datasets|organizations|schemas)/", "the names and definitions that you store"),
+        (r"\S+ /api/status/", "that somebody asks"),
+    )
+)
+
+
+def describe_seen(note: Note) -> str:
+    """What the API sees in a request that has left."""
+    asked = f"{note.method} {note.path}"
+    return next((text for pattern, text in _SEEN if pattern.match(asked)), "its path alone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +98,7 @@ _NOTHING: dict[str, Any] = {
     "keyring": None,
     "access": None,
     "sent": [],
+    "seen_of": describe_seen,
     "published": [],
 }
 
@@ -90,6 +132,12 @@ async def show(visit: Visit) -> Response:
     estimated = {"schema": schema["schema"], "records": max(1, values["state"]["records"])}
     values["estimate"] = await visit.ask("POST", "/api/schemas/estimate/", estimated)
     return visit.render("trust.html", **values)
+
+
+async def list_requests(visit: Visit) -> Response:
+    """The last requests that have left this proxy for pages of this session."""
+    sent = list(reversed(list(visit.journal)))
+    return visit.render("requests.html", sent=sent, seen_of=describe_seen)
 
 
 async def _keyring(visit: Visit) -> Any:
@@ -140,4 +188,8 @@ async def _question(
     return {"field": field, "value": plain(data[field])[:SHOWN_CHARACTERS], "cost": cost}
 
 
-routes = [page("/trust/", start), page("/schemas/{id}/trust/", show)]
+routes = [
+    page("/trust/", start),
+    page("/requests/", list_requests),
+    page("/schemas/{id}/trust/", show),
+]
