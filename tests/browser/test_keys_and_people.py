@@ -75,6 +75,40 @@ def test_a_keyring_is_backed_up_into_a_file_and_brought_to_another_account_by_it
     expect(page.locator("dd code")).to_have_text(fingerprint)
 
 
+def test_the_overview_asks_to_try_the_backup_until_all_words_were_typed(
+    visitor: Visitor, site: Service
+) -> None:
+    store = new_store(site, DEFINITION)
+    store.ingest([{"name": "Ada"}])
+    page = visitor.page
+    visitor.log_in(store.account)
+    visitor.be_let_in(store.account)
+    visitor.go("/keyring/")
+    visitor.prove("show", store.account)
+    visitor.press("Show the words to write down")
+    words = visitor.shown_words()
+    visitor.go("/")
+    safe = page.get_by_role("region", name="Are your records safe?")
+    expect(safe).to_contain_text("You never tried your keyring's backup.")
+    safe.get_by_role("link", name="Try to restore it").click()
+    field = page.get_by_label("The words on your paper")
+    expect(field).to_be_visible()  # the address opens what it is in
+    field.fill(" ".join(words[:23]))
+    visitor.press("Try the words")
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(field).to_have_value(" ".join(words[:23]))
+    assert visitor.serious_flaws() == []
+    field.fill("\n".join(f"{number}. {word}" for number, word in enumerate(words, start=1)))
+    visitor.press("Try the words")
+    expect(page.locator(".vault dd").filter(has_text="try it")).not_to_contain_text("never")
+    expect(page.get_by_text("Backed up:")).to_be_visible()
+    open_up(visitor, "What happened to the keyring")
+    expect(page.get_by_text("a restore was tried")).to_be_visible()
+    visitor.go("/")
+    expect(safe).to_contain_text("Your keyring's backup was last tried under 1 min ago.")
+    expect(safe.get_by_role("img", name="2 of 4 done")).to_be_visible()
+
+
 def test_four_of_the_words_are_asked_for_and_a_wrong_one_is_named_by_its_number(
     visitor: Visitor, site: Service
 ) -> None:

@@ -31,7 +31,7 @@ def test_the_overview_says_how_everything_stands(visitor: Visitor, site: Service
     )
     safe = page.get_by_role("region", name="Are your records safe?")
     expect(safe).to_contain_text("3 records. Nobody but you can read them.")
-    expect(safe.get_by_role("img", name="0 of 3 done")).to_be_visible()
+    expect(safe.get_by_role("img", name="0 of 4 done")).to_be_visible()
     expect(safe).to_contain_text("Your keyring is not backed up.")
     expect(safe.get_by_role("link", name="Make somebody an owner")).to_be_visible()
     latest = page.get_by_role("region", name="Latest entries of the audit log")

@@ -265,6 +265,12 @@ def test_a_backup_file_restores_a_keyring_for_another_account_with_its_passphras
         running, other, "restore", "--file", str(tmp_path / "damaged"), typed="of the file\n"
     )
     assert damaged.code == 2
+    trial = ("restore", "--dry-run", "--file", str(file))
+    tried = ers(running, account, *trial, typed="of the file\n")
+    assert tried.code == 0, tried.err
+    assert "The backup would restore the keyring" in tried.out
+    # The other account has no keyring to compare it with.
+    assert ers(running, other, *trial, typed="of the file\n").code != 0
     restored = ers(running, other, "restore", "--file", str(file), typed="of the file\n")
     assert restored.code == 0, restored.err
     assert "2 versions" in restored.out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +161,49 @@ def test_a_backup_is_confirmed_with_the_words_and_with_no_others(shared: Service
     assert everything == [{"version": 1, "phrase": phrase}]
     assert store.proxy("GET", "/api/keyring/").json()["backup_confirmed"] is True
     assert stranger.proxy("GET", "/api/keyring/").json()["backup_confirmed"] is False
+
+
+def test_a_backup_is_tried_without_changing_a_key_and_only_a_whole_one_counts(
+    shared: Service,
+) -> None:
+    store, stranger = filled(shared), filled(shared)
+    first = phrase_of(store)
+    files = sorted((shared.data_dir / "proxy" / "keyrings").iterdir())
+    kept = [file.read_bytes() for file in files]
+
+    def attempt(**backup: Any) -> Answer:
+        return store.proxy("POST", "/api/keyring/restore/", {**backup, "dry_run": True})
+
+    def tried() -> Any:
+        return store.proxy("GET", "/api/keyring/").json()["restore_tried"]
+
+    assert tried() is None
+    for wrong in ([phrase_of(stranger)], [], ["abandon " * 24]):
+        assert refusal(attempt(phrases=wrong)) == (400, "invalid_phrase")
+    assert tried() is None
+    begun = int(time.time())
+    answer = attempt(phrases=[first])
+    assert answer.status == 200
+    assert answer.json()["backup_confirmed"] is True
+    assert begun <= tried() == answer.json()["restore_tried"] <= time.time()
+    assert sorted((shared.data_dir / "proxy" / "keyrings").iterdir()) == files
+    assert [file.read_bytes() for file in files] == kept
+    assert stranger.proxy("GET", "/api/keyring/").json()["restore_tried"] is None
+
+    # A newer version has a backup of its own, which was not tried.
+    assert store.proxy("POST", "/api/keyring/rotate/").status == 201
+    assert tried() is None
+    refused = attempt(phrases=[first])
+    assert refusal(refused) == (400, "invalid_phrase")
+    assert "lacks version 2" in refused.json()["detail"]
+    file = store.proxy("POST", "/api/keyring/backup/file/", {"passphrase": PASSPHRASE}).body
+    named = base64.b64encode(file).decode()
+    wrong_words = attempt(file=named, passphrase=PASSPHRASE + "!")
+    assert refusal(wrong_words) == (400, "invalid_backup")
+    assert attempt(file=named, passphrase=PASSPHRASE).status == 200
+    assert tried() >= begun
+    events = store.proxy("GET", "/api/devices/").json()["events"]
+    assert [event["kind"] for event in events].count("restore_tried") == 2
 
 
 def test_a_keyring_is_replaced_only_when_asked_and_the_old_one_is_kept(shared: Service) -> None:

@@ -24,12 +24,14 @@ class KeyVersion(msgspec.Struct, frozen=True):
 
 
 class KeyringInfo(msgspec.Struct, frozen=True):
-    """The public part of a keyring."""
+    """The public part of a keyring; ``restore_tried`` is when its backup was last restored or
+    tried, in seconds since 1970."""
 
     fingerprint: str
     versions: list[KeyVersion]
     wrapping: str
     backup_confirmed: bool
+    restore_tried: int | None = None
 
 
 class SealedSchema(msgspec.Struct, frozen=True):
@@ -101,6 +103,16 @@ class KeyringCalls(DeviceCalls):
         """
         body = {"file": _base64(file), "passphrase": passphrase}
         await self._ask("POST", "/api/keyring/backup/confirm/", body)
+
+    async def try_backup(self, phrases: Sequence[str]) -> KeyringInfo:
+        """Try whether the phrases would restore the keyring that the proxy has; no key changes."""
+        body = {"phrases": list(phrases), "dry_run": True}
+        return convert(await self._ask("POST", "/api/keyring/restore/", body), KeyringInfo)
+
+    async def try_backup_file(self, file: bytes, passphrase: str) -> KeyringInfo:
+        """The same with a file that :meth:`backup_file` returned."""
+        body = {"file": _base64(file), "passphrase": passphrase, "dry_run": True}
+        return convert(await self._ask("POST", "/api/keyring/restore/", body), KeyringInfo)
 
     async def restore_keyring(
         self,

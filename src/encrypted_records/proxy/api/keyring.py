@@ -62,7 +62,7 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.http.bodies import media_type, read_struct
 from encrypted_records.proxy.http.responses import answer
-from encrypted_records.proxy.keyrings.enrolment import needed_device
+from encrypted_records.proxy.keyrings.enrolment import RESTORE_TRIED, needed_device
 from encrypted_records.proxy.keyrings.files import no_keyring
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.policy import Level
@@ -91,15 +91,23 @@ class _Shown(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Restoration(_Proven):
-    """A backup to restore: a phrase for each version, or a file of all. ``older_keys``: the user
-    says that organizations may know them by a version before the newest."""
+    """A backup to restore: a phrase for each version, or a file of all.
+
+    Attributes:
+        older_keys: whether organizations may know the user by a version before the newest.
+        dry_run: only compare the backup with the keyring that is here.
+    """
 
     phrases: list[str] | None = None
     file: bytes | None = None
     passphrase: str | None = None
     replace: bool = False
     older_keys: bool = False
+    dry_run: bool = False
 
+
+#: How a backup is restored.
+_HOW = {"replace": FLAG, "older_keys": FLAG, "dry_run": FLAG, "proof": PROOF}
 
 endpoint = Endpoints("keyring")
 
@@ -132,6 +140,7 @@ def keyring_json(services: Services, user: bytes, keyring: Keyring) -> dict[str,
         ],
         "wrapping": services.keyrings.wrapping_name(user),
         "backup_confirmed": not missing,
+        "restore_tried": services.admission.enrolment.last_tried(user, keyring.fingerprint.hex()),
     }
 
 
@@ -273,26 +282,23 @@ async def confirm_backup(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/keyring/restore/",
-    summary="make the keyring of a backup the caller's.",
+    summary="make the keyring of a backup the caller's, or try whether that would work.",
     body=json_body(
         {
             "oneOf": [
-                object_of({}, phrases=NAMES, replace=FLAG, older_keys=FLAG, proof=PROOF),
-                object_of(
-                    {"file": TEXT, "passphrase": SOME_TEXT},
-                    replace=FLAG,
-                    older_keys=FLAG,
-                    proof=PROOF,
-                ),
+                object_of({}, phrases=NAMES, **_HOW),
+                object_of({"file": TEXT, "passphrase": SOME_TEXT}, **_HOW),
             ]
         }
     ),
-    answers={201: json_answer(OBJECT)},
+    answers={200: json_answer(OBJECT), 201: json_answer(OBJECT)},
 )
 async def restore_keyring(request: Request) -> Response:
     services = services_of(request)
     await services.caller(request)
     asked = await read_struct(request, _Restoration)
+    if asked.dry_run:
+        return await _try_restoring(request, asked)
     applicant = await services.admission.applicant(request, refresh=True)
     user = applicant.caller.user
     holder = applicant.holder
@@ -300,10 +306,7 @@ async def restore_keyring(request: Request) -> Response:
         holder = replace(
             await services.proofs.demand(request, asked.proof), newcomer=holder.newcomer
         )
-    if asked.phrases is not None:
-        keyring = await aside(keyring_of, asked.phrases, created=int(runtime.wall()))
-    else:
-        keyring = await _open_file(asked)
+    keyring = await _open_backup(asked)
     _check_missing(services, applicant, keyring)
     try:
         by_words = asked.proof is not None and asked.proof.phrase is not None
@@ -318,9 +321,47 @@ async def restore_keyring(request: Request) -> Response:
         # Also after a failure: it may have come when the file was replaced already.
         forget(services, user)
     note(services, holder, "key_changed", "restored")
+    note(services, holder, RESTORE_TRIED, keyring.fingerprint.hex())
     if asked.older_keys:
         await services.sharing.reader.believe_older(holder)
     return answer(await runtime.in_thread(keyring_json, services, user, keyring), 201)
+
+
+async def _try_restoring(request: Request, asked: _Restoration) -> Response:
+    """Open the backup as for restoring it, compare it with the keyring that is here, and remember
+    that it was tried. Without a proof: fingerprints are public, and no key changes.
+
+    Raises:
+        BadInput: ``invalid_phrase`` or ``invalid_backup``; the backup lacks a key of the keyring.
+        NotFound: ``no_keyring``.
+    """
+    services = services_of(request)
+    holder = await services.holder(request)
+    backup = await _open_backup(asked)
+    keyring = await existing(services, holder)
+    saved = {root.fingerprint for root in backup.roots.values()}
+    lost = [version for version, one in keyring.roots.items() if one.fingerprint not in saved]
+    if lost:
+        code = "invalid_backup" if asked.phrases is None else "invalid_phrase"
+        named = ", ".join(map(str, sorted(lost)))
+        raise BadInput(
+            f"the backup opens, but it lacks version {named} of the keyring that is here",
+            code=code,
+            hint="back the keyring up again",
+        )
+    await runtime.in_thread(services.keyrings.backups.confirm, holder.user, backup.roots.values())
+    note(services, holder, RESTORE_TRIED, keyring.fingerprint.hex())
+    return answer(await runtime.in_thread(keyring_json, services, holder.user, keyring))
+
+
+async def _open_backup(asked: _Restoration) -> Keyring:
+    """
+    Raises:
+        BadInput: it is no backup, or has another passphrase.
+    """
+    if asked.phrases is not None:
+        return await aside(keyring_of, asked.phrases, created=int(runtime.wall()))
+    return await _open_file(asked)
 
 
 def _check_missing(services: Services, applicant: Applicant, restored: Keyring) -> None:

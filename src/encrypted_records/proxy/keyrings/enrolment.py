@@ -35,6 +35,8 @@ _DAY = 86_400
 NEW_KEYRINGS = 10
 NEW_SECONDS = 3600
 MAX_NAME = 60
+#: The event that a backup was restored, or tried; its detail is the keyring's fingerprint.
+RESTORE_TRIED = "restore_tried"
 
 
 class Enrolment:
@@ -96,6 +98,11 @@ class Enrolment:
         return sorted(
             [*self._store.events(user), *self._store.events(b"")], key=lambda event: -event.at
         )
+
+    def last_tried(self, user: bytes, fingerprint: str) -> int | None:
+        """When a backup of the keyring with this fingerprint was restored last, or tried, in
+        seconds since 1970."""
+        return self._store.last(user, RESTORE_TRIED, fingerprint)
 
     # --- changing ---------------------------------------------------------------------------
 

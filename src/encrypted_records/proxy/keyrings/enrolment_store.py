@@ -183,5 +183,15 @@ class AccessStore:
             ).fetchall()
         return [Event(*row) for row in rows]
 
+    def last(self, user: bytes, kind: str, detail: str) -> int | None:
+        """When an event of this kind and detail occurred last."""
+        with self._database.asking() as database:
+            row = database.execute(
+                "SELECT max(at) FROM event WHERE user = ? AND kind = ? AND detail = ?",
+                (user, kind, detail),
+            ).fetchone()
+        found: int | None = row[0]
+        return found
+
     def close(self) -> None:
         self._database.close()

@@ -18,6 +18,7 @@ from encrypted_records import runtime
 from encrypted_records.errors import Closed, ErsError, NotAuthenticated, NotFound
 from encrypted_records.proxy.pages import example
 from encrypted_records.proxy.pages.audit_lines import Line, lines_of
+from encrypted_records.proxy.pages.formatting import age
 from encrypted_records.proxy.pages.job_view import JobView
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.record_counts import keep_count
@@ -28,6 +29,9 @@ WAIT_SECONDS = 2.0
 MOST_SCHEMAS = 24
 MOST_JOBS = 5
 MOST_LINES = 5
+#: A backup is to be tried again after this time.
+TRIED_SECONDS = 90 * 86_400
+_TRY = "/keyring/#try-title"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +238,7 @@ async def _safety(visit: Visit, keyring: Any) -> Safety | None:
         Step(True, "A passphrase protects your keyring.", "", "")
         if keyring["wrapping"] == "passphrase"
         else Step(False, "No passphrase protects your keyring.", "/keyring/", "Protect it"),
+        weigh_trial(keyring["restore_tried"], runtime.wall()),
     ]
     places = visit.frame.organizations if visit.frame is not None else ()
     if len(places) != 1:
@@ -243,6 +248,20 @@ async def _safety(visit: Visit, keyring: Any) -> Safety | None:
     except ErsError:
         return Safety(None, steps)
     return weigh_people(people, steps, f"/organizations/{places[0].id}/")
+
+
+def weigh_trial(tried: int | None, now: float) -> Step:
+    """Whether a restore of the keyring from its backup is to be tried again.
+
+    Args:
+        tried: when that succeeded last, in seconds since 1970.
+    """
+    if tried is None:
+        return Step(False, "You never tried your keyring's backup.", _TRY, "Try to restore it")
+    said = f"Your keyring's backup was last tried {age(tried)} ago."
+    if now - tried > TRIED_SECONDS:
+        return Step(False, said, _TRY, "Try it again")
+    return Step(True, said, "", "")
 
 
 def weigh_people(people: Mapping[str, Any], steps: Sequence[Step], path: str) -> Safety:

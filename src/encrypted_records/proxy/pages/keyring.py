@@ -105,6 +105,15 @@ async def _restore_phrases(visit: Visit) -> None:
     await _restore(visit, {"phrases": phrases.phrases_of(visit.text("phrase"))})
 
 
+async def _try_file(visit: Visit) -> None:
+    await visit.ask("POST", "/api/keyring/restore/", {**_file(visit), "dry_run": True})
+
+
+async def _try_phrases(visit: Visit) -> None:
+    body = {"phrases": phrases.phrases_of(visit.text("phrase")), "dry_run": True}
+    await visit.ask("POST", "/api/keyring/restore/", body)
+
+
 async def _restore(visit: Visit, backup: dict[str, Any]) -> None:
     choice = {"replace": visit.text("replace") == "yes", "proof": proof_of(visit)}
     await visit.ask("POST", "/api/keyring/restore/", {**backup, **choice})
@@ -142,6 +151,8 @@ _ACTIONS: Mapping[str, Callable[[Visit], Awaitable[Response | None]]] = {
     "file": _download_file,
     "confirm-file": _confirm_file,
     "restore-file": _restore_file,
+    "try-file": _try_file,
+    "try": _try_phrases,
     "restore": _restore_phrases,
     "passphrase": _change_passphrase,
     "code": _make_code,
@@ -181,7 +192,7 @@ async def _show(
         # For the sheet on paper; a code takes some milliseconds to draw.
         "codes": await aside(_draw_codes, shown or []),
         # What was typed of words is shown again: one of them may be mistyped.
-        "typed": visit.text("phrase") if visit.text("do") == "restore" else "",
+        "typed": visit.text("phrase") if visit.text("do") in ("restore", "try") else "",
         "keyring": existing,
         "locked": locked,
         "tried": visit.text("do"),

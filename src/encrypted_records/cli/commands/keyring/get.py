@@ -52,6 +52,8 @@ async def get(session: CommandSession, output: Output) -> None:
         "confirmed" if keyring.backup_confirmed else "not confirmed; run: ers keyring backup"
     )
     say(f"backup       {confirmed}")
+    tried = day(keyring.restore_tried) if keyring.restore_tried else "never"
+    say(f"tried        {tried}; to try the backup: ers keyring restore --dry-run")
     say(f"devices      {(await session.client.devices()).count}; ers device list shows them")
     say()
     rows = [

@@ -36,9 +36,14 @@ _MOST_TYPED = 100_000
     is_flag=True,
     help="Trust organizations that know an older version of your keys.",
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Only compare the backup with the keyring on this proxy, and change nothing.",
+)
 @connected()
 async def restore(
-    session: CommandSession, replace: bool, file: Path | None, older_keys: bool
+    session: CommandSession, replace: bool, file: Path | None, older_keys: bool, dry_run: bool
 ) -> None:
     """Restore a keyring to this proxy from its recovery phrases, or from a file.
 
@@ -52,8 +57,17 @@ async def restore(
     they know an older version and are refused here (roster_unknown) unless you use --older-keys: do
     so only if nobody else can have the older phrases.
 
-    Example: ers keyring restore < phrases.txt
+    With --dry-run, try the backup: the command opens it, compares it with the keyring on this proxy
+    and changes no key. The proxy remembers when that succeeded last.
+
+    \b
+    Examples:
+      ers keyring restore < phrases.txt
+      ers keyring restore --dry-run --file keyring.backup
     """
+    if dry_run:
+        await _try(session, file)
+        return
     if file is not None:
         content, secret = backup_in(file), ask_secret("Passphrase of the backup")
         keyring = await _taking_in(
@@ -63,7 +77,7 @@ async def restore(
             ),
         )
     else:
-        phrases = _ask_phrases() if sys.stdin.isatty() else _phrases(sys.stdin.read(_MOST_TYPED))
+        phrases = _typed_phrases()
         keyring = await _taking_in(
             session,
             lambda proof: session.client.restore_keyring(
@@ -72,6 +86,21 @@ async def restore(
             words=phrases[-1] if phrases else None,
         )
     say(f"The keyring {keyring.fingerprint} is restored, with {_versions(len(keyring.versions))}.")
+
+
+async def _try(session: CommandSession, file: Path | None) -> None:
+    if file is not None:
+        content, secret = backup_in(file), ask_secret("Passphrase of the backup")
+        keyring = await session.client.try_backup_file(content, secret)
+    else:
+        keyring = await session.client.try_backup(_typed_phrases())
+    count = _versions(len(keyring.versions))
+    say(f"The backup would restore the keyring {keyring.fingerprint}, with {count}.")
+    say("Nothing was changed.")
+
+
+def _typed_phrases() -> list[str]:
+    return _ask_phrases() if sys.stdin.isatty() else _phrases(sys.stdin.read(_MOST_TYPED))
 
 
 async def _taking_in(
