@@ -38,6 +38,7 @@
     │       ├── DoesNotOpen         ciphertext altered, swapped or of another key
     │       │   └── Altered         it opens, and its commit names another
     │       ├── LogBroken           the commit log was altered, withheld or rolled back
+    │       │   └── LogOlder        it lacks commits that were seen before
     │       ├── CheckpointBroken    a checkpoint of a log that is not to be taken
     │       ├── RosterBroken        an organization's roster was altered
     │       ├── RosterOlder         a roster lacks entries that were seen before
@@ -45,6 +46,7 @@
     │       ├── IdentityReplaced    the roster has other keys of this user
     │       ├── KeysRefused         public keys that are not acceptable
     │       ├── GrantBroken         a grant is not what an owner made for this member
+    │       ├── MirrorBroken        an object of a mirror was altered, or is missing
     │       └── SchemaUnsigned      the API's data about a schema is not signed
     ├── Unavailable                 may work later
     │   ├── ApiUnreachable          no connection, or it broke
@@ -324,6 +326,10 @@ class LogBroken(Closed):
     )
 
 
+class LogOlder(LogBroken):
+    """The log lacks commits that were seen before."""
+
+
 class CheckpointBroken(Closed):
     code = "checkpoint_broken"
     default_hint = "nothing is lost: the log itself is read instead, which takes longer"
@@ -374,6 +380,14 @@ class KeysRefused(Closed):
 class GrantBroken(Closed):
     code = "grant_broken"
     default_hint = "ask an owner to grant the dataset's keys again: ers share settle"
+
+
+class MirrorBroken(Closed):
+    code = "mirror_altered"
+    default_hint = (
+        "use another copy; or delete the object that is named and run ers mirror, which copies it"
+        " again"
+    )
 
 
 class SchemaUnsigned(Closed):

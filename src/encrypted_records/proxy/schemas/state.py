@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from encrypted_records.client.api import Api
-from encrypted_records.errors import ApiFailed, BadInput, ErsError, LogBroken
+from encrypted_records.errors import ApiFailed, BadInput, ErsError, LogOlder
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import Head
 from encrypted_records.index.log.snapshot import Snapshot
@@ -122,7 +122,7 @@ class EndedRows(Protocol):
         """Keep no page of these segments any more."""
 
 
-def lacking(accepted: Sequence[Acceptance] = ()) -> LogBroken:
+def lacking(accepted: Sequence[Acceptance] = ()) -> LogOlder:
     """The error of a log that lacks commits which a user of this proxy has seen.
 
     Args:
@@ -137,7 +137,7 @@ def lacking(accepted: Sequence[Acceptance] = ()) -> LogBroken:
             f"; {who} of this proxy accepted version {newest.head.version} of it on {when}, which"
             " decides nothing for others"
         )
-    return LogBroken(message)
+    return LogOlder(message)
 
 
 def may_write(caller: Holder, ledger: Ledger) -> bool:

@@ -1,0 +1,527 @@
+"""Copy what a member reads at an API into a mirror, once.
+
+A run reads rosters and logs until they belong together, copies the objects that the mirror lacks,
+and then replaces the head: a run that is killed leaves the mirror at its last head, and the next
+one goes on with the objects that are there. Everything is verified before it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from encrypted_records import runtime
+from encrypted_records.client.api import Api
+from encrypted_records.client.lists import read_list
+from encrypted_records.client.rosters import MAX_ENTRIES, RosterApi
+from encrypted_records.client.transport import Transport
+from encrypted_records.errors import (
+    Altered,
+    ApiFailed,
+    Conflict,
+    MirrorBroken,
+    NotAllowed,
+    NotFound,
+)
+from encrypted_records.index.roster.roster import Roster
+from encrypted_records.mirror import layout
+from encrypted_records.mirror.contents import (
+    RowContents,
+    check_pages,
+    decode_rows,
+    index_ids,
+    missing_runs,
+    read_header,
+    read_rows,
+    read_runs,
+    require_runs,
+)
+from encrypted_records.mirror.copy import MirrorCopy, SchemaLog, begin_log
+from encrypted_records.mirror.layout import (
+    Head,
+    OrganizationHead,
+    PageObject,
+    RowObject,
+    SchemaHead,
+    SchemaObjects,
+)
+from encrypted_records.mirror.store import HEAD, Store
+from encrypted_records.model import ids, service_key, wire
+from encrypted_records.model.digests import RUN
+from encrypted_records.model.records import (
+    Group,
+    LogEntry,
+    ManifestDelta,
+    PageDigests,
+    PageRef,
+    RowDigests,
+    RowRef,
+    SealedRow,
+    Segment,
+    SegmentHeader,
+)
+from encrypted_records.model.roster import RosterEntry
+from encrypted_records.proxy import auth
+
+#: How often a run looks again at an API whose data changes while it is copied.
+_LOOKS = 20
+#: Resources in one answer.
+_PAGE = 100
+#: Of commits in one frame.
+_DELTA_BYTES = 16 << 20
+_COLLECTIONS = ("organizations", "datasets", "schemas")
+
+
+class _Named(msgspec.Struct):
+    """What a mirror reads of a resource; ``organization`` is a path, which a schema has."""
+
+    id: str
+    organization: str = ""
+
+
+@dataclass(slots=True)
+class _OrganizationState:
+    roster: Roster
+    fresh: list[RosterEntry] = field(default_factory=list)
+    grants: bytes = b""
+
+
+@dataclass(slots=True)
+class _SchemaState:
+    organization: str
+    log: SchemaLog
+    fresh: list[LogEntry] = field(default_factory=list)
+    headers: dict[bytes, SegmentHeader] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Copied:
+    """What a run did: the objects that it wrote, with their bytes, and those that it deleted."""
+
+    schemas: int = 0
+    objects: int = 0
+    bytes: int = 0
+    deleted: int = 0
+
+
+class Copier:
+    """One run of ``ers mirror``.
+
+    Args:
+        transport: to the API, with the login of a member.
+        tell: is told which schema is copied.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        store: Store,
+        tell: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self._transport = transport
+        self._api = Api(transport)
+        self._rosters = RosterApi(transport)
+        self._store = store
+        self._tell = tell
+        self._names: set[str] = set()
+        self._organizations: dict[str, _OrganizationState] = {}
+        self._schemas: dict[str, _SchemaState] = {}
+        self._resources = b""
+        self._organization_ids: list[str] = []
+        #: the organization of each schema
+        self._homes: dict[str, str] = {}
+        self.copied = Copied()
+
+    async def run(self) -> Head:
+        """Bring the mirror to the API's present state; its new head.
+
+        Raises:
+            Locked: ``mirror_in_use``; another run is at work there.
+            NotAllowed: ``mirror_of_another``; the place holds something else.
+            LogBroken, RosterBroken: the API's log or roster is altered, or is not the one that the
+                mirror has: it was restored to an earlier moment, say. The mirror stays as it is.
+            Altered: the API's bytes are not those that its log names.
+            Unavailable: the API or the place cannot be used.
+        """
+        user = ids.to_text(ids.from_text(await self._api.user_id("")))
+        with self._store.alone():
+            return await self._run(user)
+
+    async def _run(self, user: str) -> Head:
+        old = self._begin(user)
+        for look in range(_LOOKS):
+            await self._read(old)
+            try:
+                for schema, state in self._schemas.items():
+                    await self._copy(schema, state)
+            except NotFound as error:
+                # Merged away, or erased, since the log was read.
+                if look == _LOOKS - 1:
+                    raise
+                self._tell(f"the data changed while it was copied ({error.reason}); reading on")
+            else:
+                break
+        return self._publish(user, old)
+
+    def _begin(self, user: str) -> MirrorCopy:
+        self._names = set(self._store.names())
+        source = self._transport.base_url
+        if HEAD not in self._names:
+            if found := layout.strangers(self._names):
+                raise NotAllowed(
+                    f"the place holds something that is not a mirror, such as {sorted(found)[0]}",
+                    code="mirror_of_another",
+                    hint="name an empty folder, or one that does not exist yet",
+                )
+            self._write(HEAD, msgspec.json.encode(Head(1, source, user)))
+        head = layout.read_head(self._store)
+        if head.member != user:
+            raise NotAllowed(
+                "the place holds a mirror that another account has made",
+                code="mirror_of_another",
+                hint="name another folder, or log in as that account",
+            )
+        return MirrorCopy(self._store, head)
+
+    def _write(self, name: str, data: bytes) -> None:
+        self._store.write(name, data)
+        self._names.add(name)
+        self.copied.objects += 1
+        self.copied.bytes += len(data)
+
+    # --- what belongs together ------------------------------------------------------------------
+
+    async def _read(self, old: MirrorCopy) -> None:
+        """Read resources, rosters, grants and logs until they are of one moment."""
+        for _ in range(_LOOKS):
+            await self._read_resources()
+            await self._read_rosters(old)
+            await self._read_grants()
+            deltas = {schema: await self._manifest(schema, old) for schema in self._schemas}
+            # A commit names the entry that its maker had read, so rosters are read after logs, too.
+            if not await self._read_rosters(old):
+                break
+        for schema, some in deltas.items():
+            self._take(schema, some)
+
+    async def _read_resources(self) -> None:
+        found: dict[str, list[msgspec.Raw]] = {
+            collection: await read_list(
+                self._transport, f"/api/{collection}/?limit={_PAGE}", msgspec.Raw, ""
+            )
+            for collection in _COLLECTIONS
+        }
+        self._resources = msgspec.json.encode(found)
+        named = {
+            collection: [msgspec.json.decode(one, type=_Named) for one in some]
+            for collection, some in found.items()
+        }
+        for gone in self._organizations.keys() - {one.id for one in named["organizations"]}:
+            del self._organizations[gone]
+        self._organization_ids = [one.id for one in named["organizations"]]
+        self._homes = {
+            one.id: one.organization.rstrip("/").rpartition("/")[2] for one in named["schemas"]
+        }
+        for gone in self._schemas.keys() - self._homes.keys():
+            del self._schemas[gone]
+
+    async def _read_rosters(self, old: MirrorCopy) -> bool:
+        """Read rosters on; whether there was anything new."""
+        is_new = False
+        for organization in self._organization_ids:
+            state = self._organizations.get(organization)
+            if state is None:
+                known = old.roster(organization) if organization in old.head.organizations else None
+                state = _OrganizationState(known or Roster(ids.from_text(organization)))
+                self._organizations[organization] = state
+                is_new = True
+            while True:
+                entries = await self._rosters.entries(
+                    ids.from_text(organization), state.roster.number, ""
+                )
+                state.roster.extend(entries)
+                state.fresh += entries
+                is_new |= bool(entries)
+                if len(entries) < MAX_ENTRIES:
+                    break
+        for schema, organization in self._homes.items():
+            roster = self._organizations[organization].roster
+            begun = self._schemas.get(schema)
+            if begun is None or not _judged_by(begun.log, roster):
+                self._begin_schema(schema, organization, old)
+                is_new = True
+        return is_new
+
+    def _begin_schema(self, schema: str, organization: str, old: MirrorCopy) -> None:
+        """Go on from the log in the mirror, or from none where the organization had no roster
+        then."""
+        roster = self._organizations[organization].roster
+        named = old.head.schemas.get(schema)
+        log = None
+        if named is not None and named.organization == organization:
+            log = old.log(schema)
+        if log is None or not _judged_by(log, roster):
+            by = roster if roster.number else None
+            log = begin_log(ids.from_text(organization), ids.from_text(schema), by)
+        self._schemas[schema] = _SchemaState(organization, log)
+
+    async def _read_grants(self) -> None:
+        """Read the grants of all members, or of the caller where that is not an owner."""
+        for organization, state in self._organizations.items():
+            uid = ids.from_text(organization)
+            grants = await self._rosters.grants(uid, "")
+            try:
+                for member in state.roster.members():
+                    grants += await self._rosters.grants_of(uid, member.member, "")
+            except (NotAllowed, NotFound):
+                pass  # only owners may
+            apart = {wire.encode([grant]): grant for grant in grants}
+            state.grants = wire.encode(apart[one] for one in sorted(apart))
+
+    async def _manifest(self, schema: str, old: MirrorCopy) -> list[ManifestDelta]:
+        since = self._schemas[schema].log.ledger.version
+        try:
+            return await self._api.manifest(ids.from_text(schema), since, "")
+        except Conflict as error:
+            raise Conflict(
+                f"the API's log of schema {schema} ends before the version in the mirror",
+                code=error.reason,
+                hint="the API was restored to an earlier moment: the mirror stays as it is, and"
+                " has what was lost; copy the API into another place",
+            ) from None
+
+    def _take(self, schema: str, deltas: Sequence[ManifestDelta]) -> None:
+        """Verify what the log has gone on by."""
+        state = self._schemas[schema]
+        entries = [entry for delta in deltas for entry in delta.entries]
+        state.log.extend(entries)
+        state.fresh += entries
+        if state.log.ledger.version != deltas[-1].version:
+            raise ApiFailed("the API's log does not reach the version that it claims")
+        membership = state.log.ledger.membership
+        state.log.ledger.check_ends(None if membership is None else membership.roster.number)
+        for delta in deltas:
+            state.headers.update((header.segment, header) for header in delta.headers)
+
+    # --- objects --------------------------------------------------------------------------------
+
+    async def _copy(self, schema: str, state: _SchemaState) -> None:
+        objects = state.log.objects()
+        headers = [
+            segment.uid
+            for segment in objects.snapshot.segments
+            if objects.header(segment) not in self._names
+        ]
+        if not state.headers.keys() >= set(headers):
+            # Of a segment that was added before: somebody has deleted what was altered.
+            deltas = await self._api.manifest(objects.schema, 0, "")
+            found = (header for delta in deltas for header in delta.headers)
+            state.headers.update((header.segment, header) for header in found)
+        if all(name in self._names for name in objects.names()):
+            return
+        self._tell(f"copying schema {schema} at version {state.log.ledger.version}")
+        for segment in objects.snapshot.segments:
+            await self._copy_segment(objects, segment, state)
+        earlier = self._earlier_rows(objects)
+        for group in objects.groups():
+            await self._copy_group(objects, group, earlier)
+
+    async def _copy_segment(
+        self, objects: SchemaObjects, segment: Segment, state: _SchemaState
+    ) -> None:
+        wanted = [place for place in objects.pages(segment) if place.name not in self._names]
+        header_name, digests_name = objects.header(segment), objects.page_digests(segment)
+        if not wanted and {header_name, digests_name} <= self._names:
+            return
+        header = state.headers.get(segment.uid)
+        if header is None and header_name in self._names:
+            header = read_header(self._store, objects, segment)
+        if header is None:
+            raise NotFound("the API handed out no header of a segment", code="segment_gone")
+        (told,) = await self._api.page_digests(objects.schema, [segment.uid], "")
+        check_pages(segment, header, told)
+        self._write(header_name, wire.encode([header]))
+        self._write(digests_name, wire.encode([told]))
+        for place in wanted:
+            await self._copy_pages(objects.schema, place, header, told)
+
+    async def _copy_pages(
+        self, schema: bytes, place: PageObject, header: SegmentHeader, told: PageDigests
+    ) -> None:
+        segment = place.segment
+        refs = [PageRef(segment.uid, number) for number in place.numbers]
+        pages = await self._api.pages(schema, refs, "")
+        if [(page.segment, page.number) for page in pages] != [
+            (ref.segment, ref.number) for ref in refs
+        ]:
+            raise ApiFailed("the API answered with other pages than were asked for")
+        check_pages(segment, header, told, pages)
+        self._write(place.name, wire.encode(pages))
+
+    def _earlier_rows(self, objects: SchemaObjects) -> dict[str, str]:
+        """The objects of rows that an earlier version of the mirror had, by their names without the
+        number of live rows."""
+        prefix = f"{objects.folder}/groups/"
+        return {
+            name.rpartition("-")[0]: name
+            for name in self._names
+            if name.startswith(prefix) and name.rpartition("-")[2].isdecimal()
+        }
+
+    async def _copy_group(
+        self, objects: SchemaObjects, group: Group, earlier: dict[str, str]
+    ) -> None:
+        places = list(objects.rows(group))
+        wanted = [place for place in places if place.name not in self._names]
+        told: RowDigests
+        if objects.digests(group) in self._names:
+            told = read_runs(self._store, objects, group)
+        else:
+            ref = RowRef(group.uid, places[0].live[0])
+            (shown,) = await self._api.row_digests(objects.schema, [ref], "")
+            require_runs(group, shown)
+            told = RowDigests(group.uid, shown.salt, 0, b"", shown.runs)
+            self._write(objects.digests(group), wire.encode([told]))
+        for place in wanted:
+            before = earlier.get(place.name.rpartition("-")[0])
+            contents = None if before is None else self._rows_before(place, before, told)
+            if contents is None:
+                contents = await self._fetch_rows(objects.schema, place, told)
+            contents = contents.without_dead(place, told.salt)
+            self._write(place.name, contents.encode(group, told.salt))
+        if objects.ids(group) not in self._names:
+            every = (read_rows(self._store, place, told).rows for place in places)
+            self._write(objects.ids(group), index_ids(every))
+
+    def _rows_before(self, place: RowObject, before: str, told: RowDigests) -> RowContents | None:
+        """The rows by an object that the mirror has of an earlier version; None if it is altered,
+        or has not all of those that live."""
+        try:
+            contents = decode_rows(place.group, before, self._store.read(before))
+            contents.check(place.group, told)
+        except (Altered, MirrorBroken):
+            return None
+        return contents if set(place.live) <= contents.rows.keys() else None
+
+    async def _fetch_rows(self, schema: bytes, place: RowObject, told: RowDigests) -> RowContents:
+        """The rows from the API: dead ones too while it has them, since the digests of a run are
+        made of all its rows."""
+        group = place.group
+        try:
+            rows = await self._rows(schema, group, list(place.ordinals))
+        except NotFound:
+            if not place.dead:
+                raise
+            rows = await self._rows(schema, group, place.live)
+        proofs: dict[int, bytes] = {}
+        for first in missing_runs(place, list(rows)):
+            known = next(ordinal for ordinal in range(first, first + RUN) if ordinal in rows)
+            (shown,) = await self._api.row_digests(schema, [RowRef(group.uid, known)], "")
+            proofs[first] = shown.rows
+        contents = RowContents(rows, proofs)
+        contents.check(group, told)
+        return contents
+
+    async def _rows(
+        self, schema: bytes, group: Group, ordinals: Sequence[int]
+    ) -> dict[int, SealedRow]:
+        refs = [RowRef(group.uid, ordinal) for ordinal in ordinals]
+        stored = await self._api.rows(schema, refs, "")
+        if [(row.group, row.ordinal) for row in stored] != [
+            (ref.group, ref.ordinal) for ref in refs
+        ]:
+            raise ApiFailed("the API answered with other rows than were asked for")
+        return {row.ordinal: row.row for row in stored}
+
+    # --- the head -------------------------------------------------------------------------------
+
+    def _publish(self, user: str, old: MirrorCopy) -> Head:
+        """Write what the new head names, the head, and then delete what it does not name."""
+        resources = layout.by_content("resources", self._resources, ".json")
+        self._write_new(resources, self._resources)
+        head = Head(
+            format=1,
+            source=self._transport.base_url,
+            member=user,
+            taken=runtime.wall(),
+            resources=resources,
+            organizations={
+                organization: self._publish_organization(organization, state, old)
+                for organization, state in self._organizations.items()
+            },
+            schemas={
+                schema: self._publish_schema(schema, state, old)
+                for schema, state in self._schemas.items()
+            },
+        )
+        self._write(HEAD, msgspec.json.encode(head))
+        self.copied.schemas = len(self._schemas)
+        named = {HEAD, resources}
+        for one in head.organizations.values():
+            named |= {*one.roster, one.grants}
+        for schema, state in self._schemas.items():
+            named |= {*head.schemas[schema].log, *state.log.objects().names()}
+        for name in sorted(self._names - named):
+            if layout.is_ours(name) or name.startswith(f".{HEAD}."):
+                self._store.delete(name)
+                self.copied.deleted += 1
+        return head
+
+    def _write_new(self, name: str, data: bytes) -> None:
+        if name not in self._names:
+            self._write(name, data)
+
+    def _publish_organization(
+        self, organization: str, state: _OrganizationState, old: MirrorCopy
+    ) -> OrganizationHead:
+        before = old.head.organizations.get(organization)
+        roster = [] if before is None else list(before.roster)
+        folder, number = f"organizations/{organization}", state.roster.number
+        if state.fresh:
+            roster.append(f"{folder}/roster/{number - len(state.fresh) + 1}-{number}")
+            # A run that was killed may have left one of this name, of another roster.
+            self._write(roster[-1], wire.encode(state.fresh))
+        grants = layout.by_content(f"{folder}/grants", state.grants)
+        self._write_new(grants, state.grants)
+        digest = state.roster.head.digest.hex() if number else ""
+        return OrganizationHead(roster, number, digest, grants)
+
+    def _publish_schema(self, schema: str, state: _SchemaState, old: MirrorCopy) -> SchemaHead:
+        before = old.head.schemas.get(schema)
+        head, count = state.log.ledger.head, len(state.fresh)
+        log = [] if before is None or count == head.version else list(before.log)
+        if state.fresh:
+            name = f"schemas/{schema}/log/{head.version - count + 1}-{head.version}"
+            self._write(name, wire.encode(_deltas(ids.from_text(schema), state.fresh)))
+            log.append(name)
+        return SchemaHead(state.organization, log, head.version, head.digest.hex())
+
+
+def authorization_of(text: str) -> str:
+    """The Authorization value at the API of a service, from its string.
+
+    Raises:
+        Malformed: it is not the secret key of a service.
+    """
+    return auth.authorization_of(service_key.parse(text))
+
+
+def _judged_by(log: SchemaLog, roster: Roster) -> bool:
+    """Whether a log is verified by this roster, where it has entries."""
+    membership = log.ledger.membership
+    return roster.number == 0 if membership is None else membership.roster is roster
+
+
+def _deltas(schema: bytes, entries: Sequence[LogEntry]) -> Iterator[ManifestDelta]:
+    """Commits in frames of no more bytes than one may have."""
+    some: list[LogEntry] = []
+    size = 0
+    for entry in entries:
+        if some and size + len(entry.commit.body) > _DELTA_BYTES:
+            yield ManifestDelta(schema, some[-1].version, None, bytes(32), some, [])
+            some, size = [], 0
+        some.append(entry)
+        size += len(entry.commit.body)
+    yield ManifestDelta(schema, entries[-1].version, None, bytes(32), some, [])

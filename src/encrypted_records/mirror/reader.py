@@ -1,0 +1,701 @@
+"""The API's read endpoints over a mirror: the same paths, parameters and answers.
+
+Requests that change anything are refused as ``read_only_mirror``. Nothing here knows HTTP beyond
+method, path and parameters (:mod:`.serving`).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from encrypted_records import __version__, runtime
+from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    Flaw,
+    Malformed,
+    MirrorBroken,
+    NotAllowed,
+    NotFound,
+    TooLarge,
+)
+from encrypted_records.mirror.contents import (
+    RowContents,
+    find_id,
+    gone,
+    read_page_digests,
+    read_pages,
+    read_rows,
+    read_runs,
+)
+from encrypted_records.mirror.copy import MirrorCopy
+from encrypted_records.mirror.layout import (
+    Head,
+    RowObject,
+    SchemaObjects,
+    read_head,
+    require_complete,
+)
+from encrypted_records.mirror.store import Store
+from encrypted_records.model import digests, ids, wire
+from encrypted_records.model.definition_parser import parse_definition
+from encrypted_records.model.digests import HOLE, RUN
+from encrypted_records.model.records import (
+    BlockNames,
+    BlockRef,
+    Group,
+    LogEntry,
+    ManifestDelta,
+    Page,
+    PageDigests,
+    PageRef,
+    RowDigests,
+    RowName,
+    RowRef,
+    SealedRow,
+    Segment,
+    StoredRow,
+)
+
+JSON = "application/json"
+#: As many as the API takes in one request.
+MAX_PAGE_REFS, MAX_ROW_REFS, MAX_DIGEST_REFS, MAX_BLOCKS, MAX_NAMED = 4096, 1000, 100, 64, 100
+MAX_LIMIT, DEFAULT_LIMIT = 1000, 100
+#: Objects that stay in memory: up to a mebibyte each, and more of an index of ids.
+_KEPT = 64
+#: Of commits in one frame.
+_DELTA_BYTES = 32 << 20
+
+T = TypeVar("T")
+Params = Mapping[str, Sequence[str]]
+#: Filters of a list: the member of a resource that each compares.
+_FILTERS = {
+    "organizations": (),
+    "datasets": ("organization", "slug", "name"),
+    "schemas": ("organization", "dataset", "slug", "name"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request of ``member``, the 16-byte id of a user; its path has matched."""
+
+    member: bytes
+    params: Params
+    body: bytes
+    parts: Mapping[str, str]
+
+    def one(self, name: str) -> str | None:
+        values = self.params.get(name, ())
+        return values[-1] if values else None
+
+    def number(self, name: str) -> int | None:
+        """
+        Raises:
+            BadInput: it is not a number.
+        """
+        text = self.one(name)
+        if text is None:
+            return None
+        if text.isascii() and text.isdigit() and len(text) < 19:
+            return int(text)
+        detail = "expected a number"
+        flaw = Flaw("invalid_parameter", detail, parameter=name)
+        raise BadInput(f"the parameter {name} is not valid", flaws=(flaw,))
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    body: bytes
+    media_type: str = JSON
+    status: int = 200
+
+
+class MirrorReader:
+    """Answers requests from a mirror, which may be copied again meanwhile. Thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._copy: MirrorCopy | None = None
+        self._looked = float("-inf")
+        self._turn = threading.RLock()
+        self._kept: OrderedDict[str, Any] = OrderedDict()
+
+    def head(self) -> Head:
+        """The present head.
+
+        Raises:
+            MirrorBroken: there is none, or no complete one.
+            Unavailable: the store cannot be read.
+        """
+        return self._present().head
+
+    def _present(self) -> MirrorCopy:
+        with self._turn:
+            now = runtime.monotonic()
+            if self._copy is not None and now - self._looked < self._store.look_seconds:
+                return self._copy
+            self._looked = now
+            head = read_head(self._store)
+            require_complete(head)
+            if self._copy is None or self._copy.head != head:
+                self._copy = MirrorCopy(self._store, head, self._copy)
+            return self._copy
+
+    def answer(
+        self, method: str, path: str, params: Params, body: bytes, member: bytes
+    ) -> Answered:
+        """
+        Args:
+            member: whose grants are read.
+
+        Raises:
+            ErsError: as the API answers it; ``read_only_mirror``, ``not_mirrored``.
+        """
+        # One at a time: logs are read on, and kept objects come and go.
+        with self._turn:
+            copy = self._present()
+            for known, form, function in _ENDPOINTS:
+                match = form.fullmatch(path)
+                if match is not None and method == known:
+                    asked = Asked(member, params, body, match.groupdict())
+                    return self._answer(function, copy, asked)
+        if method not in ("GET", "HEAD"):
+            raise read_only(copy.head)
+        raise NotFound(
+            "a mirror has no such thing",
+            code="not_mirrored",
+            hint=f"ask the API itself, at {copy.head.source}",
+        )
+
+    def _answer(self, function: Function, copy: MirrorCopy, asked: Asked) -> Answered:
+        while True:
+            try:
+                return function(self, copy, asked)
+            except MirrorBroken as error:
+                # A run that has ended since deletes what its own head does not name.
+                self._looked = float("-inf")
+                present = self._present()
+                if error.reason != "mirror_incomplete" or present is copy:
+                    raise
+                copy = present
+
+    # --- resources --------------------------------------------------------------------------------
+
+    def status(self, copy: MirrorCopy, _asked: Asked) -> Answered:
+        head = copy.head
+        assert head.taken is not None, "the head is complete"
+        taken = datetime.fromtimestamp(head.taken, UTC).isoformat(timespec="seconds")
+        return _json(
+            {
+                "status": "ok",
+                "api_version": __version__,
+                "behind_proxy": False,
+                "mirror": {"source": head.source, "taken": taken.replace("+00:00", "Z")},
+            }
+        )
+
+    def user(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        text = ids.to_text(asked.member)
+        if asked.parts["id"] not in ("self", text):
+            raise _nothing()
+        return _json(
+            {
+                "id": text,
+                "url": ids.reference("users", text),
+                "email": "",
+                "first_name": "",
+                "last_name": "",
+                "organizations": [
+                    ids.reference("organizations", one) for one in copy.head.organizations
+                ],
+                "date_joined": None,
+            }
+        )
+
+    def listed(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        collection = asked.parts["collection"]
+        found = [_Resource.of(raw) for raw in copy.resources(collection)]
+        for name in _FILTERS[collection]:
+            wanted = asked.one(name)
+            if wanted is not None:
+                wanted = wanted.rstrip("/").rpartition("/")[2] if name in _LINKS else wanted
+                found = [one for one in found if one.member(name) == wanted]
+        return _page([one.raw for one in found], f"/api/{collection}/", asked)
+
+    def resource(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        return _first(
+            copy, asked.parts["collection"], lambda one: one.member("id") == asked.parts["id"]
+        )
+
+    def organization_by_slug(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        slug = asked.parts["slug"]
+        return _first(copy, "organizations", lambda one: one.member("slug") == slug)
+
+    def dataset_by_slug(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        place = (asked.parts["id"], asked.parts["slug"])
+        return _first(
+            copy, "datasets", lambda one: (one.member("organization"), one.member("slug")) == place
+        )
+
+    def schema_by_slug(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        place = (asked.parts["id"], asked.parts["slug"])
+        return _first(
+            copy, "schemas", lambda one: (one.member("dataset"), one.member("slug")) == place
+        )
+
+    def nothing_listed(self, _copy: MirrorCopy, asked: Asked) -> Answered:
+        return _page([], "", asked)
+
+    # --- roster -----------------------------------------------------------------------------------
+
+    def roster(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        organization = self._organization(copy, asked)
+        entries = list(copy.entries(organization, asked.number("since") or 0))
+        return _frames(entries[:1000])
+
+    def grants(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        named = asked.one("member")
+        member = asked.member if named is None else ids.from_path(named)
+        return _frames(copy.grants_of(self._organization(copy, asked), member))
+
+    def _organization(self, copy: MirrorCopy, asked: Asked) -> str:
+        if asked.parts["id"] not in copy.head.organizations:
+            raise _nothing()
+        return asked.parts["id"]
+
+    # --- the log, pages and rows ------------------------------------------------------------------
+
+    def manifest(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        schema = self._schema(copy, asked)
+        since = 0 if asked.one("checkpoint") is not None else asked.number("since") or 0
+        known = asked.number("checkpoint") or since
+        if known > copy.log(schema).ledger.version:
+            raise Conflict(
+                "the log in this mirror ends before the version you have seen",
+                code="log_conflict",
+                hint="the copy is stale: run ers mirror again, or use a newer copy",
+            )
+        return _frames(self._deltas(copy, schema, since))
+
+    def _deltas(self, copy: MirrorCopy, schema: str, since: int) -> Iterator[ManifestDelta]:
+        log = copy.log(schema)
+        ledger = log.ledger
+        definition = ledger.definition
+        if definition is None:
+            shown = _find(copy, "schemas", lambda one: one.member("id") == schema)
+            definition = parse_definition(bytes(shown.members["schema"]))
+        key_id = log.key_ids[max(log.key_ids)] if log.key_ids else None
+        uid, digest = ids.from_text(schema), definition.digest
+        some: list[LogEntry] = []
+        size = 0
+        if since < ledger.version:
+            for entry in copy.log_entries(schema, since):
+                some.append(entry)
+                size += len(entry.commit.body)
+                if size >= _DELTA_BYTES and entry.version < ledger.version:
+                    yield ManifestDelta(uid, entry.version, key_id, digest, some, [])
+                    some, size = [], 0
+        headers = list(copy.headers(schema, since)) if since < ledger.version else []
+        yield ManifestDelta(uid, ledger.version, key_id, digest, some, headers)
+
+    def pages(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        schema = self._schema(copy, asked)
+        return self._behind_log(
+            copy,
+            schema,
+            asked,
+            lambda: self._pages(copy, schema, _refs(asked.body, PageRef, MAX_PAGE_REFS)),
+        )
+
+    def _pages(self, copy: MirrorCopy, schema: str, wanted: Sequence[PageRef]) -> Iterator[Page]:
+        objects = copy.log(schema).objects()
+        segments = {segment.uid: segment for segment in objects.snapshot.segments}
+        for ref in wanted:
+            segment = segments.get(ref.segment)
+            if segment is None or ref.number >= segment.pages:
+                raise gone("page", "segment_gone")
+            place = objects.page(segment, ref.number)
+            told = self._page_digests(objects, segment)
+            pages = self._keep(place.name, partial(read_pages, self._store, place, told))
+            yield pages[ref.number - place.first]
+
+    def rows(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        schema = self._schema(copy, asked)
+        return self._behind_log(
+            copy,
+            schema,
+            asked,
+            lambda: self._rows(copy, schema, _refs(asked.body, RowRef, MAX_ROW_REFS)),
+        )
+
+    def _rows(self, copy: MirrorCopy, schema: str, wanted: Sequence[RowRef]) -> Iterator[StoredRow]:
+        objects = copy.log(schema).objects()
+        for ref in wanted:
+            _, contents, _ = self._row(objects, ref)
+            yield StoredRow(ref.group, ref.ordinal, contents.rows[ref.ordinal])
+
+    def _row(self, objects: SchemaObjects, ref: RowRef) -> tuple[Group, RowContents, RowObject]:
+        """The object that has a live row."""
+        state = objects.snapshot.groups.get(ref.group)
+        if state is None or not objects.snapshot.is_live(ref.group, ref.ordinal):
+            raise gone("row", "row_gone")
+        place = objects.row(state.group, ref.ordinal)
+        return state.group, self._contents(objects, place), place
+
+    def _contents(self, objects: SchemaObjects, place: RowObject) -> RowContents:
+        read = partial(read_rows, self._store, place, self._runs(objects, place.group))
+        return self._keep(place.name, read)
+
+    def _runs(self, objects: SchemaObjects, group: Group) -> RowDigests:
+        name = objects.digests(group)
+        return self._keep(name, partial(read_runs, self._store, objects, group))
+
+    def _page_digests(self, objects: SchemaObjects, segment: Segment) -> PageDigests:
+        name = objects.page_digests(segment)
+        return self._keep(name, partial(read_page_digests, self._store, objects, segment))
+
+    def _behind_log(
+        self,
+        copy: MirrorCopy,
+        schema: str,
+        asked: Asked,
+        items: Callable[[], Iterable[msgspec.Struct]],
+    ) -> Answered:
+        """``items``, behind the log after ``since`` where the caller names a version of it; the log
+        alone where it has moved on."""
+        since = asked.number("since")
+        if since is None:
+            return _frames(items())
+        version = copy.log(schema).ledger.version
+        if since > version:
+            raise Conflict(
+                "the log in this mirror ends before the version you have seen",
+                code="log_conflict",
+                hint="the copy is stale: run ers mirror again, or use a newer copy",
+            )
+        log = list(self._deltas(copy, schema, since))
+        return _frames(log if since < version else [*log, *items()])
+
+    def names(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        objects = copy.log(self._schema(copy, asked)).objects()
+        return _frames(
+            [self._block(objects, ref) for ref in _refs(asked.body, BlockRef, MAX_BLOCKS)]
+        )
+
+    def _block(self, objects: SchemaObjects, ref: BlockRef) -> BlockNames:
+        state = objects.snapshot.groups.get(ref.group)
+        if (
+            state is None
+            or ref.first % RUN
+            or ref.first >= state.group.count
+            or ref.field not in state.group.fields
+        ):
+            raise gone("row", "row_gone")
+        at = list(state.group.fields).index(ref.field)
+        place = objects.row(state.group, ref.first)
+        rows: Mapping[int, SealedRow] = {}
+        if not place.name.endswith("-0"):
+            rows = self._contents(objects, place).rows
+        block: list[RowName | None] = []
+        for ordinal in range(ref.first, min(ref.first + RUN, state.group.count)):
+            row = rows.get(ordinal)
+            block.append(
+                None if row is None else RowName(row.record_id, row.version, row.fields[at])
+            )
+        return BlockNames(ref.group, ref.first, ref.field, block)
+
+    def digests(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        objects = copy.log(self._schema(copy, asked)).objects()
+        items = list(wire.decode(asked.body))
+        if not items or len(items) > MAX_DIGEST_REFS:
+            raise TooLarge(f"expected 1 to {MAX_DIGEST_REFS} rows or pages in one request")
+        return _frames([self._digests(objects, item) for item in items])
+
+    def _digests(self, objects: SchemaObjects, ref: msgspec.Struct) -> msgspec.Struct:
+        if isinstance(ref, PageRef):
+            segments = (one for one in objects.snapshot.segments if one.uid == ref.segment)
+            segment = next(segments, None)
+            if segment is None or ref.number >= segment.pages:
+                raise gone("page", "segment_gone")
+            return self._page_digests(objects, segment)
+        if not isinstance(ref, RowRef):
+            raise Malformed("expected only RowRef and PageRef frames", code="malformed_frame")
+        group, contents, place = self._row(objects, ref)
+        told = self._runs(objects, group)
+        first = ref.ordinal - ref.ordinal % RUN
+        own = contents.digests.get(first)
+        if own is None:
+            run = range(first, min(first + RUN, place.ordinals.stop))
+            own = digests.row_digests(told.salt, [contents.rows.get(one) for one in run])
+        return RowDigests(group.uid, told.salt, first, own or HOLE, told.runs)
+
+    def checkpoints(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        self._schema(copy, asked)
+        return _json([])
+
+    def damage(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        self._schema(copy, asked)
+        return _json({"segments": [], "rows": []})
+
+    def erasure(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        version = copy.log(self._schema(copy, asked)).ledger.version
+        return _json(
+            {
+                "version": version,
+                "asked": 0,
+                "done": version,
+                "due": None,
+                "rows": 0,
+                "segments": 0,
+                "groups": 0,
+                "since": None,
+                "database": "sqlite",
+                "holds": [],
+            }
+        )
+
+    def holds(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        """Nothing is erased under a reader by this side, so a hold is granted and holds nothing."""
+        self._schema(copy, asked)
+        return _json([])
+
+    def release(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        self._schema(copy, asked)
+        return Answered(b"", status=204)
+
+    def _schema(self, copy: MirrorCopy, asked: Asked) -> str:
+        return _held_schema(copy, asked.parts["id"])
+
+    def _keep(self, name: str, read: Callable[[], T]) -> T:
+        """An object that was read, of which those that were used last stay in memory."""
+        if name not in self._kept:
+            self._kept[name] = read()
+        self._kept.move_to_end(name)
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        found: T = self._kept[name]
+        return found
+
+    # --- records by id ----------------------------------------------------------------------------
+
+    def records(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        named = asked.params.get("id", ())
+        if named:
+            if len(named) > MAX_NAMED:
+                raise TooLarge(f"more than {MAX_NAMED} records in one request")
+            return _json({"results": [self._record(copy, one) for one in named]})
+        schema = asked.one("schema")
+        if schema is None:
+            detail = "name the schema whose records to list: ?schema=<id>"
+            raise BadInput(detail, flaws=(Flaw("required", detail, parameter="schema"),))
+        schema = _held_schema(copy, schema.rstrip("/").rpartition("/")[2])
+        objects = copy.log(schema).objects()
+        groups = list(objects.groups())
+        offset, limit = _paging(asked)
+        found: list[dict[str, Any]] = []
+        for group in groups:
+            for place in objects.rows(group):
+                live = place.live
+                if offset < len(live) and len(found) < limit:
+                    rows = self._contents(objects, place)
+                    some = live[offset : offset + limit - len(found)]
+                    found += [
+                        _sealed(copy, schema, group, one, rows.rows[one])
+                        | ({"dead": False} if asked.one("dead") == "true" else {})
+                        for one in some
+                    ]
+                offset = max(0, offset - len(live))
+        count = sum(map(objects.live_rows, groups))
+        return _json(_links("/api/records/", asked, count) | {"results": found})
+
+    def record(self, copy: MirrorCopy, asked: Asked) -> Answered:
+        return _json(self._record(copy, asked.parts["id"]))
+
+    def _record(self, copy: MirrorCopy, text: str) -> dict[str, Any]:
+        try:
+            record_id = ids.from_text(text)
+        except Malformed:
+            raise _nothing() from None
+        for schema in copy.head.schemas:
+            objects = copy.log(schema).objects()
+            for group in objects.groups():
+                name = objects.ids(group)
+                index = self._keep(name, partial(self._store.read, name))
+                ordinal = find_id(index, record_id)
+                if ordinal is not None:
+                    _, contents, _ = self._row(objects, RowRef(group.uid, ordinal))
+                    return _sealed(copy, schema, group, ordinal, contents.rows[ordinal])
+        raise _nothing()
+
+
+def read_only(head: Head) -> NotAllowed:
+    return NotAllowed(
+        "this is a mirror, which is only read",
+        code="read_only_mirror",
+        hint=f"make the change at the API that it was copied from, {head.source}",
+    )
+
+
+def _nothing() -> NotFound:
+    return NotFound("there is nothing here, or nothing that was mirrored")
+
+
+def _held_schema(copy: MirrorCopy, schema: str) -> str:
+    if schema not in copy.head.schemas:
+        raise _nothing()
+    return schema
+
+
+def _sealed(
+    copy: MirrorCopy, schema: str, group: Group, ordinal: int, row: SealedRow
+) -> dict[str, Any]:
+    log = copy.log(schema)
+    definition = log.ledger.definition
+    assert definition is not None, "a schema with rows has a definition"
+    names = [definition.by_id[number].name for number in group.fields]
+    text = ids.to_text(row.record_id)
+    return {
+        "id": text,
+        "url": ids.reference("records", text),
+        "schema": ids.reference("schemas", schema),
+        "version": row.version,
+        "group": group.uid.hex(),
+        "ordinal": ordinal,
+        "key_id": log.key_ids[group.key_version].hex(),
+        "key_version": group.key_version,
+        "fields": {
+            name: base64.b64encode(sealed).decode()
+            for name, sealed in zip(names, row.fields, strict=True)
+        },
+    }
+
+
+#: Members that are paths: their last part is compared.
+_LINKS = frozenset({"organization", "dataset"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Resource:
+    raw: msgspec.Raw
+    members: Mapping[str, msgspec.Raw]
+
+    @classmethod
+    def of(cls, raw: msgspec.Raw) -> _Resource:
+        return cls(raw, msgspec.json.decode(raw, type=dict[str, msgspec.Raw]))
+
+    def member(self, name: str) -> str:
+        """A member that is text; the id that a path ends with."""
+        value = msgspec.json.decode(self.members.get(name, msgspec.Raw(b'""')))
+        text = value if isinstance(value, str) else ""
+        return text.rstrip("/").rpartition("/")[2] if name in _LINKS else text
+
+
+def _find(copy: MirrorCopy, collection: str, wanted: Callable[[_Resource], bool]) -> _Resource:
+    for raw in copy.resources(collection):
+        one = _Resource.of(raw)
+        if wanted(one):
+            return one
+    raise _nothing()
+
+
+def _first(copy: MirrorCopy, collection: str, wanted: Callable[[_Resource], bool]) -> Answered:
+    return Answered(bytes(_find(copy, collection, wanted).raw))
+
+
+def _json(content: Any) -> Answered:
+    return Answered(msgspec.json.encode(content))
+
+
+def _frames(items: Iterable[msgspec.Struct]) -> Answered:
+    return Answered(wire.encode(items), wire.MEDIA_TYPE)
+
+
+def _refs(body: bytes, kind: type[wire.T], most: int) -> list[wire.T]:
+    wanted = wire.decode_all(body, kind)
+    if not wanted:
+        raise BadInput("the body asks for nothing", code="malformed_frame")
+    if len(wanted) > most:
+        raise TooLarge(f"more than {most} in one request", hint="ask in several requests")
+    return wanted
+
+
+def _paging(asked: Asked) -> tuple[int, int]:
+    limit = asked.number("limit")
+    return asked.number("offset") or 0, min(DEFAULT_LIMIT if limit is None else limit, MAX_LIMIT)
+
+
+def _page(results: Sequence[msgspec.Raw], path: str, asked: Asked) -> Answered:
+    offset, limit = _paging(asked)
+    some = list(results[offset : offset + limit])
+    return _json(_links(path, asked, len(results)) | {"results": some})
+
+
+def _links(path: str, asked: Asked, count: int) -> dict[str, Any]:
+    """The members of a list beside its results."""
+    offset, limit = _paging(asked)
+    rest = [
+        (name, value)
+        for name, values in asked.params.items()
+        if name not in ("limit", "offset")
+        for value in values
+    ]
+
+    def at(place: int) -> str:
+        # In the order of names, and without an offset of 0, as the API writes them.
+        places = [("offset", str(place))] if place > 0 else []
+        return f"{path}?{urlencode(sorted([*rest, ('limit', str(limit)), *places]))}"
+
+    return {
+        "count": count,
+        "next": at(offset + limit) if offset + limit < count else None,
+        "previous": at(offset - limit) if offset > 0 else None,
+    }
+
+
+_ID = r"(?P<id>[^/]+)"
+_COLLECTION = r"(?P<collection>organizations|datasets|schemas)"
+_SCHEMA = rf"/api/schemas/{_ID}"
+_ORGANIZATION = rf"/api/organizations/{_ID}"
+Function = Callable[[MirrorReader, MirrorCopy, Asked], Answered]
+_ENDPOINTS: tuple[tuple[str, re.Pattern[str], Function], ...] = tuple(
+    (method, re.compile(path), function)
+    for method, path, function in (
+        ("GET", r"/api/status/", MirrorReader.status),
+        ("GET", rf"/api/users/{_ID}/", MirrorReader.user),
+        ("GET", rf"/api/{_COLLECTION}/", MirrorReader.listed),
+        ("GET", r"/api/organizations/by-slug/(?P<slug>[^/]+)/", MirrorReader.organization_by_slug),
+        ("GET", rf"{_ORGANIZATION}/roster/", MirrorReader.roster),
+        ("GET", rf"{_ORGANIZATION}/grants/", MirrorReader.grants),
+        ("GET", rf"{_ORGANIZATION}/dataset/(?P<slug>[^/]+)/", MirrorReader.dataset_by_slug),
+        ("GET", rf"/api/datasets/{_ID}/schema/(?P<slug>[^/]+)/", MirrorReader.schema_by_slug),
+        ("GET", rf"/api/{_COLLECTION}/{_ID}/", MirrorReader.resource),
+        ("GET", r"/api/invitations/", MirrorReader.nothing_listed),
+        ("GET", rf"{_SCHEMA}/manifest/", MirrorReader.manifest),
+        ("POST", rf"{_SCHEMA}/pages/", MirrorReader.pages),
+        ("POST", rf"{_SCHEMA}/rows/", MirrorReader.rows),
+        ("POST", rf"{_SCHEMA}/names/", MirrorReader.names),
+        ("POST", rf"{_SCHEMA}/digests/", MirrorReader.digests),
+        ("GET", rf"{_SCHEMA}/checkpoints/", MirrorReader.checkpoints),
+        ("GET", rf"{_SCHEMA}/damage/", MirrorReader.damage),
+        ("GET", rf"{_SCHEMA}/erasure/", MirrorReader.erasure),
+        ("GET", rf"{_SCHEMA}/holds/", MirrorReader.holds),
+        ("PUT", rf"{_SCHEMA}/holds/", MirrorReader.holds),
+        ("DELETE", rf"{_SCHEMA}/holds/", MirrorReader.release),
+        ("GET", r"/api/records/", MirrorReader.records),
+        ("GET", rf"/api/records/{_ID}/", MirrorReader.record),
+    )
+)
+#: What anyone may ask.
+PUBLIC = frozenset({"/api/status/"})

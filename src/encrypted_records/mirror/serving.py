@@ -1,0 +1,199 @@
+"""Serve a mirror by HTTP: the API's read endpoints, and nothing that changes anything.
+
+A caller shows Basic credentials: the id of a user, whose grants are read, and the secret of the
+mirror. There are no passwords: the secret gives access to all of its ciphertext. Without a
+secret only this machine is answered (docs/http-api.md).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from encrypted_records import logs, runtime
+from encrypted_records.errors import (
+    ErsError,
+    Malformed,
+    Misdirected,
+    NotAuthenticated,
+    Startup,
+    TooLarge,
+)
+from encrypted_records.http import problem
+from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.serving import Server, listening, room_for_connections, settle
+from encrypted_records.mirror.reader import PUBLIC, MirrorReader
+from encrypted_records.mirror.store import Store
+from encrypted_records.model import ids, json_text
+from encrypted_records.model.origins import LOCAL_NAMES
+
+log = logging.getLogger(__name__)
+
+#: Of a request: as many references as the API takes, and more.
+MOST_BYTES = 1 << 20
+STOP_SECONDS = 5
+#: Names that a request of this machine may have for it.
+_LOCAL = frozenset(name.strip("[]") for name in LOCAL_NAMES)
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def create_app(store: Store, secret: str | None) -> Starlette:
+    """The ASGI application.
+
+    Args:
+        secret: that callers must show; None where only this machine can reach the listener.
+    """
+    reader = MirrorReader(store)
+
+    async def answer(request: Request) -> Response:
+        try:
+            _require_name(request, secret)
+            path = request.scope["raw_path"].decode("latin-1")
+            public = request.method in ("GET", "HEAD") and path in PUBLIC
+            member = bytes(ids.ID_BYTES) if public else _member(request, secret)
+            body = await _body(request)
+            answered = await runtime.in_thread(
+                reader.answer,
+                "GET" if request.method == "HEAD" else request.method,
+                path,
+                parse_qs(request.url.query, keep_blank_values=True),
+                body,
+                member,
+            )
+        except ErsError as error:
+            return _refusal(error)
+        return Response(
+            answered.body, answered.status, headers=_HEADERS, media_type=answered.media_type
+        )
+
+    methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+    return Starlette(routes=[Route("/{path:path}", answer, methods=methods)])
+
+
+def run(store: Store, host: str, port: int, secret: str | None, log_format: str) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        Startup: the port is taken, or others can reach the listener and there is no secret.
+        MirrorBroken: there is no complete mirror.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(logs.formatter(log_format))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    if not secret and host not in _LOCAL:
+        raise Startup(
+            "others can reach the mirror, and it has no secret",
+            hint="set ERS_MIRROR_SECRET, here and for the proxies that read it; or leave"
+            " --api-host out",
+        )
+    head = MirrorReader(store).head()
+    with listening(host, port, "--api-port") as sockets:
+        log.info("a mirror of %s is served on http://%s:%d", head.source, host, port)
+        settle()
+        _server(store, secret).run(sockets=sockets)
+
+
+@contextmanager
+def serving_beside(store: Store) -> Iterator[tuple[str, str]]:
+    """Serve a mirror to this process alone, in a thread: its URL and its secret.
+
+    Raises:
+        MirrorBroken: there is no complete mirror.
+        Unavailable: the place cannot be read.
+    """
+    MirrorReader(store).head()
+    secret = runtime.random_text(32)
+    with listening("127.0.0.1", 0, "--api-port") as sockets:
+        server = _server(store, secret)
+        thread = threading.Thread(  # noqa: TID251 # it ends with this block
+            target=server.run, args=(sockets,), daemon=True
+        )
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}", secret
+        finally:
+            server.should_exit = True
+            thread.join(STOP_SECONDS)
+
+
+def _server(store: Store, secret: str | None) -> Server:
+    limits = Limits()
+    limits = replace(limits, connections=room_for_connections(limits.connections))
+    return Server(create_app(store, secret), limits, stop_seconds=STOP_SECONDS)
+
+
+def _require_name(request: Request, secret: str | None) -> None:
+    """Without a secret, a page of the web must not read the mirror through a browser here.
+
+    Raises:
+        Misdirected: the request names another host than this machine.
+    """
+    if secret is None and request.url.hostname not in _LOCAL:
+        raise Misdirected(
+            "the mirror has no name of this kind",
+            hint="ask it as localhost; or set ERS_MIRROR_SECRET",
+        )
+
+
+def _member(request: Request, secret: str | None) -> bytes:
+    """Whose grants the caller reads.
+
+    Raises:
+        NotAuthenticated: the credentials are not those of a reader of this mirror.
+    """
+    scheme, _, shown = request.headers.get("authorization", "").partition(" ")
+    try:
+        if scheme.lower() != "basic":
+            raise ValueError
+        user, _, password = base64.b64decode(shown.strip(), validate=True).decode().partition(":")
+        member = ids.from_text(user)
+    except (binascii.Error, ValueError, Malformed):
+        password, member = "", b""
+    right = secret is None or hmac.compare_digest(password.encode(), secret.encode())
+    if not member or not right:
+        raise NotAuthenticated(
+            "a mirror knows no passwords and no tokens",
+            code="mirror_secret",
+            hint="send Basic credentials: the id of a user, and the mirror's ERS_MIRROR_SECRET",
+        )
+    return member
+
+
+async def _body(request: Request) -> bytes:
+    """
+    Raises:
+        TooLarge: it is longer than any that a mirror reads.
+    """
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MOST_BYTES:
+            raise TooLarge("the body is longer than any that a mirror reads")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _refusal(error: ErsError) -> Response:
+    document = problem.of_error(error)
+    headers = dict(_HEADERS)
+    if document["status"] == 401:
+        headers["WWW-Authenticate"] = 'Basic realm="encrypted-records-mirror", charset="UTF-8"'
+    return Response(
+        json_text.encode(document),
+        document["status"],
+        headers=headers,
+        media_type=problem.MEDIA_TYPE,
+    )

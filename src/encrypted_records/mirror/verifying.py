@@ -1,0 +1,105 @@
+"""Prove a mirror without a key and without an API: every object against the signed log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from encrypted_records.errors import Closed, Refused, Unsupported
+from encrypted_records.mirror.contents import (
+    index_ids,
+    read_page_digests,
+    read_pages,
+    read_rows,
+    read_runs,
+)
+from encrypted_records.mirror.copy import MirrorCopy, altered
+from encrypted_records.mirror.layout import SchemaObjects, read_head, require_complete
+from encrypted_records.mirror.store import Store
+from encrypted_records.model.records import Group, Segment
+
+
+@dataclass(slots=True)
+class Proof:
+    """What was read, and what is wrong with it: each flaw says of which schema and object it is."""
+
+    schemas: int = 0
+    commits: int = 0
+    rows: int = 0
+    pages: int = 0
+    flaws: list[str] = field(default_factory=list)
+
+
+class MirrorVerifier:
+    """
+    Args:
+        tell: is told of each flaw as it is found.
+    """
+
+    def __init__(self, store: Store, tell: Callable[[str], None]) -> None:
+        self._store = store
+        self._tell = tell
+        self.proof = Proof()
+
+    def run(self) -> Proof:
+        """Read all of it.
+
+        Raises:
+            MirrorBroken: the mirror has no head, or not one of this version.
+            Unavailable: the place cannot be read.
+        """
+        head = read_head(self._store)
+        require_complete(head)
+        copy = MirrorCopy(self._store, head)
+        with self._noting("the names of datasets and schemas"):
+            copy.resources("schemas")
+        for organization in head.organizations:
+            with self._noting(f"organization {organization}"):
+                copy.roster(organization)
+                copy.grants(organization)
+        for schema in head.schemas:
+            with self._noting(f"schema {schema}"):
+                self._schema(copy, schema)
+        return self.proof
+
+    def _schema(self, copy: MirrorCopy, schema: str) -> None:
+        log = copy.log(schema)
+        membership = log.ledger.membership
+        log.ledger.check_ends(None if membership is None else membership.roster.number)
+        self.proof.schemas += 1
+        self.proof.commits += log.ledger.version
+        objects = log.objects()
+        for segment in objects.snapshot.segments:
+            with self._noting(f"schema {schema}"):
+                self._segment(objects, segment, schema)
+        for group in objects.groups():
+            with self._noting(f"schema {schema}"):
+                self._group(objects, group, schema)
+
+    def _segment(self, objects: SchemaObjects, segment: Segment, schema: str) -> None:
+        told = read_page_digests(self._store, objects, segment)
+        for place in objects.pages(segment):
+            with self._noting(f"schema {schema}"):
+                self.proof.pages += len(read_pages(self._store, place, told))
+
+    def _group(self, objects: SchemaObjects, group: Group, schema: str) -> None:
+        told = read_runs(self._store, objects, group)
+        every, flaws = [], len(self.proof.flaws)
+        for place in objects.rows(group):
+            with self._noting(f"schema {schema}"):
+                every.append(read_rows(self._store, place, told).rows)
+                self.proof.rows += len(every[-1])
+        name = objects.ids(group)
+        index = self._store.read(name)
+        if flaws == len(self.proof.flaws) and index != index_ids(every):
+            raise altered(name)
+
+    @contextmanager
+    def _noting(self, where: str) -> Iterator[None]:
+        """Note what is wrong inside, and go on behind it."""
+        try:
+            yield
+        except (Closed, Refused, Unsupported) as error:
+            self.proof.flaws.append(f"{where}: {error.message}")
+            self._tell(self.proof.flaws[-1])

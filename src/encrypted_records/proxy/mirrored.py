@@ -1,0 +1,164 @@
+"""A proxy that reads from a mirror instead of an API (docs/how-to/mirror.md).
+
+What a mirror says is verified as an API's answers are. The age of the copy is the mirror's own
+word; the time of the newest commit is signed by the member who made it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import msgspec
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from encrypted_records import runtime
+from encrypted_records.client.api import Api
+from encrypted_records.errors import (
+    ApiFailed,
+    ErsError,
+    LogOlder,
+    NotAllowed,
+    RosterOlder,
+)
+
+#: How long it counts what the mirror has said of itself.
+FRESH_SECONDS = 5.0
+HEADER = "X-ERS-Mirror"
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """``source`` is the API that was copied, ``taken`` when."""
+
+    source: str
+    taken: datetime
+
+    @property
+    def seconds(self) -> int:
+        """The age of the copy."""
+        return max(0, int(runtime.wall() - self.taken.timestamp()))
+
+    @property
+    def age(self) -> str:
+        """The age of the copy for people."""
+        for size, name in ((86_400, "day"), (3600, "hour"), (60, "minute")):
+            if self.seconds >= size:
+                count = self.seconds // size
+                return f"{count} {name}{'s' if count > 1 else ''}"
+        return "less than a minute"
+
+    @property
+    def header(self) -> str:
+        return f"taken={_text(self.taken)}; age={self.seconds}"
+
+
+class _Status(msgspec.Struct):
+    mirror: Copied
+
+
+@dataclass(slots=True)
+class Mirrored:
+    """
+    Attributes:
+        place: the URL or the folder of the mirror, as the operator has named it.
+    """
+
+    place: str
+    _api: Api
+    _known: Copied | None = None
+    _asked: float = field(default=float("-inf"))
+
+    async def look(self) -> Copied | None:
+        """What the mirror says of itself; None while it does not answer.
+
+        Raises:
+            ApiFailed: ``not_a_mirror``; it answers, and is not a mirror.
+        """
+        now = runtime.monotonic()
+        if now - self._asked < FRESH_SECONDS:
+            return self._known
+        try:
+            answer = await self._api.transport.request("GET", "/api/status/", repeatable=False)
+        except ErsError:
+            return self._known
+        try:
+            self._known = msgspec.json.decode(answer.body, type=_Status).mirror
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise ApiFailed(
+                "what --mirror names is not a mirror",
+                code="not_a_mirror",
+                hint="name a folder that ers mirror has written, or the address of ers api"
+                " --mirror",
+            ) from None
+        self._asked = now
+        return self._known
+
+    async def describe(self, newest: int) -> dict[str, str | int | None]:
+        """The age of an answer.
+
+        Args:
+            newest: the time of the newest commit, in milliseconds since 1970; 0 without one.
+        """
+        copied = await self.look()
+        moment = datetime.fromtimestamp(newest // 1000, UTC)
+        return {
+            "taken": None if copied is None else _text(copied.taken),
+            "age": None if copied is None else copied.seconds,
+            "newest_commit": _text(moment) if newest else None,
+        }
+
+    @property
+    def known(self) -> Copied | None:
+        """What the mirror has said of itself last."""
+        return self._known
+
+    def refuse_change(self) -> NotAllowed:
+        source = "" if self._known is None else f", {self._known.source}"
+        return NotAllowed(
+            "this proxy reads from a mirror, where nothing can be changed",
+            code="read_only_mirror",
+            hint=f"make the change through a proxy of the API that was copied{source}",
+        )
+
+    def name_stale(self, error: ErsError) -> ErsError:
+        """The error, by another name where it is that the copy is older than what was seen."""
+        if not isinstance(error, LogOlder | RosterOlder):
+            return error
+        return type(error)(
+            "the copy is stale: this proxy has seen more than it holds: " + error.message,
+            code="mirror_stale",
+            hint="copy it again with ers mirror, or use a newer copy; to read this one all the"
+            " same, start the proxy with --accept-stale",
+        )
+
+
+class AgeHeader:
+    """ASGI middleware: adds the age of the copy to every answer, as the header ``X-ERS-Mirror``."""
+
+    def __init__(self, app: ASGIApp, mirrored: Mirrored | None) -> None:
+        self._app = app
+        self._mirrored = mirrored
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        mirrored = self._mirrored
+        if mirrored is None or scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_age(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                copied: Copied | None = None
+                with suppress(ErsError):  # the answer itself says what is wrong
+                    copied = await mirrored.look()
+                MutableHeaders(scope=message)[HEADER] = (
+                    "age=unknown" if copied is None else copied.header
+                )
+            await send(message)
+
+        await self._app(scope, receive, send_with_age)
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
