@@ -22,7 +22,7 @@ from encrypted_records.proxy.app import LIMITS, create_app
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.services import Services
-from encrypted_records.proxy.settings import ProxySettings
+from encrypted_records.proxy.settings import MirrorPlace, ProxySettings
 from tests.support.background import Queued
 from tests.support.eventually import eventually
 from tests.support.service import DOORS, free_ports
@@ -93,6 +93,7 @@ def running_proxy(
     inline_secret: str | None = None,
     memory_cache: int = 192,
     limits: Limits = LIMITS,
+    mirror: MirrorPlace | None = None,
 ) -> Iterator[Proxy]:
     """A proxy on ``data_dir`` for the API at ``base_url``.
 
@@ -119,6 +120,7 @@ def running_proxy(
             door=door,
             inline_secret=inline_secret,
             memory_cache=memory_cache,
+            mirror=mirror,
         ),
         replace(overrides, background=background),
     )

@@ -189,6 +189,7 @@ _OTHERS = {
         b"ETag",
         b"WWW-Authenticate",
         b"X-ERS-Answer",
+        b"X-ERS-Mirror",
         b"X-Request-ID",
     )
 }

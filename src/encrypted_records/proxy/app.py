@@ -34,6 +34,7 @@ from encrypted_records.proxy.http import responses
 from encrypted_records.proxy.http.guard import Guard, Private
 from encrypted_records.proxy.http.load_limit import LoadLimit
 from encrypted_records.proxy.http.page_cookie import PagePaths
+from encrypted_records.proxy.mirrored import AgeHeader
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.hardening import harden
 from encrypted_records.proxy.services import build_services
@@ -71,6 +72,7 @@ def create_app(settings: ProxySettings, overrides: Overrides | None = None) -> S
         middleware=[
             Middleware(PagePaths, name=services.cookie_name),
             Middleware(Lingering),
+            Middleware(AgeHeader, mirrored=services.mirrored),
             Middleware(Guard, names=services.names, requests=metrics.Requests(registry)),
             Middleware(Private, secret=settings.inline_secret),
             Middleware(LoadLimit, crowd=services.crowd),

@@ -185,12 +185,16 @@ class _KnownLogin:
 
 class Access:
     """
+    Args:
+        mirror: the secret of the mirror that is read instead of an API; None without one.
+
     Attributes:
         lines: in which the long work of each user waits.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, mirror: str | None = None) -> None:
         self._api = api
+        self._mirror = mirror
         self.lines = Lines()
         self._names = SecretNames()
         self._known: OrderedDict[bytes, _KnownLogin] = OrderedDict()
@@ -207,6 +211,8 @@ class Access:
             NotAllowed: a change by session without the CSRF token.
             Unavailable: the API cannot be asked.
         """
+        if self.over_mirror:
+            return self._over_mirror(credentials)
         token = credentials.token
         if token is not None:
             # Not remembered: it may be revoked anywhere, and ends at once.
@@ -226,6 +232,33 @@ class Access:
         self.lines.enter(known.user)
         self._offer_renewal(credentials, known)
         return known
+
+    @property
+    def over_mirror(self) -> bool:
+        """Whether a mirror is read, which knows no logins."""
+        return self._mirror is not None
+
+    def known_here(self, user: bytes, service: ServiceKey | None = None) -> Caller:
+        """A user whom this proxy knows by itself, as a reader of the mirror."""
+        self.lines.enter(user)
+        shown = f"{ids.to_text(user)}:{self._mirror or ''}"
+        return Caller(user, f"Basic {base64.b64encode(shown.encode()).decode()}", service=service)
+
+    def _over_mirror(self, credentials: Credentials) -> Caller:
+        """
+        Raises:
+            NotAuthenticated: the credentials are not a service's string, whose key says whose it is
+                without anybody's word.
+        """
+        service = credentials.service
+        if service is None:
+            raise NotAuthenticated(
+                "a mirror knows no passwords, sessions and tokens",
+                code="device_needed",
+                hint="use a device that is registered at this proxy (ers device list), or the"
+                " secret key of a service",
+            )
+        return self.known_here(service.id, service)
 
     def _offer_renewal(self, credentials: Credentials, caller: Caller) -> None:
         """Have this request's questions to the API put again under another token, where the API

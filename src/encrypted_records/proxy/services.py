@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from prometheus_client import CollectorRegistry
@@ -41,6 +41,7 @@ from encrypted_records.proxy.jobs.undo import Undo
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.metrics import Figures
+from encrypted_records.proxy.mirrored import Mirrored
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process import background
 from encrypted_records.proxy.process.background import Background
@@ -48,6 +49,7 @@ from encrypted_records.proxy.process.turns import Turns
 from encrypted_records.proxy.retention.clocks import NOTE_SECONDS, WatchedClock
 from encrypted_records.proxy.retention.service import DailyRetention, Retainer
 from encrypted_records.proxy.saved_questions import KeptReadings, QuestionLinks, SavedQuestions
+from encrypted_records.proxy.schemas.checkpoint_writer import NEVER
 from encrypted_records.proxy.schemas.signing import SchemaSigning
 from encrypted_records.proxy.schemas.standings import Standings
 from encrypted_records.proxy.schemas.states import Schemas
@@ -174,6 +176,8 @@ class Services:
     kept_readings: KeptReadings
     cookie_name: str
     identity: Identity
+    #: what a mirror says of itself, where one is read instead of an API
+    mirrored: Mirrored | None
     #: between two sweeps of what ended jobs have left
     sweep_seconds: float
 
@@ -190,6 +194,10 @@ class Services:
             NotAuthenticated: the API does not know the caller.
             NotAllowed: a change by session without the CSRF token.
         """
+        if self.mirrored is not None:
+            await self.mirrored.look()
+            holder = await self.admission.holder(connection)
+            return Caller(holder.user, holder.auth, service=holder.service)
         caller = await self.access.caller(credentials_of(connection))
         pace.know(connection.scope)
         return caller
@@ -200,10 +208,13 @@ class Services:
         Raises:
             NotAuthenticated, NotAllowed: as for :meth:`Admission.holder`.
         """
+        if self.mirrored is not None:
+            await self.mirrored.look()
         holder = await self.admission.holder(connection)
         pace.know(connection.scope)
-        self.sharing.attending.notice(holder)
-        self.jobs.notice(holder)
+        if self.mirrored is None:
+            self.sharing.attending.notice(holder)
+            self.jobs.notice(holder)
         return holder
 
     @asynccontextmanager
@@ -215,9 +226,10 @@ class Services:
         """
         # Long work that no request starts waits in one line, too.
         self.access.lines.enter(b"")
-        await self.jobs.start()
-        await self.uploads.start()
-        await self.webhooks.start()
+        if self.mirrored is None:
+            await self.jobs.start()
+            await self.uploads.start()
+            await self.webhooks.start()
         self._repeat()
         registry.register(self._figures())
         yield
@@ -239,6 +251,12 @@ class Services:
         self.stores.close()
         self.identity.close()
 
+    async def describe_copy(self, holder: Holder, schema: bytes) -> dict[str, str | int | None]:
+        """The age of an answer from a mirror, as :meth:`Mirrored.describe` has it."""
+        assert self.mirrored is not None, "a mirror is read"
+        state = self.schemas.get_cached(holder, schema)
+        return await self.mirrored.describe(0 if state is None else state.ledger.past.last)
+
     def forget(self, user: bytes) -> None:
         """Drop all that was opened with the user's keyring."""
         self.schemas.forget_user(user)
@@ -247,8 +265,9 @@ class Services:
 
     def _repeat(self) -> None:
         every = self.background.every
-        every(self.sweep_seconds, background.JOB_SWEEP, self.jobs.sweep)
-        every(SWEEP_SECONDS, background.UPLOAD_SWEEP, self.uploads.sweep)
+        if self.mirrored is None:
+            every(self.sweep_seconds, background.JOB_SWEEP, self.jobs.sweep)
+            every(SWEEP_SECONDS, background.UPLOAD_SWEEP, self.uploads.sweep)
         every(NOTE_SECONDS, background.CLOCK, self._watch_clock)
         lock_seconds = min(MOST_LOCK_SECONDS, self.keyrings.unlocked_seconds / 4)
         every(lock_seconds, background.LOCKING, self._lock_unused, at_once=False)
@@ -308,7 +327,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         ballast.drop_if_full(folder)
         identity = build_identity(settings, folder, api)
-        stores = Stores.in_folder(folder, settings.page_cache << 20)
+        stale = settings.mirror is not None and settings.mirror.accept_stale
+        stores = Stores.in_folder(folder, settings.page_cache << 20, forgetful=stale)
         ballast.keep(folder)
     except OutOfSpace:
         raise Startup(
@@ -320,6 +340,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
             f"cannot use the folder {folder}: {(error.strerror or 'it fails').lower()}",
             hint="choose another with --data-dir, or make it writable",
         ) from None
+    if settings.mirror is not None:
+        overrides = replace(overrides, checkpointing=NEVER)
     names = OwnNames(settings.host, settings.port, settings.allowed_hosts, settings.base_url)
     beside = overrides.background()
     workers = overrides.workers(beside)
@@ -357,7 +379,9 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     crowd = Crowd(overrides.few_requests, overrides.answer_seconds)
     retainer = Retainer(api, reading.schemas, asking, writing.changer, clock)
     daily = DailyRetention(retainer, beside)
-    reading.query_runner.notice = writing.committer.notice = daily.notice
+    mirrored = None if settings.mirror is None else Mirrored(settings.mirror.name, api)
+    if mirrored is None:
+        reading.query_runner.notice = writing.committer.notice = daily.notice
     return Services(
         background=beside,
         sweep_seconds=overrides.sweep_seconds,
@@ -419,6 +443,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         kept_readings=KeptReadings(stores.questions, identity.keyrings),
         cookie_name=cookie_name(settings.port),
         identity=identity,
+        mirrored=mirrored,
     )
 
 

@@ -7,6 +7,19 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
+class MirrorPlace:
+    """A mirror that is read instead of an API, at ``base_url`` of the settings.
+
+    ``name`` is the URL or folder that the operator gave. With ``accept_stale`` a copy is read that
+    is older than what the proxy has seen.
+    """
+
+    name: str
+    secret: str = field(default="", repr=False)
+    accept_stale: bool = False
+
+
+@dataclass(frozen=True)
 class ProxySettings:
     """``base_url`` is the API's. ``allowed_hosts`` are further names of this proxy.
 
@@ -34,3 +47,4 @@ class ProxySettings:
     door: Path | None = None
     webhooks: str = "public"
     inline_secret: str | None = field(default=None, repr=False)
+    mirror: MirrorPlace | None = None

@@ -31,24 +31,30 @@ class Stores:
     spool: Spool
 
     @classmethod
-    def in_folder(cls, folder: Path, page_cache: int) -> Stores:
+    def in_folder(cls, folder: Path, page_cache: int, *, forgetful: bool = False) -> Stores:
         """Open all of them, or make them.
 
         Args:
             page_cache: budget of index pages, in bytes.
+            forgetful: whether what was seen of logs and rosters is left alone, and does not count:
+                it is remembered in files of this process's own.
 
         Raises:
             Startup: one that must not be lost is damaged, or one cannot be opened.
             OSError: the folder cannot be written.
         """
+        memory = "stale-" if forgetful else ""
+        if forgetful:
+            for left in folder.glob(f"{memory}*.sqlite3*"):
+                left.unlink()
         return cls(
-            heads=Heads(folder / "heads.sqlite3"),
-            ledgers=LedgerStore(folder / "ledgers.sqlite3"),
+            heads=Heads(folder / f"{memory}heads.sqlite3"),
+            ledgers=LedgerStore(folder / f"{memory}ledgers.sqlite3"),
             pages=DiskCache(folder / "pages.sqlite3", page_cache),
             jobs=JobStore(folder / "jobs.sqlite3"),
             uploads=UploadStore(folder / "uploads.sqlite3"),
             questions=QuestionStore(folder / "questions.sqlite3"),
-            rosters=Rosters(folder / "rosters.sqlite3"),
+            rosters=Rosters(folder / f"{memory}rosters.sqlite3"),
             webhooks=WebhookStore(folder / "webhooks.sqlite3"),
             spool=Spool(folder / "spool"),
         )

@@ -108,6 +108,8 @@ class Admission:
                 ``device_unknown``.
             NotAllowed: ``another_user``; a change by session without the CSRF token.
         """
+        if self._access.over_mirror:
+            return self._over_mirror(connection)
         credentials = credentials_of(connection)
         if credentials.service is not None:
             # Its string is its keyring, so it needs none that is here.
@@ -141,6 +143,28 @@ class Admission:
             self.enrolment.note(user, "refused", detail="device_unknown")
             raise unknown_device()
         return _hold(caller, None, device, connection)
+
+    def _over_mirror(self, connection: HTTPConnection) -> Holder:
+        """The holder by the device that is registered here: a mirror tells nobody apart.
+
+        Raises:
+            NotAuthenticated: ``device_needed``, ``device_unknown``.
+        """
+        credentials: Credentials | None = None
+        with suppress(NotAuthenticated):  # a device says whose it is without any
+            credentials = credentials_of(connection)
+        if credentials is not None and (service := credentials.service) is not None:
+            caller = self._access.known_here(service.id, service)
+            address = address_of(connection)
+            return Holder(caller.user, caller.auth, address=address, service=service)
+        device = device_of(connection, None if credentials is None else credentials.device)
+        if device is None:
+            raise needed_device()
+        owner = self.enrolment.owner_of(device)
+        if owner is None:
+            raise unknown_device()
+        self.enrolment.use(device.id)
+        return _hold(self._access.known_here(owner), device.id, None, connection)
 
     async def readmit(self, user: bytes, token: ApiToken, device: str | None) -> Holder:
         """The holder for work that continues without a request, by an API token that a request
@@ -203,7 +227,10 @@ class Admission:
             )
         device = device_of(connection, credentials.device)
         owner = None if device is None else self.enrolment.owner_of(device)
-        caller = await self._access.caller(credentials, refresh=refresh)
+        if self._access.over_mirror and owner is not None:
+            caller = self._access.known_here(owner)
+        else:
+            caller = await self._access.caller(credentials, refresh=refresh)
         if self._keyrings.is_for_another(caller.user):
             raise another_user()
         door = self._door.is_shown_by(

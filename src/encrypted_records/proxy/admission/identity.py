@@ -51,7 +51,7 @@ def build_identity(settings: ProxySettings, folder: Path, api: Api) -> Identity:
         unlocked_seconds=60.0 * settings.lock_after,
     )
     door = Door(settings.door)
-    access = Access(api)
+    access = Access(api, None if settings.mirror is None else settings.mirror.secret)
     admission = Admission(access, keyrings, enrolment, door)
     proofs = Proofs(api, admission, keyrings)
     return Identity(access, enrolment, keyrings, door, admission, proofs)

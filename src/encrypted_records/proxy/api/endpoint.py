@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from encrypted_records.proxy.api.json_schema import ID, Body, Part, parameter
-from encrypted_records.proxy.api.token_uses import refuse_beyond
+from encrypted_records.proxy.api.token_uses import refuse_beyond, refuse_changes
 
 Handler = TypeVar("Handler", bound=Callable[[Request], Awaitable[Response]])
 #: Takes everything that no other route does, and forwards some of it.
@@ -104,6 +104,7 @@ class _ByMethod:
             app = self._apps.get("GET")
         if app is None:
             raise HTTPException(405, headers={"Allow": self._allow})
+        refuse_changes(scope, self._path)
         if self._path != LAST:
             refuse_beyond(scope, self._path)
         await app(scope, receive, send)

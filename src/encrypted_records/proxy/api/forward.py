@@ -44,6 +44,7 @@ _FEW = 16
 _GONE = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
 #: Of an answer that refuses: more than what it says of why.
 _PROBLEM_BYTES = 16 << 10
+_OF_LOGINS = frozenset({"Authorization", "Cookie", "X-CSRFToken"})
 
 endpoint = Endpoints("forward")
 
@@ -196,6 +197,11 @@ async def _ask(
 ) -> aiohttp.ClientResponse:
     transport = services_of(request).api.transport
     headers = headers_of(request, transport.base_url, body)
+    if services_of(request).mirrored is not None:
+        # No credentials of a login are a mirror's.
+        reader = await services_of(request).caller(request)
+        headers = [(name, value) for name, value in headers if name not in _OF_LOGINS]
+        headers.append(("Authorization", reader.auth))
     if not matching:
         headers = [(name, value) for name, value in headers if name != "If-Match"]
     try:

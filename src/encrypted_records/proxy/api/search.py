@@ -79,6 +79,14 @@ _MEASURED = {
     "limit": _LIMIT,
     "order": one_of("value", "-value", "count", "-count"),
 }
+#: The age of an answer, where the proxy reads from a mirror.
+COPIED = object_of(
+    {
+        "taken": TEXT_OR_NULL,
+        "age": {"type": ["integer", "null"]},
+        "newest_commit": TEXT_OR_NULL,
+    }
+)
 _SEGMENTS = object_of({"live": NUMBER, "mini": NUMBER, "paged": NUMBER})
 
 endpoint = Endpoints("records")
@@ -98,7 +106,8 @@ endpoint = Endpoints("records")
                         "count": {"type": ["integer", "null"]},
                         "next_cursor": TEXT_OR_NULL,
                         "results": array_of(RECORD),
-                    }
+                    },
+                    mirror=COPIED,
                 ),
             )
         )
@@ -110,7 +119,9 @@ async def search_records(request: Request) -> Response:
     body = await read_object(request)
     schema = schema_of(services, body.get("schema"))
     outcome = await services.search.ask(caller, schema, body)
-    head = {"count": outcome.count, "next_cursor": outcome.next_cursor}
+    head: dict[str, Any] = {"count": outcome.count, "next_cursor": outcome.next_cursor}
+    if services.mirrored is not None:
+        head["mirror"] = await services.describe_copy(caller, schema)
     return await records_answer(
         outcome.records, schema, outcome.definition, outcome.fields, head=head
     )

@@ -15,6 +15,8 @@ from starlette.types import Scope
 
 from encrypted_records.errors import NotAllowed
 from encrypted_records.model import api_token, service_key
+from encrypted_records.proxy.auth import SAFE_METHODS
+from encrypted_records.proxy.mirrored import Mirrored
 
 #: (method, path) of what changes nothing.
 READING = frozenset(
@@ -78,6 +80,33 @@ WRITING = frozenset(
 )
 #: By whatever method, since the one that is meant may stand in a header.
 WRITING_PATHS = frozenset({"/api/files/", "/api/files", "/api/files/{id}/", "/api/files/{id}"})
+
+
+#: What changes nothing beyond this proxy's memory.
+_OF_THIS_PROXY = frozenset(
+    {
+        ("POST", "/api/keyring/unlock/"),
+        ("POST", "/api/keyring/lock/"),
+    }
+)
+
+
+def refuse_changes(scope: Scope, path: str) -> None:
+    """Refuse a request that changes anything, where the proxy reads from a mirror.
+
+    Args:
+        path: of the route, with names in braces.
+
+    Raises:
+        NotAllowed: ``read_only_mirror``.
+    """
+    mirrored: Mirrored | None = scope["app"].state.services.mirrored
+    if mirrored is None:
+        return
+    asked = (scope["method"], path)
+    reads = scope["method"] in SAFE_METHODS and path not in WRITING_PATHS
+    if not reads and asked not in READING and asked not in _OF_THIS_PROXY:
+        raise mirrored.refuse_change()
 
 
 def refuse_beyond(scope: Scope, path: str) -> None:

@@ -162,7 +162,9 @@ async def on_error(request: Request, error: Exception) -> Response:
     if isinstance(error, NotAuthenticated):
         with suppress(NotAuthenticated):  # it may have come without any
             request.app.state.services.access.forget(credentials_of(request))
-    return problem_answer(problem.of_error(error), error.retry_after)
+    mirrored = request.app.state.services.mirrored
+    named: ErsError = error if mirrored is None else mirrored.name_stale(error)
+    return problem_answer(problem.of_error(named), named.retry_after)
 
 
 async def on_http_error(_request: Request, error: Exception) -> Response:

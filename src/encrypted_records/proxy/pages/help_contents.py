@@ -21,6 +21,7 @@ CONTENTS: dict[str, dict[str, tuple[str, str]]] = {
         "how-to-move-to-a-new-machine": ("Move to a new machine", "bring the keyring along"),
         "how-to-lose-a-disk": ("Lose a disk", "what is left, and how to get to it"),
         "how-to-back-up": ("Back up", "keyring, data folder and database"),
+        "how-to-mirror": ("Mirror", "a copy that needs no trust, to read from anywhere"),
         "how-to-query-from-other-tools": (
             "Query from other tools",
             "psql, DBeaver, Metabase, Grafana, dbt, pandas, an agent",

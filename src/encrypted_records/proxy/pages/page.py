@@ -261,6 +261,7 @@ class Visit:
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
         values.setdefault("problem", None)
+        mirrored = services_of(self.request).mirrored
         html = templates.get_template(template).render(
             csrf=self.csrf,
             visitor=self.user,
@@ -271,6 +272,8 @@ class Visit:
             at=self.at,
             built=words.scripts_are_built(),
             is_part=self.is_for_part,
+            copied=None if mirrored is None else mirrored.known,
+            is_copy=mirrored is not None,
             count_of=lambda schema: find_count(self.desk, schema),
             **values,
         )

@@ -51,6 +51,8 @@ class CheckpointPolicy:
 
 
 CHECKPOINTS = CheckpointPolicy()
+#: Of a proxy that changes nothing.
+NEVER = CheckpointPolicy(least=1 << 62, most=1 << 62)
 
 
 class CheckpointWriter:

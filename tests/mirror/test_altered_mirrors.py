@@ -1,0 +1,179 @@
+"""A copy that is altered, or older than what was seen, is named and never believed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from encrypted_records.mirror.store import HEAD
+from encrypted_records.proxy.settings import MirrorPlace
+from tests.mirror.copies import Place
+from tests.mirror.test_reading_a_mirror import people
+from tests.support.proxies import running_proxy
+from tests.support.service import Answer, call
+from tests.support.store import Store
+
+#: Every kind of object, by its path.
+KINDS = {
+    "log": r"schemas/\w+/log/",
+    "roster": r"organizations/\w+/roster/",
+    "grants": r"organizations/\w+/grants/",
+    "header of a segment": r"segments/\w+/header",
+    "digests of a segment": r"segments/\w+/digests",
+    "page": r"segments/\w+/\d+",
+    "digests of a group": r"groups/\w+/digests",
+    "index of ids": r"groups/\w+/ids-\d+",
+    "rows": r"groups/\w+/\d+-\d+",
+    "names": r"resources/",
+}
+
+
+@pytest.fixture
+def copied(store: Store, place: Place) -> Place:
+    records = store.ingest(people(70))
+    assert store.proxy("DELETE", f"/api/records/{records[1]}/").status == 204
+    place.copy(store)
+    return place
+
+
+def the_one(place: Place, kind: str) -> Path:
+    form = re.compile(KINDS[kind])
+    found = [path for path in place.files() if form.search(str(path.relative_to(place.path)))]
+    return max(found, key=lambda path: path.stat().st_size)
+
+
+def read_all(place: Place, store: Store) -> list[Answer]:
+    """Everything that a reader asks for, from empty caches."""
+    pages = place.data_dir / "proxy" / "pages.sqlite3"
+    with place.read(store) as mirrored:
+        record = store.found()[5]
+        found = [
+            mirrored.ask(),
+            mirrored.ask({"field": "age", "op": "lt", "value": 50}),
+            mirrored.proxy("GET", f"/api/records/{record}/"),
+            mirrored.proxy("GET", mirrored.schema),
+        ]
+    assert pages.exists()
+    return found
+
+
+def test_every_kind_of_object_is_there(copied: Place) -> None:
+    for kind in KINDS:
+        assert the_one(copied, kind).stat().st_size > 0
+
+
+@pytest.mark.parametrize("where", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_altered_byte_is_named_with_its_object(
+    kind: str, where: float, copied: Place, store: Store
+) -> None:
+    path = the_one(copied, kind)
+    data = bytearray(path.read_bytes())
+    data[int(where * len(data))] ^= 0x01
+    path.write_bytes(data)
+
+    flaws = copied.flaws()
+
+    assert flaws, f"{kind} was altered, and nothing is said"
+    name = str(path.relative_to(copied.path))
+    if kind in ("log", "roster"):
+        assert name.split("/")[1] in " ".join(flaws)
+    else:
+        assert name in " ".join(flaws)
+
+
+@pytest.mark.parametrize("kind", ["log", "roster", "page", "rows", "digests of a group"])
+def test_a_proxy_never_answers_from_an_altered_object(
+    kind: str, copied: Place, store: Store
+) -> None:
+    path = the_one(copied, kind)
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 0x01
+    path.write_bytes(data)
+    expected = store.search()["results"]
+    forget_copies(copied)
+
+    for answer in read_all(copied, store):
+        if answer.status == 200 and b'"results"' in answer.body:
+            assert answer.json()["results"] == expected, "only what was not altered"
+        elif answer.status != 200:
+            assert answer.json()["code"] in ("mirror_altered", "log_broken", "roster_broken")
+
+
+def forget_copies(place: Place) -> None:
+    """Have the proxy hold nothing of what it has read: what it answers then is the mirror's."""
+    for name in ("pages.sqlite3", "ledgers.sqlite3"):
+        for path in (place.data_dir / "proxy").glob(f"{name}*"):
+            path.unlink()
+
+
+def test_an_object_that_is_missing_is_named(copied: Place) -> None:
+    path = the_one(copied, "rows")
+    path.unlink()
+
+    assert any(str(path.relative_to(copied.path)) in flaw for flaw in copied.flaws())
+
+
+def test_what_was_deleted_because_it_was_altered_is_copied_again(
+    copied: Place, store: Store
+) -> None:
+    for kind in ("page", "rows", "index of ids", "header of a segment"):
+        the_one(copied, kind).unlink()
+    assert copied.flaws() != []
+
+    copied.copy(store)
+
+    assert copied.flaws() == []
+
+
+def test_a_copy_older_than_what_the_proxy_has_seen_is_named_stale(
+    store: Store, place: Place
+) -> None:
+    store.ingest(people(2))
+    place.copy(store)
+    older = place.path.with_name("older")
+    shutil.copytree(place.path, older)
+    store.ingest(people(1))
+    assert len(store.found()) == 3, "the proxy has seen it"
+
+    with Place(older, place.data_dir).read(store) as mirrored:
+        answer = mirrored.ask()
+    assert (answer.status, answer.json()["code"]) == (422, "mirror_stale")
+    assert "ers mirror" in answer.json()["hint"]
+
+    place.copy(store)
+    with place.read(store) as mirrored:
+        assert len(mirrored.found()) == 3
+
+
+def test_an_older_copy_is_read_by_who_says_so(store: Store, place: Place) -> None:
+    store.ingest(people(2))
+    place.copy(store)
+    store.ingest(people(1))
+    assert len(store.found()) == 3
+
+    for _ in range(2):
+        with place.read(store, accept_stale=True) as mirrored:
+            assert len(mirrored.found()) == 2
+    assert len(store.found()) == 3, "what the proxy has seen of the API is not forgotten"
+
+
+def test_a_folder_that_is_no_mirror_is_named(place: Place) -> None:
+    place.path.mkdir()
+    (place.path / HEAD).write_bytes(b"{}")
+
+    with pytest.raises(Exception, match="is not the head of a mirror") as raised:
+        place.flaws()
+    assert getattr(raised.value, "reason", "") == "mirror_altered"
+
+
+def test_an_api_that_is_no_mirror_is_named(store: Store, place: Place) -> None:
+    store.ingest(people(1))
+    base_url = store.service.base_url
+    with running_proxy(base_url, place.data_dir, mirror=MirrorPlace(base_url)) as proxy:
+        headers = {"X-ERS-Device": store.device.text}
+        answer = call("GET", f"{proxy.url}/api/datasets/", headers=headers)
+    assert (answer.status, answer.json()["code"]) == (502, "not_a_mirror")
