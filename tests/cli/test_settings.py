@@ -37,7 +37,7 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 def resolve(monkeypatch: pytest.MonkeyPatch) -> Resolve:
     """What ``ers proxy`` would run with."""
     seen: list[Settings] = []
-    monkeypatch.setattr(proxy, "run_proxy", seen.append)
+    monkeypatch.setattr(proxy, "run_proxy", lambda settings, **_: seen.append(settings))
 
     def run(*arguments: str) -> Settings:
         assert main.run(["proxy", *arguments]) == 0
@@ -193,7 +193,7 @@ def test_every_setting_belongs_to_a_command() -> None:
     assert set(TABLE) == {param.name for command in commands for param in command.params} & set(
         TABLE
     )
-    assert set(TABLE) - {"base_url"} <= {param.name for param in up.up.params}
+    assert set(TABLE) - {"base_url", "mirror"} <= {param.name for param in up.up.params}
 
 
 @pytest.mark.parametrize(

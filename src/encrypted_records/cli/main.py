@@ -47,6 +47,7 @@ COMMANDS = {
         "mcp": "Let an agent query your records, over MCP.",
         "keyring": "Show, back up, restore or rotate your keyring.",
         "device": "List, register or revoke devices that may use your keyring.",
+        "mirror": "Copy log and encrypted data to a folder or bucket that needs no trust.",
         "salvage": "Save every record that can still be decrypted when a schema's log is damaged.",
     },
     "Help": {

@@ -210,6 +210,15 @@ class Settings:
             click.IntRange(min=1, max=10_080),
         ),
     )
+    mirror: str | None = field(
+        default=None,
+        metadata=_row(
+            "Mirror that the proxy reads instead of an API: a folder, s3://bucket/prefix, or the"
+            " address of ers api --mirror.",
+            click.STRING,
+            "none",
+        ),
+    )
     webhooks: str = field(
         default="public",
         metadata=_row(

@@ -15,6 +15,7 @@ from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.supervise.api import run_api
+from encrypted_records.cli.supervise.mirrors import serve_mirror
 from encrypted_records.cli.supervise.operating import make_owner
 from encrypted_records.cli.terminal import say, show
 from encrypted_records.client.proxy.devices import Proof, proof_member
@@ -56,18 +57,28 @@ class _Methods(CommandGroup):
     "api_metrics_port",
     "log_format",
 )
-def api(settings: Settings) -> None:
+@click.option("--mirror", metavar="PLACE", help="Serve a mirror, read-only, instead of a database.")
+def api(settings: Settings, mirror: str | None) -> None:
     """Run the API alone, in the foreground. It holds ciphertext and no keys.
+
+    With --mirror, serve a copy that ers mirror has made, in a folder or bucket: what reads is
+    answered, what changes anything is refused as read_only_mirror. Readers show the secret in
+    ERS_MIRROR_SECRET; without that variable only this machine is served.
 
     With a method and a path, send a request to the proxy instead.
 
     \b
     Examples:
       ers api --data-dir ./data --api-port 9000
+      ers api --mirror /mnt/nas/records
       ers api GET /api/users/self/
     """
-    if click.get_current_context().invoked_subcommand is None:
+    if click.get_current_context().invoked_subcommand is not None:
+        return
+    if mirror is None:
         run_api(settings)
+    else:
+        serve_mirror(settings, mirror)
 
 
 def _passes(method: str) -> click.Command:

@@ -30,6 +30,7 @@ _SETTINGS = (
     "page_cache",
     "memory_cache",
     "lock_after",
+    "mirror",
     "webhooks",
     "proxy_metrics_port",
     "log_format",
@@ -42,17 +43,26 @@ _SETTINGS = (
     invoke_without_command=True,
 )
 @takes_settings(*_SETTINGS)
-def proxy(settings: Settings) -> None:
+@click.option(
+    "--accept-stale", is_flag=True, help="Read a mirror that is older than what was seen here."
+)
+def proxy(settings: Settings, accept_stale: bool) -> None:
     """Run the proxy alone, in the foreground, for an API on another machine.
 
     The proxy holds the keys and needs no database server.
 
+    With --mirror it reads from a copy that ers mirror has made, also offline, and changes nothing.
+    A caller is known by a device that is registered here, since a mirror knows no passwords.
+
     \b
-    Example:
+    Examples:
       ers proxy --data-dir ./keys --base-url https://records.example.org
+      ers proxy --data-dir ./keys --mirror /mnt/nas/records
     """
+    if accept_stale and settings.mirror is None:
+        raise click.UsageError("--accept-stale is for a proxy that reads a mirror: --mirror")
     if click.get_current_context().invoked_subcommand is None:
-        run_proxy(settings)
+        run_proxy(settings, accept_stale=accept_stale)
 
 
 @proxy.command(short_help="Merge index segments now.")

@@ -1,4 +1,4 @@
-"""``ers verify``: confirm an account without a browser; or walk all that an API has stored."""
+"""``ers verify``: confirm an account without a browser; or check what an API or a mirror stores."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import click
 from encrypted_records.cli.login.confirmation import ask_link, confirm_account, link_in
 from encrypted_records.cli.login.session import CommandSession, Credentials, connected
 from encrypted_records.cli.settings import Settings, takes_settings
+from encrypted_records.cli.supervise.mirrors import verify_mirror
 from encrypted_records.cli.supervise.operating import verify_stored
-from encrypted_records.cli.terminal import DONE, FAILED
+from encrypted_records.cli.terminal import DONE, FAILED, format_count, say
 
 
 @connected(anonymous=True)
@@ -28,10 +29,13 @@ async def _confirm(session: CommandSession, link: str | None) -> None:
     is_flag=True,
     help="Check everything that the API has stored, as its operator.",
 )
+@click.option("--mirror", metavar="PLACE", help="Check a mirror, without an API and a key.")
 @takes_settings("data_dir", "database_url", "bulk_url", "bulk_before")
 # With the options that say where the proxy is.
 @functools.wraps(_confirm, assigned=(), updated=("__dict__",))
-def verify(settings: Settings, *, link: str | None, stored: bool, **where: str | bool) -> int:
+def verify(
+    settings: Settings, *, link: str | None, stored: bool, mirror: str | None, **where: str | bool
+) -> int:
     """Confirm an account by the LINK in the message of ers register. Without LINK, the command asks
     for it or reads it from standard input. A link works once, for seven days.
 
@@ -41,14 +45,33 @@ def verify(settings: Settings, *, link: str | None, stored: bool, **where: str |
     its digests without a key, and name everything that is lost or altered. The API may be running.
     The exit code is 1 if there is any damage.
 
+    With --mirror, check a copy that ers mirror has made, in a folder or bucket: the signatures of
+    roster and log, and every record and page against them. It takes no API, no login and no key,
+    and names the schema and the object of everything that is missing or altered.
+
     \b
     Examples:
       ers verify "$LINK"
       ers verify --stored --data-dir ./data
+      ers verify --mirror /mnt/nas/records
     """
+    if mirror is not None:
+        if stored or link is not None:
+            raise click.UsageError("--mirror takes no link, and goes without --stored")
+        return _verify_mirror(mirror)
     if not stored:
         _confirm(link=link, **where)
         return DONE
     if link is not None:
         raise click.UsageError("--stored takes no link")
     return DONE if verify_stored(settings) else FAILED
+
+
+def _verify_mirror(place: str) -> int:
+    proof = verify_mirror(place, say)
+    say(
+        f"{format_count(proof.schemas, 'schema')}, {format_count(proof.commits, 'commit')},"
+        f" {format_count(proof.rows, 'record')} and {format_count(proof.pages, 'index page')}"
+        f" checked: {len(proof.flaws) or 'nothing'} altered or missing"
+    )
+    return FAILED if proof.flaws else DONE

@@ -443,7 +443,7 @@ def ask_credentials(email: str | None, password: str | None) -> tuple[str, str]:
 
 
 @click.command()
-@takes_settings("data_dir", "base_url", "access", "log_format")
+@takes_settings("data_dir", "base_url", "mirror", "access", "log_format")
 def _settings(settings: Settings) -> Settings:
     return settings
 

@@ -21,7 +21,7 @@ from encrypted_records.cli.login.keychain import system_keychain
 from encrypted_records.cli.settings import APP
 from encrypted_records.cli.state_file import StateFile
 from encrypted_records.client.proxy.client import Tokens
-from encrypted_records.errors import NotAuthenticated
+from encrypted_records.errors import NotAllowed, NotAuthenticated
 from encrypted_records.model.jwt import expiry, lifetime
 
 #: An access token is replaced this long before it expires: a request may take its time.
@@ -109,6 +109,11 @@ class Logins:
     async def _trade(self, address: str, login: Login, trade: Trade) -> Login:
         try:
             tokens = await trade(login.tokens.refresh)
+        except NotAllowed as error:
+            if error.reason != "read_only_mirror":
+                raise
+            # Nobody renews a login there, and nobody asks for one: the device says whose it is.
+            return login
         except NotAuthenticated:
             self._remove(address)
             raise NotAuthenticated(

@@ -22,7 +22,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -32,6 +32,7 @@ from encrypted_records.cli.settings import LOCAL, Settings, variable
 from encrypted_records.cli.state_file import door_path
 from encrypted_records.cli.supervise import parent_watch as parent
 from encrypted_records.cli.supervise.extras import check_installed
+from encrypted_records.cli.supervise.mirrors import mirror_to_read
 from encrypted_records.cli.supervise.ports import (
     check_metrics_port,
     check_port,
@@ -62,19 +63,28 @@ _OF_CLIENTS = ("ERS_DEVICE", "ERS_EMAIL", "ERS_PASSWORD")
 _OWN_API, _INLINE_SECRET = "ERS_BESIDE_OWN_API", "ERS_INLINE_SECRET"
 
 
-def run_proxy(settings: Settings) -> None:
-    """Run the proxy in this process until it is told to stop."""
+def run_proxy(settings: Settings, *, accept_stale: bool = False) -> None:
+    """Run the proxy in this process until it is told to stop.
+
+    Args:
+        accept_stale: read a mirror that is older than what this proxy has seen.
+    """
     own_api = os.environ.pop(_OWN_API, None) is not None
     inline_secret = os.environ.pop(_INLINE_SECRET, None)
     check_installed("proxy")
     # A command with a proxy of its own says at once that another one is there.
-    with alone(settings, "proxy", wait=inline_secret is None):
+    with alone(settings, "proxy", wait=inline_secret is None), ExitStack() as stack:
         check_port(settings.proxy_host, settings.proxy_port, "proxy")
         check_metrics_port(settings.proxy_metrics_port, "proxy_metrics")
         # Only this needs the proxy.
         from encrypted_records.proxy import app  # noqa: PLC0415
-        from encrypted_records.proxy.settings import ProxySettings  # noqa: PLC0415
+        from encrypted_records.proxy.settings import MirrorPlace, ProxySettings  # noqa: PLC0415
 
+        mirror: MirrorPlace | None = None
+        if settings.mirror is not None:
+            url, secret = stack.enter_context(mirror_to_read(settings.mirror))
+            mirror = MirrorPlace(settings.mirror, secret, accept_stale)
+            settings = dataclasses.replace(settings, base_url=url)
         app.run(
             ProxySettings(
                 data_dir=settings.data_dir,
@@ -90,6 +100,7 @@ def run_proxy(settings: Settings) -> None:
                 own_api=own_api,
                 door=door_path(settings.proxy_port),
                 inline_secret=inline_secret,
+                mirror=mirror,
                 metrics_port=settings.proxy_metrics_port,
                 allowed_hosts=tuple(
                     name.strip()

@@ -1,0 +1,142 @@
+"""``ers mirror`` and what reads it, by commands, with the API stopped and gone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Said, environment, run_here
+from tests.support.ports import free_ports
+from tests.support.service import ERS, Account, Service, running_service
+from tests.support.sides import running_side
+
+ROWS = "name,age\nada,36\ngrace,79\nlin,28\n"
+
+
+@dataclass
+class World:
+    """A service that has ended, and the mirror that was made of it."""
+
+    service: Service
+    account: Account
+    mirror: Path
+
+    @property
+    def ports(self) -> tuple[int, int]:
+        urls = (self.service.base_url, self.service.proxy_url)
+        api, proxy = (int(url.rpartition(":")[2]) for url in urls)
+        return api, proxy
+
+    def ers(self, *arguments: str, **more: str) -> Said:
+        return run_here(environment(self.service, self.account) | more, *arguments)
+
+    def done(self, *arguments: str) -> Said:
+        said = self.ers(*arguments)
+        assert said.code == 0, said.err
+        return said
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("mirrored")
+    people = folder / "people.csv"
+    people.write_text(ROWS)
+    with running_service(folder / "data") as service:
+        one = World(service, service.new_account(), folder / "mirror")
+        one.done("import", str(people), "--yes")
+        one.done("device", "add")
+        first = one.done("mirror", str(one.mirror), "--base-url", service.base_url)
+        assert "1 schema mirrored" in first.out
+        again = one.done("mirror", str(one.mirror), "--base-url", service.base_url, "--quiet")
+        assert "1 object" in again.out
+        assert again.err == ""
+    shutil.rmtree(folder / "data" / "api")  # nothing of the API is left
+    yield one
+
+
+def test_a_proxy_answers_from_a_folder_when_the_api_is_gone(world: World) -> None:
+    arguments = ("--mirror", str(world.mirror))
+    data = world.service.data_dir
+    with running_service(data, *arguments, command="proxy", ports=world.ports):
+        found = world.done("record", "search", "--schema", "people", "age > 30")
+        refused = world.ers("record", "delete", found.lines[0]["id"], "--yes")
+    assert sorted(one["data"]["name"] for one in found.lines) == ["ada", "grace"]
+    assert refused.code != 0
+    assert "nothing can be changed" in refused.err
+    assert world.service.base_url in refused.err
+
+
+def test_a_proxy_answers_from_a_mirror_that_is_served(world: World) -> None:
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    settings = {
+        "ERS_DATA_DIR": str(world.mirror.parent / "unused"),
+        "ERS_API_PORT": str(port),
+        "ERS_MIRROR_SECRET": "a secret of the test",
+    }
+    reading = {"ERS_MIRROR": url, "ERS_MIRROR_SECRET": "a secret of the test"}
+    log = world.mirror.parent / "mirror.log"
+    data = world.service.data_dir
+    with (
+        running_side(str(world.mirror), settings, url, log, program=(*ERS, "api", "--mirror")),
+        running_service(data, command="proxy", ports=world.ports, environment=reading),
+    ):
+        found = world.done("record", "search", "--schema", "people")
+    assert len(found.lines) == 3
+    assert not (world.mirror.parent / "unused").exists(), "a mirror needs no data folder"
+
+
+def test_a_mirror_is_proven_without_api_and_login_and_damage_is_named(world: World) -> None:
+    nobody = {"PATH": "/usr/bin", "HOME": str(world.mirror.parent)}
+    proven = run_here(nobody, "verify", "--mirror", str(world.mirror))
+    assert proven.code == 0, proven.err
+    assert "3 records" in proven.out
+    assert "nothing altered or missing" in proven.out
+
+    damaged = world.mirror.with_name("damaged")
+    shutil.copytree(world.mirror, damaged)
+    (rows,) = damaged.glob("schemas/*/groups/*/0-3")
+    rows.write_bytes(rows.read_bytes()[:-1] + b"?")
+    said = run_here(nobody, "verify", "--mirror", str(damaged))
+    assert said.code == 1
+    assert str(rows.relative_to(damaged)) in said.out
+    assert "1 altered or missing" in said.out
+
+
+def test_a_place_without_a_mirror_is_named_by_whoever_reads_it(
+    world: World, tmp_path: Path
+) -> None:
+    for arguments in (
+        ("verify", "--mirror", str(tmp_path)),
+        ("api", "--mirror", str(tmp_path), "--api-port", str(free_ports(1)[0])),
+        ("proxy", "--mirror", str(tmp_path), "--data-dir", str(tmp_path / "data")),
+    ):
+        said = world.ers(*arguments)
+        assert said.code != 0
+        assert "the mirror lacks an object: mirror.json" in said.err
+
+
+def test_a_mirror_is_not_served_to_others_without_a_secret(world: World) -> None:
+    port = str(free_ports(1)[0])
+    said = world.ers(
+        "api", "--mirror", str(world.mirror), "--api-host", "0.0.0.0", "--api-port", port
+    )
+    assert said.code != 0
+    assert "ERS_MIRROR_SECRET" in said.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("proxy", "--accept-stale"),
+        ("verify", "--mirror", "x", "--stored"),
+        ("mirror", "ftp://example.org/x"),
+        ("mirror", "s3://bucket/x?unknown=1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(arguments: tuple[str, ...], world: World) -> None:
+    assert world.ers(*arguments).code == 2
