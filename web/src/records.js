@@ -122,7 +122,9 @@ function onPanel() {
   if (active !== document.body && (!isAsked || active.closest(".cell-form"))) return;
   const form = panel().querySelector("form[data-guard]");
   const field = form?.querySelector("[aria-invalid=true]") ?? form?.querySelector(`[id=value-${edited}]`);
-  (field?.matches("span") ? field.querySelector("input") : field ?? panel()).focus();
+  if (field) (field.matches("span") ? field.querySelector("input") : field).focus();
+  // The table stays where it is.
+  else panel().focus({ preventScroll: true });
 }
 
 /** Arrow keys go through a menu, round and round. */
