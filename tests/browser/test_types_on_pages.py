@@ -96,6 +96,39 @@ def test_each_field_has_the_control_of_its_type_and_stores_what_it_says(clinic: 
     assert page.locator("dd.value").all_inner_texts() == ["Somebody", *expected[1:], "missing"]
 
 
+def test_each_column_has_the_form_of_its_type(clinic: Clinic) -> None:
+    visitor, page = clinic.visitor, clinic.visitor.page
+    schema = f"/api/schemas/{clinic.schema}/"
+    data = {"ward": "north", "name": "Of all types", "insured": True, "cost": 908.02}
+    data |= {"admitted": "2026-01-31T08:30:00+02:00", "born": "1980-12-31"}
+    url = f"{visitor.site.proxy_url}/api/records/ingest/"
+    stored = call("POST", url, [{"schema": schema, "data": data}], auth=clinic.account.auth)
+    assert stored.status == 201, stored.body
+    clinic.go("search")
+    visitor.ask("name = 'Of all types'")
+    expect(page.locator(".found")).to_have_text(re.compile("^1 record,"))
+
+    def aligned(column: str) -> str:
+        head = page.locator("table.records thead th").filter(has_text=column)
+        number = head.evaluate("(e) => e.cellIndex + 1")
+        cell = page.locator(f"table.records tbody td:nth-child({number})")
+        ways = {one.evaluate("(e) => getComputedStyle(e).textAlign") for one in (head, cell)}
+        assert len(ways) == 1
+        return ways.pop()
+
+    ways = {name: aligned(name) for name in ("born", "admitted", "insured", "cost")}
+    assert ways == {"born": "left", "admitted": "left", "insured": "left", "cost": "right"}
+    sign = page.locator("td > .yes")
+    expect(sign).to_have_text("true")
+    drawn = sign.evaluate("(e) => getComputedStyle(e, '::before').content")
+    assert drawn.startswith('"✓')
+    visitor.open_record(1)
+    expect(page.locator("#panel dd .yes")).to_have_text("true")
+    page.locator("#panel").get_by_role("link", name="Delete").click()
+    visitor.press("Delete permanently")
+    expect(page.locator(".notice.good")).to_contain_text("The record was deleted.")
+
+
 def test_after_an_edit_and_a_deletion_the_filters_are_still_there(clinic: Clinic) -> None:
     visitor, page = clinic.visitor, clinic.visitor.page
     clinic.go("search")

@@ -98,9 +98,10 @@ def _starts(column: Column, place: int) -> tuple[str, str]:
     """How a cell begins, and one whose text shows its own direction."""
     named = column.name if _PLAIN.fullmatch(column.name) else f'"{escape(column.name)}"'
     label = f" data-label={named}" if place < CARD_FIELDS else ""
-    if BY_NAME[column.type].is_text:
+    kind = BY_NAME[column.type]
+    if kind.is_text:
         return f"<td{label}>", f"<td dir=auto{label}>"
-    return f"<td class=number{label}>", ""
+    return f"<td class=number{label}>" if kind.is_number else f"<td{label}>", ""
 
 
 def _write_sealed(value: SealedValue) -> str:

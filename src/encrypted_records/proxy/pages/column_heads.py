@@ -37,7 +37,7 @@ def write_heads(columns: Sequence[Column], question: Question) -> Markup:
     parts: list[str] = []
     for column in columns:
         named, at = escape(column.name), column.position
-        number = "" if BY_NAME[column.type].is_text else " class=number"
+        number = " class=number" if BY_NAME[column.type].is_number else ""
         sorts, arrow = "", ""
         if question.order == column.name:
             way, sign = ("descending", "▼") if question.descending else ("ascending", "▲")

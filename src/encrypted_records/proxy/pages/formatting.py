@@ -95,8 +95,10 @@ def percent(part: float, whole: float) -> str:
 
 
 _NUMBER = re.compile(r"(-?)([0-9]+)((?:\.[0-9]+)?)")
-#: Digits before the point from which on they are grouped.
+#: Digits before the point from which on they are grouped. Whole numbers of four may be years.
 _GROUPED_FROM = 5
+#: A boolean shows a sign before its word.
+_FLAGS = {True: "<b class=yes>true</b>", False: "<b class=no>false</b>"}
 #: Characters that change how others are shown, or cannot be seen.
 _INVISIBLE = ("Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp")
 #: Ends of lines and tabs, which people type: a quiet sign, and its name.
@@ -166,7 +168,7 @@ def _script(letter: str) -> str:
 
 def digits(value: object) -> Markup:
     """A stored number as HTML: gaps between groups of three digits, which are not in its text, so
-    that what is copied is what is stored. Four digits stay together."""
+    that what is copied is what is stored. Four digits without decimals stay together."""
     return Markup(write_digits(value))  # noqa: S704 - digits and a sign, or escaped
 
 
@@ -177,12 +179,14 @@ def write_digits(value: object) -> str:
             return str(value)
         first, gap, rest = f"{value:,}".partition(",")
         return f"{first}<span>{rest.replace(gap, '</span><span>')}</span>"
+    if isinstance(value, bool):
+        return _FLAGS[value]
     text = plain(value)
     number = _NUMBER.fullmatch(text)
     if number is None:
         return str(escape(text))
     sign, whole, decimals = number.groups()
-    if len(whole) < _GROUPED_FROM:
+    if len(whole) < _GROUPED_FROM - bool(decimals):
         return text
     head = len(whole) % 3 or 3
     gaps = "".join(f"<span>{whole[at : at + 3]}</span>" for at in range(head, len(whole), 3))
