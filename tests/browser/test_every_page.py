@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from playwright.sync_api import Response, expect
+from playwright.sync_api import Browser, Response, expect
 
 from encrypted_records.proxy.pages.help_parts import list_images, list_pages
 from tests.browser.census import Census
+from tests.browser.conftest import visiting
 from tests.browser.visitor import Visitor
-from tests.support.service import call
+from tests.support.service import Service, call
 
 PUBLIC = ("/login/", "/register/", "/forgot-password/", "/reset-password/", "/no/such/page/")
 MAX_BYTES = 120_000
@@ -52,11 +54,11 @@ def own_pages(census: Census) -> list[str]:
     ]
 
 
-def test_axe_finds_nothing_serious(visitor: Visitor, census: Census) -> None:
-    flaws: list[str] = []
-    for path in PUBLIC[:-1]:
+def every_state(visitor: Visitor, census: Census) -> Iterator[None]:
+    """Go to each page, and into the states of some; each is looked at before the next."""
+    for path in PUBLIC:
         visitor.go(path)
-        flaws += visitor.serious_flaws()
+        yield
     visitor.log_in(census.account)
     visitor.be_let_in(census.account)
     # A short list of results: axe looks at every cell.
@@ -65,36 +67,53 @@ def test_axe_finds_nothing_serious(visitor: Visitor, census: Census) -> None:
     expect(visitor.page.locator(".found")).to_have_text("1 record, 1 to 1 shown")
     for path in (*own_pages(census), census.page("upload")):
         visitor.go(path)
-        flaws += visitor.serious_flaws()
+        yield
     visitor.go(census.page("search"))
     visitor.open_record(1)
-    flaws += visitor.serious_flaws()
+    yield
     visitor.press("Edit")
     visitor.page.locator("#panel form[data-guard]").wait_for()
-    flaws += visitor.serious_flaws()
+    yield
     visitor.go("/keyring/")
     for summary in visitor.page.locator("summary").all():
         summary.click()
-    flaws += visitor.serious_flaws()
-    visitor.go("/organizations/")
-    flaws += visitor.serious_flaws()
+    yield
     organization = census.account.organization
     members = call(
         "GET", f"{visitor.site.proxy_url}{organization}members/", auth=census.account.auth
     ).json()["results"]
     own = members[0]["url"].split("/")[-2]
     visitor.go(f"{organization.removeprefix('/api')}remove/{own}/")
-    flaws += visitor.serious_flaws()
+    yield
     visitor.go("/keyring/")
     visitor.prove("show", census.account)
     visitor.press("Show the words to write down")
-    flaws += visitor.serious_flaws()
+    yield
     visitor.go(census.page("fields"))
     visitor.press("Check and estimate")
     visitor.page.locator("#estimate").wait_for()
-    flaws += visitor.serious_flaws()
+    yield
+    visitor.go(census.page("search"))
+    visitor.ask("age > 200")
+    expect(visitor.page.locator(".found")).to_have_text("0 records")
+    yield
+    visitor.ask("age >")
+    expect(visitor.page.get_by_role("alert")).to_be_visible()
+    yield
 
-    assert flaws == []
+
+def test_axe_finds_nothing(chromium: Browser, site: Service, census: Census) -> None:
+    with visiting(chromium, site, quiet=False) as visitor:
+        assert [one for _ in every_state(visitor, census) for one in visitor.serious_flaws()] == []
+
+
+def test_axe_finds_nothing_on_a_phone(chromium: Browser, site: Service, census: Census) -> None:
+    with visiting(chromium, site, quiet=False) as visitor:
+        visitor.page.set_viewport_size({"width": 390, "height": 844})
+        flaws = [
+            one for _ in every_state(visitor, census) for one in visitor.serious_flaws(dark=False)
+        ]
+        assert flaws == []
 
 
 def test_every_page_is_light_and_comes_from_this_proxy_alone(

@@ -354,17 +354,16 @@ def test_texts_show_what_hides_in_them_and_begin_on_their_own_side(
 ) -> None:
     account = site.new_account()
     name = "na\u202eme"
-    texts = ["abc\u202edcba", "مرحبا, world", "line\nbreak\x07"]
+    texts = ["abc\u202edcba", "مرحبا, world", *["first line\nsecond line\nlast\x07"] * 2]
     schema = stored(site, account, [{name: text} for text in texts], [name])
     visitor.log_in(account)
     visitor.go(f"/schemas/{schema}/search/")
     cells = visitor.page.locator("table.records td:nth-child(2)")
-    assert cells.all_inner_texts() == ["abcU+202Edcba", texts[1], "line\u23cebreakU+0007"]
-    assert [cell.evaluate("c => getComputedStyle(c).direction") for cell in cells.all()] == [
-        "ltr",
-        "rtl",
-        "ltr",
-    ]
+    shown = ["abcU+202Edcba", texts[1], *["first line\u23cesecond line\u23celastU+0007"] * 2]
+    assert cells.all_inner_texts() == shown
+    ways = [cell.evaluate("c => getComputedStyle(c).direction") for cell in cells.all()]
+    assert ways == ["ltr", "rtl", "ltr", "ltr"]
+    expect(visitor.page.locator("#bar-0-0")).to_contain_text(shown[2])
     assert visitor.page.locator("thead bdi").inner_text() == "naU+202Eme"
     assert visitor.serious_flaws() == []
     visitor.open_record(1)

@@ -25,7 +25,9 @@ def test_a_share_is_never_nothing_or_all_where_it_is_not(part: int, whole: int, 
     assert words.percent(part, whole) == said
 
 
-@pytest.mark.parametrize("number", [0, -7, 1997, 12345, -1234567, Decimal("999.5"), Decimal("8908.02"), 10**30])
+@pytest.mark.parametrize(
+    "number", [0, -7, 1997, 12345, -1234567, Decimal("999.5"), Decimal("8908.02"), 10**30]
+)
 def test_grouped_digits_are_the_stored_ones_when_they_are_copied(number: int | Decimal) -> None:
     html = str(words.digits(number))
     assert re.sub(r"</?span>", "", html) == words.plain(number)

@@ -94,6 +94,8 @@ def percent(part: float, whole: float) -> str:
     return f"{share:.2g} %" if share < 10 else f"{share:.3g} %"
 
 
+#: A label beside a bar has room for some thirty.
+_LABEL_CHARACTERS = 80
 _NUMBER = re.compile(r"(-?)([0-9]+)((?:\.[0-9]+)?)")
 #: Digits before the point from which on they are grouped. Whole numbers of four may be years.
 _GROUPED_FROM = 5
@@ -193,6 +195,11 @@ def write_digits(value: object) -> str:
     return f"{sign}{whole[:head]}{gaps}{decimals}"
 
 
+def shortened(text: str) -> str:
+    """The beginning of a text that is longer than anybody reads beside a bar."""
+    return text if len(text) <= _LABEL_CHARACTERS else f"{text[:_LABEL_CHARACTERS]}…"
+
+
 def format_minutes(minutes: float) -> str:
     """``12 hours``, ``45 minutes``"""
     whole = round(minutes)
@@ -280,6 +287,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "grouped": grouped,
     "digits": digits,
     "reveal": reveal,
+    "shortened": shortened,
     "counted": format_count,
     "size": size,
     "duration": duration,
