@@ -114,7 +114,7 @@ def test_each_column_has_the_form_of_its_type(clinic: Clinic) -> None:
         cell = page.locator(f"table.records tbody td:nth-child({number})")
         ways = {one.evaluate("(e) => getComputedStyle(e).textAlign") for one in (head, cell)}
         assert len(ways) == 1
-        return ways.pop()
+        return str(ways.pop())
 
     ways = {name: aligned(name) for name in ("born", "admitted", "insured", "cost")}
     assert ways == {"born": "left", "admitted": "left", "insured": "left", "cost": "right"}
