@@ -43,9 +43,9 @@ def run(folder: Path, text: str, seconds: float) -> subprocess.CompletedProcess[
     (folder / "pytest.ini").write_text("[pytest]\naddopts = -q\n")
     (folder / "conftest.py").write_text(WATCHED.format(seconds=seconds))
     (folder / "test_it.py").write_text(text)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment = {**kept, "PYTHONPATH": str(ROOT)}
+    environment = {**kept, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

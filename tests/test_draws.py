@@ -28,7 +28,8 @@ def drawn(folder: Path, seed: str = "") -> str:
     file.write_text(SHOWN)
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "tests.conftest", str(file)]
     command += ["-p", "no:cacheprovider", "--rootdir", str(folder), "-c", "/dev/null"]
-    environment = {"TEST_SEED": seed, "PATH": "/usr/bin:/bin"}
+    without = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {"TEST_SEED": seed, "PATH": "/usr/bin:/bin", **without}
     root = Path(__file__).parents[1]
     said = subprocess.run(
         command, cwd=root, env=environment, capture_output=True, text=True, check=True
