@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +19,7 @@ from tests.proxy.test_file_pages import made, send
 from tests.support import jobs
 from tests.support.eventually import eventually
 from tests.support.mutated_files import EXPECTED, FILES, KEPT_AS_TEXT, TABLES
-from tests.support.page_visits import logged_in
+from tests.support.page_visits import Browser, logged_in
 from tests.support.service import Account, Service, call
 from tests.support.store import Store, new_schema
 
@@ -80,33 +80,40 @@ def by_http(service: Service, account: Account, name: str, body: bytes) -> str:
     return store.schema_id
 
 
+@pytest.fixture(scope="module")
+def client(running: Service, account: Account) -> Iterator[Client]:
+    with Client(running.proxy_url, email=account.email, password=account.password) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def browser(running: Service, account: Account) -> Browser:
+    return logged_in(running, account)
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_every_cell_of_a_file_is_stored_as_its_author_meant_it_on_every_way(
-    ers: Ers, running: Service, account: Account, name: str
+    ers: Ers, running: Service, account: Account, client: Client, browser: Browser, name: str
 ) -> None:
     path, body = FILES / name, (FILES / name).read_bytes()
-    with Client(running.proxy_url, email=account.email, password=account.password) as client:
-        dataset = client.create_dataset(f"Ways {secrets.token_hex(4)}")
-        flags: list[str] = []
-        try:
-            done = dataset.import_file(path, name="python")
-        except ReadingQuestion as question:
-            found = question.reading
-            assert isinstance(found, FileReading)
-            said: dict[str, Any] = {member: found.reading[member] for member in found.guessed}
-            for member, value in said.items():
-                flags += [f"--{member}", str(value)]
-            asked = {field.name: {"type": "text"} for field in found.fields if field.ask}
-            said |= {"columns": asked} if asked else {}
-            done = dataset.import_file(path, name="python", reading=said)
-        ers.done("import", path, "--dataset", dataset.slug, "--name", "ers", "--yes", *flags)
-        browser = logged_in(running, account)
-        paged = made(browser, name, body)
-        assert send(browser, f"/schemas/{paged}/upload/", name, body, do="next").status == 200
-        schemas = {each.id: each for each in client.schemas()}
-        eventually(lambda: schemas[paged].count() == len(EXPECTED[name]["rows"]) or None)
-        plain = by_http(running, account, name, body)
-        schemas = {each.id: each for each in client.schemas()}
-        by_ers = next(each for each in dataset.schemas() if each.name == "ers")
-        for schema in (done.schema, by_ers, schemas[paged], schemas[plain]):
-            check(name, [dict(record.data) for record in schema.search()])
+    dataset = client.create_dataset(f"Ways {secrets.token_hex(4)}")
+    flags: list[str] = []
+    try:
+        done = dataset.import_file(path, name="python")
+    except ReadingQuestion as question:
+        found = question.reading
+        assert isinstance(found, FileReading)
+        said: dict[str, Any] = {member: found.reading[member] for member in found.guessed}
+        for member, value in said.items():
+            flags += [f"--{member}", str(value)]
+        asked = {field.name: {"type": "text"} for field in found.fields if field.ask}
+        said |= {"columns": asked} if asked else {}
+        done = dataset.import_file(path, name="python", reading=said)
+    ers.done("import", path, "--dataset", dataset.slug, "--name", "ers", "--yes", *flags)
+    # All schemas are never listed: there are four more with each file.
+    paged = client.schema(made(browser, name, body))
+    assert send(browser, f"/schemas/{paged.id}/upload/", name, body, do="next").status == 200
+    eventually(lambda: paged.count() == len(EXPECTED[name]["rows"]) or None)
+    plain = client.schema(by_http(running, account, name, body))
+    for schema in (done.schema, client.schema("ers", dataset=dataset.slug), paged, plain):
+        check(name, [dict(record.data) for record in schema.search()])
