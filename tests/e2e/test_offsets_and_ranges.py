@@ -19,23 +19,13 @@ DEFINITION: dict[str, Any] = {
         "height": {"type": "number", "minimum": -3, "maximum": 3, "precision": 2},
     },
 }
-#: Longer than what the index keeps: whether such a text matches, opening it tells.
-LONG = "x" * 60
 COUNT = 230
 
 
 @pytest.fixture(scope="module")
 def store(services: Callable[[str], Service]) -> Store:
     made = new_store(services("sqlite"), DEFINITION)
-    rows = [
-        {
-            "name": f"{LONG}{'even' if number % 2 == 0 else 'odd'}",
-            "age": number % 90,
-            "height": number / 100,
-        }
-        for number in range(COUNT)
-    ]
-    made.ingest(rows)
+    made.ingest([{"age": number % 90, "height": number / 100} for number in range(COUNT)])
     return made
 
 
@@ -43,38 +33,10 @@ def ids(answer: dict[str, Any]) -> list[str]:
     return [result["id"] for result in answer["results"]]
 
 
-QUESTIONS: dict[str, dict[str, Any]] = {
-    "in the order of storing": {},
-    "counted": {"count": True},
-    "sorted": {"order_by": ["-age", "name"]},
-    "of what the index decides": {"where": {"field": "age", "op": "lt", "value": 50}},
-    "of what only opening decides": {
-        "where": {"field": "name", "op": "eq", "value": f"{LONG}even"}
-    },
-    "of that, sorted": {
-        "where": {"field": "name", "op": "prefix", "value": f"{LONG}e"},
-        "order_by": ["age"],
-    },
-}
-
-
-@pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("offset", [0, 1, 40, 99, 500])
-def test_an_offset_leaves_out_the_first_records_of_the_whole_answer(
-    store: Store, question: str, offset: int
-) -> None:
-    asked = QUESTIONS[question]
-    where, members = asked.get("where"), {k: v for k, v in asked.items() if k != "where"}
-    whole = store.search(where, limit=1000, **members)
-    page = store.search(where, limit=25, offset=offset, **members)
-    assert ids(page) == ids(whole)[offset : offset + 25]
-    assert page["count"] == whole["count"]
-    assert (page["next_cursor"] is None) == (offset + 25 >= len(ids(whole)))
-
-
 def test_a_cursor_goes_on_behind_a_page_with_an_offset(store: Store) -> None:
     whole = ids(store.search(None, limit=1000, order_by=["age"]))
-    page = store.search(None, limit=10, offset=30, order_by=["age"])
+    page = store.search(None, limit=10, offset=30, order_by=["age"], count=True)
+    assert page["count"] == COUNT
     following = store.search(None, limit=10, cursor=page["next_cursor"], order_by=["age"])
     assert ids(page) + ids(following) == whole[30:50]
 

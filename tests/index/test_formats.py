@@ -41,7 +41,7 @@ NAMES = ("born", "at", "seen", "local", "took", "id", "alive")
 LIMITS = [Limits(), Limits(mini=2, plain=1000, entries=2), Limits(mini=2, plain=2, entries=3)]
 
 _days = st.one_of(
-    st.sampled_from([date(2024, 2, 29), date(2023, 12, 31), date(2024, 1, 1), date(1, 1, 1)]),
+    st.sampled_from([date(2024, 2, 29), date(2023, 12, 31), date(2024, 1, 1), date.min, date.max]),
     st.dates(date(2023, 1, 1), date(2025, 12, 31)),
 )
 _zones = st.integers(-840, 840).map(lambda minutes: timezone(timedelta(minutes=minutes)))

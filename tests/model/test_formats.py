@@ -213,6 +213,10 @@ def test_what_is_no_such_value_is_refused(kind: str, value: object) -> None:
 @given(
     st.dates(date(1990, 1, 1), date(2030, 12, 31)), st.dates(date(1990, 1, 1), date(2030, 12, 31))
 )
+@example(date.min, date.min)
+@example(date.min, date.max)
+@example(date.max, date.min)
+@example(date.max, date.max)
 @pytest.mark.parametrize("length", [4, 7, 10])
 def test_a_comparison_with_a_year_or_month_means_all_its_days(
     length: int, day: date, other: date

@@ -135,6 +135,37 @@ def test_a_comparison_that_cannot_be_asked_is_refused_with_its_place(
 
 
 @pytest.mark.parametrize(
+    ("field", "op", "value", "more", "code", "at"),
+    [
+        ("city", "matches", "(a", {}, "pattern", "/value"),
+        ("city", "matches", "(?=a)", {}, "pattern", "/value"),
+        ("city", "matches", "a" * 1001, {}, "pattern", "/value"),
+        ("city", "matches", "((a{1000}){1000}){1000}", {}, "pattern", "/value"),
+        ("city", "like", "a\\b", {}, "pattern", "/value"),
+        ("age", "contains", "1", {}, "op", "/op"),
+        ("age", "eq", 1, {"fold": True}, "op", "/fold"),
+        ("city", "lt", "a", {"fold": True}, "op", "/fold"),
+        ("city", "contains", "a", {"fold": "yes"}, "type", "/fold"),
+        ("city", "contains", ["a"], {}, "type", "/value"),
+        ("city", "near", "a", {"within": 3}, "within", "/within"),
+        ("city", "near", "a", {"within": True}, "within", "/within"),
+        ("city", "contains", "a", {"within": 1}, "op", "/within"),
+        ("city", "has_words", "...", {}, "words", "/value"),
+        ("city", "has_phrase", "a " * 65, {}, "words", "/value"),
+        ("city", "has_words", "a", {"fold": True}, "op", "/fold"),
+        ("age", "has_words", "1", {}, "op", "/op"),
+        ("city", "in", [], {"fold": True}, "type", "/value"),
+        ("city", "in", ["a", 1], {"fold": True}, "type", "/value/1"),
+    ],
+)
+def test_a_test_of_a_text_that_cannot_be_asked_is_refused_with_its_place(
+    field: str, op: str, value: Any, more: dict[str, Any], code: str, at: str
+) -> None:
+    found = {"field": field, "op": op, "value": value, **more}
+    assert flaw_of({"where": found}) == (code, f"/where{at}")
+
+
+@pytest.mark.parametrize(
     ("body", "code", "pointer"),
     [
         ({"where": []}, "type", "/where"),

@@ -1,5 +1,4 @@
-"""Tests of a text: what cannot be asked is refused with its place, and what finds nothing is
-explained."""
+"""A question that finds nothing is explained."""
 
 from __future__ import annotations
 
@@ -14,7 +13,6 @@ from tests.support.store import Store, new_store
 FIELDS: dict[str, Any] = {
     "email": {"type": "string"},
     "city": {"type": "string"},
-    "diary": {"type": "string", "x-index": ["words"]},
     "age": {"type": "integer", "minimum": 0, "maximum": 120},
 }
 CITIES = ["Z\u00fcrich", "zurich", "Edinburgh", "Edinburg", "S\u00e3o Paulo", "", "100%"]
@@ -38,39 +36,6 @@ def store(services: Callable[[str], Service]) -> Store:
     store = new_store(services("sqlite"), {"type": "object", "properties": FIELDS})
     store.ingest(PEOPLE)
     return store
-
-
-@pytest.mark.parametrize(
-    ("asked", "code", "pointer"),
-    [
-        (text("matches", "email", "(a"), "pattern", "/where/value"),
-        (text("matches", "email", r"(?=a)"), "pattern", "/where/value"),
-        (text("matches", "email", "a" * 1001), "pattern", "/where/value"),
-        (text("matches", "email", "((a{1000}){1000}){1000}"), "pattern", "/where/value"),
-        (text("like", "email", "a\\b"), "pattern", "/where/value"),
-        (text("contains", "age", "1"), "op", "/where/op"),
-        (text("eq", "age", 1, fold=True), "op", "/where/fold"),
-        (text("lt", "email", "a", fold=True), "op", "/where/fold"),
-        (text("contains", "email", "a", fold="yes"), "type", "/where/fold"),
-        (text("contains", "email", ["a"]), "type", "/where/value"),
-        (text("near", "email", "a", within=3), "within", "/where/within"),
-        (text("near", "email", "a", within=True), "within", "/where/within"),
-        (text("contains", "email", "a", within=1), "op", "/where/within"),
-        (text("has_words", "email", "..."), "words", "/where/value"),
-        (text("has_phrase", "diary", "a " * 65), "words", "/where/value"),
-        (text("has_words", "diary", "a", fold=True), "op", "/where/fold"),
-        (text("has_words", "age", "1"), "op", "/where/op"),
-        (text("in", "email", [], fold=True), "type", "/where/value"),
-        (text("in", "email", ["a", 1], fold=True), "type", "/where/value/1"),
-    ],
-)
-def test_a_test_that_cannot_be_asked_is_refused_with_the_place(
-    store: Store, asked: dict[str, Any], code: str, pointer: str
-) -> None:
-    refused = store.ask(asked)
-    assert refused.status == 400
-    (flaw,) = refused.json()["errors"]
-    assert (flaw["code"], flaw["pointer"], flaw["field"]) == (code, pointer, asked["field"])
 
 
 def test_a_question_that_finds_nothing_says_which_comparison_is_why(store: Store) -> None:

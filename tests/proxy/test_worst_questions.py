@@ -114,39 +114,6 @@ def test_an_instant_beyond_the_calendar_is_neither_stored_nor_another_one(
     assert len(store.everything()) == len(ROWS)
 
 
-@pytest.mark.parametrize(
-    ("field", "op", "value", "count"),
-    [
-        ("seen", "le", LAST, 2),
-        ("seen", "gt", LAST, 0),
-        ("seen", "ge", "9999-12-31T23:59:59.999+00:00", 1),
-        ("seen", "eq", "9999-12-31T22:59:59.999-01:00", 1),
-        ("day", "ge", "9999", 1),
-        ("day", "le", "9999-12", 2),
-        ("day", "lt", "0001-01-01", 0),
-        ("day", "between", ["0001", "9999"], 2),
-        ("seen", "between", ["0001", "9999"], 2),
-    ],
-    ids=str,
-)
-def test_the_first_and_the_last_day_are_days(
-    store: Store, field: str, op: str, value: Any, count: int
-) -> None:
-    assert len(store.found({"field": field, "op": op, "value": value})) == count
-
-
-def test_groups_by_period_reach_to_the_end_of_the_calendar(store: Store) -> None:
-    for period in ("year", "month", "week", "day"):
-        body = {
-            "schema": store.schema,
-            "measures": [{"op": "count"}],
-            "group_by": [{"field": "day", "by": period}],
-        }
-        answer = store.proxy("POST", "/api/records/aggregate/", body)
-        assert answer.status == 200, (period, answer.body)
-        assert answer.json()["total"] == 3, period
-
-
 def test_a_schema_that_one_may_not_read_is_as_one_that_is_not_there(store: Store) -> None:
     others = new_store(store.service, {"type": "object", "properties": {"id": {"type": "string"}}})
     others.ingest([{"id": EVIL}])
