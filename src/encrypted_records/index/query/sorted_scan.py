@@ -321,8 +321,16 @@ def _dictionary_of(
     keys: list[Keys] = [np.zeros(0, key_type(kind))]
     highest = [int(block.ordinals.max()) for block in blocks]
     find = finder(rows, 1 + max([*highest, rows.max() if rows else 0]))
+    key_of: list[Ordinals] = [np.zeros(0, np.uint32)]
+    count = 0
     for block in blocks:
         at = find(block.ordinals)
         kept.append(block.ordinals[at])
-        keys.append(block.keys[block.runs_of(at)])
-    return build_partial_dictionary(np.concatenate(kept), np.concatenate(keys), ordinals(absent))
+        # Many rows may have one text, and texts take long to put in order.
+        runs, own = np.unique(block.runs_of(at), return_inverse=True)
+        keys.append(block.keys[runs])
+        key_of.append((own + count).astype(np.uint32))
+        count += len(runs)
+    return build_partial_dictionary(
+        np.concatenate(kept), np.concatenate(keys), ordinals(absent), np.concatenate(key_of)
+    )
