@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         one = World(service, service.new_account(), folder / "mirror")
         one.done("import", str(people), "--yes")
         one.done("device", "add")
+        one.done("login")
         first = one.done("mirror", str(one.mirror), "--base-url", service.base_url)
         assert "1 schema mirrored" in first.out
         again = one.done("mirror", str(one.mirror), "--base-url", service.base_url, "--quiet")
@@ -64,10 +66,24 @@ def test_a_proxy_answers_from_a_folder_when_the_api_is_gone(world: World) -> Non
     with running_service(data, *arguments, command="proxy", ports=world.ports):
         found = world.done("record", "search", "--schema", "people", "age > 30")
         refused = world.ers("record", "delete", found.lines[0]["id"], "--yes")
+        told = environment(world.service, world.account)
+        del told["ERS_EMAIL"], told["ERS_PASSWORD"]
+        age_logins(world)
+        by_login = run_here(told, "record", "search", "--schema", "people")
     assert sorted(one["data"]["name"] for one in found.lines) == ["ada", "grace"]
     assert refused.code != 0
     assert "nothing can be changed" in refused.err
     assert world.service.base_url in refused.err
+    assert len(by_login.lines) == 3, "a login that has expired, which nobody can renew"
+
+
+def age_logins(world: World) -> None:
+    """Have the stored login be from long ago, so that commands renew it."""
+    (path,) = world.service.state_dir.rglob("logins*.json")
+    kept = json.loads(path.read_text())
+    for login in kept.values():
+        login["kept"] = 1.0
+    path.write_text(json.dumps(kept))
 
 
 def test_a_proxy_answers_from_a_mirror_that_is_served(world: World) -> None:

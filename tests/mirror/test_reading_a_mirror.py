@@ -226,3 +226,34 @@ def test_what_a_mirror_does_not_hold_is_named(path: str, store: Store, place: Pl
         answer = call("GET", url + path, auth=auth)
     assert (answer.status, answer.json()["code"]) == (404, "not_mirrored")
     assert store.service.base_url in answer.json()["hint"]
+
+
+def test_what_else_is_read_of_a_schema_is_read_of_a_mirror(store: Store, place: Place) -> None:
+    changes = f"/api/records/changes/?schema={store.schema}&cursor="
+    begun = store.proxy("GET", changes.removesuffix("&cursor=")).json()["cursor"]
+    change(store, store.ingest(people(70)))
+    now = store.proxy("GET", changes + begun).json()["cursor"]
+    store.ingest(people(2))
+    place.copy(store)
+    same = [
+        ("GET", f"/api/records/?schema={store.schema_id}", None),
+        ("POST", "/api/records/why/", {"schema": store.schema, "where": CONDITIONS[4]}),
+        ("POST", "/api/records/columns/", {"schema": store.schema, "fields": ["age"]}),
+        ("POST", f"{store.schema}verify/", {}),
+        ("GET", f"{store.schema}log/", None),
+        ("GET", f"{store.schema}repair/", None),
+        ("GET", f"{store.schema}retention/", None),
+        ("GET", "/api/jobs/", None),
+        ("GET", "/api/keyring/", None),
+    ]
+    expected = [store.proxy(*asked).body for asked in same]
+    told = store.proxy("GET", changes + now).json()["results"]
+
+    with place.read(store) as mirrored:
+        assert [mirrored.proxy(*asked).body for asked in same] == expected
+        shown = mirrored.proxy("GET", changes + now)
+        over = mirrored.proxy("GET", changes + begun)
+        salvaged = mirrored.proxy("POST", f"{store.schema}salvage/", {})
+    assert shown.json()["results"] == told
+    assert (over.status, over.json()["code"]) == (410, "start_again"), "a deleted row is gone"
+    assert salvaged.body.count(b'"proven":true') == 71
