@@ -326,8 +326,11 @@ def _dictionary_of(
     for block in blocks:
         at = find(block.ordinals)
         kept.append(block.ordinals[at])
-        # Many rows may have one text, and texts take long to put in order.
-        runs, own = np.unique(block.runs_of(at), return_inverse=True)
+        runs = block.runs_of(at)
+        own = np.arange(len(runs))
+        if kind.of_bytes:
+            # Many rows may have one text, and texts take long to put in order.
+            runs, own = np.unique(runs, return_inverse=True)
         keys.append(block.keys[runs])
         key_of.append((own + count).astype(np.uint32))
         count += len(runs)
