@@ -178,13 +178,17 @@ def _texts(data: bytes, runs: int, stored: np.dtype[Any]) -> Keys:
         raise DoesNotOpen("a packed page's keys share more than there is")
     if len(data) != 2 * runs + int(own.sum(dtype=np.int64)):
         raise DoesNotOpen("a packed page's keys have another length")
-    texts = np.zeros((runs, width), np.uint8)
-    texts[_between(shared, lengths, width)] = np.frombuffer(data, np.uint8, offset=2 * runs)
-    every = np.arange(runs)
+    # Of as many bytes as the longest has: to work on the width of all takes several times as long.
+    longest = int(lengths.max())
+    own_bytes = np.zeros((runs, longest), np.uint8)
+    own_bytes[_between(shared, lengths, longest)] = np.frombuffer(data, np.uint8, offset=2 * runs)
     for offset in range(int(shared.max())):
         # A key that shares this byte takes it from the nearest key before it that does not.
-        origin = np.maximum.accumulate(np.where(shared <= offset, every, 0))
-        texts[:, offset] = texts[origin, offset]
+        new = np.flatnonzero(shared <= offset)
+        repeated = np.repeat(own_bytes[new, offset], np.diff(np.append(new, runs)))
+        own_bytes[:, offset] = repeated
+    texts = np.zeros((runs, width), np.uint8)
+    texts[:, :longest] = own_bytes
     return texts.view(stored).reshape(-1)
 
 
