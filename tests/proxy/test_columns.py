@@ -111,6 +111,7 @@ def in_windows(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     sizes = Sizes(few_rows=0, many_pages=0, few_values=0, reading=reading)
     monkeypatch.setattr(columns, "BATCH_ROWS", 500)
     monkeypatch.setattr(columns, "WINDOW_BYTES", 1500 * 300)
+    monkeypatch.setattr(columns, "WINDOW_ROWS", 1)
     with running_proxy(
         store.service.base_url, own, overrides=Overrides(question_sizes=sizes)
     ) as proxy:

@@ -51,6 +51,15 @@ def stored_key_type(kind: KeyKind) -> np.dtype[Any]:
     return _STORED_KEYS[kind]
 
 
+def longest_of(keys: Keys) -> int:
+    """Bytes of the longest of these keys, at least one."""
+    if keys.dtype.kind != "S" or not len(keys):
+        return keys.dtype.itemsize
+    by_byte = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)
+    there = np.flatnonzero(by_byte.any(axis=0))
+    return int(there[-1]) + 1 if len(there) else 1
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class EntryBlock:
     """Entries in order. ``keys`` are distinct, and empty where the rows are absent.

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from encrypted_records.crypto.format import INDEX_KEY_PREFIX
-from encrypted_records.index.columns.column import Keys, key_type
-from encrypted_records.index.columns.dictionary import PageMap, has_long
+from encrypted_records.index.columns.by_row import by_row_bytes
+from encrypted_records.index.columns.column import EntryBlock, Keys, key_type, longest_of
+from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap, has_long
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.log.snapshot import Places
 from encrypted_records.index.ordinals import Ordinals, bitmap
@@ -31,13 +32,17 @@ from encrypted_records.index.query.records import learn_texts
 from encrypted_records.index.query.row_lookups import read_rows
 from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
-from encrypted_records.index.segments.reading import Window, WindowEntries, read_column
+from encrypted_records.index.segments.reading import Window, read_column, sample_column
+from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.word_columns import column_spec
 
 #: Up to this share of a segment's rows, a column without keys is looked up page by page.
 _FEW = 1 / 64
+#: Bytes of a row: in a column by row of few values, of its number here, and of a value that is no
+#: text, at most.
+_ROW_BYTES, _CODE_BYTES, _VALUE_BYTES = 2, 4, 16
 
-RowCodes = NDArray[np.int64]
+Codes = NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +50,12 @@ class FieldValues:
     """A field of some rows.
 
     Attributes:
-        keys: of all values that the rows have, in any order; one may be there twice.
+        keys: of all values that the rows have, sorted; texts may be narrower than index keys are.
         codes: of each row 0 where the field is absent, else 1 + the index of its key.
     """
 
     keys: Keys
-    codes: RowCodes
+    codes: Codes
 
     def part(self, first: int, end: int) -> FieldValues:
         """The field of some of the rows."""
@@ -65,91 +70,190 @@ class FieldValues:
         return np.flatnonzero(matrix(self.keys)[:, INDEX_KEY_PREFIX:].any(axis=1))
 
 
-def read_window(
-    space: Workspace, segment: OpenedSegment, fields: Sequence[str], rows: Ordinals
-) -> Asking[dict[str, FieldValues]]:
-    """The values of some fields for some rows.
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """How fields of a segment's rows are read.
+
+    Attributes:
+        row_bytes: about what a row takes in memory, while its fields are read one after the other.
+        kept: the fields whose columns by row stay for questions that follow.
+    """
+
+    row_bytes: int
+    kept: frozenset[str]
+
+
+def plan_windows(
+    space: Workspace, segment: OpenedSegment, fields: Sequence[str]
+) -> Asking[WindowPlan]:
+    """Look at directories, and at a few pages of texts.
+
+    Raises:
+        DoesNotOpen: a page does not open.
+    """
+    held = work = 0
+    sizes: dict[str, int] = {}
+    for name in fields:
+        spec = space.definition.fields[name]
+        share, width = 1.0, key_type(spec.kind).itemsize
+        if isinstance(segment, LoadedSegment) and segment.has_column(name):
+            keys, width = yield from _count_keys(space, segment, name)
+            size = by_row_bytes(keys, segment.directories[name].key_bytes, segment.covered)
+            if size <= space.sizes.reading.by_row:
+                sizes[name] = size
+            share = min(1.0, keys / max(1, segment.count))
+        own = int(width * share)
+        held += _CODE_BYTES + own if spec.kind is KeyKind.TEXT else _VALUE_BYTES
+        # Keys of pages and all together, and numbers before and after keys are put in order.
+        work = max(work, 2 * own + 3 * _CODE_BYTES)
+    kept: set[str] = set()
+    weight = 0
+    for name in sorted(sizes, key=sizes.__getitem__):
+        # One of many values takes the place of several.
+        weight += -(-sizes[name] // (segment.segment.count * _ROW_BYTES))
+        if not space.keeps_columns(space.snapshot.count, weight):
+            break
+        kept.add(name)
+    return WindowPlan(max(1, held + work), frozenset(kept))
+
+
+def _count_keys(space: Workspace, segment: LoadedSegment, name: str) -> Asking[tuple[int, int]]:
+    """About how many different keys a column has, and how many bytes one takes."""
+    yield from bring_directories(segment, [name])
+    directory = segment.directories[name]
+    if directory.listed:
+        return len(directory.starts), directory.key_bytes
+    if space.definition.fields[name].kind is not KeyKind.TEXT:
+        return directory.present, directory.key_bytes
+    with scope(segment):
+        return (yield from ask_for(segment, sample_column(segment, name, space.sizes.reading)))
+
+
+def read_field(
+    space: Workspace, segment: OpenedSegment, name: str, rows: Ordinals, *, keep: bool
+) -> Asking[FieldValues]:
+    """The values of a field for some rows.
 
     Args:
         rows: of the segment, ascending.
+        keep: whether its column by row is to stay for questions that follow.
 
     Raises:
-        DoesNotOpen: a column that is needed does not open.
+        DoesNotOpen: the column does not open.
     """
-    values: dict[str, FieldValues] = {}
-    for name in fields:
-        yield Work("read_columns", segment.segment.count + len(rows))
-        with scope(segment):
-            if isinstance(segment, LoadedSegment):
-                values[name] = yield from _read_paged(space, segment, name, rows, len(fields))
-            else:
-                held = segment.dictionary(name)
-                values[name] = _only_used(held.keys, held.codes_of(rows).astype(np.int64))
-    return values
+    yield Work("read_columns", segment.segment.count + len(rows))
+    with scope(segment):
+        if isinstance(segment, LoadedSegment):
+            return (yield from _read_paged(space, segment, name, rows, keep=keep))
+        return _of_dictionary(segment.dictionary(name), rows)
 
 
 def _read_paged(
-    space: Workspace, segment: LoadedSegment, name: str, rows: Ordinals, fields: int
+    space: Workspace, segment: LoadedSegment, name: str, rows: Ordinals, *, keep: bool
 ) -> Asking[FieldValues]:
     if not segment.has_column(name):  # it is older than the field
         kind = column_spec(segment.definition, name).kind
-        return FieldValues(np.zeros(0, key_type(kind)), np.zeros(len(rows), np.int64))
+        return FieldValues(np.zeros(0, key_type(kind)), np.zeros(len(rows), np.uint8))
     yield from bring_directories(segment, [name])
-    if space.keeps_columns(space.snapshot.count, fields):
+    if keep:
         yield from bring_by_row(segment, name, space.sizes.reading)
     else:
         # To turn it round for one question takes more memory, and no less time.
         yield from bring_kept(segment, name)
     if segment.has_keys(name):
-        held = segment.dictionary(name)
-        return _only_used(held.keys, held.codes_of(rows).astype(np.int64))
+        return _of_dictionary(segment.dictionary(name), rows)
     column = segment.columns.get(name)
     if isinstance(column, PageMap) and len(rows) <= segment.covered * _FEW:
         some = yield from read_rows(segment, name, column, bitmap(rows), space.sizes.reading)
         return _only_used(some.keys, some.codes_of(rows))
-    return (yield from _read_pages(space, segment, name, rows))
+    pages = _PagesByRow(space, segment, name, rows)
+    yield from ask_for(segment, read_column(segment, name, pages.take, space.sizes.reading))
+    return pages.finish()
 
 
-def _read_pages(
-    space: Workspace, segment: LoadedSegment, name: str, rows: Ordinals
-) -> Asking[FieldValues]:
-    """A field of some rows, in one pass over all pages of its column."""
-    kind = column_spec(segment.definition, name).kind
-    keys: list[Keys] = [np.zeros(0, key_type(kind))]
-    codes: RowCodes = np.zeros(len(rows), np.int64)
-    first = int(rows[0]) if len(rows) else 0
-    # The place among the rows of each ordinal from the first row on, else -1.
-    place = np.full(int(rows[-1]) - first + 1 if len(rows) else 0, -1, np.int32)
-    place[rows - first] = np.arange(len(rows))
-    count = 0
-
-    def take(window: Window) -> None:
-        nonlocal count
-        space.go_on()
-        entries = WindowEntries(segment, name, window)
-        at = entries.ordinals.astype(np.int64) - first
-        near = np.flatnonzero((at >= 0) & (at < len(place)))
-        own = place[at[near]]
-        near, own = near[own >= 0], own[own >= 0]
-        key_of = entries.key_of_entries()[near]
-        used = np.zeros(len(entries.keys), np.bool_)
-        used[key_of] = True
-        codes[own] = count + np.cumsum(used)[key_of]
-        keys.append(entries.keys[used])
-        count += int(np.count_nonzero(used))
-
-    yield from ask_for(segment, read_column(segment, name, take, space.sizes.reading))
-    return FieldValues(np.concatenate(keys), codes)
+def _of_dictionary(held: ColumnDictionary, rows: Ordinals) -> FieldValues:
+    if len(rows) < len(held.codes):
+        return _only_used(held.keys, held.codes_of(rows))
+    if held.counts[1:].all():
+        return FieldValues(held.keys, held.codes)
+    return _only_used(held.keys, held.codes)
 
 
-def _only_used(keys: Keys, codes: RowCodes) -> FieldValues:
+class _PagesByRow:
+    """A field of some rows, in one pass over all pages of its column, in any order."""
+
+    def __init__(
+        self, space: Workspace, segment: LoadedSegment, field: str, rows: Ordinals
+    ) -> None:
+        self._space = space
+        self._kind = column_spec(segment.definition, field).kind
+        self._leading = segment.directories[field].leading
+        self._codes = np.zeros(len(rows), np.uint32)
+        #: by number in the column: the keys that the rows have, and the first one's number
+        self._pages: dict[int, tuple[Keys, int]] = {}
+        self._next = 1
+        self._first = int(rows[0]) if len(rows) else 0
+        #: the place among the rows of each ordinal from the first row on, else -1; None of all rows
+        self._place: NDArray[np.int64] | None = None
+        if len(rows) < segment.covered:
+            self._place = np.full(int(rows[-1]) - self._first + 1 if len(rows) else 0, -1)
+            self._place[rows - self._first] = np.arange(len(rows))
+
+    def take(self, window: Window) -> None:
+        self._space.go_on()
+        for page, block in window:
+            if page >= self._leading:
+                self._take_page(page, block)
+
+    def _take_page(self, page: int, block: EntryBlock) -> None:
+        keys, own = block.keys, block.ordinals.astype(np.intp)
+        key_of = np.repeat(np.arange(len(keys), dtype=np.uint32), block.counts)
+        if self._place is not None:
+            own -= self._first
+            near = np.flatnonzero((own >= 0) & (own < len(self._place)))
+            own = self._place[own[near]]
+            near, own = near[own >= 0], own[own >= 0]
+            some = _only_used(keys, key_of[near] + 1)
+            keys, key_of = some.keys, some.codes.astype(np.uint32) - 1
+        if len(keys):
+            self._codes[own] = key_of + np.uint32(self._next)
+            self._pages[page] = (self._trimmed(keys), self._next)
+            self._next += len(keys)
+
+    def _trimmed(self, keys: Keys) -> Keys:
+        """Texts of no more bytes than the longest of them has."""
+        if self._kind is not KeyKind.TEXT:
+            return keys
+        return keys.astype(f"S{longest_of(keys)}")
+
+    def finish(self) -> FieldValues:
+        table = np.zeros(self._next, np.uint32)
+        every: list[Keys] = [np.zeros(0, key_type(self._kind))]
+        if self._kind is KeyKind.TEXT:
+            every = [np.zeros(0, "S1")]
+        count, last = 0, None
+        for page in sorted(self._pages):
+            keys, first = self._pages[page]
+            # A key may end one page and begin the next.
+            again = int(last is not None and bool(last == keys[0]))
+            table[first : first + len(keys)] = np.arange(len(keys)) + (count + 1 - again)
+            every.append(keys[again:])
+            count += len(keys) - again
+            last = keys[-1]
+        return FieldValues(np.concatenate(every), table.take(self._codes))
+
+
+def _only_used(keys: Keys, codes: Codes) -> FieldValues:
     """The same without keys that no row has."""
     used = np.zeros(len(keys) + 1, np.bool_)
     used[codes] = True
-    if used[1:].all():
-        return FieldValues(keys, codes)
     used[0] = False
-    return FieldValues(keys[used[1:]], np.where(codes > 0, np.cumsum(used)[codes], 0))
+    chosen = np.flatnonzero(used)
+    if len(chosen) == len(keys):
+        return FieldValues(keys, codes)
+    table = np.zeros(len(keys) + 1, np.uint32)
+    table[chosen] = np.arange(1, len(chosen) + 1)
+    return FieldValues(keys[chosen - 1], table.take(codes))
 
 
 def read_long_texts(

@@ -67,8 +67,8 @@ class OpenedHeader:
         #: gives fields their names, and keys their grids
         self.definition = definition
         self.segment = segment
-        #: of fields, about how many different keys they have (:mod:`.reading`)
-        self.key_counts: dict[str, int] = {}
+        #: of fields, what a few of their pages tell (:func:`.reading.sample_column`)
+        self.samples: dict[str, tuple[int, int]] = {}
         self._made = made or definition
         self.header = _open_paged_header(key, segment, sealed)
         named = [

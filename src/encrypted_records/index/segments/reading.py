@@ -21,7 +21,7 @@ from pyroaring import BitMap
 from encrypted_records import runtime
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.by_row import ByRowBuilder, by_row_bytes
-from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
+from encrypted_records.index.columns.column import EntryBlock, Keys, key_type, longest_of
 from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.outline import Outline
 from encrypted_records.index.columns.sums import ColumnSums, Halves
@@ -264,18 +264,35 @@ def fits_by_row(
 
     if fits(directory.present) or directory.listed:
         return True
-    known = segment.opened.key_counts
+    keys, _ = yield from sample_column(segment, field, limits)
+    return fits(keys)
+
+
+def sample_column(
+    segment: LoadedSegment, field: str, limits: ReadingLimits = STANDARD
+) -> Reading[tuple[int, int]]:
+    """About how many different keys a column has, and how many bytes the longest of them: as a few
+    pages tell. The field's directory must be here.
+
+    Raises:
+        DoesNotOpen: a page does not open.
+    """
+    directory, known = segment.directories[field], segment.opened.samples
     if field not in known:
         pages = range(directory.leading, len(directory.ends))
         chosen = runtime.chance.sample(pages, min(_SAMPLE, len(pages)))
         counts: list[int] = []
+        longest = 1
 
         def take(window: Window) -> None:
-            counts.extend(len(block.keys) for _, block in window)
+            nonlocal longest
+            for _, block in window:
+                counts.append(len(block.keys))
+                longest = max(longest, longest_of(block.keys))
 
         yield from read_pages(segment, field, chosen, take, limits)
-        known[field] = sum(counts) * len(pages) // max(1, len(counts))
-    return fits(known[field])
+        known[field] = sum(counts) * len(pages) // max(1, len(counts)), longest
+    return known[field]
 
 
 def _continues(directory: Outline) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

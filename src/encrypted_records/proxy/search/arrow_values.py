@@ -18,7 +18,7 @@ from encrypted_records.crypto.format import INDEX_KEY_PREFIX, UUID_KEY_BYTES
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.packing import matrix
-from encrypted_records.index.query.column_windows import FieldValues
+from encrypted_records.index.query.column_windows import Codes, FieldValues
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.field_types.base import text_of
 from encrypted_records.model.field_types.calendar import MICROSECONDS_PER_DAY
@@ -53,25 +53,33 @@ def _type_of(spec: FieldSpec) -> pyarrow.DataType:
     return known[name] if name in known else pyarrow.type_for_alias(name)
 
 
-def array_of(spec: FieldSpec, given: FieldValues, long: Mapping[int, str]) -> pyarrow.Array:
-    """A field of some rows.
-
-    Args:
-        long: the texts that keys do not hold, by the keys' indexes.
+def array_of(spec: FieldSpec, given: FieldValues) -> pyarrow.Array:
+    """A field of some rows, which is not of texts.
 
     Raises:
         DoesNotOpen: a key is of no value of the field.
     """
     kind = _type_of(spec)
     if pyarrow.types.is_string(kind):
-        texts = _texts(given.keys, long) if spec.field_type.is_text else _written(spec, given.keys)
-        return _dictionary(texts, given.codes)
+        return _dictionary(_written(spec, given.keys), given.codes)
     if spec.kind.of_bytes:
         return _uuids(given)
     return _points(spec, kind, given)
 
 
 # --- texts ----------------------------------------------------------------------------------------
+
+
+def texts_of(given: FieldValues, long: Mapping[int, str]) -> pyarrow.Array:
+    """A field of texts of some rows.
+
+    Args:
+        long: the texts that keys do not hold, by the keys' indexes.
+
+    Raises:
+        DoesNotOpen: a key holds no text.
+    """
+    return _dictionary(_texts(given.keys, long), given.codes)
 
 
 def _texts(keys: Keys, long: Mapping[int, str]) -> pyarrow.Array:
@@ -105,14 +113,12 @@ def _written(spec: FieldSpec, keys: Keys) -> pyarrow.Array:
     return pyarrow.array(shown, pyarrow.string())
 
 
-def _dictionary(texts: pyarrow.Array, codes: NDArray[np.int64]) -> pyarrow.Array:
-    """Texts of rows; a text that is there twice, as in a column that came in windows, once."""
-    encoded = texts.dictionary_encode()
-    if len(encoded.dictionary) < len(texts):
-        table = np.concatenate(([0], encoded.indices.to_numpy() + 1))
-        texts, codes = encoded.dictionary, table[codes]
-    indices = pyarrow.array((codes - 1).astype(np.int32), mask=codes == 0)
-    return pyarrow.DictionaryArray.from_arrays(indices, texts)
+def _dictionary(texts: pyarrow.Array, codes: Codes) -> pyarrow.Array:
+    absent = codes == 0
+    indices = codes.astype(np.int32) - 1
+    return pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array(indices, mask=absent if absent.any() else None), texts
+    )
 
 
 # --- points and uuids -----------------------------------------------------------------------------
@@ -127,13 +133,14 @@ def _points(spec: FieldSpec, kind: pyarrow.DataType, given: FieldValues) -> pyar
     if pyarrow.types.is_decimal(kind):
         words = _wide(offsets, rules.lowest)[given.codes]
         return _from_words(kind, words, absent)
+    mask = absent if absent.any() else None
     # Modulo 2**64: what fits is right.
     points = (offsets + np.uint64(_start(kind, rules.lowest) % _WORD)).view(np.int64)[given.codes]
     if pyarrow.types.is_boolean(kind):
-        return pyarrow.array(points != 0, mask=absent)
+        return pyarrow.array(points != 0, mask=mask)
     if pyarrow.types.is_date32(kind):
-        return pyarrow.array(points.astype(np.int32), mask=absent).view(kind)
-    return pyarrow.array(points, mask=absent).view(kind)
+        return pyarrow.array(points.astype(np.int32), mask=mask).view(kind)
+    return pyarrow.array(points, mask=mask).view(kind)
 
 
 def _start(kind: pyarrow.DataType, lowest: int) -> int:

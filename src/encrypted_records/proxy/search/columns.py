@@ -13,13 +13,14 @@ from typing import Any
 
 import pyarrow
 
-from encrypted_records.crypto.format import INDEX_KEY_BYTES
 from encrypted_records.index.ordinals import Ordinals, ordinals
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.column_windows import (
     FieldValues,
+    WindowPlan,
+    plan_windows,
+    read_field,
     read_long_texts,
-    read_window,
 )
 from encrypted_records.index.query.matching import match_rows
 from encrypted_records.index.segments.loaded import OpenedSegment
@@ -36,10 +37,9 @@ from encrypted_records.proxy.search.export import named_if_gone, put_first
 from encrypted_records.proxy.search.holding import VersionHold, holding
 from encrypted_records.proxy.search.joins import parse_body
 
-#: Bytes of the values of one window, by the widest that its fields can have.
-WINDOW_BYTES = 64 << 20
-#: The same where a batch of so many rows would take more.
-MOST_WINDOW_BYTES = 256 << 20
+#: Bytes of the values of one window, about, and the same where a window of so many rows takes more.
+WINDOW_BYTES, WINDOW_ROWS = 128 << 20, 1 << 20
+MOST_WINDOW_BYTES = 192 << 20
 #: Rows of one record batch.
 BATCH_ROWS = 1 << 17
 _MEMBERS = frozenset({"schema", "fields", "where", "filters"})
@@ -88,9 +88,8 @@ async def read_columns(
         asked = await parse_body(_parse, body, context)
         condition = await context.condition(asked.where)
         parts = await context.run(match_rows(context.space, condition))
-        windows = list(_windows(context, parts, asked.fields))
-        pieces = _write(context, windows, asked.fields)
-        if len(windows) > 1:
+        pieces = _write(context, parts, asked.fields)
+        if sum(map(len, parts)) > BATCH_ROWS:
             hold = VersionHold.of_export(context.upstream)
             await hold.begin()
             pieces = holding(hold, pieces)
@@ -118,28 +117,18 @@ class _Window:
         return ordinals(self.part.matches.possible[self.first : self.end])
 
 
-def _windows(
-    context: QueryContext, parts: Sequence[Candidates], fields: Sequence[str]
-) -> Iterator[_Window]:
-    width = sum(_width(context.definition.fields[name]) for name in fields)
-    width = max(1, width)
-    most = max(BATCH_ROWS, WINDOW_BYTES // width)
-    # A batch of hundreds of fields has fewer rows.
-    most = max(1, min(most, MOST_WINDOW_BYTES // width))
-    for part in parts:
-        for first in range(0, len(part), most):
-            yield _Window(part, first, min(len(part), first + most))
-
-
-def _width(spec: FieldSpec) -> int:
-    """Bytes of a row's number, and of its key, which may be one of its own."""
-    if spec.field_type.is_text:
-        return 8 + INDEX_KEY_BYTES
-    return 8 + (16 if spec.kind.of_bytes else 8)
+def _windows(part: Candidates, row_bytes: int) -> Iterator[_Window]:
+    """Windows of about the same size: for each of them, columns that are not kept are read once."""
+    most = max(WINDOW_ROWS, WINDOW_BYTES // row_bytes)
+    # A window of hundreds of fields has fewer rows.
+    most = max(1, min(most, MOST_WINDOW_BYTES // row_bytes))
+    size = -(-len(part) // -(-len(part) // most))
+    for first in range(0, len(part), size):
+        yield _Window(part, first, min(len(part), first + size))
 
 
 async def _write(
-    context: QueryContext, windows: Sequence[_Window], fields: Sequence[str]
+    context: QueryContext, parts: Sequence[Candidates], fields: Sequence[str]
 ) -> Pieces:
     """The stream in nonempty pieces: its schema in the first, its end in the last."""
     specs = [context.definition.fields[name] for name in fields]
@@ -151,32 +140,49 @@ async def _write(
     sink = _Sink()
     # It is closed at the end of a whole stream alone: a thread may still write when another ends.
     writer = pyarrow.ipc.new_stream(sink, kind)
-    for window in windows:
-        async for batch in _batches(context, window, specs, kind):
-            yield await aside(sink.write_batch, writer, batch)
+    for part in parts:
+        if not len(part):
+            continue
+        segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
+        plan = await context.run(plan_windows(context.space, segment, fields))
+        for window in _windows(part, plan.row_bytes):
+            async for batch in _batches(context, window, specs, kind, plan):
+                yield await aside(sink.write_batch, writer, batch)
     writer.close()
     yield sink.take()
 
 
 async def _batches(
-    context: QueryContext, window: _Window, specs: Sequence[FieldSpec], kind: pyarrow.Schema
+    context: QueryContext,
+    window: _Window,
+    specs: Sequence[FieldSpec],
+    kind: pyarrow.Schema,
+    plan: WindowPlan,
 ) -> AsyncGenerator[pyarrow.RecordBatch, None]:
     segment: OpenedSegment = window.part.segment  # type: ignore[assignment] # of either form
     rows = await aside(window.rows)
-    names = [spec.name for spec in specs]
-    values = await context.run(read_window(context.space, segment, names, rows))
-    for first, end in await aside(_cut, values, len(rows), context.fetcher.window(context.state)):
-        some = await aside(_part, values, first, end)
-        texts = await context.run(
+    texts: dict[str, FieldValues] = {}
+    arrays: dict[str, pyarrow.Array] = {}
+    for spec in specs:
+        reading = read_field(context.space, segment, spec.name, rows, keep=spec.name in plan.kept)
+        values = await context.run(reading)
+        if spec.field_type.is_text:
+            texts[spec.name] = values
+        else:
+            arrays[spec.name] = await aside(arrow_values.array_of, spec, values)
+        del values
+    for first, end in await aside(_cut, texts, len(rows), context.fetcher.window(context.state)):
+        some = await aside(_part, texts, first, end)
+        long = await context.run(
             read_long_texts(context.space, window.part.places, rows[first:end], some)
         )
-        yield await aside(_batch_of, specs, kind, some, texts, end - first)
+        yield await aside(_batch_of, specs, kind, arrays, first, end, some, long)
 
 
-def _cut(values: Mapping[str, FieldValues], rows: int, opened: int) -> list[tuple[int, int]]:
+def _cut(texts: Mapping[str, FieldValues], rows: int, opened: int) -> list[tuple[int, int]]:
     """The first row of each batch, and that after its last: at most ``opened`` rows where texts
     are read from opened records."""
-    has_long = any(len(field.long) for field in values.values())
+    has_long = any(len(field.long) for field in texts.values())
     most = min(BATCH_ROWS, opened) if has_long else BATCH_ROWS
     return [(first, min(rows, first + most)) for first in range(0, rows, most)]
 
@@ -188,18 +194,23 @@ def _part(values: Mapping[str, FieldValues], first: int, end: int) -> dict[str, 
 def _batch_of(
     specs: Sequence[FieldSpec],
     kind: pyarrow.Schema,
-    values: Mapping[str, FieldValues],
-    texts: Mapping[str, Mapping[int, str]],
-    rows: int,
+    arrays: Mapping[str, pyarrow.Array],
+    first: int,
+    end: int,
+    texts: Mapping[str, FieldValues],
+    long: Mapping[str, Mapping[int, str]],
 ) -> pyarrow.RecordBatch:
     if not specs:
         # Without a column, the number of rows is all there is.
-        none = pyarrow.Array.from_buffers(pyarrow.struct([]), rows, [None])
+        none = pyarrow.Array.from_buffers(pyarrow.struct([]), end - first, [None])
         return pyarrow.RecordBatch.from_struct_array(none)
-    arrays = [
-        arrow_values.array_of(spec, values[spec.name], texts.get(spec.name, {})) for spec in specs
+    columns = [
+        arrow_values.texts_of(texts[spec.name], long.get(spec.name, {}))
+        if spec.name in texts
+        else arrays[spec.name][first:end]
+        for spec in specs
     ]
-    return pyarrow.RecordBatch.from_arrays(arrays, schema=kind)
+    return pyarrow.RecordBatch.from_arrays(columns, schema=kind)
 
 
 class _Sink:
