@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -70,8 +71,9 @@ def store(service: Service, tmp_path: Path) -> Store:
     return store
 
 
-def read(store: Store, fields: Sequence[str], where: Any = None) -> pyarrow.Table:
-    body = {"schema": store.schema, "fields": list(fields)} | ({"where": where} if where else {})
+def read(store: Store, fields: Sequence[str], where: Any = None, **more: Any) -> pyarrow.Table:
+    body = {"schema": store.schema, "fields": list(fields), **more}
+    body |= {"where": where} if where else {}
     answer = store.proxy("POST", "/api/records/columns/", body)
     assert answer.status == 200, answer.body
     assert answer.headers["Content-Type"] == "application/vnd.apache.arrow.stream"
@@ -146,6 +148,45 @@ def test_a_condition_selects_records(store: Store, in_windows: Store) -> None:
         assert rows(read(in_windows, FIELDS, where)) == stored(store, where)
 
 
+def test_the_first_records_of_an_order_are_among_those_that_come(
+    store: Store, in_windows: Store
+) -> None:
+    at = {name: place for place, name in enumerate(FIELDS)}
+    every = [tuple(row.values()) for row in read(store, FIELDS).to_pylist()]
+
+    def first(fields: Sequence[tuple[str, bool, bool]], limit: int) -> list[tuple[Any, ...]]:
+        found = every
+        for name, descending, nulls_first in reversed(fields):
+            there = [row for row in found if row[at[name]] is not None]
+            absent = [row for row in found if row[at[name]] is None]
+            there.sort(key=lambda row: row[at[name]], reverse=descending)
+            found = absent + there if nulls_first else there + absent
+        return [tuple(row[at[name]] for name, _, _ in fields) for row in found[:limit]]
+
+    for fields in (
+        [("city", False, False)],
+        [("city", True, True), ("age", False, False)],
+        [("name", False, True), ("city", False, False), ("age", True, True)],
+        [("key", True, False)],
+    ):
+        for way in (store, in_windows):
+            order_by = [
+                {
+                    "field": name,
+                    "descending": descending,
+                    "nulls": "first" if nulls_first else "last",
+                }
+                for name, descending, nulls_first in fields
+            ]
+            for limit in (1, 40, 1000):
+                said = {"order_by": order_by, "limit": limit - limit // 3, "offset": limit // 3}
+                came = read(way, [name for name, _, _ in fields], **said)
+                sent = [tuple(row.values()) for row in came.to_pylist()]
+                wanted = first(fields, limit)
+                assert limit <= len(sent) <= 4 * limit
+                assert Counter(wanted) <= Counter(sent), (fields, limit)
+
+
 def test_a_batch_of_wide_rows_has_fewer_of_them(
     in_windows: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +232,10 @@ def test_no_record_is_opened_for_texts_that_the_index_holds(
 def test_what_cannot_be_asked_is_named(store: Store) -> None:
     for body, place in (
         ({"fields": ["nme"]}, "/fields/0"),
-        ({"fields": ["name"], "limit": 3}, "/limit"),
+        ({"fields": ["name"], "limit": 1001}, "/limit"),
+        ({"fields": ["name"], "order_by": ["name"]}, "/order_by"),
+        ({"order_by": [{"field": "age", "nulls": "low"}], "limit": 3}, "/order_by/0/nulls"),
+        ({"fields": ["name"], "offset": 3}, "/offset"),
         ({"where": {"field": "age", "op": "eq", "value": "x"}}, "/where/value"),
     ):
         answer = store.proxy("POST", "/api/records/columns/", {"schema": store.schema, **body})

@@ -162,6 +162,19 @@ def test_a_page_in_the_middle_of_an_order_is_hidden_as_a_later_one_is(watched: W
     assert len(asked) >= 40 * HIDDEN_AMONG
 
 
+def test_the_first_records_of_columns_are_asked_for_as_pages_of_a_search_are(
+    watched: Watched,
+) -> None:
+    """SQL leaves the first ones out itself: so it has those of the page before once more."""
+    order_by = [{"field": "n", "nulls": "last"}]
+    for offset in (0, 60):
+        answer = watched.post("columns", fields=["n"], order_by=order_by, limit=60, offset=offset)
+        assert answer.status == 200
+        asked = {number_at(place) for places in requests(watched) for place in places}
+        assert not offset or len(asked & {*range(60, 120)}) * HIDDEN_AMONG <= len(asked)
+        assert offset or len(asked) < COUNT // 2
+
+
 def test_rows_that_are_asked_for_by_rank_come_with_their_whole_blocks(watched: Watched) -> None:
     watched.numbers(order_by=["n"], offset=3, limit=4)
     asked = [place for places in requests(watched) for place in places]

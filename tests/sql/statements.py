@@ -126,7 +126,7 @@ class Generator:
         form = self.chance.choice(
             [
                 self.plain,
-                self.plain,
+                self.first,
                 self.grouped,
                 self.joined,
                 self.windowed,
@@ -202,6 +202,20 @@ class Generator:
         distinct = self.chance.choice(["", "DISTINCT "])
         text = f"SELECT {distinct}{', '.join(columns)} FROM {table} WHERE {self.where(table)}"
         return self.ordered(text, len(columns))
+
+    def first(self) -> Statement:
+        """The first rows of an order by all columns, each in a direction of its own."""
+        table = self.table()
+        columns = self.columns(table)
+        directions = ["", " DESC", " NULLS FIRST", " DESC NULLS FIRST", " ASC NULLS LAST"]
+        keys = [
+            f"{self.chance.choice([name, f'{table}.{name}'])}{self.chance.choice(directions)}"
+            for name in self.chance.sample(columns, len(columns))
+        ]
+        where = self.chance.choice(["", f" WHERE {self.where(table, depth=1)}"])
+        text = f"SELECT {', '.join(columns)} FROM {table}{where} ORDER BY {', '.join(keys)}"
+        part = self.chance.choice([" LIMIT 5", " LIMIT 1", " LIMIT 40 OFFSET 30", " LIMIT 900"])
+        return Statement(text + part, ordered=True)
 
     def grouped(self) -> Statement:
         table = self.table()

@@ -44,6 +44,14 @@ class SortKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Rank:
+    """Sort by a field's values, with the records without one first or last, as SQL can say."""
+
+    key: SortKey
+    absent_first: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A valid search. ``fields`` None means all; ``offset`` is how many records are left out first.
 
@@ -156,3 +164,25 @@ def parse_order(entries: Any, conditions: Conditions) -> tuple[SortKey, ...]:
             raise invalid_query("order_by", "the field is named twice", pointer)
         order.append(SortKey(spec.name, asked.get("descending", False)))
     return tuple(order)
+
+
+def parse_ranking(entries: Any, conditions: Conditions) -> tuple[Rank, ...]:
+    """As :func:`parse_order`; an entry that is an object may have ``nulls``, ``first`` or
+    ``last``."""
+    plain: Any = entries
+    said: list[Any] = []
+    if isinstance(entries, list):
+        plain = [
+            {name: value for name, value in entry.items() if name != "nulls"}
+            if isinstance(entry, dict)
+            else entry
+            for entry in entries
+        ]
+        said = [entry.get("nulls") if isinstance(entry, dict) else None for entry in entries]
+    ranks: list[Rank] = []
+    for position, key in enumerate(parse_order(plain, conditions)):
+        nulls = said[position]
+        if nulls not in (None, "first", "last"):
+            raise invalid_query("type", 'expected "first" or "last"', f"/order_by/{position}/nulls")
+        ranks.append(Rank(key, not key.descending if nulls is None else nulls == "first"))
+    return tuple(ranks)

@@ -6,14 +6,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
 
 from encrypted_records.errors import SqlError
 from encrypted_records.sql import failures
-from encrypted_records.sql.catalogue import INTERNAL, Catalogue
+from encrypted_records.sql.catalogue import INTERNAL, Catalogue, Table
 from encrypted_records.sql.connections import lock, open_closed, real_tables, views
 from encrypted_records.sql.limits import SqlLimits
 from encrypted_records.sql.translation import translate
@@ -24,7 +24,29 @@ _TABLE = re.compile(rf'memory\."?{INTERNAL}"?\.t(\d+)')
 _COLUMN = re.compile(r"\bc(\d+)\b")
 #: Nodes of a statement that reads.
 _READING = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+#: Nodes that let so many rows through.
+_LIMITING = frozenset({"TOP_N", "LIMIT", "STREAMING_LIMIT"})
+#: Rows of which each is opened sooner than columns are read.
+MOST_FIRST = 1000
 _NOTHING = failures.sql_error(failures.SYNTAX, "the statement is empty", code="sql_invalid")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A column by number, and how rows are sorted by it."""
+
+    column: int
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first ``limit`` rows of an order after ``offset`` others; of none, any rows."""
+
+    order: tuple[Order, ...]
+    limit: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +54,7 @@ class Scan:
     """The need of a statement for one table.
 
     Attributes:
+        first: where these rows are enough, if the filters are all that rows have to pass.
         columns: by number.
         filters: comparisons that every row has to pass, as DuckDB writes them; none where the
             statement reads the table twice.
@@ -41,6 +64,7 @@ class Scan:
     columns: frozenset[int]
     filters: tuple[str, ...]
     once: bool
+    first: First | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +159,22 @@ class Planner:
             asked = f"EXPLAIN (FORMAT json) {statement}"
             rows = self._connection.execute(asked, parameters or None).fetchall()
             ((_, told),) = rows
-            nodes = list(_nodes(json.loads(told)))
+            roots = json.loads(told)
+            nodes = list(_nodes(roots))
         found: dict[int, list[Mapping[str, Any]]] = {}
         for node in nodes:
             name = _TABLE.fullmatch(str(node["extra_info"].get("Table", "")))
             if name is not None:
                 found.setdefault(int(name[1]), []).append(node["extra_info"])
         again = any("REC" in node["name"] and "CTE" in node["name"] for node in nodes)
-        return Plan({number: self._scan(number, infos, again) for number, infos in found.items()})
+        scans = {number: self._scan(number, infos, again) for number, infos in found.items()}
+        if (limited := _limit_of(roots)) is not None and len(scans) == 1:
+            ((number, scan),) = scans.items()
+            with self._translated():
+                order = _order_of(self.tree(statement), self.catalogue.tables[number])
+            if order is not None:
+                scans[number] = replace(scan, first=First(order, *limited))
+        return Plan(scans)
 
     def _scan(self, number: int, infos: Sequence[Mapping[str, Any]], again: bool) -> Scan:
         count = len(self.catalogue.tables[number].columns)
@@ -174,6 +206,96 @@ class Planner:
         except (SqlError, ValueError):
             return None
         return None if tree is None else tree[0]["node"]["where_clause"]
+
+
+def _limit_of(roots: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
+    """Limit and offset of the rows that a plan takes from a scan, where nothing but an order and
+    expressions of single rows lies between; else None."""
+    found = None
+    left = list(roots)
+    while len(left) == 1:
+        (node,) = left
+        name, info, left = node["name"].strip(), node["extra_info"], node.get("children", [])
+        if name in _LIMITING and found is None:
+            told = [info.get("Top", info.get("Limit")), info.get("Offset", "0")]
+            if not all(isinstance(number, str) and number.isdecimal() for number in told):
+                return None
+            found = int(told[0]), int(told[1])
+        elif name in ("SEQ_SCAN", "TABLE_SCAN"):
+            return found if found is not None and found[0] and sum(found) <= MOST_FIRST else None
+        elif name != "PROJECTION":
+            return None
+    return None
+
+
+def _order_of(tree: Any, table: Table) -> tuple[Order, ...] | None:
+    """The order in which a statement of one table alone has its rows; None of another statement,
+    or where the order is not one of columns."""
+    node = tree[0]["node"] if tree is not None else {}
+    base = node.get("from_table") or {}
+    plain = (
+        node.get("type") == "SELECT_NODE"
+        and base.get("type") == "BASE_TABLE"
+        and not node["cte_map"]["map"]
+        and not base["column_name_alias"]
+        and not base["sample"]
+        and not node["sample"]
+    )
+    if not plain:
+        return None
+    *orders, limit = node["modifiers"] or [{}]
+    if limit.get("type") != "LIMIT_MODIFIER" or len(orders) > 1:
+        return None
+    found: list[Order] = []
+    for key in orders[0].get("orders", ()) if orders else ():
+        column = _sorted_by(key["expression"], node["select_list"], table)
+        if column is None:
+            return None
+        if column not in [other.column for other in found]:
+            found.append(
+                Order(column, key["type"] == "DESCENDING", key["null_order"] == "NULLS FIRST")
+            )
+    if orders and orders[0].get("type") != "ORDER_MODIFIER":
+        return None
+    return tuple(found)
+
+
+def _sorted_by(tree: Any, listed: Sequence[Any], table: Table) -> int | None:
+    """The column that an expression of an order is; None where that is not sure."""
+    stars = [part for part in listed if part.get("type") == "STAR"]
+    if tree.get("type") == "VALUE_CONSTANT" and not stars:
+        place = tree["literal"]["text"] if tree["literal"]["kind"] == "INTEGER" else "0"
+        tree = listed[int(place) - 1] if 0 < int(place) <= len(listed) else tree
+        listed = ()
+    if any(_changes(star) for star in stars) or tree.get("type") != "COLUMN_REF":
+        return None
+    names = tree["column_names"]
+    if len(names) == 1:
+        # The name of a result's column comes before that of a table's.
+        named = [part for part in listed if _lowered(part.get("alias", "")) == _lowered(names[0])]
+        if named:
+            (tree, *others) = named
+            if others or tree.get("type") != "COLUMN_REF":
+                return None
+            names = tree["column_names"]
+    columns = [_lowered(column.name) for column in table.columns]
+    wanted = _lowered(names[-1])
+    return columns.index(wanted) if columns.count(wanted) == 1 else None
+
+
+def _changes(star: Mapping[str, Any]) -> bool:
+    """Whether it gives columns other names or values."""
+    return bool(
+        star.get("columns")
+        or star.get("expr")
+        or star.get("replace_list")
+        or star.get("rename_list")
+    )
+
+
+def _lowered(name: str) -> bytes:
+    """As DuckDB compares names."""
+    return name.encode().lower()
 
 
 def _nodes(roots: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -48,6 +49,8 @@ _ON_CLOCK = {
 #: What DuckDB writes before a filter that another node of the plan makes again, and for one whose
 #: values are known as the statement runs; or a literal, where the same words mean nothing.
 _NOTED = re.compile(r"('(?:[^']|'')*')|optional: |Dynamic Filter \(\w+\)")
+#: One that another node makes again, of the statement's own.
+_AGAIN = re.compile(r"optional: (?!(\(\(c\d+ IS NULL\) OR )?Dynamic Filter \()")
 _DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
 #: Numbers of an IN that are asked for one by one; of more, those between the ends.
 _FEW = 16
@@ -56,8 +59,20 @@ _MOST = 1000
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def condition_of(table: Table, filters: Sequence[str], parse: Parse) -> Where | None:
-    """The condition that all rows pass which pass the filters of a scan; None of all rows.
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """
+    Attributes:
+        where: all rows pass it which pass the filters of a scan; None is passed by all.
+        exact: whether no other row passes it.
+    """
+
+    where: Where | None
+    exact: bool
+
+
+def condition_of(table: Table, filters: Sequence[str], parse: Parse) -> Condition:
+    """The condition of a scan.
 
     Args:
         filters: all of which a row has to pass, as DuckDB writes them.
@@ -65,14 +80,14 @@ def condition_of(table: Table, filters: Sequence[str], parse: Parse) -> Where | 
     """
     if any(text.count("'") % 2 for text in filters):
         # DuckDB lists the lines of a literal as if each were a filter.
-        return None
+        return Condition(None, exact=False)
+    reader = _Reader(table)
+    reader.exact = not any(map(_AGAIN.search, filters))
     try:
-        found = [
-            part for text in filters for part in _all_of(_Reader(table), parse(_plain_text(text)))
-        ]
+        found = [part for text in filters for part in _all_of(reader, parse(_plain_text(text)))]
     except RecursionError:
-        return None
-    return _joined("and", found) if found else None
+        return Condition(None, exact=False)
+    return Condition(_joined("and", found) if found else None, reader.exact)
 
 
 def _plain_text(text: str) -> str:
@@ -85,6 +100,8 @@ def _all_of(reader: _Reader, tree: Any) -> list[Where]:
     """The parts of a conjunction that are understood."""
     if isinstance(tree, dict) and tree.get("type") == "CONJUNCTION_AND":
         return [part for child in tree["children"] for part in _all_of(reader, child)]
+    if _is_true(tree):
+        return []
     understood = reader.read(tree)
     return [] if understood is None else [understood]
 
@@ -94,11 +111,19 @@ def _joined(word: str, parts: list[Where]) -> Where:
 
 
 class _Reader:
+    """``exact`` is whether all that was read was understood, and is asked for as it is."""
+
     def __init__(self, table: Table) -> None:
+        self.exact = True
         self._columns = table.columns
 
     def read(self, tree: Any) -> Where | None:
         """The condition that a tree means; None where it is not understood."""
+        found = self._read(tree)
+        self.exact &= found is not None
+        return found
+
+    def _read(self, tree: Any) -> Where | None:
         if not isinstance(tree, dict):
             return None
         kind = tree.get("type")
@@ -144,6 +169,7 @@ class _Reader:
             return asked if len(values) <= _MOST else None
         pairs = [[value, value] for value in values]
         if len(values) > _FEW:
+            self.exact = False
             pairs = [[min(values), max(values)]]
         return _joined(
             "or", [{"field": column.field, "op": "between", "value": pair} for pair in pairs]
@@ -190,6 +216,15 @@ def _keeps(arrow: str, cast: Any) -> bool:
         return False
     (digits, decimals), (more, behind) = map(int, own.groups()), map(int, sizes)
     return behind == decimals and more >= digits
+
+
+def _is_true(tree: Any) -> bool:
+    """Whether it is what stands for a filter whose values are known as the statement runs."""
+    if not isinstance(tree, dict):
+        return False
+    if tree.get("type") == "CONJUNCTION_OR":
+        return any(map(_is_true, tree["children"]))
+    return bool(tree.get("literal") == {"kind": "BOOLEAN", "text": "true"})
 
 
 def _is_null(tree: Any) -> bool:

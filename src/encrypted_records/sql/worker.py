@@ -27,10 +27,10 @@ import pyarrow
 from encrypted_records.errors import SqlError
 from encrypted_records.model import json_text
 from encrypted_records.sql import failures, pushdown
-from encrypted_records.sql.catalogue import Catalogue, Column
+from encrypted_records.sql.catalogue import Catalogue, Column, Table
 from encrypted_records.sql.connections import lock, open_closed, source_of, views
 from encrypted_records.sql.limits import SqlLimits
-from encrypted_records.sql.planner import Parameters, Plan, Planner
+from encrypted_records.sql.planner import Parameters, Plan, Planner, Scan
 from encrypted_records.sql.process import LENGTH_BYTES, ColumnsBroken, Moved
 from encrypted_records.sql.source import Stream
 from encrypted_records.sql.translation import translate
@@ -84,21 +84,26 @@ class Worker:
 
     def plan(self, text: str, given: object) -> Reply:
         """The tables that a statement reads: by their numbers, with the numbers of their columns, a
-        condition that the proxy can test, and whether the table is read once."""
+        condition that the proxy can test, whether the table is read once, and the first rows that
+        are enough."""
         parameters = self.bound(given)
         statement = self.planner.only(text)
         plan = self.planner.plan(statement, parameters)
         self._statement = statement, parameters, plan
         tables = self.planner.catalogue.tables
         return [
-            [
-                number,
-                sorted(scan.columns),
-                pushdown.condition_of(tables[number], scan.filters, self.planner.expression),
-                scan.once,
-            ]
+            [number, sorted(scan.columns), *self._asked(tables[number], scan)]
             for number, scan in plan.scans.items()
         ], b""
+
+    def _asked(self, table: Table, scan: Scan) -> list[object]:
+        condition = pushdown.condition_of(table, scan.filters, self.planner.expression)
+        first = scan.first if condition.exact else None
+        told = None
+        if first is not None:
+            order = [[one.column, one.descending, one.nulls_first] for one in first.order]
+            told = [order, first.limit, first.offset]
+        return [condition.where, scan.once, told]
 
     def take(self, number: int, keep: bool) -> Reply:
         """Begin to read the columns of a table; the version of their log."""

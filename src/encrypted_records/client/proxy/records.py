@@ -176,18 +176,26 @@ class Records(Connection):
         )
 
     def columns(
-        self, schema: str, fields: Sequence[str], where: Mapping[str, Any] | None = None
+        self,
+        schema: str,
+        fields: Sequence[str],
+        where: Mapping[str, Any] | None = None,
+        **members: Any,
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Columns of the records that a condition selects, as a stream of Arrow, in pieces as they
         come. All are of one version of the log, which the schema's metadata has as ``log_version``.
 
         A stream that breaks off raises; what came before is not to be used.
+
+        Args:
+            members: ``limit``, ``offset`` and ``order_by``, where the first records are enough;
+                those that are None are left out.
         """
-        body = {"schema": schema, "fields": list(fields), **_said({"where": where})}
+        said = _said({"where": where, **members})
         return self._transport.stream(
             "POST",
             "/api/records/columns/",
-            data=encode(body),
+            data=encode({"schema": schema, "fields": list(fields), **said}),
             headers={"Content-Type": "application/json"},
         )
 

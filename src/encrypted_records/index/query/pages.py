@@ -11,11 +11,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 
 from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.asking import Asking, Work
+from encrypted_records.index.query.bringing import bring_all_directories
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.counting import count_matches, count_rows
 from encrypted_records.index.query.cursor import Cursor
@@ -26,12 +27,14 @@ from encrypted_records.index.query.segment_filters import UnreadSegment, find_so
 from encrypted_records.index.query.sort import SortedRows, SortPosition, locate_record
 from encrypted_records.index.query.top_k import take_first
 from encrypted_records.index.query.workspace import Workspace
-from encrypted_records.model.predicates import Predicate
-from encrypted_records.model.queries import Query
+from encrypted_records.model.predicates import Absent, And, Not, Predicate
+from encrypted_records.model.queries import Query, Rank
 from encrypted_records.model.records import PlainRecord, RowRef, Segment
 
 #: Rows of the segments that are searched first, where the oldest rows that match are enough.
 FIRST_ROWS = 1 << 18
+#: Fields whose absent values may be elsewhere than the index has them: each doubles the questions.
+_MOST_SPLIT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ Found = list[tuple[Candidate, PlainRecord]]
 @dataclass(frozen=True, slots=True)
 class PageRequest:
     """A request for one page of a query: after ``start``, among the first ``stored`` rows of the
-    schema.
+    schema. ``later`` is whether it begins further on for who asks, though it has what comes before.
     """
 
     space: Workspace
@@ -58,6 +61,7 @@ class PageRequest:
     condition: Condition
     start: Cursor | None
     stored: int
+    later: bool = False
 
     @property
     def wanted(self) -> int:
@@ -102,6 +106,64 @@ def find_page(
     if query.limit or not query.count:
         return count, (yield from _find_oldest(request, first_rows))
     return count, []
+
+
+def find_top(
+    space: Workspace, where: Predicate, ranks: Sequence[Rank], want: int, *, later: bool
+) -> Asking[list[PlainRecord]]:
+    """The first ``want`` records that match, wherever the order has those without a value, and
+    maybe some that come later.
+
+    The index has them first, or last where it descends. Where that is another place than the one
+    wanted, the first records with a value and the first ones without are found each by itself: the
+    first of all are among these, since both kinds are in their order.
+
+    Args:
+        later: as for :class:`PageRequest`.
+
+    Raises:
+        InvalidQuery: too many fields lack values; or as :func:`find_page`.
+        DoesNotOpen: as :func:`find_page`.
+    """
+    split = yield from _find_misplaced(space, ranks)
+    if len(split) > _MOST_SPLIT:
+        raise InvalidQuery(
+            f"the order has more than {_MOST_SPLIT} fields whose absent values would be elsewhere",
+            flaws=(Flaw("order_by", "too many fields lack values", "/order_by"),),
+        )
+    records: list[PlainRecord] = []
+    choices = [(rank.absent_first, not rank.absent_first) for rank in split]
+    every = list(product(*choices))
+    for number, absences in enumerate(every):
+        decided = dict(zip((rank.key.field for rank in split), absences, strict=True))
+        is_half = len(every) > 1 and number == len(every) // 2
+        if is_half and split[0] is ranks[0] and len(records) >= want:
+            break  # all that is left comes after these
+        parts = [where] + [
+            Absent(name) if absent else Not(Absent(name)) for name, absent in decided.items()
+        ]
+        order = tuple(rank.key for rank in ranks if not decided.get(rank.key.field))
+        query = Query(And(tuple(parts)) if decided else where, order, None, want, None, count=False)
+        condition = Condition.of(query.where, space.tails, space.definition, space.texts())
+        request = PageRequest(space, query, condition, None, space.snapshot.stored, later)
+        _, found = yield from find_page(request)
+        records += [record for _, record in found[:want]]
+    return records
+
+
+def _find_misplaced(space: Workspace, ranks: Sequence[Rank]) -> Asking[list[Rank]]:
+    """Those of which a record may lack the value, and is to be elsewhere than the index has it."""
+    others = [rank for rank in ranks if rank.absent_first == rank.key.descending]
+    if not others:
+        return []
+    segments = yield from space.open(space.snapshot.segments)
+    names = [rank.key.field for rank in others]
+    yield from bring_all_directories(segments, names)
+    return [
+        rank
+        for rank in others
+        if any(segment.lookup(rank.key.field).absent for segment in segments)
+    ]
 
 
 # --- one function for each way to find them -----------------------------------------------------
@@ -292,7 +354,7 @@ def _take_sorted(
     left = query.offset
     # The first rows alone are fetched as those of any search. Those of one page after the other
     # would tell the order.
-    ranked = start is not None or left > 0
+    ranked = request.later or start is not None or left > 0
     while len(rows) < request.wanted:
         want = left + request.wanted - len(rows)
         page = yield from take_first(

@@ -16,7 +16,9 @@ from starlette.responses import Response
 from encrypted_records.errors import Flaw, InvalidQuery, NotInstalled
 from encrypted_records.model import csv_text
 from encrypted_records.model.ids import to_text
+from encrypted_records.model.queries import MAX_LIMIT
 from encrypted_records.model.records import PlainRecord
+from encrypted_records.proxy.api.condition_schema import RANKING
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     ARROW,
@@ -41,6 +43,11 @@ from encrypted_records.proxy.services import services_of
 #: The version of the schema's log of which all columns are.
 VERSION_HEADER = "X-Log-Version"
 
+_FIRST_RECORDS = {
+    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT},
+    "offset": {"type": "integer", "minimum": 0, "maximum": MAX_LIMIT},
+}
+
 endpoint = Endpoints("records")
 
 
@@ -48,7 +55,11 @@ endpoint = Endpoints("records")
     "POST",
     "/api/records/columns/",
     summary="columns of the records that a condition selects, as a stream of Arrow.",
-    body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, fields=NAMES)),
+    body=json_body(
+        object_of(
+            CONDITIONS, **OPTIONAL_CONDITIONS, fields=NAMES, order_by=RANKING, **_FIRST_RECORDS
+        )
+    ),
     answers={
         200: answer_of_kinds(
             {ARROW: BINARY},

@@ -90,3 +90,12 @@ FILTER = object_of({"label": TEXT, "value": _FILTERED})
 MEASURE: Part = link_to("Measure")
 #: What a search sorts by.
 ORDER = array_of({"oneOf": [TEXT, object_of({"field": TEXT}, descending=FLAG)]})
+#: The same, with the place of records without a value.
+RANKING = array_of(
+    {
+        "oneOf": [
+            TEXT,
+            object_of({"field": TEXT}, descending=FLAG, nulls={"enum": ["first", "last"]}),
+        ]
+    }
+)

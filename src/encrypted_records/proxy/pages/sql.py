@@ -56,11 +56,14 @@ class _Inside:
             yield item
 
     def columns(
-        self, schema: str, fields: Sequence[str], where: Mapping[str, Any] | None = None
+        self,
+        schema: str,
+        fields: Sequence[str],
+        where: Mapping[str, Any] | None = None,
+        **members: Any,
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        body: dict[str, Any] = {"schema": schema, "fields": list(fields)}
-        if where is not None:
-            body["where"] = where
+        asked = {"schema": schema, "fields": list(fields), "where": where, **members}
+        body = {name: value for name, value in asked.items() if value is not None}
         return self._visit.stream("/api/records/columns/", body)
 
 

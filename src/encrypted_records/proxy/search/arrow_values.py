@@ -5,8 +5,9 @@ This needs pyarrow, which is part of the extra ``sql``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns.column import Keys
 from encrypted_records.index.columns.packing import matrix
 from encrypted_records.index.query.column_windows import Codes, FieldValues
-from encrypted_records.model.definition import FieldSpec
+from encrypted_records.model.definition import FieldSpec, Value
 from encrypted_records.model.field_types.base import text_of
 from encrypted_records.model.field_types.calendar import MICROSECONDS_PER_DAY
+from encrypted_records.model.normalization import comparable
 
 #: Days from the first of January of the year 1, where grids begin, to that of 1970.
 _EPOCH = date(1970, 1, 1).toordinal() - 1
@@ -51,6 +53,17 @@ def _type_of(spec: FieldSpec) -> pyarrow.DataType:
         digits, decimals = name.removeprefix("decimal128(").removesuffix(")").split(", ")
         return pyarrow.decimal128(int(digits), int(decimals))
     return known[name] if name in known else pyarrow.type_for_alias(name)
+
+
+def array_of_values(spec: FieldSpec, given: Sequence[Value]) -> pyarrow.Array:
+    """A field of some records, of whose values None is absent."""
+    if spec.field_type.is_text:
+        texts = [None if value is None else comparable(str(value)) for value in given]
+        return pyarrow.array(texts, pyarrow.string()).dictionary_encode()
+    present = values.present_values(given)
+    make = values.uuid_keys if spec.kind.of_bytes else partial(values.to_offsets, spec)
+    there = np.array([value is not None for value in given], np.bool_)
+    return array_of(spec, FieldValues(make(present), np.where(there, np.cumsum(there), 0)))
 
 
 def array_of(spec: FieldSpec, given: FieldValues) -> pyarrow.Array:

@@ -2,7 +2,8 @@
 
 Every row is of one version of the log. Rows come segment by segment, in the order in which each
 stores them. No record is opened, but for texts that are longer than an index key holds, and where
-the condition leaves a record open.
+the condition leaves a record open. The first records of an order are found and opened as those of a
+search are.
 """
 
 from __future__ import annotations
@@ -23,12 +24,21 @@ from encrypted_records.index.query.column_windows import (
     read_long_texts,
 )
 from encrypted_records.index.query.matching import match_rows
+from encrypted_records.index.query.pages import find_top
 from encrypted_records.index.segments.loaded import OpenedSegment
-from encrypted_records.model.condition_parser import Conditions
+from encrypted_records.model.condition_parser import Conditions, invalid_query
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.joins import Joins
 from encrypted_records.model.predicates import Predicate
-from encrypted_records.model.queries import parse_fields, refuse_unknown
+from encrypted_records.model.queries import (
+    MAX_LIMIT,
+    Rank,
+    parse_fields,
+    parse_ranking,
+    refuse_unknown,
+    whole_number,
+)
+from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search import arrow_values
@@ -42,7 +52,7 @@ WINDOW_BYTES, WINDOW_ROWS = 128 << 20, 1 << 20
 MOST_WINDOW_BYTES = 192 << 20
 #: Rows of one record batch.
 BATCH_ROWS = 1 << 17
-_MEMBERS = frozenset({"schema", "fields", "where", "filters"})
+_MEMBERS = frozenset({"schema", "fields", "where", "filters", "order_by", "limit", "offset"})
 
 Pieces = AsyncGenerator[bytes, None]
 
@@ -58,8 +68,13 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
+    """``limit`` None is all records that match; else ``offset`` more than it are sent."""
+
     fields: tuple[str, ...]
     where: Predicate
+    ranks: tuple[Rank, ...]
+    limit: int | None
+    offset: int
 
 
 def _parse(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) -> _Asked:
@@ -67,8 +82,21 @@ def _parse(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) 
     conditions = Conditions(definition, joins)
     where = conditions.read(body)
     fields = parse_fields(body.get("fields"), conditions)
+    ranks = parse_ranking(body.get("order_by"), conditions)
+    limit = body.get("limit")
+    if limit is not None:
+        limit = whole_number(limit, "/limit", 1, MAX_LIMIT)
+    elif ranks:
+        raise invalid_query("order_by", "columns have an order with a limit alone", "/order_by")
+    offset = whole_number(body.get("offset", 0), "/offset", 0, MAX_LIMIT if limit else 0)
+    for position, rank in enumerate(ranks):
+        spec = definition.fields[rank.key.field]
+        if not spec.field_type.is_text and spec.field_type.column_type(spec) == "string":
+            detail = "the field's numbers are sent as texts, which have another order"
+            raise invalid_query("order_by", detail, f"/order_by/{position}")
     # A field that is named twice is sent once.
-    return _Asked(tuple(dict.fromkeys(definition.fields if fields is None else fields)), where)
+    chosen = tuple(dict.fromkeys(definition.fields if fields is None else fields))
+    return _Asked(chosen, where, ranks, limit, offset)
 
 
 async def read_columns(
@@ -86,6 +114,13 @@ async def read_columns(
 
     async def question(context: QueryContext) -> Columns:
         asked = await parse_body(_parse, body, context)
+        if asked.limit is not None:
+            want, later = asked.offset + asked.limit, asked.offset > 0
+            records = await context.run(
+                find_top(context.space, asked.where, asked.ranks, want, later=later)
+            )
+            piece = await aside(_write_records, context, records, asked.fields)
+            return Columns(context.snapshot.version, _whole(piece))
         condition = await context.condition(asked.where)
         parts = await context.run(match_rows(context.space, condition))
         pieces = _write(context, parts, asked.fields)
@@ -132,12 +167,7 @@ async def _write(
 ) -> Pieces:
     """The stream in nonempty pieces: its schema in the first, its end in the last."""
     specs = [context.definition.fields[name] for name in fields]
-    told = {
-        "log_version": str(context.snapshot.version),
-        "definition": context.definition.columns_digest,
-    }
-    kind = pyarrow.schema([arrow_values.field_of(spec) for spec in specs], told)
-    sink = _Sink()
+    kind, sink = _schema_of(context, specs), _Sink()
     # It is closed at the end of a whole stream alone: a thread may still write when another ends.
     writer = pyarrow.ipc.new_stream(sink, kind)
     for part in parts:
@@ -150,6 +180,37 @@ async def _write(
                 yield await aside(sink.write_batch, writer, batch)
     writer.close()
     yield sink.take()
+
+
+def _write_records(
+    context: QueryContext, records: Sequence[PlainRecord], fields: Sequence[str]
+) -> bytes:
+    """The whole stream of some records."""
+    specs = [context.definition.fields[name] for name in fields]
+    kind, sink = _schema_of(context, specs), _Sink()
+    writer = pyarrow.ipc.new_stream(sink, kind)
+    if records:
+        arrays = {
+            spec.name: arrow_values.array_of_values(
+                spec, [record.data.get(spec.name) for record in records]
+            )
+            for spec in specs
+        }
+        writer.write_batch(_batch_of(specs, kind, arrays, 0, len(records), {}, {}))
+    writer.close()
+    return sink.take()
+
+
+async def _whole(piece: bytes) -> Pieces:
+    yield piece
+
+
+def _schema_of(context: QueryContext, specs: Sequence[FieldSpec]) -> pyarrow.Schema:
+    told = {
+        "log_version": str(context.snapshot.version),
+        "definition": context.definition.columns_digest,
+    }
+    return pyarrow.schema([arrow_values.field_of(spec) for spec in specs], told)
 
 
 async def _batches(
