@@ -25,6 +25,8 @@ class World:
     service: Service
     account: Account
     mirror: Path
+    #: the secret key of a service that reads
+    key: str = ""
 
     @property
     def ports(self) -> tuple[int, int]:
@@ -51,6 +53,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         one.done("import", str(people), "--yes")
         one.done("device", "add")
         one.done("login")
+        dataset = one.done("dataset", "list").lines[0]["slug"]
+        made = one.done("service", "create", "nightly", "--dataset", dataset)
+        one.key = made.out.strip()
         first = one.done("mirror", str(one.mirror), "--base-url", service.base_url)
         assert "1 schema mirrored" in first.out
         again = one.done("mirror", str(one.mirror), "--base-url", service.base_url, "--quiet")
@@ -69,11 +74,15 @@ def test_a_proxy_answers_from_a_folder_when_the_api_is_gone(world: World) -> Non
         told = environment(world.service, world.account)
         del told["ERS_EMAIL"], told["ERS_PASSWORD"]
         age_logins(world)
+        reading = {"ERS_PROXY_URL": world.service.proxy_url, "ERS_SERVICE": world.key}
+        reading |= {"ERS_OUTPUT": "ndjson", "XDG_STATE_HOME": str(world.mirror.parent / "its")}
+        by_key = run_here(reading, "record", "search", "--schema", "people")
         by_login = run_here(told, "record", "search", "--schema", "people")
     assert sorted(one["data"]["name"] for one in found.lines) == ["ada", "grace"]
     assert refused.code != 0
     assert "nothing can be changed" in refused.err
     assert world.service.base_url in refused.err
+    assert len(by_key.lines) == 3, by_key.err
     assert len(by_login.lines) == 3, "a login that has expired, which nobody can renew"
 
 
