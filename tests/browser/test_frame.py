@@ -17,6 +17,7 @@ TAB_STOPS = [
     "Encrypted Records",
     "Find",
     "?",
+    "The last requests to the server",
     "Keyring open, no backup",
     "Overview",
     "Datasets",
@@ -43,7 +44,8 @@ def test_the_keyboard_passes_the_frame_in_the_order_in_which_it_is_read(
     for _ in TAB_STOPS:
         page.keyboard.press("Tab")
         name, outline = page.evaluate(
-            "(e => [e.innerText.trim().split('\\n')[0], getComputedStyle(e).outlineStyle])"
+            "(e => [(e.innerText.trim() || e.ariaLabel).split('\\n')[0],"
+            " getComputedStyle(e).outlineStyle])"
             "(document.activeElement)"
         )
         stops.append(name.removesuffix("Ctrl K").strip())
