@@ -19,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -151,13 +152,18 @@ def measure(
         for page in (text, pages.open(address)[0]):
             assert f"{answer['count']:,} record" in page
             assert all(f"/records/{result['id']}/" in page for result in answer["results"])
+
+    def send(at: int) -> None:
+        # A session keeps its latest questions: an address of long ago is not known any more.
+        addresses[at] = pages.send(made[at][0])[1]
+
     ways: dict[str, list[Callable[[], Any]]] = {
         "endpoint": [
             lambda body=body: asking.post("/api/records/search/", endpoint_body(store, body))  # type: ignore[misc]
             for _, body in made
         ],
-        "form": [lambda form=form: pages.send(form) for form, _ in made],  # type: ignore[misc]
-        "address": [lambda path=path: pages.open(path) for path in addresses],  # type: ignore[misc]
+        "form": [partial(send, at) for at in range(len(made))],
+        "address": [lambda at=at: pages.open(addresses[at]) for at in range(len(made))],  # type: ignore[misc]
     }
     found = {way: Asked() for way in ways}
     for _ in range(rounds):
