@@ -1,6 +1,6 @@
 """The reference of all commands in docs/cli.md, made of what the commands say of themselves.
 
-``python -m tests.cli.reference`` writes it anew.
+``python -m tests.cli.reference`` writes it again.
 """
 
 from __future__ import annotations

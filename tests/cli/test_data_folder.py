@@ -56,7 +56,7 @@ def test_a_folder_of_somebody_elses_files_is_refused_and_untouched(folder: Path)
 def test_a_folder_of_a_newer_version_is_refused_by_name(folder: Path) -> None:
     data_folder.prepare(folder)
     (folder / "format").write_text("api 2\nproxy 3\n")
-    newer = "newer version: form 3 of the proxy, and this one knows 2"
+    newer = "newer version: form 3 of the proxy, and this version knows 2"
     with pytest.raises(Startup, match=newer):
         data_folder.prepare(folder)
     with pytest.raises(Startup, match=newer):
@@ -87,7 +87,7 @@ def test_a_folder_of_an_older_version_is_refused_by_name_and_untouched(
 def test_a_format_that_names_no_form_of_each_side_is_refused(folder: Path, text: str) -> None:
     data_folder.prepare(folder)
     (folder / "format").write_text(text)
-    with pytest.raises(Startup, match="should hold a number for each side"):
+    with pytest.raises(Startup, match="should contain a number for each side"):
         data_folder.prepare(folder)
 
 

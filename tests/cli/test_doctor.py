@@ -97,7 +97,7 @@ def test_without_a_login_everything_that_needs_none_is_checked(
 def test_an_api_in_the_place_of_a_proxy_is_found(ers: Ers, running: Service) -> None:
     said = ers("doctor", "--proxy-url", running.base_url)
     assert said.code != 0
-    assert "is no proxy" in by_check(said)["service"]["found"]
+    assert "is not a proxy" in by_check(said)["service"]["found"]
 
 
 def test_bad_credentials_are_found(ers: Ers) -> None:

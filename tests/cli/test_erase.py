@@ -44,7 +44,7 @@ def test_erasing_a_record_says_the_cost_first_and_at_the_end_that_it_is_gone(
     first, *rest = stored(ers, people)
     said = ers.done("record", "delete", first, "--erase", "--yes")
     shown = said.out + said.err
-    cost = shown.index("Erasing writes 1 segment of the index again, of 3 rows together.")
+    cost = shown.index("Erasing rewrites 1 segment of the index, with 3 rows in all.")
     assert cost < shown.index("Deleted 1 record.") < shown.index("Erased, up to version")
     assert stored(ers, people) == rest
     said = ers.done(
@@ -96,4 +96,4 @@ def test_where_only_copies_are_left_the_receipt_says_so(
     left = {"rows": 0, "segments": segments, "groups": 0, "holds": [], "due": None}
     say_erased({"schemas": [{"schema": "people", "version": 7, "gone": False, "left": left}]})
     said = capsys.readouterr()
-    assert f"Not erased yet, of people: {what}" in said.out + said.err
+    assert f"Not erased yet in people: {what}" in said.out + said.err

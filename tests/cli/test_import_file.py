@@ -94,7 +94,7 @@ def test_a_guess_has_to_be_said_where_nobody_looks_at_it(ers: Ers, dataset: str)
     assert (said.code, "--encoding cp1252" in said.err) == (2, True)
     assert "cp1252 (a guess: " in said.err
     said = ers("import", path, "--dataset", dataset)
-    assert (said.code, "has to be confirmed" in said.err) == (2, True)
+    assert (said.code, "needs a confirmation" in said.err) == (2, True)
     assert ers("schema", "list", "--dataset", dataset).code == 3
 
 
@@ -117,7 +117,7 @@ def test_what_nobody_can_know_is_asked_and_stays_text_until_it_is_said(
     [
         ("pdf.csv", "a PDF document"),
         ("nothing.csv", "cannot be read"),
-        ("plain.xlsx --sheet X", "it has: Daten; say it with --sheet"),
+        ("plain.xlsx --sheet X", "it has: Daten; set it with --sheet"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name_and_stores_nothing(
@@ -290,7 +290,7 @@ def test_an_import_whose_rows_did_not_fit_is_repeated_when_they_do(
     assert ers(*command).code == 6
     path.write_text("\n".join(["id;text", *rows, "17;y"]) + "\n")
     said = ers.done(*command)
-    assert f"going on with the schema {dataset}/late, which has no records yet" in said.err
+    assert f"continuing with the schema {dataset}/late, which has no records yet" in said.err
     assert said.one["total"] == 101
 
 
@@ -308,7 +308,7 @@ def test_the_next_file_is_read_as_the_one_before_and_another_form_is_refused_wit
 
     february.write_text("Tag;Nr;Umsatz\n01.02.2025;0003;1.500\n02.02.2025;0004;7,5\n")
     said = ers.done("import", february, "--schema", schema)
-    assert "the columns come in another order" in said.err
+    assert "the columns are in another order" in said.err
     assert "Rewritten: Tag 2, Umsatz 2." in said.err
     assert {row["Nr"]: row["Umsatz"] for row in stored(ers, schema)} == {
         "0001": Decimal("1234.50"),
@@ -365,7 +365,7 @@ def test_a_reading_is_not_kept_where_a_job_under_way_reads_the_file_in_another_w
     monkeypatch.setattr(import_file, "send", joined)
     options = ("--decimal", "n=,", "--reading", "none", "--keep", "--yes")
     said = ers.done("import", path, "--schema", schema, *options)
-    assert "was storing this file already, by another reading" in said.err
+    assert "was already storing this file, with another reading" in said.err
     assert ers.done("schema", "get", schema, "--reading").out == before
 
 

@@ -159,11 +159,11 @@ def test_a_file_that_was_interrupted_goes_on_with_the_same_command(
     assert "run the same command to resume it" in broken.err
     again = ers.done(*command, limits=limits)
 
-    assert "resuming an upload, of which " in again.err
+    assert "resuming an upload: " in again.err
     assert again.one["status"] == "completed"
     assert sent[:4] == [0, 1000, 2000, 2000]
     assert count(ers, schema) == 250
-    assert "going on" not in ers.done(*command, "--again", limits=limits).err
+    assert "continuing" not in ers.done(*command, "--again", limits=limits).err
 
 
 def test_bad_rows_are_named_and_nothing_is_stored(ers: Ers, schema: str) -> None:
@@ -239,8 +239,8 @@ def test_a_header_that_does_not_fit_is_refused_while_the_file_is_still_on_its_wa
         out.write("a person of no particular name,36\n" * 300_000)
     said = ers("import", "--exact", file, "--schema", schema)
     assert said.code == 2
-    assert "column 2 is no field of the schema" in said.err
-    assert "hint: without --exact, ers import finds out how the file is written" in said.err
+    assert "column 2 is not a field of the schema" in said.err
+    assert "hint: without --exact, ers import detects how the file is written" in said.err
 
 
 def test_a_source_that_fails_on_the_way_says_why_and_nothing_is_stored(

@@ -305,7 +305,9 @@ def test_an_inline_proxy_serves_one_command_and_is_gone(
     told["ERS_DATA_DIR"] = str(running.data_dir)
     refused = ers("status", "--inline")
     assert refused.returncode == 1
-    assert refused.stderr.startswith("error: no inline proxy: another ers proxy (process ")
+    assert refused.stderr.startswith(
+        "error: the inline proxy did not start: another ers proxy (process "
+    )
     assert "hint: " in refused.stderr
 
 

@@ -128,7 +128,7 @@ def test_a_profile_takes_no_secret_and_nothing_unknown(
         ("[profiles.work]\nproxi_url = 'http://x'", "did you mean proxy_url?"),
         ("[profiles.work]\noutput = 3", "profile work, output: expected a text"),
         ("[profiles.work]\nproxy_url = 'x'", "profile work, proxy_url: expected http://"),
-        ("[profiles", "is no TOML"),
+        ("[profiles", "is not valid TOML"),
     ],
 )
 def test_a_broken_config_file_is_named_and_not_written_over(

@@ -231,7 +231,7 @@ def test_the_database_of_before_an_erasure_takes_its_rows_and_its_index_again(
         assert said.code == 1, said.out
         assert "1 objects of rows were found" in said.out
         said = ers.done("proxy", "accept-rollback", "--yes")
-        assert "of 50 records nothing is left at the API" in said.err
+        assert "the API has lost 50 records entirely" in said.err
         assert "of the index" in said.err
         same(store, set(range(MANY + SMALL)) - set(ERASED))
         assert "nothing to accept" in ers.done("proxy", "accept-rollback").out
@@ -262,7 +262,7 @@ def test_the_objects_of_before_an_erasure_bring_nothing_back_that_was_erased(
         refused = ers("schema", "repair", store.schema_id)
         assert (refused.code, "--yes" in refused.err) == (2, True)
         said = ers.done("schema", "repair", store.schema_id, "--yes")
-        assert f"of {SMALL} records nothing is left at the API" in said.err
+        assert f"the API has lost {SMALL} records entirely" in said.err
         same(store, set(range(MANY)) - set(ERASED))
         assert "nothing is lost" in ers.done("schema", "repair", store.schema_id).out
         whole(place, ers, store)

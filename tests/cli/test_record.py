@@ -295,7 +295,7 @@ def test_plaintext_is_not_sent_to_an_address_that_is_the_apis(
         typed='{"name": "secret-4711"}',
     )
     assert said.code == 4
-    assert "is no proxy" in said.err
+    assert "is not a proxy" in said.err
     assert call("GET", f"{running.base_url}/api/status/").status == 200
 
 

@@ -168,16 +168,16 @@ def test_a_clock_that_jumped_ahead_is_named_with_the_command_that_confirms_it(
             ("retention", "get", visits, "--output", "table"),
         ):
             said = ers.done(*command).err
-            assert "went ahead by 50 days" in said
+            assert "jumped ahead by 50 days" in said
             assert "ers retention run --clock-is-right" in said
-        assert "went ahead" in ers.done("status").err
+        assert "jumped ahead" in ers.done("status").err
         held = ers("retention", "run", visits)
         assert held.code == 4
-        assert f"1 record of {visits} held back: this machine's clock went ahead" in held.err
+        assert f"1 record of {visits} held back: this machine's clock jumped ahead" in held.err
         assert "ers retention run --clock-is-right" in held.err
         assert "?clock_is_right" not in held.err
         (done,) = held.lines
         assert (done["deleted"], done["held"]) == (2, 1)
         (done,) = ers.done("retention", "run", visits, "--clock-is-right").lines
         assert (done["deleted"], done["held"]) == (1, 0)
-        assert "went ahead" not in ers.done("status").err
+        assert "jumped ahead" not in ers.done("status").err

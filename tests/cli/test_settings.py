@@ -123,7 +123,7 @@ def test_an_unknown_key_in_the_file_is_named_with_the_nearest_known_one(
         ("database_url = 'mysql://u:pw@h/d'", "database_url: expected postgresql:// or"),
         ("email_url = 'mail.example'", "email_url: expected smtp:// or"),
         ("[up]", "unknown key: up"),
-        ("api_port =", "is no TOML"),
+        ("api_port =", "is not valid TOML"),
     ],
 )
 def test_a_config_file_with_a_bad_value_is_refused(tmp_path: Path, text: str, message: str) -> None:

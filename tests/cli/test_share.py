@@ -109,7 +109,7 @@ def test_invitations_are_withdrawn_and_those_that_were_declined_are_told(two: Tw
     invitation, words = two.invite("--dataset", "medical")
     two.as_grace().done("organization", "invitation", "delete", invitation)
     listed = two.as_ada().done("share", "list").err
-    assert "Medical (reader): declined, the API says" in listed
+    assert "Medical (reader): declined, according to the API" in listed
     done = two.ers.done("share", "withdraw", two.grace.email.upper())
     assert done.out.strip() == f"Withdrew the invitation of {two.grace.email}."
     assert "Invited:" not in two.ers.done("share", "list").err
@@ -169,7 +169,9 @@ def test_a_name_that_the_api_gives_to_another_dataset_is_the_signed_one_s(
             ):
                 refused = two.ers("share", *act)
                 assert refused.code != 0
-                assert "what the API shows as medical was signed as Payroll" in refused.err
+                assert (
+                    "what the API shows as medical was signed under the name Payroll" in refused.err
+                )
         assert "kay@example.org" not in two.ers.done("share", "list").err
 
 
@@ -218,7 +220,7 @@ def test_whose_account_is_gone_is_told_and_put_out_by_address(two: Two, tmp_path
     said = two.as_ada().done("share", "list")
     (listed,) = [line for line in said.lines if line["name"] == two.grace.email]
     assert listed["account"] == "gone"
-    assert f"Gone: {two.grace.email} no longer has an account, the API says" in said.err
+    assert f"Gone: {two.grace.email} no longer has an account, according to the API" in said.err
     two.ers.done("organization", "member", "delete", two.grace.email, "--yes")
     assert "Gone:" not in two.ers.done("share", "list").err
     assert set(two.people()) == {two.ada.email}
@@ -361,7 +363,7 @@ def test_a_service_imports_by_one_variable_and_no_login(
     ers.set(ERS_SERVICE=key, ERS_PROXY_URL=running.base_url)
     refused = ers("dataset", "list")
     ers.unset("ERS_SERVICE")
-    assert (refused.code != 0, "is no proxy" in refused.err) == (True, True)
+    assert (refused.code != 0, "is not a proxy" in refused.err) == (True, True)
     assert "service_key_exposed" not in running.log
 
 

@@ -51,7 +51,7 @@ def test_a_token_and_a_device_are_all_that_another_machine_needs(
         *("record", "create", "--file", "-", "--schema", "person"), typed='{"name": "B"}', **told
     )
     assert written.code != 0
-    assert "only reads" in written.err
+    assert "is read-only" in written.err
     assert "--scope write" in written.err
 
     (listed,) = home.done("token", "list").lines
@@ -105,7 +105,7 @@ def test_the_python_client_takes_a_token(ada: Person, home: Machine) -> None:
         assert {token.name for token in client.tokens()} >= {"reads", "writes"}
         with Client(ada.proxy.url, token=reading.token, device=device) as reader:
             assert [one["name"] for one in reader.schema("person").search()] == ["Ada"]
-            with pytest.raises(NotAllowed, match="only reads"):
+            with pytest.raises(NotAllowed, match="is read-only"):
                 reader.schema("person").ingest([{"name": "Grace"}])
         with Client(ada.proxy.url, token=writing.token, device=device) as writer:
             assert writer.schema("person").ingest([{"name": "Grace"}]) == 1

@@ -328,7 +328,7 @@ def test_datasets_and_schemas_of_one_name_are_one_unless_a_slug_says_otherwise(
         lambda: client.create_dataset(name),
         lambda: census.create_schema("Adult", DEFINITION),
     ):
-        with pytest.raises(Conflict, match="already, with the slug") as refusal:
+        with pytest.raises(Conflict, match="already exists, with the slug") as refusal:
             make()
         assert refusal.value.reason == "slug_taken"
     said = ers("dataset", "create", "--name", name)

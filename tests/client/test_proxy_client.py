@@ -99,7 +99,7 @@ def test_plaintext_and_keys_are_not_sent_to_what_is_no_proxy(
         lambda client: client.restore_keyring("secret-4711"),
     ]
     for question in questions:
-        with pytest.raises(NoProxy, match="is no proxy"):
+        with pytest.raises(NoProxy, match="is not a proxy"):
             with_client(running.base_url, account, question)
     # Whereas what the API may see it answers.
     assert with_client(running.base_url, account, lambda client: client.user()).email

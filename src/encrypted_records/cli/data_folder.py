@@ -64,7 +64,7 @@ def _check_format(folder: Path, sides: Collection[str]) -> None:
     forms = _forms(marker.read_text(errors="replace"))
     if forms is None:
         raise Startup(
-            f"{marker} should hold a number for each side and does not",
+            f"{marker} is damaged: it should contain a number for each side",
             hint="restore the data folder from a backup, or name another with --data-dir",
         )
     for side in sides:
@@ -93,7 +93,7 @@ def _require_form(folder: Path, side: str, number: int) -> None:
     form = f"form {number} of the {side}"
     if number > own:
         raise Startup(
-            f"the data folder {folder} is of a newer version: {form}, and this one knows {own}",
+            f"the data folder {folder} is of a newer version: {form}, and this version knows {own}",
             hint="update encrypted-records, or name another folder with --data-dir",
         )
     if number < own:

@@ -75,7 +75,7 @@ def read_profiles() -> dict[str, Profile]:
 
 def _check_profile(path: Path, name: str, told: object) -> Profile:
     if not isinstance(told, dict):
-        raise InvalidSetting(f"the config file {path}: {name} is no table of a profile")
+        raise InvalidSetting(f"the config file {path}: {name} is not a table of settings")
     location = f"the config file {path}, profile {name}, "
     return {key: check_value(key, value, location) for key, value in told.items()}
 
@@ -189,7 +189,7 @@ def change_profile(name: str, key: str, value: str | None) -> None:
 def _write(path: Path, text: str) -> None:
     if path.exists() and not path.is_file():
         raise InvalidSetting(
-            f"{path} is no file to write to", hint="name another one with ERS_CONFIG"
+            f"{path} is not a file that can be written", hint="name another one with ERS_CONFIG"
         )
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Written beside and renamed: a command that is killed here leaves the old file whole.

@@ -316,7 +316,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InvalidSetting(f"the config file {path} cannot be read: {reason}") from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidSetting(
-            f"the config file {path} is no TOML: {str(error).lower()}",
+            f"the config file {path} is not valid TOML: {str(error).lower()}",
             hint="write one setting per line, such as: api_port = 9000",
         ) from None
 

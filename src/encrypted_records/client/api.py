@@ -210,7 +210,7 @@ class Api:
         answer = await self.transport.request("GET", path, params={"since": str(since)}, auth=auth)
         deltas = all_frames(answer, ManifestDelta)
         if not deltas:
-            raise ApiFailed("the API's answer holds no manifest")
+            raise ApiFailed("the API's answer contains no manifest")
         return deltas
 
     async def pages(

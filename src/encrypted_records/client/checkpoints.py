@@ -61,13 +61,13 @@ class CheckpointApi:
                 elif isinstance(item, Checkpoint) and checkpoint is None and not deltas:
                     checkpoint = item
                 else:
-                    raise ApiFailed("the API's answer holds what was not asked for")
+                    raise ApiFailed("the API's answer contains something that was not requested")
         except ApiFailed:
             raise
         except ErsError:
             raise ApiFailed("the API's answer is not in the format of this version") from None
         if not deltas:
-            raise ApiFailed("the API's answer holds no manifest")
+            raise ApiFailed("the API's answer contains no manifest")
         return checkpoint, deltas
 
     async def listed(self, schema: bytes, auth: str) -> list[ListedCheckpoint]:

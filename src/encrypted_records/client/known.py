@@ -65,7 +65,7 @@ def _confirm(answer: Response, kind: type[wire.T], known: Known) -> list[wire.T]
             elif isinstance(item, kind):
                 frames.append(item)
             else:
-                raise ApiFailed("the API's answer holds what was not asked for")
+                raise ApiFailed("the API's answer contains something that was not requested")
     except (Malformed, Unsupported):
         raise ApiFailed("the API's answer is not in the format of this version") from None
     if not deltas:

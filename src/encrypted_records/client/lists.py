@@ -39,6 +39,6 @@ async def read_list(transport: Transport, path: str, kind: type[T], auth: str) -
             return found
         # It is put behind the API's address, and must not turn that into another one.
         if not page.next.startswith(f"{here}?"):
-            raise ApiFailed("a list of the API's goes on at another path")
+            raise ApiFailed("a list of the API continues at another path")
         path = page.next
-    raise ApiFailed("a list of the API's has no end")
+    raise ApiFailed("a list of the API has no end")

@@ -128,7 +128,7 @@ class LocalFile:
     def _refuse_change(self) -> None:
         raise InvalidSetting(
             f"{self.path} was changed while it was sent",
-            hint="nothing of it was stored; send it again when nobody writes to it",
+            hint="nothing was stored; send it again when no other program is writing to it",
         )
 
     def digest_of_ends(self) -> str:

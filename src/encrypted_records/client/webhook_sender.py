@@ -53,11 +53,13 @@ class WebhookSender(Closing):
             raise InvalidQuery("the address of a webhook is not a URL", hint="") from None
         schemes = ("https", "http") if self._anywhere else ("https",)
         if parts.scheme not in schemes or not parts.hostname or len(url) > MOST_URL:
-            raise InvalidQuery(f"the address of a webhook begins with {schemes[0]}://", hint="")
+            raise InvalidQuery(f"the address of a webhook must begin with {schemes[0]}://", hint="")
         if parts.username is not None or parts.password is not None or parts.fragment:
-            raise InvalidQuery("the address of a webhook has no user and no fragment", hint="")
+            raise InvalidQuery(
+                "the address of a webhook must not contain a user or a fragment", hint=""
+            )
         if port == 0:
-            raise InvalidQuery("the address of a webhook has a port from 1 on", hint="")
+            raise InvalidQuery("the address of a webhook must have a port of at least 1", hint="")
         try:
             address = ip_address(parts.hostname)
         except ValueError:

@@ -53,7 +53,7 @@ async def list_(session: CommandSession, output: Output) -> None:
         await session.tell_of_invitations()
 
 
-@dataset.command(short_help="Show one.")
+@dataset.command(short_help="Show a dataset.")
 @click.argument("dataset")
 @connected(organization=True)
 @takes_output
@@ -127,7 +127,7 @@ def _row(found: FoundIn) -> dict[str, Any]:
     }
 
 
-@dataset.command(short_help="Make one.")
+@dataset.command(short_help="Create a dataset.")
 @click.option("--name", required=True, help="Name to display.")
 @_slug
 @_description
@@ -189,7 +189,7 @@ async def update(
     )
 
 
-@dataset.command(short_help="Delete one.")
+@dataset.command(short_help="Delete a dataset.")
 @click.argument("dataset")
 @click.option("--cascade", is_flag=True, help="Also delete its schemas and all their records.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

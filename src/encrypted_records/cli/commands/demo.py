@@ -36,8 +36,8 @@ def demo(settings: Settings, examples: Path | None) -> int:
 
     if settings.email_url is not None:
         raise InvalidSetting(
-            "the demo reads its own mail from the data folder, and --email-url sends it away",
-            hint="leave --email-url out, and ERS_EMAIL_URL and the config file's email_url too",
+            "the demo reads its mail from the data folder, and --email-url sends mail elsewhere",
+            hint="leave out --email-url, and unset ERS_EMAIL_URL and email_url in the config file",
         )
     example = Example.of_the_package() if examples is None else Example.load(examples)
     log_file = settings.data_dir.absolute() / "demo.log"

@@ -125,7 +125,7 @@ async def _service(session: CommandSession) -> Finding:
     seconds = time.perf_counter() - start
     if status.get("behind_proxy") is not True:
         hint = "that is an API; name a proxy with ERS_PROXY_URL or --proxy-url"
-        return Finding("service", "failed", f"{session.proxy_url} is no proxy", hint, FAILED)
+        return Finding("service", "failed", f"{session.proxy_url} is not a proxy", hint, FAILED)
     version = status.get("api_version")
     message = f"{session.proxy_url} and its API {version} answer in {seconds:.3f} s"
     if version != __version__:

@@ -17,8 +17,8 @@ _VACUUM = (
 def cost_line(segments: int, rows: int) -> str:
     """A line with the cost of an erasure."""
     return (
-        f"Erasing writes {format_count(segments, 'segment')} of the index again,"
-        f" of {format_count(rows, 'row')} together."
+        f"Erasing rewrites {format_count(segments, 'segment')} of the index, with"
+        f" {format_count(rows, 'row')} in all."
     )
 
 
@@ -36,8 +36,11 @@ def say_erased(receipt: Mapping[str, Any]) -> None:
         counts = [left[name] for name in ("rows", "segments", "groups")]
         # What is gone from the tables may be in objects, or in what an API keeps of them.
         what = format_count(left["rows"], "row") if any(counts) else "objects, or copies of them"
-        say(f"Not erased yet, of {schema['schema']}: {what}.")
+        say(f"Not erased yet in {schema['schema']}: {what}.")
         for held in left["holds"]:
-            say(f"  {held['email']} reads version {held['version']} ({held['reason']}).")
+            say(f"  {held['email']} still reads version {held['version']} ({held['reason']}).")
         if not left["holds"]:
-            say(f"  It will be erased by itself, due {left['due']}. ers doctor says when it has.")
+            say(
+                f"  It will be erased automatically, by {left['due']}. ers doctor shows what"
+                " is still left."
+            )

@@ -134,7 +134,7 @@ async def import_(
                 raise InvalidSetting(
                     "this file is read exactly: options that describe another form, or a new"
                     " schema, do not apply",
-                    hint="leave them out, or write a pipe into a file first",
+                    hint="leave them out, or save the pipe to a file first",
                 )
             return await _exactly(session, file, schema, dataset, job, output, skip_invalid)
         if not columns:
@@ -219,7 +219,7 @@ async def _import_table(
     output.write_one({"schema": path, "url": done.schema, "stored": done.stored, **rounded})
     warn_of_rounding(done.rounded)
     if done.rejected:
-        warn(f"{format_count(done.rejected, 'row')} did not fit and were left out")
+        warn(f"{format_count(done.rejected, 'row')} did not match the schema and were left out")
         return REJECTED
     return DONE
 

@@ -96,7 +96,7 @@ class ReadingOptions:
             said["round"] = True
         if self.delimiter is not None:
             if self.delimiter not in _DELIMITERS:
-                raise InvalidSetting("--delimiter is , ; tab or pipe")
+                raise InvalidSetting("expected , ; tab or pipe for --delimiter")
             said["delimiter"] = _DELIMITERS[self.delimiter]
         for name in ("encoding", "header_row", "below", "sheet", "time_zone"):
             if (value := getattr(self, name)) is not None:
@@ -158,7 +158,7 @@ def _read_json(path: str) -> Any:
         return json.loads(Path(path).read_bytes())
     except (OSError, ValueError):
         raise InvalidSetting(
-            f"{path} is not a reading in JSON",
+            f"{path} does not contain a reading in JSON",
             hint="ers schema get SCHEMA --reading prints the kept one",
         ) from None
 
@@ -183,12 +183,15 @@ def takes_reading(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--keep",
             is_flag=True,
-            help="Keep this reading for the schema's next files, instead of the one before.",
+            help="Keep this reading for the schema's next files, instead of the kept one.",
         ),
         click.option(
             "--reading",
             metavar="FILE",
-            help="A reading to read the file by, in JSON; none: look at the file afresh.",
+            help=(
+                "File with a reading in JSON, by which to read this file; none: detect the"
+                " reading again."
+            ),
         ),
     ):
         wrapped = option(wrapped)
@@ -208,44 +211,67 @@ def takes_form(command: Callable[..., Any]) -> Callable[..., Any]:
     wrapped: Callable[..., Any] = call
     for option in (
         click.option(
-            "--round", is_flag=True, help="Round decimals that a field does not keep, half to even."
+            "--round",
+            is_flag=True,
+            help="Round numbers with more decimals than their field keeps, half to even.",
         ),
         click.option(
-            "--time-zone", metavar="ZONE", help="Time zone of times without one: Europe/Berlin."
+            "--time-zone",
+            metavar="ZONE",
+            help="Time zone of times without one, such as Europe/Berlin.",
         ),
-        click.option("--leave-out", multiple=True, metavar="COLUMN", help="Do not store it."),
-        click.option("--rename", multiple=True, metavar="OLD=NEW", help="Another field name."),
         click.option(
-            "--boolean", multiple=True, metavar="COLUMN=YES/NO", help="Words for true and false."
+            "--leave-out", multiple=True, metavar="COLUMN", help="Column that is not stored."
+        ),
+        click.option(
+            "--rename",
+            multiple=True,
+            metavar="OLD=NEW",
+            help="Column whose field gets another name.",
+        ),
+        click.option(
+            "--boolean",
+            multiple=True,
+            metavar="COLUMN=YES/NO",
+            help="Words of a column for true and false.",
         ),
         click.option(
             "--type",
             multiple=True,
             metavar="COLUMN=TYPE",
-            help="text, number, date, time, date-time, local, duration or boolean.",
+            help=(
+                "Type of a column: text, number, date, time, date-time, local, duration or boolean."
+            ),
         ),
         click.option(
-            "--null", multiple=True, metavar="[COLUMN=]WORD", help="A word that stands for nothing."
+            "--null", multiple=True, metavar="[COLUMN=]WORD", help='Word that means "no value".'
         ),
         click.option(
             "--date-format",
             multiple=True,
             metavar="[COLUMN=]FORMAT",
-            help="Such as dd/mm/yyyy; also dd.mm.yy, of the years 1930 to 2029.",
+            help="Format of dates, such as dd/mm/yyyy; dd.mm.yy covers the years 1930 to 2029.",
         ),
         click.option(
-            "--decimal", multiple=True, metavar="[COLUMN=]MARK", help="A comma or a point."
+            "--decimal",
+            multiple=True,
+            metavar="[COLUMN=]MARK",
+            help="Decimal mark: a comma or a point.",
         ),
         click.option(
             "--sheet",
             metavar="NAME",
             help="Sheet of a workbook, or member of a JSON object, with the rows.",
         ),
-        click.option("--below", type=click.IntRange(0), help="Rows under the table; 0: none."),
         click.option(
-            "--header-row", type=click.IntRange(0), help="The row with the names; 0: none has them."
+            "--below", type=click.IntRange(0), help="Number of rows below the table; 0: none."
         ),
-        click.option("--encoding", metavar="NAME", help="The charset, such as cp1252."),
+        click.option(
+            "--header-row",
+            type=click.IntRange(0),
+            help="Row with the column names; 0: the file has none.",
+        ),
+        click.option("--encoding", metavar="NAME", help="Charset, such as cp1252."),
         click.option("--delimiter", metavar="MARK", help="Delimiter of the file: , ; tab or pipe."),
     ):
         wrapped = option(wrapped)
@@ -279,7 +305,7 @@ async def import_file(
         UploadedBefore: the file was already stored in the schema.
     """
     if schema is not None and (name is not None or asked != Asked()):
-        raise InvalidSetting("--name, --enum, --unique, --required and --tight make a new schema")
+        raise InvalidSetting("--name, --enum, --unique, --required and --tight are for new schemas")
     if options.kind is not None:
         raise InvalidSetting("--format is for files that are read with --exact")
     if schema is None and (options.again or options.detach):
@@ -313,7 +339,7 @@ async def import_file(
         confirm(
             f"Create the schema {called} in {group} and store {count}?",
             yes=yes,
-            why="what was read has to be confirmed",
+            why="the reading of the file needs a confirmation",
             undone="nothing was stored",
         )
         made = await create_schema(
@@ -331,7 +357,7 @@ async def import_file(
                 error.message,
                 hint=f"choose another name with --name, or see: ers job get {error.job_id}",
             ) from None
-        warn(f"going on: {error.message}")
+        warn(f"continuing: {error.message}")
         job = error.job_id
     code = await finish(session, job, output)
     if await _ends_as_read(session, job, recipe):
@@ -382,7 +408,7 @@ async def _import_again(
         confirm(
             f"Store these rows in {await session.names.path_of_schema(schema)}?",
             yes=yes,
-            why="what was read has to be confirmed",
+            why="the reading of the file needs a confirmation",
             undone="nothing was stored",
         )
     recipe = json_text.encode(found["reading"])
@@ -412,8 +438,8 @@ async def _ends_as_read(session: CommandSession, job: str, recipe: bytes) -> boo
     if report["reading"] == json.loads(recipe):
         return True
     warn(
-        f"job {job} was storing this file already, by another reading than this one, which is not"
-        f" kept; look at its rows, and at: ers job get {job}"
+        f"job {job} was already storing this file, with another reading than this one, which"
+        f" is not kept; check its records, and see: ers job get {job}"
     )
     return False
 
@@ -447,7 +473,7 @@ async def _detect(
             raise
         hints = [error.hint] if error.hint else []
         hints += [
-            f"say it with {_OPTIONS[flaw.pointer]}"
+            f"set it with {_OPTIONS[flaw.pointer]}"
             for flaw in error.flaws
             if flaw.pointer in _OPTIONS
         ]
@@ -462,16 +488,16 @@ def _require_no_difference(name: str, found: Mapping[str, Any]) -> None:
     differences = found["differences"]
     for difference in differences:
         if difference["taken"]:
-            warn(f"  as the file before, but {difference['detail']}")
+            warn(f"  as in the previous file, but {difference['detail']}")
     open_ones = [difference for difference in differences if not difference["taken"]]
     if not open_ones:
         return
     flags = list(dict.fromkeys(flag for one in open_ones for flag in _flags(one["say"] or {})))
-    hint = "--reading none looks at it afresh, and with --keep for later files"
+    hint = "--reading none detects the reading again; with --keep, also for later files"
     if flags and all(one["say"] for one in open_ones):
-        hint = f"{' '.join(flags)} reads this file; with --keep, later ones too"
+        hint = f"{' '.join(flags)} accepts this file; with --keep, also later files"
     raise BadInput(
-        f"{name} is not read as the file before: {'; '.join(one['detail'] for one in open_ones)}",
+        f"{name} differs from the previous file: {'; '.join(one['detail'] for one in open_ones)}",
         code="reading",
         hint=f"{hint}; nothing was stored",
     )
@@ -537,7 +563,7 @@ def _show(name: str, found: Mapping[str, Any], definition: Mapping[str, Any] | N
         for line in found[what]:
             warn(f"  left out {where}: {line}")
     if recipe["below"] is None:
-        warn("  The file's end was not looked at; --below N leaves out N rows there.")
+        warn("  The file's end was not checked; --below N leaves out N rows there.")
     if found["short_rows"]:
         warn(f"  {format_count(found['short_rows'], 'row')} lack their last cells")
     lines = [("FIELD", "TYPE", "FROM THE FILE", "STORED AS", "")]
@@ -562,14 +588,14 @@ def _line(read_column: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     examples = read_column["examples"]
     notes = [read_column["note"]] if read_column["note"] else []
     if read_column["type"] == _LOCAL:
-        notes.append("--time-zone makes instants of it")
+        notes.append("--time-zone turns it into instants")
     if read_column["ask"]:
         told = {"decimal": "--decimal", "date_format": "--date-format"}.get(
             read_column["ask"], "--null"
         )
         notes.insert(0, f"ASK: {told} {read_column['name']}=...")
     if read_column["absent"]:
-        notes.append(f"{format_count(read_column['absent'], 'row')} without one")
+        notes.append(f"{format_count(read_column['absent'], 'row')} without a value")
     seen, kept = ([str(pair[at])[:30] for pair in examples] for at in (0, 1))
     return (
         read_column["name"],
@@ -594,8 +620,8 @@ def _require_sure(found: Mapping[str, Any], reading: ReadingOptions, *, yes: boo
     open_ones = [flags[one] for one in found["guessed"]]
     if yes and open_ones:
         raise InvalidSetting(
-            "what is a guess has to be said where nobody looks at it",
-            hint=f"if it is right: {' '.join(open_ones)}",
+            "--yes confirms no guesses about how the file is read",
+            hint=f"if the guesses are right: {' '.join(open_ones)}",
         )
 
 

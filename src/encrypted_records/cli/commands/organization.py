@@ -45,7 +45,7 @@ async def list_(session: CommandSession, output: Output) -> None:
     )
 
 
-@organization.command(short_help="Show one.")
+@organization.command(short_help="Show an organization.")
 @click.argument("name", required=False)
 @connected(organization=True)
 @takes_output
@@ -301,7 +301,7 @@ async def create_invitation(
     output.write_one(await session.client.create(collection, email=email, role=role))
 
 
-@invitation.command("accept", short_help="Accept one.")
+@invitation.command("accept", short_help="Accept an invitation.")
 @click.argument("id")
 @connected()
 @takes_output

@@ -26,8 +26,8 @@ from encrypted_records.errors import InvalidSetting
 @click.option(
     "--organization",
     metavar="NAME",
-    help="Name of the new organization (asked for if missing). Empty for somebody who was invited"
-    " to one: none is made.",
+    help="Name of the new organization (asked for if missing). Leave it empty if you were invited"
+    " to one: no organization is created.",
 )
 @click.option(
     "--confirm", is_flag=True, help="Ask for the link in the message, and confirm the account."

@@ -145,6 +145,6 @@ def _line_of(due: Mapping[str, Any]) -> str:
         return "Records are kept until somebody deletes them."
     since = rule.get("field", "the day on which they were first stored")
     return (
-        f"Records go {format_count(rule['days'], 'day')} after {since}:"
-        f" by now {format_count(due['records'], 'record')}, of before {due['before']}."
+        f"Records expire {format_count(rule['days'], 'day')} after {since}:"
+        f" {format_count(due['records'], 'record')} so far, from before {due['before']}."
     )

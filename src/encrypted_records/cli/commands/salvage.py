@@ -86,7 +86,9 @@ async def salvage(
                 else:
                     out.write(line_of(line, members))
         if report is None:
-            raise ApiFailed("the salvage did not end", hint="the result is not complete; try again")
+            raise ApiFailed(
+                "the salvage did not finish", hint="the result is not complete; try again"
+            )
     return _say(report)
 
 

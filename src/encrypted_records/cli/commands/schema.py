@@ -77,7 +77,7 @@ async def list_(session: CommandSession, dataset: str | None, output: Output) ->
         await session.tell_of_invitations()
 
 
-@schema.command(short_help="Show one.")
+@schema.command(short_help="Show a schema.")
 @click.argument("schema")
 @click.option("--definition", is_flag=True, help="Print only the JSON Schema, as it was given.")
 @click.option("--reading", is_flag=True, help="Print only the kept reading of its files.")
@@ -102,7 +102,7 @@ async def get(
         output.write_one(shown, times=TIMES)
 
 
-@schema.command(short_help="Make one.")
+@schema.command(short_help="Create a schema.")
 @click.option(
     "--dataset",
     cls=ProfileOption,
@@ -244,7 +244,11 @@ async def change(
         for line in lines_of(plan):
             say(line)
         if possible:
-            say("It holds." if apply else "Nothing was changed; add --apply to apply it.")
+            say(
+                "The change is applied."
+                if apply
+                else "Nothing was changed; add --apply to apply it."
+            )
     else:
         output.write_one(plan)
     if apply and not possible:
@@ -252,7 +256,7 @@ async def change(
     return DONE if possible else REFUSED
 
 
-@schema.command(short_help="Delete one.")
+@schema.command(short_help="Delete a schema.")
 @click.argument("schema")
 @click.option("--cascade", is_flag=True, help="Also delete all its records.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -286,7 +290,7 @@ async def _has_records(session: CommandSession, url: str) -> bool:
     return False
 
 
-@schema.command(short_help="Show the verified state of its log.")
+@schema.command(short_help="Show how far a schema's log is valid.")
 @click.argument("schema")
 @click.option("--at", type=click.IntRange(0), help="Also show the digest of this version.")
 @connected(organization=True)

@@ -40,7 +40,9 @@ async def verify(session: CommandSession, schema: str) -> int:
             else:
                 raise ApiFailed("a line of the answer has an unexpected form")
     if report is None:
-        raise ApiFailed("the comparison did not end", hint="the result is not complete; try again")
+        raise ApiFailed(
+            "the comparison did not finish", hint="the result is not complete; try again"
+        )
     compared = f"{report['rows']} rows and {report['pages']} pages, up to version"
     if report["altered"]:
         warn(f"Compared {compared} {report['version']}: {report['altered']} places were altered.")

@@ -21,13 +21,13 @@ def show_estimate(estimated: Any) -> None:
     per_record = estimated["bytes_per_record"]
     say(f"{estimated['records']} records need {_size(estimated['bytes'])} in the API's database,")
     say(
-        f"{per_record['total']} bytes each: {per_record['sealed']} sealed, {per_record['index']}"
-        " in the index."
+        f"{per_record['total']} bytes each: {per_record['sealed']} of encrypted record,"
+        f" {per_record['index']} in the index."
     )
     say(f"Encrypting them takes one core of this machine about {estimated['seconds']:.0f} s.")
     sample = estimated.get("sample")
     if sample is not None:
-        say(f"Of {sample['rows']} rows of the sample: padding takes {_cost(sample['padding'])}.")
+        say(f"In {sample['rows']} rows of the sample, padding costs {_cost(sample['padding'])}.")
         if sample["refused"]:
             warn(f"{sample['refused']} rows of the sample do not match the schema")
     say()
@@ -42,12 +42,13 @@ def show_estimate(estimated: Any) -> None:
 
 def _show_lengths(found: Mapping[str, Any]) -> None:
     guess, attack = found["guess"], found["attack"]
-    own = f"; its own lengths tell {found['bits']} bits" if found["bits"] else ""
+    own = f"; its own lengths reveal {found['bits']} bits" if found["bits"] else ""
     say(
-        f"  lengths: somebody who knows other rows names {_percent(attack)} of the values by the"
-        f" stored lengths, and {_percent(guess)} by the most frequent value alone{own}"
+        f"  lengths: an attacker who knows other rows guesses {_percent(attack)} of the"
+        f" values from the stored lengths, and {_percent(guess)} from the most frequent value"
+        f" alone{own}"
     )
-    say(f"  padding takes {_cost(found['padding'])}")
+    say(f"  padding costs {_cost(found['padding'])}")
     if found["pad_to"] is not None:
         more = _cost(found["pad_to_adds"])
         say(f'  "padTo": {found["pad_to"]} would hide the lengths, for {more} more')

@@ -24,7 +24,10 @@ from encrypted_records.model import json_text
 @click.command(short_help="Propose a definition for the data in a file.")
 @click.argument("file", type=click.Path(allow_dash=True, dir_okay=False))
 @click.option(
-    "--reading", "into", metavar="OUT.json", help="Also write how the file is read, in JSON."
+    "--reading",
+    "into",
+    metavar="OUT.json",
+    help="File to write the reading of the file to, in JSON.",
 )
 @asked_for
 @takes_form
@@ -61,7 +64,7 @@ async def infer(
     if into is not None or reading != NO_READING_OPTIONS:
         raise InvalidSetting(
             "this file is read exactly: options that describe another form do not apply",
-            hint="leave them out, or write a pipe into a file first",
+            hint="leave them out, or save the pipe to a file first",
         )
     body, media_type = await asyncio.to_thread(sample_of, source)
     inferred = await session.client.infer(body, media_type, tight=asked.tight)

@@ -37,7 +37,7 @@ async def repair_schema(session: CommandSession, schema: Mapping[str, Any], *, y
         return False
     if loss.records:
         warn(
-            f"{slug}: of {_count(loss.records, 'record')} nothing is left at the API: they were"
+            f"{slug}: the API has lost {_count(loss.records, 'record')} entirely: they were"
             " erased after the restored moment, or their objects are lost."
         )
         confirm(
@@ -47,7 +47,7 @@ async def repair_schema(session: CommandSession, schema: Mapping[str, Any], *, y
         )
     if loss.segments:
         segments, rows = _count(loss.segments, "segment"), _count(loss.rows, "record")
-        warn(f"{slug}: {segments} of the index, of {rows}, was rebuilt.")
+        warn(f"{slug}: {segments} of the index, with {rows}, was rebuilt.")
     while not (await session.client.repair(url, confirm=loss.records)).done:
         pass
     say(f"Repaired: {slug}, {_count(loss.records, 'lost record')} deleted.")

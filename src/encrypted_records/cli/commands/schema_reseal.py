@@ -97,9 +97,10 @@ async def _forget(
     keys = await session.client.look_at_keys(url)
     if keys["absent"] and not keys["forgotten"]:
         raise SchemaUnsigned(
-            f"the API shows no schema {', '.join(keys['absent'])}, which was signed in {path}",
-            hint="its records could not be decrypted any more; if it was deleted, an owner frees"
-            " its name: ers api DELETE /api/schemas/ID/",
+            f"the API does not show the schema {', '.join(keys['absent'])}, which was"
+            f" signed in {path}",
+            hint="without the older keys, its records could no longer be decrypted; if it was"
+            " deleted, an owner can free its name: ers api DELETE /api/schemas/ID/",
         )
     older = [schema for schema in keys["schemas"] if not schema["present"]]
     if not keys["forgotten"]:

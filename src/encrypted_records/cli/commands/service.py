@@ -104,7 +104,7 @@ async def list_(session: CommandSession, output: Output) -> None:
     await output.many(each(rows), _COLUMNS, called="services", times=TIMES)
 
 
-@service.command(short_help="Delete one.")
+@service.command(short_help="Delete a service.")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)

@@ -190,7 +190,10 @@ async def accept(session: CommandSession, id: str) -> None:  # noqa: A002 - as t
     if (await session.client.devices()).keyring is None:
         session.make_device()  # the keyring that is made takes it in
     joined = await session.client.answer_invitation(id, words)
-    say(f"Answered. An owner's proxy admits you when it sees the answer: {joined.invited_by}.")
+    say(
+        "Your answer was sent. An owner's proxy admits you when it sees the answer;"
+        f" {joined.invited_by} invited you."
+    )
 
 
 @share.command("set", short_help="Share a dataset with a member, or change the role.")

@@ -85,8 +85,8 @@ def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
     for person in people.people:
         if person.account_gone:
             yield (
-                f"Gone: {person.name} no longer has an account, the API says; remove them with"
-                f" ers organization member delete {person.name}"
+                f"Gone: {person.name} no longer has an account, according to the API; remove"
+                f" them with ers organization member delete {person.name}"
             )
     for invitation in people.invitations:
         if place is not None and not any(place.has(share) for share in invitation.shares):
@@ -96,7 +96,8 @@ def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
             state = f"an answer was refused ({invitation.answer_refused})"
         if invitation.status == "declined":
             state = (
-                f"declined, the API says; withdraw it with ers share withdraw {invitation.email}"
+                "declined, according to the API; withdraw it with ers share withdraw"
+                f" {invitation.email}"
             )
         told = shares_told(invitation.shares)
         yield f"Invited: {invitation.email}, {told}: {state}, {invitation.id}"
@@ -108,8 +109,8 @@ def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
             yield f"Pending: {due.name} needs a new key because of {because}: ers share settle"
         if due.schemas:
             yield (
-                f"Due: members who lost the right to write in {due.name} may still add to"
-                f" {', '.join(due.schemas)}, whose logs have no end yet: ers share settle"
+                f"Pending: members who lost the right to write in {due.name} may still add"
+                f" to {', '.join(due.schemas)} until the logs are closed: ers share settle"
             )
     if people.number:
         yield f"Roster: entry {people.number}, {people.words}"

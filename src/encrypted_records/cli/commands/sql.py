@@ -68,8 +68,8 @@ async def sql(
     """Run STATEMENT, a SELECT, over the records that you can read; without one, open a prompt.
 
     A dataset is a schema of SQL, and a schema a table. DuckDB runs the statement on this machine,
-    over columns that the proxy opens; the API sees which fields are read. Nothing but SELECT is
-    possible. The prompt keeps its history until it ends, and writes none to disk.
+    over columns that the proxy decrypts; the API sees which fields are read. Only SELECT is
+    possible. The prompt keeps its history until it ends, and does not write it to disk.
 
     \b
     Examples:
@@ -87,9 +87,11 @@ async def sql(
     from encrypted_records.sql.engine import Engine  # noqa: PLC0415 - optional, slow to import
 
     if statement is not None and file is not None:
-        raise click.UsageError("a statement and --file exclude each other")
+        raise click.UsageError("give either a statement or --file")
     if form == "parquet" and sys.stdout.isatty():
-        raise InvalidSetting("Parquet is not for a terminal", hint="add > FILE to the command")
+        raise InvalidSetting(
+            "Parquet cannot be written to a terminal", hint="add > FILE to the command"
+        )
     filters = await session.names.in_organization()
     shell = _Shell(form or ("table" if sys.stdout.isatty() else "ndjson"), timing=timing)
     async with Engine(

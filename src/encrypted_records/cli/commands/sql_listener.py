@@ -65,7 +65,7 @@ async def serve(
 
     host, port = _parsed(address)
     if (certificate is None) != (key is None):
-        raise InvalidSetting("--tls-cert and --tls-key are given together, or neither")
+        raise InvalidSetting("--tls-cert and --tls-key must be given together")
     tls = tls_context(certificate, key) if certificate and key else None
     check_host(host, tls)
     listener = Listener(_connecting(proxy), tls=tls, limits=STANDARD, sql_limits=SQL_LIMITS)
@@ -84,8 +84,8 @@ async def serve(
                 await stopped.wait()
     except CannotListen as error:
         raise InvalidSetting(
-            f"--listen: {error.host}:{port} cannot be had ({error.strerror})",
-            hint="choose another port, or end the program that has it",
+            f"--listen cannot use {error.host}:{port} ({error.strerror})",
+            hint="choose another port, or stop the program that uses it",
         ) from None
 
 

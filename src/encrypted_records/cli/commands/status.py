@@ -29,8 +29,8 @@ async def status(session: CommandSession, output: Output) -> int:
         return REFUSED
     if answer.get("clock_jumped") is True:
         warn(
-            "The clock of the proxy's machine went ahead, or the machine was off for days: records"
-            " that are old enough only by these days are not deleted by age yet"
+            "The clock of the proxy's machine jumped ahead, or the machine was off for days:"
+            " records that expired only during these days are not deleted yet"
         )
         warn(
             "hint: set the clock, or let the proxy run for a day; if it is right: ers retention run"

@@ -127,7 +127,7 @@ async def upload_exactly(
         job = await going_on(session, error)
     except BadInput as error:
         if error.reason in _OF_FORM:
-            error.hint = "without --exact, ers import finds out how the file is written"
+            error.hint = "without --exact, ers import detects how the file is written"
         raise
     return detached(job) if options.detach else await finish(session, job, output)
 
@@ -259,7 +259,7 @@ async def _send_file(
     if begun_upload is not None:
         try:
             reached = await session.client.upload_offset(begun_upload.upload)
-            warn(f"resuming an upload, of which {reached * 100 // max(size, 1)} % are there")
+            warn(f"resuming an upload: {reached * 100 // max(size, 1)} % has arrived already")
         except NotFound:  # it has expired, or its job was cancelled
             begun_upload = None
     if begun_upload is None:
@@ -329,7 +329,7 @@ async def exit_code(session: CommandSession, job: str, last: JobProgress) -> int
             warn(f"  {location}: {flaw['detail']}")
     if rejected:
         stored = "the other rows were stored" if is_stored else "nothing was stored"
-        warn(f"rows were rejected, {stored}; all flaws: ers job errors {job}")
+        warn(f"rows were rejected, {stored}; list all errors with: ers job errors {job}")
         if last.error and last.error.endswith("(invalid_records)"):
             warn("ers import with --skip-invalid stores the other rows")
         return REJECTED

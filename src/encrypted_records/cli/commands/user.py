@@ -61,7 +61,7 @@ async def password(session: CommandSession) -> None:
     old = os.environ.get("ERS_PASSWORD")
     given = None
     if sys.stdin.isatty():
-        old = old or ask("Present password", hide_input=True)
+        old = old or ask("Current password", hide_input=True)
     else:
         given = sys.stdin.readline().rstrip("\n")
     if not old or given == "":
@@ -122,12 +122,14 @@ async def reset_password(session: CommandSession, email: str | None, has_link: b
     say("The password is changed, and all logins have ended. Log in again: ers login")
 
 
-@user.group("second-factor", cls=CommandGroup, short_help="Require a code beside the password.")
+@user.group(
+    "second-factor", cls=CommandGroup, short_help="Require a code in addition to the password."
+)
 def second_factor() -> None:
-    """Have logins need a code of an authenticator app beside the password.
+    """Require a code of an authenticator app at login, in addition to the password.
 
-    Somebody who has learned only your password can no longer log in as you. API tokens and services
-    go on working without codes; Basic credentials, which have no place for one, do not.
+    Somebody who knows only your password can then no longer log in as you. API tokens and services
+    still work without codes; Basic credentials, which cannot contain one, do not.
     """
 
 
@@ -148,11 +150,11 @@ async def get_second_factor(session: CommandSession, output: Output) -> None:
 @second_factor.command(short_help="Require codes from now on.")
 @connected()
 async def add(session: CommandSession) -> None:
-    """Print a key for an authenticator app, and require codes once one was typed.
+    """Print a key for an authenticator app, and require codes once you have entered one.
 
     The command asks for your password, or takes it from ERS_PASSWORD, and then for a code. The key
-    and the recovery codes are printed once. Keep the codes apart from the app: each of them stands
-    in for it once.
+    and the recovery codes are printed once. Keep the recovery codes apart from the app:
+    each of them replaces it once.
 
     \b
     Example:
@@ -170,7 +172,7 @@ async def add(session: CommandSession) -> None:
 @second_factor.command("renew-codes", short_help="Replace the recovery codes.")
 @connected()
 async def renew_codes(session: CommandSession) -> None:
-    """Print new recovery codes. Those before are worth nothing from then on.
+    """Print new recovery codes. The earlier ones stop working.
 
     The command asks for your password, or takes it from ERS_PASSWORD, and for a code.
 
@@ -182,10 +184,10 @@ async def renew_codes(session: CommandSession) -> None:
     _show_codes(await session.client.renew_recovery_codes(password, ask_code()))
 
 
-@second_factor.command(short_help="Let the password alone suffice again.")
+@second_factor.command(short_help="Stop requiring codes at login.")
 @connected()
 async def remove(session: CommandSession) -> None:
-    """Let logins need the password alone again.
+    """Stop requiring codes: logins need only the password again.
 
     The command asks for your password, or takes it from ERS_PASSWORD, and for a code of the app or
     a recovery code.
@@ -196,7 +198,7 @@ async def remove(session: CommandSession) -> None:
     """
     password = _password(session)
     await session.client.remove_second_factor(password, ask_code())
-    say("Logins need the password alone now.")
+    say("Logins need only the password now.")
 
 
 def _password(session: CommandSession) -> str:

@@ -55,7 +55,7 @@ async def watch(
 
     Every record comes first, then each change. "op" says what to do: "upsert" stores the record
     under its id or replaces it, "delete" removes it. A line with "op": "current" says that a copy
-    that has applied all lines holds what a search finds, and has the cursor that continues there.
+    that has applied all lines equals what a search finds, and has the cursor that continues there.
 
     With --cursor-file, a program that is stopped continues where it was. The cursor is saved after
     the lines are written, so the last lines may be printed twice; applying them twice changes
@@ -124,8 +124,8 @@ def _begin(named: str | None, file: Path | None) -> str | None:
         return None if named == "start" else named
     if named is not None:
         raise InvalidSetting(
-            f"{file} says where to begin, and so does --from",
-            hint="leave out one of the two, or delete the file",
+            f"both {file} and --from say where to begin",
+            hint="leave out --from, or delete the file",
         )
     return file.read_text(encoding="ascii", errors="replace").strip() or None
 

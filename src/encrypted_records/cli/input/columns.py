@@ -24,7 +24,7 @@ class ColumnFile(SourceTable):
     def __init__(self, path: str) -> None:
         if Path(path).suffix.lower() not in COLUMNAR:
             raise InvalidSetting(
-                f"{path} is no file of columns",
+                f"{path} is not a Parquet, Arrow or Feather file",
                 hint="import CSV and JSON under their own names: ers import FILE.csv",
             )
         #: read several times, and so opened once: all of them see the same rows
@@ -49,7 +49,7 @@ class ColumnFile(SourceTable):
             for column, arrow_field in zip(batch.columns, declared, strict=True):
                 seen.setdefault(arrow_field.name, Seen()).add(column, arrow_field)
         if declared is None:
-            raise InvalidSetting("there is nothing in it, and no column")
+            raise InvalidSetting("the file is empty: it has no columns")
         fields: dict[str, dict[str, Any]] = {}
         notes: dict[str, str] = {}
         for arrow_field in declared:

@@ -46,8 +46,8 @@ async def make_schema(
         dataset or table.group,
         name or table.name,
         definition,
-        hint="choose another name with --name; an import continues by itself only where this"
-        " machine began it",
+        hint="choose another name with --name; only the machine that began an import can continue"
+        " it",
     )
 
 
@@ -75,7 +75,7 @@ async def create_schema(
     async for resource in session.client.listing("schemas", dataset=parent["id"], name=name):
         path = f"{parent['slug']}/{resource['slug']}"
         if await _is_unused(session, resource, definition):
-            warn(f"going on with the schema {path}, which has no records yet")
+            warn(f"continuing with the schema {path}, which has no records yet")
             return resource
         raise Conflict(f"a schema {path} already exists", code="slug_taken", hint=hint)
     return await session.client.create(

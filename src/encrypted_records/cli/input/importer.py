@@ -177,7 +177,7 @@ class Import:
         pointer = await self.table.resume(self.session, schema, done.read)
         rejected = 0
         if done.read:
-            warn(f"going on behind {format_count(done.read, 'row')}")
+            warn(f"continuing after {format_count(done.read, 'row')}")
         with bar("importing records") as move:
             move(done.read, total)
             while True:
@@ -243,7 +243,7 @@ class Import:
             async for error in self.session.client.job_errors(job)
         ]
         raise InvalidRecords(
-            f"{format_count(bad, 'row')} of {self.table.name} did not fit",
+            f"{format_count(bad, 'row')} of {self.table.name} did not match the schema",
             flaws=tuple(flaws),
             hint=f"{format_count(done.stored, 'record')} before this page are stored; correct the"
             " rows and repeat the command, or leave them out with --skip-invalid",
@@ -261,7 +261,7 @@ class Import:
                 f"the schema has {format_count(count, 'record')}, and this import stored"
                 f" {done.stored}",
                 code="import_disturbed",
-                hint="somebody else stored or deleted some: import into another schema (--name)",
+                hint="somebody else stored or deleted records: import into another schema (--name)",
             )
         return done
 

@@ -59,7 +59,7 @@ class PostgresqlTable(SourceTable):
         except ProgrammingError:
             raise InvalidSetting(
                 "this is not the URL of a database",
-                hint="postgresql://user@host:5432/name; the password may stand in PGPASSWORD",
+                hint="postgresql://user@host:5432/name; the password can be in PGPASSWORD",
             ) from None
         namespace, _, self.name = table.rpartition(".")
         self._namespace = namespace or "public"
@@ -120,14 +120,14 @@ class PostgresqlTable(SourceTable):
         if not self._key:
             raise InvalidSetting(
                 f"{self.name} has no primary key",
-                hint="name columns that tell its rows apart, and are never null: --key",
+                hint="name columns that identify its rows and are never null: --key",
             )
         for name in self._key:
             if name not in known:
                 raise InvalidSetting(f"{self.name} has no column {name}")
             if known[name].kind not in KEYS:
                 raise InvalidSetting(
-                    f"a key of type {known[name].kind} cannot be followed",
+                    f"the type {known[name].kind} cannot be used as a key",
                     hint=f"name another with --key, of one of these: {', '.join(KEYS)}",
                 )
 
@@ -151,7 +151,7 @@ class PostgresqlTable(SourceTable):
             if note:
                 notes[column.name] = note
         for name in self._unique:
-            told = "no two rows may have one value of it there: --unique keeps it so"
+            told = "its values are unique there: --unique keeps this rule"
             notes[name] = "; ".join(one for one in (notes.get(name), told) if one)
         required = [column.name for column in self._columns if column.required]
         return Shape(fields, required, notes)
@@ -198,11 +198,13 @@ class PostgresqlTable(SourceTable):
         key = tuple(row[name] for name in self._key)
         for name, value in zip(self._key, key, strict=True):
             if value is None:
-                raise InvalidSetting(f"the key {name} is null in a row", hint="name another: --key")
+                raise InvalidSetting(
+                    f"the key {name} is null in a row", hint="name another column: --key"
+                )
             if isinstance(value, str) and not unicodedata.is_normalized("NFC", value):
                 raise InvalidSetting(
-                    f"a value of the key {name} is no normal text (NFC), which has another order"
-                    " here",
+                    f"a value of the key {name} is not normalized text (NFC), which would be"
+                    " sorted differently here",
                     hint="name another with --key",
                 )
         return key
@@ -279,7 +281,7 @@ class PostgresqlTable(SourceTable):
         if state.startswith("28") or "authentication failed" in text or "no password" in text:
             return InvalidSetting(
                 f"PostgreSQL at {self._server} refuses user or password",
-                hint="name the user in the URL; the password may stand in PGPASSWORD or ~/.pgpass",
+                hint="name the user in the URL; the password can be in PGPASSWORD or ~/.pgpass",
             )
         if state.startswith("3D") or ("database" in text and "does not exist" in text):
             return InvalidSetting(f"PostgreSQL at {self._server} has no database {self.group}")
@@ -289,7 +291,7 @@ class PostgresqlTable(SourceTable):
                 hint="grant SELECT on it to the user of the URL",
             )
         return Unavailable(
-            f"PostgreSQL at {self._server} cannot be reached, or broke off",
+            f"PostgreSQL at {self._server} cannot be reached, or the connection was lost",
             code="source_unavailable",
-            hint="the same command goes on where it stopped",
+            hint="run the same command again to continue where it stopped",
         )

@@ -42,7 +42,7 @@ class Asked:
             values = notes[name].get("values")
             if not proposed_type(fields[name]).is_text or not values:
                 raise InvalidSetting(
-                    f"{name} is no text of few values", hint=f"leave out --enum {name}"
+                    f"{name} is not a text column with few values", hint=f"leave out --enum {name}"
                 )
             fields[name] = {"type": "string", "enum": values}
         for name in self.required:
@@ -51,7 +51,9 @@ class Asked:
                 raise InvalidSetting(f"{name} is missing in {rows}: it cannot be required")
         for name in self.unique:
             if not notes[name].get("unique", True):
-                raise InvalidSetting(f"a value of {name} is there twice: it cannot be unique")
+                raise InvalidSetting(
+                    f"a value of {name} occurs more than once: it cannot be unique"
+                )
         if self.required:
             definition["required"] = list(dict.fromkeys(self.required))
         if self.unique:

@@ -35,7 +35,7 @@ _CHUNK_BYTES = 1 << 20
 #: What reading a file of columns may take at once, whatever the file says.
 _MOST_BYTES = 2 << 30
 #: Why a pipe is refused.
-NOT_COLUMNAR = "Parquet and Arrow are read from places all over a file"
+NOT_COLUMNAR = "Parquet and Arrow files are not read from start to end"
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ def _require_read(path: Path, ending: int, *, whole: bool) -> None:
     """
     if ending == column_reader.TOO_MUCH:
         raise InvalidSetting(
-            f"{path} unfolds to more memory than there is for it: 2 GiB at once",
+            f"{path} needs more than 2 GiB of memory at once to be decoded",
             hint="write it with smaller row groups or batches, or as CSV",
         )
     if ending > column_reader.UNREADABLE:

@@ -57,5 +57,5 @@ def describe(devices: Devices) -> Iterator[str]:
         return
     count = devices.count
     sealed = ", protected by a passphrase" if known.passphrase else ""
-    yield f"keyring      {known.fingerprint}, made {day(known.made)}{sealed}"
+    yield f"keyring {known.fingerprint}, created {day(known.made)}{sealed}"
     yield f"devices      {count} registered" if count else "devices      none"

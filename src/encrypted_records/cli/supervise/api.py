@@ -195,10 +195,10 @@ class _Workers:
             how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
             if soon >= _MOST_SOON:
                 raise Startup(
-                    f"a process of the API ended ({how}) {soon} times as soon as it was started",
+                    f"a process of the API ended ({how}) {soon} times right after it was started",
                     hint="its own messages are above; --workers 1 runs the API in one process",
                 )
-            _log.warning("process %d of the API ended (%s) and is started again", process.pid, how)
+            _log.warning("process %d of the API ended (%s) and is restarted", process.pid, how)
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), max(0.0, _AGAIN_SECONDS - lived))
 

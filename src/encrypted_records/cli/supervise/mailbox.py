@@ -69,8 +69,8 @@ def newest_link(folder: Path, address: str, others: set[str] | None = None) -> S
             return link
         others.add(name)
     raise NotFound(
-        f"no message with a signed link to {address} lies in {folder}",
-        hint="look at the API's log: it says what became of the message",
+        f"no message with a signed link to {address} was found in {folder}",
+        hint="check the API's log: it says what happened to the message",
     )
 
 

@@ -275,8 +275,8 @@ async def _until_it_answers(side: _Side, url: str, secret: str, log: IO[bytes]) 
     reasons = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
     hints = [line.removeprefix("hint: ") for line in said if line.startswith("hint: ")]
     raise Startup(
-        f"no inline proxy: {reasons[-1] if reasons else 'it ended at once'}",
-        hint=hints[-1] if hints else "start one to see why: ers proxy",
+        f"the inline proxy did not start: {reasons[-1] if reasons else 'it ended at once'}",
+        hint=hints[-1] if hints else "run ers proxy to see why",
     )
 
 

@@ -237,7 +237,7 @@ class ProxyClient(
         """
         if not _PATH.fullmatch(path):
             raise BadInput(
-                "that is no path of the HTTP API",
+                "this is not a path of the HTTP API",
                 hint="such as /api/datasets/, from docs/http-api.md",
             )
         return await self._transport.request(

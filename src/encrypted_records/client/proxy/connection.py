@@ -136,7 +136,7 @@ def encode_plain(body: Any) -> bytes:
     try:
         return json_text.encode(body)
     except UnicodeEncodeError:
-        raise BadInput("a text holds half of a surrogate pair", hint=STORABLE) from None
+        raise BadInput("a text contains half of a surrogate pair", hint=STORABLE) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         # The library says "Encoding objects of type pandas.Timestamp is unsupported".
         kind = re.search(r"objects of type ([\w.]+)", str(error))

@@ -209,4 +209,4 @@ def _progress(text: str) -> JobProgress:
     try:
         return msgspec.json.decode(text, type=JobProgress)
     except msgspec.DecodeError:
-        raise ApiFailed("the message holds no progress of a job") from None
+        raise ApiFailed("the message contains no progress of a job") from None

@@ -116,7 +116,7 @@ def _instant(value: datetime.datetime) -> str:
         moment = value.astimezone(datetime.UTC) if offset and offset % _MINUTE else value
         text = moment.isoformat()
     except (OverflowError, ValueError):
-        raise _Unsayable("an instant lies outside the years 1 to 9999 in UTC") from None
+        raise _Unsayable("an instant is outside the years 1 to 9999 in UTC") from None
     return text if moment.utcoffset() != datetime.timedelta(0) else f"{text[:-6]}Z"
 
 

@@ -98,7 +98,7 @@ def device_of(text: str) -> Device:
     secret = device_secret.parse(text)
     if secret is None:
         raise BadInput(
-            "that is no device secret",
+            "this is not a device secret",
             hint="take what ers device create printed: ersd1_, 8 characters, _, 43 characters",
         )
     return Device(secret)
@@ -198,7 +198,7 @@ class ProxyTransport(Transport):
         """
         if not path.startswith("/"):
             # It would continue the host's name: a list's next page can say anything.
-            raise ApiFailed("the answer refers to something that is no path")
+            raise ApiFailed("the answer refers to something that is not a path")
         async with self._one_asks:
             await self._meet()
             by_door = _THROUGH_THE_DOOR.match(path) and await self._knows_door()
@@ -206,7 +206,7 @@ class ProxyTransport(Transport):
             if alone and not self._is_proxy:
                 await self._ask_status({})
                 if not self._is_proxy:
-                    raise NoProxy(f"{self.base_url} is no proxy")
+                    raise NoProxy(f"{self.base_url} is not a proxy")
         shown: dict[str, str] = {}
         if self.device is not None and self._is_proxy:
             shown[device_secret.DEVICE_HEADER] = self.device.secret.text
@@ -223,10 +223,12 @@ class ProxyTransport(Transport):
         if device is not None and not self._own:
             if await self._knows(device.secret) or device.new or await self._knows_door():
                 return
-            raise NotThisProxy(f"what answers at {self.base_url} does not know your device")
+            raise NotThisProxy(
+                f"the program that answers at {self.base_url} does not know your device"
+            )
         if self._own and not await self._knows_door():
             raise NotThisProxy(
-                f"what answers at {self.base_url} is not the proxy that was started",
+                f"the program that answers at {self.base_url} is not the proxy that was started",
                 hint="nothing was sent: another program took its port; try again",
             )
 
@@ -302,7 +304,7 @@ class ProxyTransport(Transport):
                 return await super().send_prepared(path, send, more, auth)
             except _NewConnection:
                 self._known.clear()  # the question opens one, which what is sent then finds
-        raise ProxyUnreachable(f"no connection to {self.base_url} lasts")
+        raise ProxyUnreachable(f"the connections to {self.base_url} keep breaking off")
 
     # --- about the device -------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ async def head_of(path: Path) -> tuple[bytes, int]:
         size = file.require_size("a file is read twice: to see how it is read, and to store it")
         if file.start.startswith(_COLUMNAR):
             raise InvalidSetting(
-                f"{path.name} is a file of columns, whose types are known",
+                f"{path.name} is a Parquet, Arrow or Feather file, whose types are declared",
                 hint="read it into a frame, and give that to create_schema and ingest",
             )
         return await runtime.in_thread(read_head, file), size
@@ -219,7 +219,7 @@ class Uploads(Connection):
                 headers = await self._head(upload)
                 reached = _offset(headers.get("Upload-Offset"))
                 if not offset <= reached <= end:
-                    raise ApiFailed("the upload is not where it has to be") from None
+                    raise ApiFailed("the upload is not where it should be") from None
                 if reached == end and (not is_last or "Upload-Length" in headers):
                     return end
 

@@ -308,7 +308,7 @@ class AsyncSchema(AsyncCare):
             InvalidQuery: an expression cannot be understood, or the limit is below 0.
         """
         if limit is not None and limit < 0:
-            raise InvalidQuery("the limit is below 0", hint="None is all records")
+            raise InvalidQuery("the limit is below 0", hint="use None for all records")
         return AsyncSearch(self, where, order_by, fields, limit)
 
     async def get(self, id: str) -> AsyncRecord:  # noqa: A002

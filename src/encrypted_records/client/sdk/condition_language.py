@@ -303,7 +303,7 @@ class _Parser:
                 return {"bins": bins}
             case "histogram", _:
                 return {"bounds": numbers}
-        raise self.problem(op.at, f"{op.text} takes a field and no such numbers")
+        raise self.problem(op.at, f"{op.text} takes a field, and not these numbers")
 
     def expression(self) -> dict[str, Any]:
         return self.join("or", lambda: self.join("and", self.negation))
@@ -393,10 +393,10 @@ class _Parser:
         if token.kind == "quoted":
             return token.text[1:-1].replace("``", "`")
         if token.kind != "word":
-            hint = "a field's name that is no plain word stands in back quotes: `date of birth`"
+            hint = "put names that are not plain words in back quotes: `date of birth`"
             raise self.problem(token.at, "expected the name of a field", hint)
         if token.text.lower() in WORDS:
-            hint = f"a field of this name stands in back quotes: `{token.text}`"
+            hint = f"put a field of this name in back quotes: `{token.text}`"
             raise self.problem(token.at, f"expected the name of a field, found {token.text}", hint)
         return token.text
 
@@ -448,11 +448,13 @@ class _Parser:
         if token.kind == "pattern":
             if after.is_word("matches") or after.text == "~":
                 return token.text[1:-1].replace("\\/", "/")
-            raise self.problem(token.at, "a pattern stands behind ~", "text stands in quotes: 'a'")
+            raise self.problem(
+                token.at, "a pattern follows ~ or matches", "put text in quotes: 'a'"
+            )
         if token.is_word("null"):
-            raise self.problem(token.at, "null is no value", "ask for absent fields by: is null")
+            raise self.problem(token.at, "null is not a value", "ask for absent fields by: is null")
         if token.kind in ("word", "quoted"):
-            raise self.problem(token.at, "expected a value", "text stands in quotes: 'Rome'")
+            raise self.problem(token.at, "expected a value", "put text in quotes: 'Rome'")
         raise self.problem(token.at, f"expected a value after {after.text}")
 
 

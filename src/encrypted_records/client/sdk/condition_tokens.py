@@ -51,7 +51,7 @@ def unreadable(text: str, at: int) -> tuple[str, str]:
     if text[at] in "\"'`/":
         return "a quote is not closed", rf"end it with {text[at]}"
     if text[at].isdigit() or text[at] in "+-.":
-        return "this is no number", "numbers are written as in JSON: 18, -2.5, 1e6"
+        return "this is not a number", "numbers are written as in JSON: 18, -2.5, 1e6"
     if text[at] in "&|!":
         return f"{text[at]} is not understood", "write and, or, not"
     return f"{text[at] if text[at].isprintable() else 'this'} is not understood", ""

@@ -14,11 +14,11 @@ from encrypted_records.errors import Flaw, ReadingQuestion, ReadingRefused
 
 #: By the reason for a question about a column: what the file leaves open, and how to say it.
 _ASKED = {
-    "date_format": ("days and months read both ways", '"format": "dd/mm/yyyy"'),
-    "decimal": ("a mark is of thousands or of decimals", '"decimal": ","'),
-    "null": ("several words may stand for nothing", '"null": ["..."]'),
+    "date_format": ("the order of day and month is ambiguous", '"format": "dd/mm/yyyy"'),
+    "decimal": ("a mark could separate thousands or decimals", '"decimal": ","'),
+    "null": ('several words could mean "no value"', '"null": ["..."]'),
 }
-_OTHER = ("reads in several ways", '"type": "text"')
+_OTHER = ("can be read in several ways", '"type": "text"')
 
 
 def path_of(file: object) -> Path:
@@ -107,15 +107,15 @@ def _require_no_difference(found: FileReading) -> None:
     if not open_ones:
         return
     says = [difference.say for difference in open_ones]
-    hint = "kept=False looks at it afresh, with keep=True for later files, too"
+    hint = "kept=False detects the reading again; with keep=True, also for later files"
     if all(says):
-        hint = f"reading={_merged(says)!r} reads this file; with keep=True, later ones, too"
+        hint = f"reading={_merged(says)!r} accepts this file; with keep=True, also later files"
     raise explain(
         ReadingRefused(
-            "the file is not read as the one before:"
+            "the file differs from the previous file:"
             f" {'; '.join(difference.detail for difference in open_ones)}",
             flaws=tuple(
-                Flaw("reading", "is not as in the file before", field=difference.column)
+                Flaw("reading", "is not as in the previous file", field=difference.column)
                 for difference in open_ones
             ),
             hint=f"nothing was stored; {hint}",
@@ -149,9 +149,9 @@ def _require_sure(found: FileReading) -> None:
         said.append(f'"columns": {{{", ".join(columns)}}}')
     if flaws:
         question = ReadingQuestion(
-            "only you can say how this file is read",
+            "how this file is read has to be confirmed",
             flaws=tuple(flaws),
-            hint=f"nothing was stored; if it is right: reading={{{', '.join(said)}}}"
+            hint=f"nothing was stored; if the guesses are right: reading={{{', '.join(said)}}}"
             + ('; {"type": "text"} keeps a column as it is written' if columns else ""),
         )
         question.reading = found

@@ -217,7 +217,7 @@ def cells_of_arrow(column: Any, name: str, before: int) -> list[Any]:
             try:
                 cell.as_py()
             except (ValueError, OverflowError, pyarrow.ArrowException):
-                raise refuse(row, name, f"a {kind} lies outside of what Python has") from None
+                raise refuse(row, name, f"a {kind} is outside the range of Python's type") from None
         raise
 
 
@@ -253,8 +253,10 @@ def _names(columns: Iterable[Any]) -> list[str]:
     if wrong:
         raise explain(
             InvalidRecords(
-                "a column of the frame has no name of its own",
-                flaws=(Flaw("record", f"column {wrong[0]}: expected a text that no other has"),),
+                "a column of the frame has no name, or a repeated one",
+                flaws=(
+                    Flaw("record", f"column {wrong[0]}: expected a text that no other column has"),
+                ),
                 hint="nothing was stored; name the columns after the fields of the schema",
             )
         )
@@ -267,5 +269,5 @@ def refuse(row: int, field: str | None, detail: str) -> InvalidRecords:
     if not number:
         hint = "nothing was stored; texts, numbers, dates, times and uuids can be, and booleans"
     flaw = Flaw("record" if field is None else "type", detail, row=row, field=field)
-    message = "a value is no number" if number else "a value cannot be stored"
+    message = "a value is not a number" if number else "a value cannot be stored"
     return explain(InvalidRecords(message, flaws=(flaw,), hint=hint))

@@ -59,7 +59,7 @@ class Names:
         if wanted is None and len(fitting) > 1:
             raise InvalidSetting(
                 "you belong to several organizations",
-                hint="say which as organization (--organization): "
+                hint="name one with organization (--organization): "
                 + _join([one["slug"] for one in every]),
             )
         return await self._only("organization", wanted or "", fitting, every)
@@ -140,9 +140,12 @@ class Names:
                 return None
             if definition is not None and as_sent(definition) != as_sent(found["schema"]):
                 raise Conflict(
-                    f"the schema {found['slug']} is there, and has another definition",
+                    f"the schema {found['slug']} already exists, with another definition",
                     code="other_definition",
-                    hint="give it this one by change (ers schema change), or choose another name",
+                    hint=(
+                        "change its definition with change (ers schema change), or choose"
+                        " another name"
+                    ),
                 )
             return found
         if slug is None:
@@ -150,9 +153,9 @@ class Names:
                 if resource["name"] == name:
                     kind = collection.removesuffix("s")
                     raise Conflict(
-                        f"there is a {kind} {name} already, with the slug {resource['slug']}",
+                        f"a {kind} {name} already exists, with the slug {resource['slug']}",
                         code="slug_taken",
-                        hint="take that one: get_or_create=True (--get-or-create); or choose a slug"
+                        hint="use it with get_or_create=True (--get-or-create); or choose a slug"
                         f" for another {kind} of this name",
                     )
         return None
@@ -200,9 +203,9 @@ class Names:
         names = [await paths[kind](one) if kind in paths else str(one["slug"]) for one in shown]
         if fitting:
             raise InvalidSetting(
-                f"{name} names {len(fitting)} {kind}s", hint=f"say which: {_join(names)}"
+                f"{name} names {len(fitting)} {kind}s", hint=f"name one of: {_join(names)}"
             )
-        there = f"there are: {_join(names)}" if names else f"make one: ers {kind} create --help"
+        there = f"there are: {_join(names)}" if names else f"create one: ers {kind} create --help"
         raise NotFound(f"there is no {kind} {name}".rstrip(), hint=there)
 
     async def path_of_dataset(self, dataset: Resource) -> str:
@@ -233,16 +236,20 @@ def _require_signed(kind: str, name: str, found: list[Resource], fitting: list[R
         Closed: ``schema_unsigned``; what the API shows by a name is not what was signed by it.
     """
     if found and not fitting:
-        raise _unsigned(f"what the API shows as {name} was signed as {found[0]['name']}")
+        raise _unsigned(
+            f"what the API shows as {name} was signed under the name {found[0]['name']}"
+        )
     if fitting and all(resource.get("signed") is False for resource in fitting):
-        raise _unsigned(f"the API shows a {kind} {name} that is not the one that was signed as it")
+        raise _unsigned(
+            f"the API shows a {kind} {name} that is not the one that was signed under this name"
+        )
 
 
 def _unsigned(message: str) -> Closed:
     return Closed(
         message,
         code="schema_unsigned",
-        hint="nothing was done; ers share list has the signed names, and an id names one thing",
+        hint="nothing was done; ers share list shows the signed names, and an id is unambiguous",
     )
 
 

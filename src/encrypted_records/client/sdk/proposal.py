@@ -95,8 +95,8 @@ def _of_frame(frame: Any) -> tuple[dict[str, Field], list[str]]:
         if _is_number(declared.type) and not proposed_type(field).is_number:
             raise _refused(
                 name,
-                f"has {seen.digits} digits before the point and {seen.decimals} behind it, of which"
-                f" a field keeps {proposals.MAX_DIGITS} in all",
+                f"has {seen.digits} digits before the point and {seen.decimals} after it; a"
+                f" field keeps {proposals.MAX_DIGITS} in all",
                 "round the column, or turn it into texts",
             )
         fields[name] = field, note
@@ -121,7 +121,7 @@ def _columns(frame: Any) -> Iterator[tuple[str, Any, Any, Field | None]]:
                 cells = pyarrow.array(column, from_pandas=True)
             except (pyarrow.ArrowException, TypeError, ValueError):
                 raise _refused(
-                    name, "holds values of several kinds, or of an unknown one"
+                    name, "contains values of several kinds, or of an unknown one"
                 ) from None
             chunks = pyarrow.chunked_array(cells) if hasattr(cells, "chunks") else cells
             chunks = chunks if hasattr(chunks, "chunks") else pyarrow.chunked_array([cells])

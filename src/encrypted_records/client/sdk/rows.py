@@ -170,7 +170,7 @@ def pieces(rows: Rows, piece_bytes: int, definition: Mapping[str, Any]) -> Itera
     gathering = _Gathering(piece_bytes, _days(definition))
     data = rows_of(rows)
     if not isinstance(data, Iterable):
-        raise explain(InvalidRecords("these are no rows", hint="give dicts, or a frame or table"))
+        raise explain(InvalidRecords("these are not rows", hint="give dicts, or a frame or table"))
     for row in data:
         yield from gathering.add(row)
     yield gathering.end()
@@ -241,7 +241,7 @@ def warn_of_rounding(fields: Iterable[str] | Mapping[str, int] | None) -> None:
         fields: the field of each rounded value, or the number of rounded values by field; None if
             unknown.
     """
-    told = "all is stored; whether values were rounded could not be asked"
+    told = "all records are stored; whether values were rounded is not known"
     if fields is not None:
         told = tell_rounding(Counter(fields))
     if told:
@@ -321,7 +321,7 @@ def to_polars(
     for column in table.schema:
         if str(column.type).startswith("decimal256"):
             raise InvalidSetting(
-                f"Polars has no numbers of so many digits as {column.name}",
+                f"Polars has no type for numbers with as many digits as {column.name}",
                 hint=f"at most {_DECIMAL_DIGITS}; name the other fields in the search's fields, or"
                 " ask for an Arrow table",
             )

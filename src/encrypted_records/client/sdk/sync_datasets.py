@@ -126,7 +126,7 @@ class Dataset(Named):
         schema = self.create_schema(name or where.stem, found.schema, get_or_create=True)
         if schema.count():
             raise Conflict(
-                f"there is a schema {schema.slug} already, and it has records",
+                f"a schema {schema.slug} already exists and has records",
                 code="slug_taken",
                 hint="choose another name; or store the file there: schema.import_file(path)",
             )

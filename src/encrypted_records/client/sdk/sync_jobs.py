@@ -64,7 +64,7 @@ class Job:
         if {flaw.code for flaw in flaws} == {"not_unique"}:
             raise explain(
                 Conflict(
-                    "rows have values that others have, and nothing was stored",
+                    "rows have unique values that other records already have; nothing was stored",
                     code="not_unique",
                     flaws=flaws,
                 )

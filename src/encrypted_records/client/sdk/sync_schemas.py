@@ -322,7 +322,7 @@ class Schema(Care):
             InvalidQuery: an expression cannot be understood, or the limit is below 0.
         """
         if limit is not None and limit < 0:
-            raise InvalidQuery("the limit is below 0", hint="None is all records")
+            raise InvalidQuery("the limit is below 0", hint="use None for all records")
         return Search(self, where, order_by, fields, limit)
 
     def get(self, id: str) -> Record:

@@ -100,7 +100,7 @@ def _say_none_yet() -> None:
 def _ask_code(devices: Devices, by: str | None) -> dict[str, str]:
     """Ask for a code, passphrase or words; returns the input under the name of its kind."""
     own = devices.keyring is not None and devices.keyring.passphrase
-    text = ask_secret(f"Code{', passphrase' if own else ''} or words (it does not show)").strip()
+    text = ask_secret(f"Code{', passphrase' if own else ''}, or words (input is hidden)").strip()
     if not text:
         raise InvalidSetting(
             "no code, passphrase or words were entered",

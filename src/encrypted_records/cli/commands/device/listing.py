@@ -55,14 +55,14 @@ def _lines(devices: Devices) -> Iterator[str]:
             {
                 "id": device.id,
                 "name": device.name,
-                "came by": device.way,
+                "registered by": device.way,
                 "since": day(device.created),
                 "used": day(device.used),
                 "": "this one" if device.this else "",
             }
             for device in devices.devices
         ]
-        yield from table(rows, ("id", "name", "came by", "since", "used", ""))
+        yield from table(rows, ("id", "name", "registered by", "since", "used", ""))
     if devices.events:
         yield ""
         rows = [

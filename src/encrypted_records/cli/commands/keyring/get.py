@@ -15,11 +15,11 @@ from encrypted_records.client.proxy.keyring import SealedSchema
 _SEALED_WITH = {
     "passphrase": "a passphrase",
     "keychain": "a key in the proxy's keychain",
-    "vault": "a key that Vault opens",
-    "aws_kms": "a key that AWS KMS opens",
-    "google_kms": "a key that Google Cloud KMS opens",
-    "azure_key_vault": "a key that Azure Key Vault opens",
-    "pkcs11": "a key that a PKCS#11 token opens",
+    "vault": "a key that Vault decrypts",
+    "aws_kms": "a key that AWS KMS decrypts",
+    "google_kms": "a key that Google Cloud KMS decrypts",
+    "azure_key_vault": "a key that Azure Key Vault decrypts",
+    "pkcs11": "a key that a PKCS#11 token decrypts",
     "machine_key": "a key beside it: anyone who can read the proxy's folder can read the records",
 }
 

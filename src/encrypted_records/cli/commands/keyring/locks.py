@@ -57,12 +57,12 @@ async def change_passphrase(session: CommandSession) -> None:
     devices = await devices_of(session)
     known = devices.keyring
     if known is not None and known.passphrase:
-        old: str | None = ask_secret("Present passphrase")
+        old: str | None = ask_secret("Current passphrase")
         if not devices.enrolled:
             await take_in(session, passphrase=old or "")
     else:
         sealed = (await session.client.keyring()).wrapping
-        old = ask_secret("Present passphrase") if sealed == "passphrase" else None
+        old = ask_secret("Current passphrase") if sealed == "passphrase" else None
         if not devices.enrolled and devices.level != DEVICE and await session.client.has_door():
             # From now on a device is needed, and it has to be one of this machine.
             await take_in(session)

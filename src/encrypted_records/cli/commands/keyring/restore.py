@@ -125,7 +125,7 @@ def _versions(count: int) -> str:
 def _ask_phrases() -> list[str]:
     phrases: list[str] = []
     while True:
-        what = f"The 24 words of version {len(phrases) + 1} (they do not show)"
+        what = f"The 24 words of version {len(phrases) + 1} (input is hidden)"
         if phrases:
             what += ", or Enter without one"
         text = ask(what, hide_input=True, default="" if phrases else None, show_default=False)

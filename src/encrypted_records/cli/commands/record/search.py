@@ -149,7 +149,7 @@ async def search(
     await _show((asdict(one) async for one in first(records, most)), wanted or known, output)
 
 
-@click.command(short_help="Show one.")
+@click.command(short_help="Show a record.")
 @click.argument("id")
 @click.option("--sealed", is_flag=True, help="Show the ciphertext that the API has.")
 @connected()
