@@ -185,7 +185,7 @@ class InvitationWords(BadInput):
 
 class ChecksumMismatch(BadInput):
     code = "checksum_mismatch"
-    default_hint = "nothing of it was kept; send the same bytes again"
+    default_hint = "nothing was kept; send the same bytes again"
 
 
 class TooLarge(BadInput):
@@ -230,8 +230,8 @@ class StaleDefinition(Conflict):
 class MergeFirst(Conflict):
     code = "merge_first"
     default_hint = (
-        "merge the schema's index segments: ers proxy merge --once; if this goes on, no proxy gets"
-        " its merges through: the log of the proxy says why"
+        "merge the schema's index segments: ers proxy merge --once; if the error persists,"
+        " the proxy's log says why merges fail"
     )
 
 
@@ -274,8 +274,8 @@ class Misdirected(Refused):
 class NotThisProxy(Refused):
     code = "not_this_proxy"
     default_hint = (
-        "nothing was sent: another program listens there, or the proxy is another one or has lost"
-        " its devices; if that is meant, have a new one taken in: ers device add --new"
+        "nothing was sent: another program or another proxy listens there, or the proxy has"
+        " lost its devices; if you expect this, register a new device: ers device add --new"
     )
 
 
@@ -304,7 +304,7 @@ class Closed(Refused):
 class KeyMissing(Closed):
     code = "key_missing"
     default_hint = (
-        "use the proxy whose keyring made this schema's key, or bring that keyring here:"
+        "use the proxy whose keyring has this schema's key, or restore that keyring here:"
         " ers keyring restore"
     )
 
@@ -321,8 +321,9 @@ class Altered(DoesNotOpen):
 class LogBroken(Closed):
     code = "log_broken"
     default_hint = (
-        "restore the API's newest backup; ers schema status says how far the log holds, ers schema"
-        " accept-log takes one that is only older, and ers salvage exports what opens"
+        "restore the API's newest backup; ers schema status shows how far the log is valid,"
+        " ers schema accept-log accepts a log that is only older, and ers salvage saves what"
+        " can be decrypted"
     )
 
 
@@ -343,38 +344,41 @@ class RosterBroken(Closed):
 class RosterWithheld(Closed):
     code = "roster_withheld"
     default_hint = (
-        "an API token that is limited to other datasets is not shown this name: log in, or make one"
-        " for this dataset; else the API hides it: restore its newest backup"
+        "a token that is limited to other datasets does not show this name: log in, or"
+        " create a token for this dataset; otherwise the API hides the name: restore its"
+        " newest backup"
     )
 
 
 class RosterOlder(Closed):
     code = "roster_older"
     default_hint = (
-        "the API shows less of the organization's roster than this proxy has seen, or another:"
-        " restore the API's newest backup; if this is the newest: ers proxy accept-rollback"
+        "the API shows less of the organization's roster than this proxy has seen, or a"
+        " different one: restore the API's newest backup; if this is the newest: ers proxy"
+        " accept-rollback"
     )
 
 
 class RosterUnknown(Closed):
     code = "roster_unknown"
     default_hint = (
-        "nothing was opened, sealed or signed; use a proxy that knows the organization, or the"
-        " keyring with which you joined it, or ask an owner to invite you again"
+        "nothing was decrypted, encrypted or signed; use a proxy that knows the"
+        " organization, or the keyring with which you joined it, or ask an owner to invite"
+        " you again"
     )
 
 
 class IdentityReplaced(Closed):
     code = "identity_replaced"
     default_hint = (
-        "ask the owner who is named whether the change was meant; with the keyring whose keys the"
-        " organization has now, everything opens"
+        "ask the named owner whether the change was intended; the keyring whose keys the"
+        " organization has now decrypts everything"
     )
 
 
 class KeysRefused(Closed):
     code = "keys_refused"
-    default_hint = "have the member make an identity with a keyring of their own"
+    default_hint = "ask the member to use a keyring of their own"
 
 
 class GrantBroken(Closed):
@@ -392,7 +396,9 @@ class MirrorBroken(Closed):
 
 class SchemaUnsigned(Closed):
     code = "schema_unsigned"
-    default_hint = "nothing was opened or sealed; an owner signs the schema by storing into it"
+    default_hint = (
+        "nothing was decrypted or encrypted; an owner signs the schema by storing a record in it"
+    )
 
 
 class Unavailable(ErsError):
@@ -439,7 +445,7 @@ class ApiFailed(Unavailable):
 
 class OutOfSpace(Unavailable):
     code = "out_of_space"
-    default_hint = "make room on the disk that holds the proxy's data folder, then go on"
+    default_hint = "make room on the disk that holds the proxy's data folder, then try again"
 
 
 class DatabaseFull(Unavailable):

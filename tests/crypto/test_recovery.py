@@ -88,7 +88,7 @@ def test_a_file_that_commits_to_another_passphrase_opens_under_neither() -> None
     first, second = bytes(range(32)), bytes([7] * 32)
     file = ref.wrap_of_two_keys(first, second, ROOTS, OWNER, bytes(12))
     for key in (first, second):
-        with pytest.raises(DoesNotOpen, match="does not open under this machine's key"):
+        with pytest.raises(DoesNotOpen, match="cannot be decrypted with this machine's key"):
             recovery.unwrap(file, MachineKey(key), OWNER)
 
 

@@ -154,12 +154,12 @@ CASES: list[tuple[str, str, Callable[[World], CommitBody]]] = [
     ),
     (
         "a group without a class for a field",
-        "a class for each",
+        "a length class for each",
         lambda w: classed(w, ANY_TEXT),
     ),
     (
         "a group with a class for no field",
-        "a class for each",
+        "a length class for each",
         lambda w: classed(w, *CLASSES, ANY_TEXT),
     ),
     (

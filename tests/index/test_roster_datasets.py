@@ -192,7 +192,7 @@ def test_what_is_not_signed_is_refused(team: Team) -> None:
     right = placement("people", "adults")
     access.require_signed(team.roster, right)
     for wrong in (
-        placement("people", "made at the API"),
+        placement("people", "created at the API"),
         msgspec.structs.replace(right, name="Other"),
         msgspec.structs.replace(right, slug="other"),
         msgspec.structs.replace(right, dataset=uid("bills")),

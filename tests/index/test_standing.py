@@ -242,7 +242,7 @@ CASES: list[tuple[str, str, Change]] = [
     ("a group left out", "other rows than", lambda w, b: {"ended": b.ended[1:]}),
     ("a row too many", "other rows than", lambda w, b: longer(b)),
     ("no group that stands", "other rows than", lambda w, b: {"groups": [], "holes": []}),
-    ("groups with another between them", "no neighbours", over_a_gap),
+    ("groups with another between them", "not neighbours", over_a_gap),
     ("a segment that stays", "does not replace", lambda w, b: {"replaced": b.replaced[1:]}),
     ("a dead row that lives", "other rows are dead", lambda w, b: {"holes": []}),
     ("a live row left out", "other rows are", lambda w, b: {"holes": rows_of(b, (0, 2))}),
@@ -257,7 +257,11 @@ CASES: list[tuple[str, str, Change]] = [
         "of others",
         lambda w, b: {"killed": [KilledRows(uid(w, 0), [(0, 1)])]},
     ),
-    ("a lower class", "lower class", lambda w, b: classed(b, NUMBER_CLASS, LeastClass(16, 0))),
+    (
+        "a lower length class",
+        "lower length class",
+        lambda w, b: classed(b, NUMBER_CLASS, LeastClass(16, 0)),
+    ),
     ("a request", "stores a request", lambda w, b: {"requests": [bytes(16)]}),
     ("a group that lives", "group that exists", taken),
 ]
@@ -310,7 +314,7 @@ def test_a_definition_follows_the_one_that_its_writer_has_seen() -> None:
     world.change(TEXT.replace('"t"', '"more": {"type": "string"}, "t"'))
     now = wire.decode_commit_body(standing.draft(world.ledger).commit)
     then = wire.decode_commit_body(before.commit)
-    with pytest.raises(LogBroken, match="was not made to follow"):
+    with pytest.raises(LogBroken, match="does not follow from"):
         extend(world, replace(now, seen=then.seen, seen_digest=then.seen_digest))
 
 
@@ -327,7 +331,7 @@ def test_a_definition_that_seals_nothing_again_follows_the_one_that_its_writer_h
     assert new.follows(world.definition), "its ids do not tell"
     body = wire.decode_commit_body(world.ledger.draft(new, new_definition=True).commit)
     assert extend(world, body).version == world.ledger.version + 1
-    with pytest.raises(LogBroken, match="was not made to follow"):
+    with pytest.raises(LogBroken, match="does not follow from"):
         extend(world, replace(body, seen=before.seen, seen_digest=before.seen_digest))
 
 

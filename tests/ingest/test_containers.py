@@ -129,13 +129,13 @@ def test_decimals_of_a_second_that_are_not_read_are_told() -> None:
     fine = ods_cell("time", "PT05H30M10.1234567S"), ods_cell("date", "2024-01-05T10:11:12.1234565")
     plain = ods_cell("time", "PT05H30M10.123456S"), ods_cell("date", "2024-01-05T10:11:12.5")
     found = look(ods([["time", "at"], [*fine], [*plain]]))
-    assert found.notes == ("2 times have finer parts; 6 decimals of a second are kept",)
+    assert found.notes == ("2 times are finer; 6 decimals of a second are kept",)
     assert look(ods([["time", "at"], [*plain]])).notes == ()
 
     # 10:11:12.123456 as pandas writes it; and 10:11:12.123, and a price of the same digits.
     moments = number("45296.4244458733333", MOMENT), number("45296.42444586806", MOMENT)
     found = look(one_sheet(["at", "price"], [moments[0], 1.5], [moments[1], number("4.244458", 0)]))
-    assert found.notes == ("1 times have finer parts; 3 decimals of a second are kept",)
+    assert found.notes == ("1 times are finer; 3 decimals of a second are kept",)
 
 
 def test_zeros_that_a_format_shows_in_front_of_a_number_are_kept() -> None:
@@ -154,36 +154,36 @@ def test_zeros_that_a_format_shows_in_front_of_a_number_are_kept() -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (one_sheet(["a", "b"], [1, fault()]), "cell B2 of the sheet holds an error"),
-        (one_sheet(["a", "b"], [1, formula(None)]), "B2 of the sheet holds a formula without"),
-        (one_sheet(["a", "b"], [1, UNCOMPUTED]), "B2 of the sheet holds a formula without"),
+        (one_sheet(["a", "b"], [1, fault()]), "cell B2 of the sheet contains an error"),
+        (one_sheet(["a", "b"], [1, formula(None)]), "B2 of the sheet contains a formula without"),
+        (one_sheet(["a", "b"], [1, UNCOMPUTED]), "B2 of the sheet contains a formula without"),
         (
             xlsx({"S": sheet([["a"], [formula("0")]])}, more='<calcPr fullCalcOnLoad="1"/>'),
-            "A2 of the sheet holds a formula without",
+            "A2 of the sheet contains a formula without",
         ),
         (one_sheet(["a"], [number("-0.25", TIME)]), "A2 of the sheet is a negative number"),
         (one_sheet(["a"], [number("1e308", SPAN)]), "is damaged"),
         (one_sheet(["a"], [number("-1e308", SPAN)]), "is damaged"),
-        (ods([["a"], [ods_cell("float", "1234567890123456")]]), "A2 of the sheet holds a number"),
-        (ods([["a"], ['<table:table-cell table:formula="of:=1"/>']]), "A2 of the sheet holds a"),
+        (ods([["a"], [ods_cell("float", "1234567890123456")]]), "A2 of the sheet contains a num"),
+        (ods([["a"], ['<table:table-cell table:formula="of:=1"/>']]), "A2 of the sheet contains a"),
         (
             ods([["a"], ['<table:table-cell office:value-type="string"><text:p>x<text:tab/>y'
                          "</text:p></table:table-cell>"]]),
-            "A2 of the sheet holds a tab or a line break",
+            "A2 of the sheet contains a tab or a line break",
         ),
         (
             ods([["a", "b"], ['<table:table-cell table:number-columns-spanned="2"/>',
                               "<table:covered-table-cell/>"], ["x", "y"]]),
             "the cells A2:B2 of the table are merged",
         ),
-        (ods([["a"], [ods_cell("boolean", "1")]]), "A2 of the sheet holds a value that programs"),
+        (ods([["a"], [ods_cell("boolean", "1")]]), "A2 of the sheet contains a value"),
         (one_sheet(["a"], [number("1e400")]), "A2 of the sheet is not a number"),
         (one_sheet(["a"], [number("NaN")]), "A2 of the sheet is not a number"),
         (
             one_sheet(["a"], ['<c r="@" t="d"><v>2024-01-05T10:11:12.1234567</v></c>']),
-            "A2 of the sheet holds a value that programs",
+            "A2 of the sheet contains a value that programs",
         ),
-        (one_sheet(["a"], [number("12345678901234567890")]), "A2 of the sheet holds a number"),
+        (one_sheet(["a"], [number("12345678901234567890")]), "A2 of the sheet contains a num"),
         (
             one_sheet(*ROWS, more='<mergeCells><mergeCell ref="A2:A3"/></mergeCells>'),
             "the cells A2:A3 of the table are merged",
@@ -193,9 +193,9 @@ def test_zeros_that_a_format_shows_in_front_of_a_number_are_kept() -> None:
             one_sheet(["a", "b", None, "c"], [1, 2, None, 3], [1, 2], [1, 2]),
             "side by side: column C is empty",
         ),
-        (ods([["a"], ["1"]])[:-40], "an archive that is damaged"),
+        (ods([["a"], ["1"]])[:-40], "a damaged or truncated archive"),
         (packed({"a.txt": "x"}), "an archive"),
-        (packed({"[Content_Types].xml": "x", "word/document.xml": "x"}), "no workbook"),
+        (packed({"[Content_Types].xml": "x", "word/document.xml": "x"}), "not a workbook"),
         (packed({"[Content_Types].xml": "x", "xl/workbook.xml": "<x"}), "is damaged"),
         (xlsx({"S": sheet([])}), "no cells"),
         (
@@ -367,7 +367,9 @@ def test_the_next_workbook_is_read_as_the_one_before() -> None:
     texts = one_sheet(["id", "n"], [1, "x"])
     _, differences = read_again(texts, kept, NOTHING, whole=True)
     assert [difference.kind for difference in differences if not difference.taken] == ["value"]
-    with pytest.raises(InvalidRecords, match="the file is CSV, and the file before was a workbook"):
+    with pytest.raises(
+        InvalidRecords, match="the file is CSV, and the previous file was a workbook"
+    ):
         read_again(b"id,n\n1,2\n", kept, NOTHING, whole=True)
     with pytest.raises(InvalidRecords, match="no sheet of that name"):
         read_again(xlsx({"Neu": sheet(ROWS)}), kept, NOTHING, whole=True)
@@ -387,7 +389,7 @@ def test_objects_are_flattened_and_lists_are_texts_of_json(document: Any) -> Non
     body = json.dumps(document, indent=1).encode()
     found = look(body)
     assert [column.name for column in found.recipe.columns] == ["id", "a.b", "tags"]
-    assert "lists become texts of JSON: tags" in found.notes
+    assert "lists are stored as JSON texts: tags" in found.notes
     assert records(found.recipe, body) == [{"id": "1", "a.b": "x"}, {"id": "2", "tags": '[1,"y"]'}]
     if isinstance(document, dict):
         assert "left out beside data: next" in found.notes
@@ -431,7 +433,7 @@ def test_a_late_number_that_would_be_spelled_otherwise_is_named_and_long_ones_st
         (b"[1, 2]", "expected an object"),
         (b'[{"a": 1}', "not JSON"),
         (b'{"a": 1, "a": 2}\n{"a": 1}\n', "same key twice"),
-        (b'[{"a": {"b": 1}, "a.b": 2}]', "one name when objects are flattened"),
+        (b'[{"a": {"b": 1}, "a.b": 2}]', "the same name when objects are flattened"),
         (b'[{"a": 1}, {"a": 1e400}]', "row 2: a number with an exponent has more than 400"),
         (b'[{"a": {"b": -1e-400}}]', "row 1: a number with an exponent has more than 400"),
         (b'{"a":' * 50 + b"1" + b"}" * 50, "nested"),

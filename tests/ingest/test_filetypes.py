@@ -55,9 +55,9 @@ def test_a_file_that_begins_as_it_should_passes(start: bytes, kind: Format) -> N
     ("start", "kind", "says"),
     [
         (b"name,age\n", None, "neither JSON nor CSV"),
-        (b"name,age\n", Format.JSON, "said to be JSON"),
-        (b'[{"a": 1}]', Format.CSV, "said to be CSV"),
-        (b'  {"a": 1}', Format.CSV, "said to be CSV"),
+        (b"name,age\n", Format.JSON, "declared as JSON"),
+        (b'[{"a": 1}]', Format.CSV, "declared as CSV"),
+        (b'  {"a": 1}', Format.CSV, "declared as CSV"),
         (b"PK\x03\x04\x14\x00", Format.CSV, "Excel"),
         (b"PK\x03\x04\x14\x00", None, "Excel"),
         (b"\xd0\xcf\x11\xe0", Format.CSV, "Excel"),

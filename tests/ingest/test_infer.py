@@ -171,7 +171,7 @@ def test_a_list_of_values_and_a_length_that_tells_something_are_said() -> None:
     sample = f"sex,text\n{rows}".encode()
     shown = {field.name: field.note or "" for field in infer_csv(sample, ALL).fields}
     assert "the API can read these 2 values in the definition" in shown["sex"]
-    assert "tells roughly how long" in shown["text"]
+    assert "reveals roughly how long" in shown["text"]
     assert [field.note for field in infer_csv(sample).fields if field.name == "sex"] == [None]
 
 
@@ -322,7 +322,7 @@ def test_empty_texts_in_quotes_make_a_column_of_texts_as_an_upload_has_them(
     [
         ("id,name,c\n1,x,y\n2,x\n", 2, "the row has 2 cells, not 3"),
         ("id,place\n1,37\u00b036'37.8\"N\n", 1, "not valid CSV"),
-        ('[{"a": 300}, {"a": "Heat"}]', 2, "numbers stand beside texts"),
+        ('[{"a": 300}, {"a": "Heat"}]', 2, "numbers are mixed with texts"),
         ('[{"a": 1}, {"a": 123456789012345678901234567890}]', 2, "too many digits"),
         ('[{"a": 1e300}, {"a": 5}]', 1, "too many digits"),
         ('[{"a": 0.00000000001}, {"a": 123456789012}]', 2, "too many digits"),

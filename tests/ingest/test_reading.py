@@ -173,7 +173,7 @@ def test_reading_begins_again_at_each_block_of_a_long_file() -> None:
         (b"", "the file is empty"),
         (b"a,b,c\n1,2,3\n4,5,6\n7,8,9\nx,y\n1,2\n3,4\n5,6\n", "two tables"),
         (b"a,b\n1,2\n3,4,5\n", "row 2 has more cells"),
-        (b'a,b\n1,"x"y\n', "row 2: text behind a closing quote"),
+        (b'a,b\n1,"x"y\n', "row 2: text after a closing quote"),
         (b",".join(b"c%d" % at for at in range(600)) + b"\n", "more than 512 columns"),
     ],
 )
@@ -269,7 +269,7 @@ def test_what_nobody_can_know_stays_text_until_it_is_said(
 
 
 def test_what_is_said_of_a_column_has_to_read_all_of_it() -> None:
-    with pytest.raises(InvalidRecords, match="x: 'A' does not read as number"):
+    with pytest.raises(InvalidRecords, match="x: 'A' cannot be read as number"):
         detect_as(b"x;y\n1;1\nA;1\n", Said(columns={"x": SaidOfColumn(type="number")}), whole=True)
     with pytest.raises(InvalidRecords, match="no column z"):
         detect_as(b"x;y\n1;1\n", Said(columns={"z": SaidOfColumn(null=["A"])}), whole=True)
@@ -308,7 +308,7 @@ def test_columns_in_another_order_are_taken_and_others_are_refused_by_number() -
     assert records(recipe, b"y;x\n1;7,25\n") == [{"y": "1", "x": "7.25"}]
     with pytest.raises(InvalidRecords) as failed:
         read_head(b"secret;y\n1;2\n", recipe, final=True)
-    assert "missing of the reading: 1; new in the file: 1" in failed.value.message
+    assert "missing in the file: 1; new in the file: 1" in failed.value.message
     assert "secret" not in failed.value.message
 
 
@@ -550,7 +550,7 @@ def test_of_a_file_of_many_rows_the_first_are_looked_at_and_all_are_read(row: by
 def test_rows_without_values_are_left_out_and_counted_and_blank_lines_are_nothing() -> None:
     text = 'id,note\n1,a\n"",\n\n,\n2,""\n---,---\n3,b\n,\n'
     found = detect(text.encode(), whole=True)
-    assert "rows left out, of empty cells alone or of a drawn line: 4" in found.notes
+    assert "rows left out because they have only empty cells or a drawn line: 4" in found.notes
     assert [row["id"] for row in records(found.recipe, text.encode())] == ["1", "2", "3"]
     long = text + "4,c\n,\n" * 40_000
     for below in (0, None):

@@ -158,4 +158,4 @@ class Identity(Signer):
         try:
             return _SUITE.decrypt(sealed, self._opening, info=info)
         except (InvalidTag, ValueError):
-            raise DoesNotOpen("what was sealed to a member does not open") from None
+            raise DoesNotOpen("a message to a member cannot be decrypted") from None

@@ -121,7 +121,7 @@ class SealKey(Cipher):
         try:
             return list(map(self._aead.decrypt, nonces, sealed, contexts))
         except (InvalidTag, ValueError):
-            raise DoesNotOpen("a ciphertext does not open") from None
+            raise DoesNotOpen("a ciphertext cannot be decrypted") from None
 
 
 class IndexKey(Cipher):
@@ -419,7 +419,7 @@ class SchemaKeys:
         Raises:
             KeyMissing: it is not in this keyring; the message names it.
         """
-        needed = f"this schema's records are sealed with key {key_id.hex()} of keyring version"
+        needed = f"this schema's records are encrypted with key {key_id.hex()} of keyring version"
         if version not in self._keyring.roots:
             raise KeyMissing(
                 f"{needed} {version}; the newest version of this keyring is {self._keyring.newest}"

@@ -116,7 +116,7 @@ class Passphrase:
         try:
             size = len(text) if text.isascii() else len(text.encode())
         except UnicodeEncodeError:
-            raise BadInput("the passphrase is no UTF-8") from None
+            raise BadInput("the passphrase is not UTF-8") from None
         if size > MAX_PASSPHRASE_BYTES:
             raise BadInput(f"a passphrase has at most {MAX_PASSPHRASE_BYTES} bytes")
         self._secret: Final = normalized("NFC", text).encode()
@@ -166,7 +166,7 @@ def wrapping_of(file: bytes) -> int:
         Unsupported: no keyring file, or of a version or wrapping this code does not know.
     """
     if len(file) < _HEAD.size or not file.startswith(fmt.KEYRING_MAGIC):
-        raise Unsupported("that is no keyring file", hint="restore it from a backup")
+        raise Unsupported("this is not a keyring file", hint="restore it from a backup")
     _, version, wrapping = _HEAD.unpack_from(file)
     if version != fmt.KEYRING_VERSION or wrapping not in _PARAMETER_BYTES:
         raise Unsupported("the keyring file is of a newer version", hint="upgrade this program")
@@ -225,7 +225,7 @@ def unwrap(file: bytes, wrapper: Wrapper, owner: bytes) -> Keyring:
     head, rest = file[: end + fmt.NONCE_BYTES], file[end + fmt.NONCE_BYTES :]
     commitment, sealed = rest[: fmt.COMMITMENT_BYTES], rest[fmt.COMMITMENT_BYTES :]
     if len(nonce) < fmt.NONCE_BYTES:
-        raise Unsupported("that is no keyring file", hint="restore it from a backup")
+        raise Unsupported("this is not a keyring file", hint="restore it from a backup")
     if wrapping != wrapper.wrapping:
         raise _does_not_open(wrapper)
     secret = wrapper.key(parameters)
@@ -253,12 +253,12 @@ def _does_not_open(wrapper: Wrapper) -> DoesNotOpen:
             fmt.WRAP_KEYCHAIN: "the key in this keychain",
         }.get(wrapper.wrapping, "the key that the key service opened")
         return DoesNotOpen(
-            f"the keyring file does not open under {what}",
-            hint="restore the keyring file and what it is sealed with from the same backup",
+            f"the keyring file cannot be decrypted with {what}",
+            hint="restore the keyring file and its key from the same backup",
         )
     return DoesNotOpen(
-        "the keyring file does not open under this passphrase",
-        hint="use the passphrase it was sealed with, or restore the file from a backup",
+        "the keyring file cannot be decrypted with this passphrase",
+        hint="use the passphrase that protects it, or restore the file from a backup",
     )
 
 
@@ -274,7 +274,7 @@ def keyring_of(phrases: Sequence[str], *, created: int) -> Keyring:
         BadInput: none, or one that is no phrase or has a mistake in it.
     """
     if not phrases:
-        raise _no_phrase("a keyring comes from the recovery phrases of all its versions, not none")
+        raise _no_phrase("a keyring needs the recovery phrases of all its versions")
     roots = [root_of(phrase, created=created) for phrase in phrases]
     return Keyring(dict(enumerate(roots, start=1)))
 

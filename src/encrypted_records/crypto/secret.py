@@ -78,4 +78,4 @@ class Cipher(Secret):
         try:
             return self._aead.decrypt(nonce, sealed, context)
         except (InvalidTag, ValueError):
-            raise DoesNotOpen("a ciphertext does not open") from None
+            raise DoesNotOpen("a ciphertext cannot be decrypted") from None

@@ -61,10 +61,10 @@ def read_head(data: bytes) -> SpoolHead:
         Unsupported: it is no spool file, or one of another version or kind.
     """
     if len(data) < HEAD_BYTES:
-        raise DoesNotOpen("a spool file is cut short")
+        raise DoesNotOpen("a spool file is truncated")
     magic, version, kind, keyring, upload = _HEAD.unpack_from(data)
     if magic != fmt.SPOOL_MAGIC or version != fmt.SPOOL_VERSION:
-        raise Unsupported("a file is no spool file of this version")
+        raise Unsupported("this is not a spool file of this version")
     if kind not in (fmt.SPOOL_PLAIN, fmt.SPOOL_JOINED, fmt.SPOOL_NOTE):
         raise Unsupported("a spool file is of a kind that this version does not know")
     return SpoolHead(kind, keyring, upload)
@@ -140,7 +140,7 @@ def frame_size(head: bytes) -> int:
         marker, size = _FRAME.unpack(head)
         if marker == fmt.SPOOL_FRAME and 0 < size <= fmt.SPOOL_FRAME_BYTES:
             return int(size)
-    raise DoesNotOpen("a spool file holds something that is no frame")
+    raise DoesNotOpen("a spool file contains something that is not a frame")
 
 
 def seal_whole(kind: int, key: SpoolKey, plain: Buffer) -> bytes:
@@ -190,4 +190,4 @@ class ScratchKey:
         try:
             return self._cipher.decrypt(number.to_bytes(_NONCE_BYTES, "big"), sealed, None)
         except InvalidTag:
-            raise DoesNotOpen("the disk has other bytes than were written to it") from None
+            raise DoesNotOpen("the disk returned other bytes than were written to it") from None

@@ -317,7 +317,7 @@ def text_of(ordered: bytes) -> str:
     try:
         return _ESCAPED.sub(lambda match: _ESCAPES_OF[match[1]], ordered).decode()
     except (UnicodeDecodeError, KeyError):
-        raise DoesNotOpen("an index key holds no text") from None
+        raise DoesNotOpen("an index key contains no text") from None
 
 
 def is_long(ordered: bytes) -> bool:

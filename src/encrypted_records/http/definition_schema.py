@@ -12,7 +12,7 @@ _NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 #: A JSON Schema of the keywords that are understood; others describe, and are kept.
 DEFINITION: dict[str, Any] = {
     "type": "object",
-    "description": "a JSON Schema (docs/http-api.md, Definitions)",
+    "description": "A JSON Schema (docs/http-api.md, Definitions)",
     "example": {
         "type": "object",
         "properties": {
@@ -33,13 +33,15 @@ DEFINITION: dict[str, Any] = {
                 "properties": {
                     "type": {"type": "string", "enum": list(PLAIN)},
                     "format": {
-                        "description": "a type of its own where formats are enforced:"
-                        f" {', '.join(FORMATS)}",
+                        "description": (
+                            "With enforced formats, each of these is a type of its own:"
+                            f" {', '.join(FORMATS)}"
+                        ),
                     },
                     "x-index": {
                         "type": "array",
                         "items": {"type": "string", "enum": ["words"]},
-                        "description": "of texts: an index of their words",
+                        "description": "For texts: an index of their words",
                     },
                 },
                 "additionalProperties": True,
@@ -50,13 +52,15 @@ DEFINITION: dict[str, Any] = {
         "rounding": {
             "type": "string",
             "enum": ["half-even", "refuse"],
-            "description": "what becomes of numbers with more decimals than their field keeps",
+            "description": "Handling of numbers with more decimals than their field keeps",
         },
         "unique": {
             "type": "array",
             "maxItems": MAX_SETS,
             "items": _NAMES | {"minItems": 1, "maxItems": MAX_SET_FIELDS},
-            "description": "sets of fields whose values no two records share",
+            "description": (
+                "Sets of fields; no two records have the same values in all fields of a set"
+            ),
         },
     },
     "additionalProperties": True,

@@ -66,7 +66,7 @@ _SEALED_RECORD: dict[str, Any] = {
         "key_version": _COUNT,
         "fields": {
             "type": "object",
-            "description": "ciphertexts in Base64, by field",
+            "description": "Ciphertexts in Base64, by field",
             "additionalProperties": {"type": "string", "contentEncoding": "base64"},
         },
     },

@@ -56,14 +56,14 @@ _TITLES = {
     404: "Not found",
     405: "Method not allowed",
     406: "Not acceptable",
-    408: "The request took too long to come",
+    408: "The request took too long to arrive",
     409: "In conflict with the current state",
     410: "Gone",
     412: "Precondition failed",
     413: "Too large",
     415: "Unsupported media type",
     421: "Misdirected request",
-    422: "Refused: it cannot be proven right",
+    422: "Refused: its correctness cannot be proven",
     423: "Locked",
     429: "Too many requests",
     431: "The head is too large",
@@ -71,9 +71,9 @@ _TITLES = {
     500: "Internal error",
     501: "Not implemented",
     502: "The API cannot be reached",
-    503: "Not available now",
+    503: "Not available at the moment",
     504: "The API did not answer in time",
-    507: "No room on the disk",
+    507: "No space on the disk",
 }
 #: Codes of which the title of their status would say something else.
 _TITLES_OF_CODES = {

@@ -60,7 +60,7 @@ def settle(charset: Charset | None, start: bytes, *, final: bool) -> Charset | N
             return charset
         if mark not in _UTF16_MARKS:
             raise BadInput(
-                "the file is said to be UTF-16 and does not begin with a byte order mark",
+                "the file is declared as UTF-16 and does not begin with a byte order mark",
                 code="file_type",
                 hint="send charset=utf-16le or charset=utf-16be, which say the order",
             )
@@ -74,9 +74,9 @@ def settle(charset: Charset | None, start: bytes, *, final: bool) -> Charset | N
 
 def _begins_as(name: str) -> BadInput:
     return BadInput(
-        f"the file begins as text in {name}, and is said to be in another charset",
+        f"the file begins like text in {name}, and another charset is declared",
         code="file_type",
-        hint="name the charset that it has: Content-Type: text/csv; charset=...",
+        hint="declare its charset: Content-Type: text/csv; charset=...",
     )
 
 

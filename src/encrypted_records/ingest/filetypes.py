@@ -41,7 +41,7 @@ def check_start(start: bytes, kind: Format | None, charset: Charset | None = Non
         if start.startswith(magic):
             raise _refused(
                 f"the file is {name}",
-                "save it as CSV or JSON, in UTF-8; of CSV, another charset may be declared",
+                "save it as CSV or JSON in UTF-8; for CSV, another charset can be declared",
             )
     if kind is None:
         raise _refused(
@@ -51,9 +51,11 @@ def check_start(start: bytes, kind: Format | None, charset: Charset | None = Non
     text = start.removeprefix(_BOM).lstrip()
     looks_like_json = text[:1] in (b"[", b"{")
     if text and kind is Format.CSV and looks_like_json:
-        raise _refused("the file is said to be CSV and begins as JSON", "send the type it has")
+        raise _refused("the file is declared as CSV and begins like JSON", "send its actual type")
     if text and kind is not Format.CSV and not looks_like_json:
-        raise _refused("the file is said to be JSON and does not begin so", "send the type it has")
+        raise _refused(
+            "the file is declared as JSON and does not begin like JSON", "send its actual type"
+        )
 
 
 def _refused(message: str, hint: str) -> BadInput:

@@ -43,7 +43,7 @@ _IDENTIFIER = re.compile(
     r"(?:^|[_\W])(?i:id|uuid|guid|e[-_]?mail|user_?name|login|iban|isbn|ssn|sku)$"
     r"|(?<=[a-z])(?:I[dD]|U[uU][iI][dD]|G[uU][iI][dD]|E?Mail|Login)$"
 )
-_UNIQUE = "no value of the sample is there twice: a candidate for unique"
+_UNIQUE = "no value occurs twice in the sample: a candidate for unique"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +145,9 @@ class _Column:
         """Why no field holds all of it: true and false are no texts, and no numbers, and numbers of
         JSON are no texts, either."""
         if 0 < self.booleans < self.present:
-            return "true and false stand beside other values"
+            return "true and false are mixed with other values"
         if not cells and self.numbers and self.texts:
-            return "numbers stand beside texts"
+            return "numbers are mixed with texts"
         return None
 
     def add_number(self, value: Decimal) -> None:
@@ -295,13 +295,13 @@ def _look(rows: Iterable[Row], *, cells: bool) -> tuple[dict[str, _Column], int]
 
 
 def _mixed(mixture: str, name: str, row: int) -> InvalidRecords:
-    return _no_field(f"{mixture}, and no field holds both", name, row)
+    return _no_field(f"{mixture}, and no field accepts both", name, row)
 
 
 def _no_field(detail: str, name: str, row: int) -> InvalidRecords:
     pointer = f"/{row - 1}/{escape_pointer(name)}"
     return InvalidRecords(
-        "a value of the sample fits no field",
+        "a value of the sample does not fit into any field",
         flaws=(Flaw("type", detail, pointer, row, name),),
         hint="leave the field out, or make all of its values texts",
     )
@@ -329,7 +329,7 @@ def _propose(name: str, column: _Column, wishes: Wishes) -> tuple[dict[str, Any]
 def _propose_text(column: _Column, wishes: Wishes) -> tuple[dict[str, Any], str | None]:
     if wishes.enum and column.choices is not None:
         note = (
-            f"the API can read these {len(column.choices)} values in the definition, though not"
+            f"the API can read these {len(column.choices)} values in the definition, but not"
             " which record has which; a record with another value is refused"
         )
         return {"type": "string", "enum": column.choices}, note
@@ -337,8 +337,8 @@ def _propose_text(column: _Column, wishes: Wishes) -> tuple[dict[str, Any], str 
     if "padTo" in field:
         return field, None
     note = (
-        f"the stored length tells roughly how long a value is (up to {column.longest} bytes here);"
-        " padTo hides it, and makes every value as long as the longest"
+        f"the stored length reveals roughly how long a value is (up to {column.longest}"
+        " bytes here); padTo hides it, and makes every value as long as the longest"
     )
     return field, note
 
@@ -381,5 +381,5 @@ def _check(definition: dict[str, Any]) -> None:
         raise InvalidRecords(
             "the sample's field names cannot all be fields of a schema",
             flaws=error.flaws,
-            hint="rename what is named",
+            hint="rename the named fields",
         ) from None

@@ -45,7 +45,7 @@ def recognize(
         return _recognize_csv(start, settle(charset, start, final=final), final=final)
     layout = parse_json_stream.layout_of(start)
     if layout is None and (final or len(start) > MAX_HEADER_BYTES):
-        raise Malformed("the upload is empty, or begins with a MiB of blanks")
+        raise Malformed("the upload is empty, or begins with a MiB of whitespace")
     return layout
 
 

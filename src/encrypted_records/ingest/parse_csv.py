@@ -89,7 +89,7 @@ def read_header(start: bytes, *, final: bool, charset: str = "UTF-8") -> Header 
     if (cells[-1] or "").startswith(SCHEMA_ENTRY):
         schema = (cells.pop() or "").removeprefix(SCHEMA_ENTRY)
     if not cells:
-        raise bad_header("there is no column beside the schema's id")
+        raise bad_header("it has no column except the schema's id")
     empty = [number for number, cell in enumerate(cells, 1) if not cell]
     if empty:
         raise bad_header(f"{_columns(empty)} without a name")
@@ -116,25 +116,28 @@ def check_columns(names: Sequence[str], definition: SchemaDefinition) -> None:
     if left_out & fields:
         # The schema is older than this meaning of a name: no field of it is dropped unsaid.
         both = sorted(left_out & fields)
-        raise bad_header(f"{_columns(both)} a field of the schema, by a name that leaves it out")
+        raise bad_header(
+            f"{_columns(both)} a field of the schema, and the name also means that the"
+            " column is left out"
+        )
     unknown = [number for number, _ in numbered if number not in left_out | fields]
     if unknown:
         reason = _usual_reason(names, definition)
-        raise bad_header(f"{_columns(unknown)} no field of the schema{reason}")
+        raise bad_header(f"{_columns(unknown)} not a field of the schema{reason}")
     missing = sorted(definition.required - set(names))
     if missing:
-        raise bad_header(f"no column for the required {', '.join(missing)}")
+        raise bad_header(f"it has no column for the required {', '.join(missing)}")
 
 
 def _usual_reason(names: Sequence[str], definition: SchemaDefinition) -> str:
     """Why columns usually are no fields. They are not named: in a file without a header these are
     the values of its first record."""
     if any(name not in definition.fields and name.strip() in definition.fields for name in names):
-        return "; there are blanks around names"
+        return "; some names have spaces around them"
     if len(names) == 1:
         for mark, called in ((";", "semicolons"), ("\t", "tabs"), ("|", "pipes")):
             if mark in names[0]:
-                return f"; there are {called} in it where commas belong"
+                return f"; it has {called} instead of commas"
     return ""
 
 
@@ -143,8 +146,8 @@ def _columns(numbers: Sequence[int]) -> str:
     return f"column {listed} is" if len(numbers) == 1 else f"columns {listed} are"
 
 
-_OF_NAMES = "the first row names fields of the schema, once each"
-_OF_SCHEMA = "end the first row with schema_id:<schema id>, or let the request name the schema"
+_OF_NAMES = "the first row must name fields of the schema, each once"
+_OF_SCHEMA = "end the first row with schema_id:<schema id>, or name the schema in the request"
 
 
 def bad_header(detail: str, hint: str = _OF_NAMES) -> InvalidRecords:

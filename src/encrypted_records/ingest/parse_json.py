@@ -29,7 +29,7 @@ def parse_records(body: bytes, *, limit: int = MAX_DIRECT_RECORDS) -> list[RawRe
         raise InvalidRecords(detail, flaws=(Flaw("type", detail, pointer=""),))
     if len(items) > limit:
         raise TooLarge(
-            f"{len(items)} records in one request, at most {limit} are taken",
+            f"{len(items)} records in one request; the limit is {limit}",
             code="too_many_records",
             hint="send them in several requests",
         )
@@ -41,7 +41,7 @@ def parse_records(body: bytes, *, limit: int = MAX_DIRECT_RECORDS) -> list[RawRe
         wrong = list(record_form.misplaced(members))
         problem = shape_problem(item, schema_named=False)
         if unknown or wrong:
-            detail = "there is no such member; a record has schema and data"
+            detail = "there is no such member; a record has only schema and data"
             found = [("unknown_member", name, detail) for name in unknown[:_MOST_UNKNOWN]]
             found += [("read_only", name, what) for name, what in wrong]
             errors += [

@@ -78,7 +78,7 @@ def preview(
     """
     recognized = recognize(sample, kind, final=True, reading=reading)
     if recognized is None:
-        raise Malformed("there is no row in it")
+        raise Malformed("the sample has no rows")
     layout, start = recognized
     is_text = isinstance(layout, Header | Head)
     if isinstance(layout, Header):

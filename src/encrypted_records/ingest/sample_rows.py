@@ -48,8 +48,8 @@ def _csv_rows(sample: bytes) -> Iterator[Row]:
                 raise InvalidRecords(
                     "a row of the sample would be refused",
                     flaws=(record.error,),
-                    hint="correct the row; or have the form of the file detected, as ers import and"
-                    " /api/readings/detect/ do",
+                    hint="correct the row; or let ers import or /api/readings/detect/ detect the"
+                    " file's form",
                 )
             yield {name: record.data.get(name) for name in names}
 
@@ -65,7 +65,7 @@ def _header(sample: bytes) -> Header:
     try:
         header = read_header(sample, final=True)
     except InvalidRecords as error:
-        error.hint = "give every column one name of its own in the first row"
+        error.hint = "give each column its own name in the first row"
         raise
     assert header is not None  # the sample is final
     if len(header.names) > MAX_FIELDS:
@@ -127,7 +127,7 @@ def _value(value: Any, name: str, row: int) -> Decimal | str | bool | None:
 def _refused(code: str, detail: str, name: str, row: int) -> InvalidRecords:
     pointer = f"/{row - 1}/{escape_pointer(name)}"
     return InvalidRecords(
-        "a value of the sample fits no field",
+        "a value of the sample does not fit into any field",
         flaws=(Flaw(code, detail, pointer, row, name),),
         hint="leave the field out, or turn its values into strings or numbers",
     )

@@ -47,26 +47,26 @@ _AUTHORITY = re.compile(rb"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
 _LAST_WORD_SECONDS = 2.0
 
 
-_TOO_SLOW = raw_answer(problem.of_error(TooSlow("the request took too long to come")))
+_TOO_SLOW = raw_answer(problem.of_error(TooSlow("the request took too long to arrive")))
 _HEAD = problem.document(431, "too_large", "the head of the request is too large")
 _TOO_LARGE = raw_answer(_HEAD)
 _CONTENT_ENCODING = problem.document(
     415,
     "unsupported_encoding",
-    "the body is encoded, as Content-Encoding says, and is not decoded here",
-    hint="send it as it is, without Content-Encoding",
+    "the body has a Content-Encoding, which is not supported here",
+    hint="send it without Content-Encoding",
 )
 _TRANSFER_ENCODING = problem.document(
     501,
     "unsupported_encoding",
-    "Transfer-Encoding has other codings than chunked",
+    "Transfer-Encoding has codings other than chunked",
     hint="send the body with Content-Length, or with Transfer-Encoding: chunked",
 )
 _OTHER_HOST = problem.of_error(
     Misdirected("the target of the request names another host than its Host header")
 )
 _NO_HANDSHAKE = raw_answer(
-    problem.document(400, "invalid", "the request is no handshake of a WebSocket")
+    problem.document(400, "invalid", "the request is not a WebSocket handshake")
 )
 _MALFORMED = raw_answer(problem.document(400, "malformed", "the request is not HTTP/1.1"))
 

@@ -98,7 +98,7 @@ def _stopping(scope: Scope) -> ErsError:
 
 
 def _bug() -> ErsError:
-    return ErsError("the service made a mistake", hint="its log has the details")
+    return ErsError("the service has made an error", hint="its log has the details")
 
 
 async def _answer(scope: Scope, send: Send, error: ErsError) -> None:

@@ -53,7 +53,7 @@ def charset_named(name: str) -> Charset | None:
     known = name.strip().lower()
     if known not in _NAMES:
         raise Unsupported(
-            "text in the declared charset is not taken",
+            "the declared charset is not supported",
             code="unsupported_charset",
             hint=f"send CSV in one of {_KNOWN}, and JSON in UTF-8",
         )
@@ -81,7 +81,7 @@ def require_utf8(charset: Charset | None) -> None:
     """
     if charset not in (None, Charset.ASCII):
         raise Unsupported(
-            "JSON is taken in UTF-8 alone",
+            "JSON must be in UTF-8",
             code="unsupported_charset",
             hint="convert it to UTF-8, and leave out charset= in Content-Type",
         )

@@ -144,7 +144,8 @@ class Conditions:
             if name not in _MEMBERS:
                 raise invalid_query(
                     "unknown_member",
-                    "a comparison has field, op and value or of, and of texts fold and within",
+                    "a comparison has field, op, and value or of; comparisons of text"
+                    " can also have fold and within",
                     f"{pointer}/{escape_pointer(name)}",
                 )
         spec = self.spec(asked.get("field"), f"{pointer}/{field_member}")
@@ -158,7 +159,9 @@ class Conditions:
     def _comparison_of(self, spec: FieldSpec, asked: dict[str, Any], pointer: str) -> Predicate:
         if "of" in asked:
             if self.joins is None:
-                raise invalid_query("op", "no other schema is asked here", f"{pointer}/of")
+                raise invalid_query(
+                    "op", "no other schema can be used in this condition", f"{pointer}/of"
+                )
             return self.joins.read(asked, spec, pointer)
         value = asked.get("value")
         self.count(value, f"{pointer}/value")

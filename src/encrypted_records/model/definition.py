@@ -130,7 +130,7 @@ class FieldSpec:
         """The rules of a field whose values are points of a grid; asking another field for them is
         our bug."""
         rules = self.field_type.grid or self.number
-        assert rules is not None, "a field of texts has no grid"
+        assert rules is not None, "a text field has no grid"
         return rules
 
     @cached_property

@@ -77,7 +77,7 @@ def refuse_reserved(names: Iterable[str]) -> None:
         if name.startswith(begin)
     )
     if flaws:
-        raise InvalidDefinition("the definition has names that are taken", flaws=flaws)
+        raise InvalidDefinition("the definition has reserved names", flaws=flaws)
 
 
 def refuse_changes(changes: Sequence[Change], *, proven: bool) -> None:
@@ -93,9 +93,10 @@ def refuse_changes(changes: Sequence[Change], *, proven: bool) -> None:
     flaws = tuple(change.flaw for change in changes if change.cost in refused)
     if flaws:
         raise Conflict(
-            "records were sealed under the present definition, and it changes what seals them",
+            "records were encrypted under the current definition, and this changes how"
+            " they are encrypted",
             code="needs_reencryption",
-            hint="all records must be re-encrypted for this: ers schema change --apply does it, and"
+            hint="all records must be re-encrypted for this: use ers schema change --apply, or"
             " POST /api/schemas/<id>/change/ at a proxy",
             flaws=flaws,
         )
@@ -111,13 +112,13 @@ def _changes(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[Change]:
         after = new.by_id.get(number)
         if after is None:
             pointer = f"/schema/properties/{escape_pointer(before.name)}"
-            detail = "stored records hold this field"
+            detail = "stored records have this field"
             yield Change(Cost.RESEAL, "field_removed", detail, before.name, pointer)
             continue
         yield from _changes_of_field(before, after)
     for spec in new.fields.values():
         if spec.id not in old.by_id:
-            yield _at(spec, Cost.COMMIT, "field_added", "stored records lack it")
+            yield _at(spec, Cost.COMMIT, "field_added", "stored records do not have it")
     yield from _changes_of_root(old, new)
     required = {old.fields[name].id for name in old.required}
     for spec in new.fields.values():
@@ -136,7 +137,7 @@ def _changes_of_root(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[C
         detail = f"formats are {'enforced' if new.formats else 'words'} from now on"
         yield Change(Cost.COMMIT, "formats_changed", detail, "", "/schema/formats")
     if new.exact != old.exact:
-        detail = "numbers with more decimals than are kept are"
+        detail = "numbers with more decimals than their field keeps are"
         detail = f"{detail} {'refused' if new.exact else 'rounded'} from now on"
         yield Change(Cost.COMMIT, "rounding_changed", detail, "", "/schema/rounding")
     for names in find_added_sets(old, new):
@@ -160,10 +161,10 @@ def _retention_of(definition: SchemaDefinition) -> tuple[int, int | None] | None
 
 def _told_of_retention(rule: Retention | None) -> tuple[str, str]:
     if rule is None:
-        return "no record goes by itself from now on", ""
+        return "records no longer expire from now on", ""
     if rule.field is None:
-        return f"records go {rule.days} days after they were first stored", ""
-    return f"records go {rule.days} days after their {rule.field}", rule.field
+        return f"records expire {rule.days} days after they were first stored", ""
+    return f"records expire {rule.days} days after their {rule.field}", rule.field
 
 
 def find_added_sets(old: SchemaDefinition, new: SchemaDefinition) -> list[tuple[str, ...]]:
@@ -178,17 +179,17 @@ def _changes_of_field(before: FieldSpec, after: FieldSpec) -> Iterator[Change]:
     if after.name != before.name:
         yield _at(after, Cost.COMMIT, "field_renamed", f"it was named {before.name!r}")
     if after.type != before.type:
-        detail = f"its values are sealed as of type {before.type}"
+        detail = f"its values are encrypted as type {before.type}"
         yield _at(after, Cost.RESEAL, "binding_changed", detail, "type")
         return
     if after.format != before.format:
-        detail = f"its values are sealed as of {before.format or 'no'} format"
+        detail = f"its values are encrypted with {before.format or 'no'} format"
         yield _at(after, Cost.RESEAL, "binding_changed", detail, "format")
         return
     if after.words != before.words:
-        detail = "stored records are opened for it until they are sealed again"
+        detail = "stored records are decrypted for it until they are re-encrypted"
         if before.words:
-            detail = "questions for words test every value from now on"
+            detail = "searches for words check every value from now on"
         yield _at(after, Cost.COMMIT, "index_changed", detail, "x-index")
     yield from _changes_of_grid(before, after)
     tightened = set(_find_tightened(before, after))
@@ -206,7 +207,7 @@ def _changes_of_grid(before: FieldSpec, after: FieldSpec) -> Iterator[Change]:
     if was is None or is_now is None:
         return
     if is_now.precision < was.precision:
-        detail = f"its values are sealed with {was.precision} decimals"
+        detail = f"its values are encrypted with {was.precision} decimals"
         yield _at(after, Cost.RESEAL, "binding_changed", detail, "precision")
     elif is_now.precision > was.precision:
         yield _at(after, Cost.COMMIT, "bounds_widened", "values keep more decimals", "precision")
@@ -217,7 +218,7 @@ def _changes_of_grid(before: FieldSpec, after: FieldSpec) -> Iterator[Change]:
         if wider:
             yield _at(after, Cost.COMMIT, "bounds_widened", "more values fit", keyword)
         elif narrower:
-            detail = "stored records may lie outside of the new bound"
+            detail = "stored records may be outside the new bound"
             yield _at(after, Cost.PROOF, "rule_tightened", detail, keyword)
 
 
@@ -234,10 +235,12 @@ def _told_by_lengths(before: FieldSpec, after: FieldSpec) -> str:
         return "more values fit"
     was, is_now = least_class(before), least_class(after)
     if was == is_now:
-        return "more values fit; the lengths of new rows tell what those of old ones do"
-    told = "values of new rows are sealed at one length"
+        return "more values fit; the lengths of new rows reveal as much as those of old rows"
+    told = "values of new rows are encrypted at one length"
     if not is_now.only:
-        told = f"values of new rows longer than {is_now.length - 1} bytes show by their length"
+        told = (
+            f"values of new rows longer than {is_now.length - 1} bytes are visible by their length"
+        )
     return f"{told}; rows that are stored keep their lengths"
 
 

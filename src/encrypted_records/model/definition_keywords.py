@@ -67,7 +67,7 @@ def refuse(keyword: str, enforced: frozenset[str]) -> str | None:
         where = "at the root" if enforced is ROOT else "for a field of this type"
         return f"not supported {where}, and it would change which values are valid"
     if keyword == INDEX:
-        return "it is for fields of type string without an enforced format"
+        return "it is for string fields without an enforced format"
     meant = _SPELLINGS.get(_spell(keyword))
     if meant is None and enforced is ROOT:
         meant = _ROOT_SPELLINGS.get(_spell(keyword))
@@ -130,7 +130,7 @@ def read_sets(listed: Any, fields: Collection[str]) -> tuple[Sets, Flaws]:
         if len(set(one)) < len(one):
             flaws.append(("names a field twice", at))
         elif one in sets:
-            flaws.append(("is there twice", at))
+            flaws.append(("occurs twice", at))
         sets.add(one)
     return tuple(sorted(sets)), flaws
 
@@ -183,8 +183,12 @@ def read_retention(
         return None, []
     body, flaws = root["retention"], list[tuple[str, tuple[str, ...]]]()
     if not isinstance(body, dict):
-        return None, [("expected an object with days, and maybe a field", ())]
-    flaws += [("expected days or field", (one,)) for one in body if one not in ("days", "field")]
+        return None, [("expected an object with days and, optionally, field", ())]
+    flaws += [
+        (("expected days and, optionally, field"), (one,))
+        for one in body
+        if one not in ("days", "field")
+    ]
     days = as_decimal(body.get("days"))
     if days is None or not 1 <= days <= MAX_DAYS or days != int(days):
         flaws.append((f"expected an integer from 1 to {MAX_DAYS}", ("days",)))

@@ -43,7 +43,7 @@ MAX_DEFINITION_BYTES = 1 << 20
 MAX_CANONICAL_BYTES = 2 << 20
 #: What ids may add when a definition follows another.
 _ROOM_FOR_IDS = 16 << 10
-_OTHER = "a definition is not of this version's one spelling"
+_OTHER = "a definition is not in this version's canonical form"
 _LARGEST = Decimal(10) ** MAX_MAGNITUDE
 _FINEST = -60
 
@@ -149,7 +149,7 @@ class _Reader:
         if root.get("additionalProperties", False) is not False:
             self.report(
                 "unsupported_keyword",
-                "records hold the named fields and no others; leave this out or say false",
+                "records contain only the named fields; leave this out or say false",
                 "additionalProperties",
             )
         self.refuse_keywords(root, keywords.ROOT)
@@ -393,7 +393,7 @@ class _Reader:
                 value = spec.accept(raw)
             except ValueRefused as refused:
                 self.report(
-                    "keyword", f"a value is no value of the field: {refused}", *path, keyword
+                    "keyword", f"a value is not valid for the field: {refused}", *path, keyword
                 )
                 continue
             exact = value if isinstance(value, str | None) else as_decimal(raw)

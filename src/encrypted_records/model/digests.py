@@ -205,6 +205,6 @@ def check_row(ref: RowRef, row: SealedRow, rows: bytes, told: RowDigests) -> Non
     if not proven:
         first = ref.ordinal - ref.ordinal % RUN
         raise Altered(
-            f"{_NOT_AS_STORED}, or another one beside it:"
-            f" group {ref.group.hex()}, rows {first} to {first + RUN - 1}"
+            f"{_NOT_AS_STORED}, or one beside it is not: group {ref.group.hex()}, rows"
+            f" {first} to {first + RUN - 1}"
         )

@@ -79,11 +79,11 @@ def from_text(text: str) -> bytes:
         Malformed: ``text`` is no identifier of ours.
     """
     if not _LEGAL.fullmatch(text):
-        raise Malformed("that is no identifier of this service", code="malformed_id")
+        raise Malformed("this is not an identifier of this service", code="malformed_id")
     try:
         return _codec.decode(text).bytes
     except ValueError as error:  # 57**22 exceeds 2**128
-        raise Malformed("that is no identifier of this service", code="malformed_id") from error
+        raise Malformed("this is not an identifier of this service", code="malformed_id") from error
 
 
 def from_path(text: str) -> bytes:
@@ -102,7 +102,7 @@ def from_path(text: str) -> bytes:
 def no_identifier() -> NotFound:
     """A path has something where an identifier belongs."""
     return NotFound(
-        "there is nothing here: the path has something that is no identifier",
+        "there is nothing at this path: it contains something that is not an identifier",
         hint="identifiers have 22 characters; copy them whole",
     )
 

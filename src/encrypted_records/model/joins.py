@@ -80,17 +80,19 @@ def refuse_join(code: str, detail: str, pointer: str) -> InvalidQuery:
 
 def _read(asked: Mapping[str, Any], spec: FieldSpec, pointer: str) -> Join:
     if asked.get("op") != "in":
-        raise refuse_join("op", "of is for in; put it in not for the others", f"{pointer}/op")
+        raise refuse_join(
+            "op", "of can only be used with in; put it in not for the others", f"{pointer}/op"
+        )
     for name in ("value", "fold", "within"):
         if name in asked:
-            detail = f"a comparison with of has no {name}"
+            detail = f"a comparison with of cannot have {name}"
             raise refuse_join("unknown_member", detail, f"{pointer}/{name}")
     of, at = asked["of"], f"{pointer}/of"
     if not isinstance(of, dict):
         raise refuse_join("type", "expected an object with schema and field", at)
     for name in of:
         if name not in _MEMBERS:
-            detail = "of has schema, field and where"
+            detail = "of can only have schema, field and where"
             raise refuse_join("unknown_member", detail, f"{at}/{escape_pointer(name)}")
     schema, wanted = of.get("schema"), of.get("field")
     if not isinstance(schema, str) or not 1 <= len(schema) <= _LONGEST_NAME:

@@ -93,7 +93,9 @@ def parse_query(
         )
     offset = _offset(body.get("offset", 0))
     if offset and cursor is not None:
-        raise invalid_query("offset", "a cursor says itself where to go on", "/offset")
+        raise invalid_query(
+            "offset", "cannot be used with a cursor, which contains the position itself", "/offset"
+        )
     return Query(
         offset=offset,
         where=where,
@@ -149,7 +151,7 @@ def parse_order(entries: Any, conditions: Conditions) -> tuple[SortKey, ...]:
         return ()
     if not isinstance(entries, list) or len(entries) > MAX_ORDER_FIELDS:
         expected = f'expected an array of up to {MAX_ORDER_FIELDS} field names, "-" before each'
-        raise invalid_query("type", f"{expected} that is to descend", "/order_by")
+        raise invalid_query("type", f"{expected} to sort descending", "/order_by")
     order: list[SortKey] = []
     for position, entry in enumerate(entries):
         pointer = f"/order_by/{position}"

@@ -52,7 +52,7 @@ def is_exported(item: Mapping[str, Any]) -> bool:
 
 
 _URL = re.compile(r"\A/api/records/(\w+)/\Z")
-_GIVEN = "is given by the service; a value of a field stands in data"
+_GIVEN = "is set by the service; put values of fields into data"
 
 
 def _are_fields(value: object, data: object) -> bool:

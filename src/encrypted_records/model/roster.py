@@ -551,7 +551,7 @@ def _malformed(name: str) -> Malformed:
 def _unknown(name: str, *, older: bool = False) -> Unsupported:
     if older:
         return Unsupported(
-            f"{name} is of a format that this version does not read any more",
+            f"{name} is of a format that this version no longer reads",
             hint="export the records with the version that made it, and store them in a new"
             " organization",
         )

@@ -122,7 +122,7 @@ class NumberRules:
             raise ValueRefused("exclusive_maximum", f"must be below {self.exclusive_maximum}")
         # Both operands are bounded by now, so the remainder cannot be a large computation.
         if self.multiple_of is not None and _WIDE.remainder(value, self.multiple_of):
-            raise ValueRefused("multiple_of", f"no multiple of {self.multiple_of}")
+            raise ValueRefused("multiple_of", f"not a multiple of {self.multiple_of}")
 
     def to_grid(self, value: Decimal) -> int:
         """The grid point of a value within the bounds, rounded half to even."""

@@ -79,7 +79,10 @@ def _base64url(data: bytes) -> str:
 
 def _not_one() -> Malformed:
     return Malformed(
-        "that is no service string",
+        "this is not a service's secret key",
         code="malformed_id",
-        hint="copy it whole: it begins with ers1_ and was shown once, when the service was made",
+        hint=(
+            "copy it completely: it begins with ers1_ and was shown once, when the service"
+            " was created"
+        ),
     )

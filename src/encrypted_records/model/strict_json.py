@@ -56,7 +56,7 @@ def decimal(text: str) -> Decimal:
 
 
 def _constant(text: str) -> Any:
-    raise Malformed(f"{text} is no JSON number")
+    raise Malformed(f"{text} is not a JSON number")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def refuse_many(text: bytes, most: int = MAX_VALUES) -> None:
     if plain.count(b'"') > 4 * most or _marks(b"".join(plain.split(b'"')[::2])) >= most:
         raise TooLarge(
             f"more than {most} values in one body",
-            hint="send less at once; docs/http-api.md names the limits of each request",
+            hint="send fewer values per request; docs/http-api.md lists the limits of each",
         )
 
 

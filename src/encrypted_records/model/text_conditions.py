@@ -121,7 +121,7 @@ def _words(field: str, op: How, text: str, pointer: str) -> TextTest:
     if op == "has_words" or len(words) == 1:
         op, words = "has_words", list(dict.fromkeys(words))
     if not 1 <= len(words) <= MAX_WORDS:
-        detail = f"expected a text of 1 to {MAX_WORDS} words, and this has {len(words)}"
+        detail = f"expected a text of 1 to {MAX_WORDS} words, and this one has {len(words)}"
         raise _refuse("words", detail, pointer)
     return TextTest(field, op, tuple(words), fold=True)
 
@@ -154,7 +154,7 @@ def _like(field: str, asked: str, pointer: str, *, fold: bool) -> Predicate:
     try:
         parts = parse_like(asked)
     except ValueError:
-        detail = r"a backslash stands before %, _ or another backslash: \%, \_, \\"
+        detail = "a backslash must be followed by %, _ or another backslash: \\%, \\_, \\\\"
         raise _refuse("pattern", detail, pointer) from None
     if fold:
         parts = [f"={folded(part[1:])}" if part.startswith("=") else part for part in parts]

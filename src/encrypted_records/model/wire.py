@@ -118,7 +118,7 @@ def decode(
         at += _HEAD.size
         decoder = decoders.get(number)
         if decoder is None:
-            raise Malformed(f"no frame is of kind {number}", code="malformed_frame")
+            raise Malformed(f"there is no frame of kind {number}", code="malformed_frame")
         if length > MAX_FRAME_BYTES or at + length > len(view):
             raise Malformed("a frame's payload is cut short or too long", code="malformed_frame")
         try:
@@ -126,7 +126,7 @@ def decode(
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             # The library's message may quote the input, which can be anything.
             name = KINDS[number].__name__
-            raise Malformed(f"a frame is no {name}", code="malformed_frame") from None
+            raise Malformed(f"a frame is not a {name}", code="malformed_frame") from None
         at += length
 
 
@@ -186,7 +186,7 @@ def decode_uploads(body: bytes) -> list[CommitUpload]:
         else:
             brought.add(item)
     if commit is None:
-        raise Malformed("the body holds no commit", code="malformed_frame")
+        raise Malformed("the body contains no commit", code="malformed_frame")
     uploads.append(CommitUpload(commit, *brought.all()))
     return uploads
 

@@ -55,7 +55,7 @@ def refuse_wide_token(authorization: str) -> None:
     token = api_token.of_authorization(authorization)
     if token is None or token.writes:
         raise NotAllowed(
-            "an agent is given an API token that only reads",
+            "an agent must use a read-only API token",
             hint="ers token create agent --scope read --dataset NAME; then set ERS_TOKEN to it",
         )
 

@@ -191,7 +191,7 @@ class Worker:
             told = {"message": error.message, "code": error.reason, "hint": error.hint}
             return {"error": error.sqlstate, **told}
         # Its text may hold a value.
-        message = f"a bug of ours ended the statement: {type(error).__name__}"
+        message = f"the statement failed because of an internal error: {type(error).__name__}"
         return {"error": failures.INTERNAL, "message": message, "code": "sql_invalid", "hint": ""}
 
 

@@ -92,5 +92,5 @@ def test_a_token_that_writes_is_not_given_to_an_agent(running: Service, owner: A
         check=False,
     )
     assert done.returncode != 0
-    assert "an API token that only reads" in done.stderr
+    assert "a read-only API token" in done.stderr
     assert token not in done.stderr + done.stdout

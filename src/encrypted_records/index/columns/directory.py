@@ -144,10 +144,10 @@ def decode(data: bytes, kind: KeyKind, *, count: int, pages: int, packed: bool) 
     (held,) = _COUNT.unpack_from(data)
     at = _COUNT.size + _U32.itemsize * held
     if held > pages or len(data) < at:
-        raise DoesNotOpen("a directory names more pages than there are")
+        raise DoesNotOpen("a directory names more pages than exist")
     numbers = np.frombuffer(data, _U32, held, _COUNT.size).astype(np.uint32)
     if np.any(numbers >= pages) or len(np.unique(numbers)) != held:
-        raise DoesNotOpen("a directory names pages that there are not, or one twice")
+        raise DoesNotOpen("a directory names pages that do not exist, or a page twice")
     width = stored_key_type(kind).itemsize
     rest = data[at:]
     if packed:

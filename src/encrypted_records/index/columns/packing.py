@@ -149,7 +149,7 @@ def unpack(data: bytes, kind: KeyKind, count: int) -> tuple[Ordinals, Keys, Ordi
     counts_at = _RUNS.size + 4 * count
     keys_at = counts_at + 2 * runs
     if not 1 <= runs <= count or len(raw) < keys_at:
-        raise DoesNotOpen("a packed page has no such number of values")
+        raise DoesNotOpen("a packed page has an impossible number of values")
     ordinals = unpack_ordinals(raw[_RUNS.size : counts_at], count)
     lengths = _from_planes(raw[counts_at:keys_at], runs, np.dtype(np.uint16)).astype(np.int64) + 1
     starts = np.cumsum(lengths) - lengths
@@ -175,7 +175,7 @@ def _texts(data: bytes, runs: int, stored: np.dtype[Any]) -> Keys:
     shared, own = heads[:runs], heads[runs:]
     lengths = shared.astype(np.int64) + own
     if shared[0] or np.any(lengths > width) or np.any(shared[1:] > lengths[:-1]):
-        raise DoesNotOpen("a packed page's keys share more than there is")
+        raise DoesNotOpen("a packed page's keys share more than is possible")
     if len(data) != 2 * runs + int(own.sum(dtype=np.int64)):
         raise DoesNotOpen("a packed page's keys have another length")
     # Of as many bytes as the longest has: to work on the width of all takes several times as long.

@@ -146,7 +146,7 @@ class _Chunk:
         try:
             self._plain.data.decode()
         except UnicodeDecodeError:
-            raise DoesNotOpen("an index key holds no text") from None
+            raise DoesNotOpen("an index key contains no text") from None
         self._empty = np.logical_or(self.long, escaped)
         self._folded: _Joined | None = None
 

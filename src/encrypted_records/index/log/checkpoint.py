@@ -151,17 +151,17 @@ def _checked(
     if membership is None:
         named = (body.roster, body.roster_digest, body.member, checkpoint.signature)
         if named != (0, NO_DIGEST, NO_MEMBER, b""):
-            raise CheckpointBroken("a checkpoint is signed, and the organization has no roster")
+            raise CheckpointBroken("a checkpoint is signed, but the organization has no roster")
         return body
     roster = membership.roster
     if roster.digest_at(body.roster) != body.roster_digest:
         raise CheckpointBroken("a checkpoint names a roster that is not the organization's")
     signer = roster.member(body.member)
     if signer is None or not roster.may_write(body.member, keys.schema):
-        raise CheckpointBroken("a checkpoint is by somebody who cannot write here")
+        raise CheckpointBroken("a checkpoint was signed by somebody who cannot write here")
     signed = checkpoints.signed_message(checkpoint)
     if not roster.keys_of(signer).verifier.verify(checkpoint.signature, signed):
-        raise CheckpointBroken("the signature of a checkpoint is not right")
+        raise CheckpointBroken("the signature of a checkpoint is wrong")
     return body
 
 
@@ -212,7 +212,7 @@ def require_equal(claimed: Ledger, own: LedgerState) -> None:
     said, known = (encode(one, requests_since=since, ends={}) for one in (claimed.state(), own))
     if claimed.version != own.snapshot.version or said != known:
         raise CheckpointBroken(
-            f"the checkpoint at version {claimed.begun.version} is not what the log adds up to"
+            f"the checkpoint at version {claimed.begun.version} does not match the log"
         )
 
 

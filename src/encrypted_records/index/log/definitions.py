@@ -42,7 +42,7 @@ def _follow(
     if before is not None and body.definition == before.present.digest:
         return before
     if not body.definition_text:
-        raise LogBroken("a commit is under a definition that the log does not hold")
+        raise LogBroken("a commit is under a definition that the log does not contain")
     try:
         new = parse_canonical(body.definition_text)
     except Malformed as error:
@@ -53,13 +53,13 @@ def _follow(
         return DefinitionHistory.first(new)
     if body.seen < since:
         # An id may name another field in each, which nothing else would show.
-        raise LogBroken("a definition came that another one was not made to follow")
+        raise LogBroken("a definition does not follow from the one before it")
     if body.ended and set(body.ended) == set(live):
         if not new.follows(before.present):
             raise LogBroken("a definition gives a field another id")
         return DefinitionHistory.first(new)  # nothing is left that was sealed under another
     if body.changes_data:
-        raise LogBroken("a commit changes the definition and more")
+        raise LogBroken("a commit changes the definition and something else")
     try:
         return before.then(new, proven=bool(body.exact))
     except NotFollowing as error:
@@ -80,11 +80,11 @@ def check_groups(body: CommitBody, history: DefinitionHistory, live: Collection[
     if len(uids) != len(body.groups) or any(uid in live for uid in uids):
         raise LogBroken("a commit adds a group that exists")
     if any(group.fields != history.every[group.definition].ids for group in body.groups):
-        raise LogBroken("a commit adds a group of other fields than its definition")
+        raise LogBroken("a commit adds a group whose fields are not those of its definition")
     if any(len(group.classes) != len(group.fields) for group in body.groups):
-        raise LogBroken("a group does not state a class for each of its fields")
+        raise LogBroken("a group does not state a length class for each of its fields")
     if not all(is_class(stated) for group in body.groups for stated in group.classes):
-        raise LogBroken("a group states a class that no field has")
+        raise LogBroken("a group states a length class that no field has")
 
 
 def brings_definition(
@@ -108,5 +108,5 @@ def brings_definition(
     stale = history is not None and brings and not new
     usable = {definition.digest, *(history.usable if history else ())}
     if stale or not usable.issuperset(made):
-        raise StaleDefinition("the schema's definition changed while records were sealed")
+        raise StaleDefinition("the schema's definition changed while records were encrypted")
     return brings

@@ -44,7 +44,7 @@ def lay_anew(
     at = base = bases[body.ended[0]]
     for uid in body.ended:
         if bases[uid] != at:
-            raise LogBroken("a group would stand for groups that are no neighbours in a segment")
+            raise LogBroken("a group would replace groups that are not neighbours in a segment")
         at += groups[uid].group.count
     ended = set(body.ended)
     kept = [(uid, begin) for uid, begin in before if uid not in ended]

@@ -380,7 +380,9 @@ class Ledger(Order):
         history = follow(self.history, body, self._groups, self.defined_at)
         check_groups(body, history, self._groups)
         if history.present.unique and body.adds_records and not body.exact:
-            raise LogBroken("a commit adds records and never looked for equal ones")
+            raise LogBroken(
+                "a commit adds records and does not state that it checked for equal ones"
+            )
         live = LiveGroups(self._groups, self._in_order, self._starts, self._dead, self._deaths)
         standing = check_standing(body, live)
         if not body.ended:
@@ -538,7 +540,7 @@ def check_killed(
             raise LogBroken("a commit removes a row that does not exist")
         ended = dead.get(killed.group)
         if ended is not None and not ended.isdisjoint(bitmap_of(killed)):
-            raise LogBroken("a commit removes a row that is dead")
+            raise LogBroken("a commit removes a row that was already removed")
 
 
 def check_cover(

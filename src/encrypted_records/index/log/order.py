@@ -237,9 +237,9 @@ class Order:
         if self.digest_at(body.seen) != body.seen_digest:
             raise LogBroken(Reason.OTHER_LOG.value)
         if self._requests.intersection(body.requests):
-            raise LogBroken("a commit stores a request that is stored")
+            raise LogBroken("a commit contains a request that is already stored")
         if any(map(self.forgets, body.requests)):
-            raise LogBroken("a commit stores a request that may be stored")
+            raise LogBroken("a commit contains a request that may already be stored")
 
 
 def require(reason: Reason | None) -> None:

@@ -104,7 +104,7 @@ class Signing:
                 raise Closed(
                     "the API shows no roster of the organization, and commits name one",
                     code="roster_missing",
-                    hint="somebody hides it, or it was lost: restore the API's newest backup",
+                    hint="the roster is hidden or lost: restore the API's newest backup",
                 )
             return
         roster = self.membership.roster
@@ -114,18 +114,18 @@ class Signing:
             raise LogBroken("a commit names a roster that is not the organization's")
         placed = roster.schema(self.schema, body.roster)
         if placed is None or not roster.may_write(body.member, self.schema, body.roster):
-            raise LogBroken("a commit is by somebody who could not write here")
+            raise LogBroken("a commit was signed by somebody who could not write here")
         maker = roster.member(body.member, body.roster)
         assert maker is not None, "who writes is in the roster"
         if not self._is_by(roster.keys_of(maker), commit):
-            raise LogBroken("the signature of a commit is not right")
+            raise LogBroken("the signature of a commit is wrong")
         epoch = roster.epoch(placed.dataset, body.roster)
         if epoch is None or body.key_version != epoch.epoch:
-            raise LogBroken("a commit is not of the epoch that its roster has")
+            raise LogBroken("a commit is not of the epoch that its roster states")
         if version == 1:
             require_shown(placed.slug)  # a definition is shown with its schema's name
         if version == 1 and body.definition != placed.definition:
-            raise LogBroken("the first commit brings another definition than was signed")
+            raise LogBroken("the first commit contains another definition than was signed")
         self.check_end(version, digest, body.key_version)
 
     def forgets(self, epoch: int, number: int | None = None) -> bool:
@@ -184,11 +184,11 @@ class Signing:
         if self.membership is None:
             return
         if number is not None and self.ends_forgotten(number):
-            raise LogBroken("the log ends under a key that was forgotten")
+            raise LogBroken("the log ends under a forgotten key")
         for end in self.membership.roster.ends(self.schema):
             if end.version > head:
                 if number is not None and end.number <= number:
-                    raise LogBroken("the log ends before an epoch of its keys says it did")
+                    raise LogBroken("the log ends earlier than an epoch of its keys states")
                 continue
             digest = digest_at(end.version)
             if digest is None:

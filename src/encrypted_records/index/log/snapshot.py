@@ -231,7 +231,7 @@ class Snapshot:
         """
         header = self.headers.get(segment.uid)
         if header is None:
-            raise NotFound("the API holds no header of a segment", code="segment_gone")
+            raise NotFound("the API has no header for a segment", code="segment_gone")
         return header
 
     @property

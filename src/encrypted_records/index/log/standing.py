@@ -87,7 +87,7 @@ def check_standing(body: CommitBody, live: LiveGroups) -> Standing:
     cuts = set(bases)
     for one, after in pairwise(pieces):
         if one.start + one.group.count != after.start and after.base not in cuts:
-            raise LogBroken("a group would stand for groups that are no neighbours")
+            raise LogBroken("a group would replace groups that are not neighbours")
     every_hole, every_killed = (_gathered(body, rows) for rows in (body.holes, body.killed))
     ends = [piece.end for piece in pieces]
     standing = Standing()
@@ -101,7 +101,7 @@ def check_standing(body: CommitBody, live: LiveGroups) -> Standing:
         if holes | killed != dead or not holes.isdisjoint(killed):
             raise LogBroken("other rows are dead than in the groups that a commit ends")
         if not all(_is_no_lower(group, one.group) for one in own):
-            raise LogBroken("a group states a lower class than one that it stands for")
+            raise LogBroken("a group states a lower length class than a group that it replaces")
         if dead:
             standing.dead[group.uid] = dead
             standing.deaths[group.uid] = _newest(own, live.deaths, len(dead))

@@ -24,16 +24,16 @@ class Way(enum.Enum):
     """A way of finding or counting rows."""
 
     NONE = "the zones in the header exclude every row"
-    ALL = "the directory says that every row matches"
+    ALL = "the directory shows that every row matches"
     AT_ONCE = "the pages of the range, or of the column, in one request"
-    KEPT = "the column by row that is kept"
-    BY_ROW = "the column by row, which is brought and kept"
-    WINDOWS = "the pages a window at a time"
+    KEPT = "the row-major column that is kept"
+    BY_ROW = "the row-major column, which is fetched and kept"
+    WINDOWS = "the pages, a window at a time"
     SAMPLE = "a few pages, to estimate the number of different keys"
-    PREFIX = "the first rows in the order of storing alone"
+    PREFIX = "only the first rows in the order of storing"
     SET = "the set of all rows that match"
     ENDS = "the pages in which the range begins and ends"
-    ENDS_LESS_DEAD = "these pages, and dead rows looked up by row"
+    ENDS_LESS_DEAD = "these pages, with dead rows looked up by row"
     FILTER = "rows of the sorted column, looked up by row"
 
 

@@ -47,7 +47,10 @@ def decode_cursor(text: str, snapshot: Snapshot, question: bytes, joins: int = 0
         return cursor
     raise InvalidQuery(
         detail,
-        hint="keep schema, where, filters and order_by from page to page, or begin without cursor",
+        hint=(
+            "keep schema, where, filters and order_by the same for all pages, or begin"
+            " without a cursor"
+        ),
         flaws=(Flaw("cursor", detail, "/cursor"),),
     )
 

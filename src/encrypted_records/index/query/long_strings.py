@@ -68,7 +68,7 @@ class Texts:
         self.wanted[field, key] = position
         if len(self.wanted) > self._most:
             raise InvalidQuery(
-                f"more than {self._most} long strings would have to be opened to answer this",
+                f"more than {self._most} long strings would have to be decrypted for this answer",
                 code="too_many_long",
                 hint="narrow the condition, or leave out the field whose values begin alike",
             )

@@ -384,7 +384,7 @@ def _locate_start(request: PageRequest, start: Cursor, texts: Texts) -> Asking[S
     except NotFound as error:
         if error.reason != "row_gone":
             raise
-        detail = "the last row of the page before was deleted since, and is gone"
+        detail = "the last row of the previous page was deleted since, and cannot be found"
         raise InvalidQuery(
             detail,
             code="cursor_gone",

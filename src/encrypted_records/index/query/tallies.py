@@ -264,10 +264,10 @@ class _Table:
                     return self._in_cells(held)
         if held.nbytes > self._kept.most:
             raise InvalidQuery(
-                f"the measures need all different values, and these take more than "
-                f"{self._kept.most >> 20} MiB",
+                "the measures need all distinct values, and these take more than"
+                f" {self._kept.most >> 20} MiB",
                 code="too_many_values",
-                hint="narrow the condition, or measure a field with fewer different values",
+                hint="narrow the condition, or measure a field with fewer distinct values",
             )
         return held
 

@@ -18,7 +18,7 @@ def require_owner(roster: Roster, member: bytes) -> None:
         raise NotAllowed(
             "only owners of the organization may do that",
             code="owners_only",
-            hint="ask one of them; ers share list names them",
+            hint="ask one of them; ers share list shows who they are",
         )
 
 
@@ -60,7 +60,7 @@ def require_writer(roster: Roster, member: bytes, schema: bytes) -> None:
     require_reader(roster, member, schema)
     if not roster.may_write(member, schema):
         raise NotAllowed(
-            "you may read this schema, and not write",
+            "you can read this schema, but not write to it",
             code="not_writer",
             hint="ask an owner of the organization to make you a writer: ers share set",
         )
@@ -76,13 +76,13 @@ def require_signed(roster: Roster, shown: form.Placement) -> None:
     """
     placed = roster.schema(shown.schema)
     if placed is None or not placed.slug:
-        raise SchemaUnsigned("this schema was made at the API, and no owner has signed it")
+        raise SchemaUnsigned("this schema was created at the API, and no owner has signed it")
     require_shown(placed.slug)
     signed = form.Placement(
         placed.schema, placed.dataset, placed.slug, placed.name, placed.definition
     )
     if signed != shown:
-        raise SchemaUnsigned("what the API says of this schema is not what was signed")
+        raise SchemaUnsigned("the schema as the API shows it is not what was signed")
 
 
 def _require_present(roster: Roster, member: bytes) -> Member:
@@ -91,7 +91,7 @@ def _require_present(roster: Roster, member: bytes) -> Member:
         raise NotAllowed(
             "you are not in this organization's roster",
             code="not_admitted",
-            hint="enter the words of your invitation: ers share accept; an owner's proxy lets"
-            " you in then",
+            hint="enter the words of your invitation with ers share accept; an owner's proxy then"
+            " admits you",
         )
     return standing

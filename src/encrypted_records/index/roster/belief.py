@@ -81,7 +81,7 @@ def check_memory(roster: Roster, remembered: Remembered) -> None:
         raise RosterOlder("the API shows another organization under this one's id")
     if roster.digest_at(remembered.number) != remembered.digest:
         raise RosterOlder(
-            "the organization's roster lacks what this proxy has seen of it: entry"
+            "the organization's roster lacks an entry that this proxy has seen:"
             f" {remembered.number}"
         )
 
@@ -126,10 +126,11 @@ def believe(
         _require_own(roster, standing, keyring, identities, version)
         if version != keyring.newest and not older_keys:
             raise RosterUnknown(
-                f"the organization knows you by version {version} of your keyring, and the newest"
-                f" is {keyring.newest}: who has the older key could have made this up",
-                hint="if you trust what is shown, say so once; your newest keys take their place"
-                " then",
+                f"the organization knows you by version {version} of your keyring, and the"
+                f" newest is {keyring.newest}: anybody with the older key could have forged"
+                " this roster",
+                hint="if you trust the roster, confirm it once; your newest keys then replace the"
+                " older ones",
             )
     return Believed(standing, version, identities[version], remembered is None)
 
@@ -138,8 +139,8 @@ def not_admitted() -> NotAllowed:
     return NotAllowed(
         "you are not in this organization's roster",
         code="not_admitted",
-        hint="enter the words of your invitation: ers share accept; an owner's proxy lets you in"
-        " then",
+        hint="enter the words of your invitation with ers share accept; an owner's proxy then"
+        " admits you",
     )
 
 

@@ -50,9 +50,9 @@ def sign_entry(
 def _refusal(void: Void) -> ErsError:
     if void in (Void.RIGHT, Void.SIGNATURE):
         return NotAllowed(
-            "the organization's roster does not let you do that",
+            "the organization's roster does not allow you to do that",
             code="owners_only",
-            hint="ask an owner of the organization; ers share list names them",
+            hint="ask an owner of the organization; ers share list shows who they are",
         )
     if void is Void.LAST_OWNER:
         return Conflict(
@@ -65,5 +65,5 @@ def _refusal(void: Void) -> ErsError:
     if void in (Void.KEYS, Void.PROOF):
         return KeysRefused("the member's public keys cannot be used")
     if void is Void.LIMIT:
-        return TooLarge("the organization has as many of these as one may have")
-    return BadInput(f"the organization's roster cannot take that: {void.value}")
+        return TooLarge("the organization has reached the limit for these entries")
+    return BadInput(f"the organization's roster cannot accept this: {void.value}")

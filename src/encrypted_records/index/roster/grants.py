@@ -107,13 +107,13 @@ def seal_grant(
     if epoch is None:
         raise KeyMissing(
             "the dataset has no keys yet",
-            hint="make it, or store into it, through an owner's proxy",
+            hint="create the dataset, or store a record in it, through an owner's proxy",
         )
     first = roster.first(dataset)
     wanted = range(first, epoch.epoch + 1)
     missing = [one for one in wanted if one not in keys]
     if missing:
-        raise KeyMissing(f"the dataset's key of epoch {missing[0]} is not here")
+        raise KeyMissing(f"the dataset's key of epoch {missing[0]} is missing here")
     scope = standing.reads(dataset)
     if scope.whole:
         held = [keys[one].export() for one in wanted]
@@ -159,16 +159,16 @@ def open_grant(
     try:
         body = form.read_grant(grant)
     except Malformed:
-        raise GrantBroken("a grant breaks the form") from None
+        raise GrantBroken("a grant is malformed") from None
     if (body.organization, body.dataset, body.member) != (roster.organization, dataset, member):
         raise GrantBroken("a grant is of another organization, dataset or member")
     if roster.digest_at(body.number) != body.digest:
         raise GrantBroken("a grant names a roster that is not this one")
     owner = roster.member(body.actor, body.number)
     if owner is None or not owner.owns:
-        raise GrantBroken("a grant is by somebody who was no owner")
+        raise GrantBroken("a grant was signed by somebody who was not an owner")
     if not roster.keys_of(owner).verifier.verify(grant.signature, form.grant_message(grant.body)):
-        raise GrantBroken("the signature of a grant is not right")
+        raise GrantBroken("the signature of a grant is wrong")
     epochs = roster.epochs(dataset)
     if body.epoch > len(epochs) or body.number < epochs[body.epoch - 1].number:
         raise GrantBroken("a grant is of an epoch that its roster does not have")
@@ -177,7 +177,7 @@ def open_grant(
     try:
         plain = identity.open(body.sealed, _info(body, identity.keys_digest))
     except DoesNotOpen:
-        raise GrantBroken("a grant does not open with this member's keys") from None
+        raise GrantBroken("a grant cannot be decrypted with this member's keys") from None
     return _read(roster, body, _decode(plain), epochs)
 
 
@@ -199,14 +199,14 @@ def _decode(plain: bytes) -> list[_Secrets]:
     try:
         secrets = _decoder.decode(plain)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise GrantBroken("what a grant holds breaks the form") from None
+        raise GrantBroken("the content of a grant is malformed") from None
     if any(secret.fields for secret in secrets):
         raise Unsupported(
-            "a grant is of single fields, which this version does not know",
+            "a grant is limited to single fields, which this version does not support",
             hint="use the newest version of encrypted-records",
         )
     if _encoder.encode(secrets) != plain or not secrets:
-        raise GrantBroken("what a grant holds breaks the form")
+        raise GrantBroken("the content of a grant is malformed")
     return secrets
 
 
@@ -220,14 +220,14 @@ def _read(
         raise GrantBroken("a grant names a schema twice")
     for one in secrets:
         if one.first != first or one.first + len(one.keys) - 1 != body.epoch:
-            raise GrantBroken("a grant does not hold the epochs that it states")
+            raise GrantBroken("a grant does not contain the epochs that it states")
         for epoch, secret in enumerate(one.keys, one.first):
             if one.schema == WHOLE_DATASET:
                 key = DatasetKey(
                     secret, organization=organization, dataset=body.dataset, epoch=epoch
                 )
                 if not key.fits(epochs[epoch - 1].commitment):
-                    raise GrantBroken("a grant holds a key that the roster does not commit to")
+                    raise GrantBroken("a grant contains a key that does not match the roster")
                 whole[epoch] = key
             else:
                 single[one.schema, epoch] = SchemaKey(

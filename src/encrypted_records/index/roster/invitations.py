@@ -162,13 +162,13 @@ def check_answer(roster: Roster, answer: Answer, now: int) -> Invitation:
         found.digest, answer.member, answer.keys, answer.anchor, answer.proof
     )
     if not Verifier(found.content.answer_key).verify(answer.signature, signed):
-        raise InvitationWords("an answer to an invitation is not by somebody who has its words")
+        raise InvitationWords("an answer to an invitation was not made with its words")
     keys = MemberKeys(answer.keys)
     if roster.is_of_another(answer.member, answer.keys):
         raise KeysRefused("an answer to an invitation has keys of another member")
     proof = form.proof_message(roster.found, answer.member, answer.keys, answer.anchor)
     if not keys.verifier.verify(answer.proof, proof):
-        raise KeysRefused("an answer to an invitation does not show that its keys are its own")
+        raise KeysRefused("an answer to an invitation does not prove that its keys belong to it")
     return found
 
 
@@ -209,12 +209,12 @@ def _require_fitting(roster: Roster, invitation: Invitation, member: bytes) -> N
     if wanted and wanted != member:
         raise InvitationWords(
             "the invitation is for the account that had this address in the organization",
-            hint="nothing was sent; if that account is gone or was another's, ask an owner to"
-            " invite this one as a new one: ers share invite EMAIL --new",
+            hint="nothing was sent; if that account is gone or belonged to somebody else, ask an"
+            " owner to invite this account as a new one: ers share invite EMAIL --new",
         )
     if not wanted and roster.member(member) is not None:
         raise InvitationOver(
-            "the invitation is for somebody new, and this account is or was in the organization",
-            hint="ask an owner to invite this account as the one it was: without --new, by its"
+            "the invitation is for a new person, and this account is or was in the organization",
+            hint="ask an owner to invite this account as the existing one: without --new, by its"
             " address in ers share list",
         )

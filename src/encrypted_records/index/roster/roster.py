@@ -99,13 +99,15 @@ class Roster:
             body = form.read_entry(entry)
         except Malformed:
             raise RosterBroken(
-                "an entry of the organization's roster breaks the form, or came with a name that"
-                " nobody signed in it"
+                "an entry of the organization's roster is malformed, or has a name that was"
+                " not signed"
             ) from None
         if body.organization != self.organization:
             raise RosterBroken("an entry in the roster is of another organization")
         if body.number != self.number + 1 or body.previous != self._digests[-1]:
-            raise RosterBroken("an entry of the organization's roster does not follow the others")
+            raise RosterBroken(
+                "an entry of the organization's roster does not follow the earlier entries"
+            )
         if body.number > form.MAX_ENTRIES:
             raise Unsupported(
                 f"the organization's roster has more than {form.MAX_ENTRIES} entries",
@@ -113,7 +115,7 @@ class Roster:
             )
         void = self.judge(entry, body)
         if body.number == 1 and void is not None:
-            raise RosterBroken("the first entry of the roster founds no organization")
+            raise RosterBroken("the first entry of the roster does not found an organization")
         digest = form.entry_digest(entry)
         if void is None:
             self._state.apply(body, digest)

@@ -93,9 +93,9 @@ def open_header(key: SchemaKey, segment: Segment, header: SegmentHeader, kind: t
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise DoesNotOpen("a segment's header is of an unknown format") from None
     if opened.format != 1 or opened.form != segment.form:
-        raise DoesNotOpen("a segment's header states another form than its commit")
+        raise DoesNotOpen("a segment's header states another format than its commit")
     if len(opened.kinds) != len(opened.fields):
-        raise DoesNotOpen("a segment's header has not one kind of column per field")
+        raise DoesNotOpen("a segment's header does not have one kind of column per field")
     if any(kind != PLAIN and room_in(kind) is None for kind in opened.kinds):
         raise Unsupported(
             "a segment has a column of a kind that this version does not know",

@@ -143,7 +143,7 @@ def _check_runs(runs: Sequence[tuple[int, int]], segment: Segment) -> None:
         DoesNotOpen: they are more than a mini's, out of order, or outside the segment's groups.
     """
     if segment.count > MAX_MINI_RECORDS:
-        raise DoesNotOpen("a mini states more rows than a mini can have")
+        raise DoesNotOpen("a mini segment states more rows than it can have")
     end = -1
     for first, count in runs:
         # Two runs that touch would have been one.

@@ -77,7 +77,7 @@ class OpenedHeader:
         ]
         self.specs = {spec.name: spec for spec, _ in named}
         if len(self.specs) < len(named):
-            raise DoesNotOpen("a segment's header has not one directory per column")
+            raise DoesNotOpen("a segment's header does not have one directory per column")
         #: of columns of words, for how many entries they have room
         self.rooms = {spec.name: room for spec, room in named if room is not None}
         #: of the pages of each directory
@@ -165,7 +165,7 @@ def _open_paged_header(key: SchemaKey, segment: Segment, sealed: SegmentHeader) 
     if header.groups != groups_digest(segment.groups):
         raise DoesNotOpen("a segment's header states other groups than its commit")
     if len(header.fields) != len(header.directories):
-        raise DoesNotOpen("a segment's header has not one directory per field")
+        raise DoesNotOpen("a segment's header does not have one directory per field")
     if len(header.zones) != len(header.fields):
-        raise DoesNotOpen("a segment's header has not a least and a greatest key per field")
+        raise DoesNotOpen("a segment's header does not have a least and a greatest key per field")
     return header

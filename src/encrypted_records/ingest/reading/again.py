@@ -84,17 +84,19 @@ def read_again(
     wanted = _wanted(sample, kept, said, differences, whole=whole)
     found = detect(sample, whole=whole, wanted=wanted)
     if kept.header_row == 0 and found.recipe.header_row and said.header_row is None:
-        detail = f"row {found.recipe.header_row} looks like names, and the file before had none"
+        detail = (
+            f"row {found.recipe.header_row} looks like column names, and the previous file had none"
+        )
         differences.append(Difference("names", detail, say={"header_row": 0}))
         found = detect(sample, whole=whole, wanted=replace(wanted, header_row=0))
     require_columns(found, said)
     columns = list(_columns(found, kept, said, differences))
     below = _below(found, kept, said, differences)
     if found.short and not kept.short_rows:
-        detail = f"{_rows(found.short)} without the last cells, where there was none"
+        detail = f"{_rows(found.short)} without the last cells; the previous file had none"
         differences.append(Difference("short_rows", detail))
     if found.recipe.above != kept.above:
-        detail = f"{_rows(found.recipe.above)} above the table, before {_rows(kept.above)}"
+        detail = f"{_rows(found.recipe.above)} above the table instead of {_rows(kept.above)}"
         # Where no names tell the table's beginning, a row of few cells may be its first.
         taken = kept.header_row > 0 or found.recipe.above < kept.above
         say = None if taken else {"header_row": 0}
@@ -136,7 +138,7 @@ def _wanted(
     container = container_of(sample)
     if container != kept.container.removeprefix("nd"):
         raise refused(
-            f"the file is {_CONTAINERS[container]}, and the file before was"
+            f"the file is {_CONTAINERS[container]}, and the previous file was"
             f" {_CONTAINERS[kept.container]}"
         )
     sheet = said.sheet or kept.sheet
@@ -153,7 +155,7 @@ def _wanted(
     header = row if said.header_row is None else said.header_row
     quote = kept.quote if delimiter == kept.delimiter else None
     if quote is not None and _has_other_quotes(text, kept):
-        detail = "the marks around cells are others than before"
+        detail = "the quote character is not the one of the previous file"
         differences.append(Difference("quote", detail))
         quote = None
     return Wanted(encoding, delimiter, header, said.below, quote=quote)
@@ -191,7 +193,7 @@ def _encoding(sample: bytes, kept: Recipe, differences: list[Difference], *, who
     if found.name == "utf-8" and sample.isascii() and kept.encoding not in _UNICODE:
         return kept.encoding  # a later part of the file may need it
     if not found.guessed:
-        detail = f"the charset is {found.name}, where it was {kept.encoding}"
+        detail = f"the charset is {found.name} instead of {kept.encoding}"
         differences.append(Difference("encoding", detail, taken=True))
         return found.name
     if kept.encoding not in _UNICODE and is_likely(kept.encoding, sample, found.name):
@@ -202,7 +204,9 @@ def _encoding(sample: bytes, kept: Recipe, differences: list[Difference], *, who
         else:
             return kept.encoding
     words = f": {', '.join(found.words)}" if found.words else ""
-    detail = f"the file is not {kept.encoding}, as the file before; it may be {found.name}{words}"
+    detail = (
+        f"the file is not {kept.encoding}, unlike the previous file; it may be {found.name}{words}"
+    )
     differences.append(Difference("encoding", detail, say={"encoding": found.name}))
     return found.name
 
@@ -219,7 +223,7 @@ def _names(
         return kept.delimiter, row
     if kept.header_row == 0 and _width(text, kept.delimiter, kept) == len(kept.columns):
         return kept.delimiter, row
-    detail = f"cells are divided by {free!r}, where it was {kept.delimiter!r}"
+    detail = f"the delimiter is {free!r} instead of {kept.delimiter!r}"
     differences.append(Difference("delimiter", detail, say={"delimiter": free}))
     return free, _names_row(text, free, kept)
 
@@ -278,7 +282,7 @@ def _columns(
                 new.append((at, column.name or ""))
             yield msgspec.structs.replace(column, name=None)
     if not order:
-        raise refused("the file has none of the columns of the file before")
+        raise refused("the file has none of the columns of the previous file")
     missing = {column.source: column for column in left if column.name is not None}
     renamed: dict[str, dict[str, Any]] = {}
     for at, name in new:
@@ -298,7 +302,7 @@ def _columns(
         taken = found.recipe.container in ("json", "ndjson")
         differences.append(Difference("missing", detail, taken, column.name, say_so))
     if order != [column for column in kept.columns if column in order]:
-        differences.append(Difference("order", "the columns come in another order", taken=True))
+        differences.append(Difference("order", "the columns are in another order", taken=True))
 
 
 def _below(found: Found, kept: Recipe, said: Said, differences: list[Difference]) -> int | None:
@@ -307,11 +311,11 @@ def _below(found: Found, kept: Recipe, said: Said, differences: list[Difference]
         return said.below
     if not found.whole:
         if kept.below:
-            detail = "whether rows stand below the table is not seen from the file's first bytes"
+            detail = "the file's first bytes do not show whether there are rows below the table"
             differences.append(Difference("below", detail, say={"below": kept.below}))
         return kept.below or None
     if count != before:
-        detail = f"{_rows(count)} below the table, before {_rows(before)}"
+        detail = f"{_rows(count)} below the table instead of {_rows(before)}"
         taken = count < before
         differences.append(Difference("below", detail, taken, say={"below": count}))
     return count
@@ -341,7 +345,7 @@ def _differs(
     if not odd:
         return None
     shown = ", ".join(repr(cell[:_SHOWN]) for cell in odd[:_FEW_WORDS])
-    detail = f"{name}: {shown} does not read as {column.type}"
+    detail = f"{name}: {shown} cannot be read as {column.type}"
     if len(odd) <= _FEW_WORDS and len(odd) < len(filled):
         null = {"columns": {name: {"null": odd}}}
         return Difference("null", detail, column=name, say=null)

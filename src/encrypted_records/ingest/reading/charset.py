@@ -74,7 +74,7 @@ def find_charset(sample: bytes, *, whole: bool) -> Charset:
     if (wide := _wide(sample)) is not None:
         return Charset(wide)
     if b"\x00" in sample:
-        raise refused("the file has zero bytes in it, and is not text")
+        raise refused("the file contains zero bytes, and is not text")
     cut = sample if whole else sample[: max(0, len(sample) - 3)]
     try:
         _decode_utf8(sample, whole=whole)

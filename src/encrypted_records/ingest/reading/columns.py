@@ -63,7 +63,7 @@ def decide(source: str, name: str, cells: Mapping[str, int], known: Evidence) ->
         # "None" and "Null" beside one another are names of people.
         if _typed(text, filled, known) is None:
             return Decided(text, note=_of_words(words, cells))
-        return Decided(text, "null", "several words may stand for nothing")
+        return Decided(text, "null", 'several words could mean "no value"')
     found = _typed(text, filled, known)
     if found is None:
         return Decided(text, note=_of_words(words, cells) or _almost(text, filled, cells, known))
@@ -135,7 +135,7 @@ def _number(text: Column, filled: Sequence[str], known: Evidence) -> Decided | N
         return None
     lengths = {len(cell) for cell in filled}
     if len(filled) > 1 and len(lengths) == 1 and lengths.pop() >= _LONG_ID and _are_digits(filled):
-        return Decided(text, note="numbers of cards and the like: kept as text")
+        return Decided(text, note="long numbers, such as those of cards: kept as text")
     if not _exponents_are_numbers(filled):
         return Decided(text, note="such as 1E10: a number or a code; kept as text")
     decimals = {form.decimal for form in forms}

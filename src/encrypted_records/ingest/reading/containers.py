@@ -47,7 +47,7 @@ def head_of(start: bytes, recipe: Recipe, *, final: bool) -> Head | None:
         if len(start) < 60 and not final:
             return None
         if not is_workbook(start):
-            raise refused("the file is not a workbook, and the reading is of one")
+            raise refused("the file is not a workbook, but the reading is of one")
         return Head(RecordStart(0, 1), order)
     found = layout_of(start)
     if found is None:
@@ -56,7 +56,7 @@ def head_of(start: bytes, recipe: Recipe, *, final: bool) -> Head | None:
     if recipe.is_read_whole:
         return Head(RecordStart(0, 1), order)
     if (layout == "lines") is not (recipe.container == _LINES):
-        raise refused("the file and the reading are not both an array, or both JSON lines")
+        raise refused("the file and the reading must both be a JSON array, or both JSON lines")
     return Head(begin, order)
 
 
@@ -125,7 +125,9 @@ class WholeParser(ReadingParser):
         """
         self._body += data
         if len(self._body) > MAX_BYTES:
-            raise refused(f"the file has more than {MAX_BYTES >> 20} MiB, and is read whole")
+            raise refused(
+                f"the file has more than {MAX_BYTES >> 20} MiB, and has to be read as a whole"
+            )
         return []
 
     def finish(self) -> Sequence[RecordBlock | Table]:
@@ -161,7 +163,7 @@ class WholeParser(ReadingParser):
         first = header
         if header:
             if header > len(rows):
-                raise refused(f"the sheet has no row {header}, where its names belong")
+                raise refused(f"the sheet has no row {header}, where its column names should be")
             self.take_order(match_names(rows[header - 1].cells, recipe))
         real = [row for row in moments_of(rows, first) if not is_no_row(row)]
         above = sum(1 for row in rows[: max(header - 1, 0)] if not is_no_row(row))

@@ -59,8 +59,11 @@ _OTHERS = {
     b"SQLite format 3": ("a database of SQLite", "export a table as CSV"),
     b"{\\rtf": ("a document of a word processor", "export the data as CSV"),
 }
-_EMPTY_TEXTS = 'of texts, empty cells in quotes ("") are empty texts, those without absent values'
-_VALUELESS = "rows left out, of empty cells alone or of a drawn line"
+_EMPTY_TEXTS = (
+    'in columns of text, empty cells in quotes ("") are empty texts; those without quotes '
+    "are absent values"
+)
+_VALUELESS = "rows left out because they have only empty cells or a drawn line"
 _MARKUP = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<body")
 
 
@@ -167,7 +170,7 @@ def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Foun
 def _detect_sheet(sample: bytes, wanted: Wanted, *, whole: bool) -> Found:
     if not whole:
         raise refused(
-            "the workbook is too large to be looked at here, since it has to be read whole",
+            "the workbook is too large to be examined here, because it has to be read as a whole",
             f"ers import takes workbooks of up to {MAX_BYTES >> 20} MiB; or save the sheet as CSV",
         )
     sheet = read_sheet(sample, wanted.sheet)
@@ -207,7 +210,7 @@ def _detect_objects(sample: bytes, wanted: Wanted, *, whole: bool) -> Found:
     _limit(rows)
     texts = {at for at, name in enumerate(names) if any(name in row.texts for row in every)}
     lists = [name for name in names if any(name in row.lists for row in every)]
-    notes = [f"lists become texts of JSON: {', '.join(lists[:20])}"] if lists else []
+    notes = [f"lists are stored as JSON texts: {', '.join(lists[:20])}"] if lists else []
     if found.others:
         notes.append(f"left out beside {found.member}: {', '.join(found.others[:20])}")
     source = _Source(
@@ -424,7 +427,7 @@ def _require_one_table(data: Sequence[Row], layout: Layout) -> None:
     if wrong:
         raise refused(
             f"row {wrong[0] + 1} has more cells than the {layout.width} columns",
-            "is it a second table, or does another mark divide the cells?",
+            "is it a second table, or does the file use another delimiter?",
             "delimiter",
         )
     short = [len(row.cells) < layout.width for row in data]
@@ -435,7 +438,7 @@ def _require_one_table(data: Sequence[Row], layout: Layout) -> None:
         and len(set(map(len, (r.cells for r, s in zip(data, short, strict=True) if s)))) == 1
     ):
         first = short.index(True) if not short[0] else short.index(False)
-        raise refused(f"there are two tables in the file: another begins at row {first + 1}")
+        raise refused(f"the file contains two tables: another begins at row {first + 1}")
 
 
 def _gather(data: Sequence[Row], width: int) -> tuple[list[Counter[str]], list[int]]:

@@ -74,7 +74,7 @@ def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[R
         if found is None:
             _check_open(text, at)
             if final:
-                yield Row([*cells, text[at:]], frozenset(quoted), size, "a quote does not close")
+                yield Row([*cells, text[at:]], frozenset(quoted), size, "a quote is not closed")
             return
         inside, behind, bare, end = found.groups()
         at = found.end()
@@ -86,7 +86,7 @@ def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[R
             quoted.append(len(cells))
             cells.append(inside.replace(quote * 2, quote) if quote in inside else inside)
             if behind.strip():
-                flaw = "text behind a closing quote"
+                flaw = "text after a closing quote"
         if end != delimiter:
             yield Row(cells, frozenset(quoted), at, flaw)
             cells, quoted, flaw = [], [], None
@@ -123,7 +123,7 @@ def _unquoted_rows(text: str, delimiter: str, *, final: bool) -> Iterator[Row]:
 
 def _check_open(text: str, at: int) -> None:
     if len(text) - at > MAX_OPEN or text.count("\n", at) > MAX_OPEN_LINES:
-        raise TooLarge("a quote does not close within a MiB", hint="look for one quote too many")
+        raise TooLarge("a quote is not closed within a MiB", hint="look for one quote too many")
 
 
 def find_dialect(text: str) -> tuple[str, str]:

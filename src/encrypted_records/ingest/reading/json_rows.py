@@ -84,7 +84,7 @@ def find_objects(
     if not items and not whole:
         raise _too_large()
     if not items:
-        raise refused("the file has no objects in it")
+        raise refused("the file contains no objects")
     return Objects(container, start, items, whole and ends)
 
 
@@ -134,8 +134,8 @@ def _unwrap(sample: bytes, start: RecordStart, wanted: str | None, *, whole: boo
         member = next(iter(lists))
     elif lists:
         raise refused(
-            "the file has several lists of objects in it",
-            f"say which: {', '.join(list(lists)[:20])}",
+            "the file contains several lists of objects",
+            f"name one of them: {', '.join(list(lists)[:20])}",
             "sheet",
         )
     elif _is_of_columns(document):
@@ -151,7 +151,8 @@ def _unwrap(sample: bytes, start: RecordStart, wanted: str | None, *, whole: boo
 
 def _too_large() -> InvalidRecords:
     return refused(
-        "the file is one JSON object, too large to be looked at here, since it is read whole",
+        "the file is one JSON object, and too large to be examined here, because it has"
+        " to be read as a whole",
         "save its records as JSON lines: one object on each line",
     )
 
@@ -209,7 +210,7 @@ def _flatten(item: Mapping[str, Any], before: str, depth: int, into: _Into) -> s
             flaw = flaw or _flatten(value, f"{name}.", depth + 1, into)
             continue
         if name in cells:
-            return "two members have one name when objects are flattened"
+            return "two members have the same name when objects are flattened"
         if value is None:
             continue
         if isinstance(value, list | Mapping):

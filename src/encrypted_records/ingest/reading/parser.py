@@ -122,7 +122,9 @@ def read_head(start: bytes, recipe: Recipe, *, final: bool) -> Head | None:
             break
     if names is None:
         if final or len(start) > MAX_HEAD_BYTES:
-            raise refused(f"the file has no row {recipe.header_row}, where its names belong")
+            raise refused(
+                f"the file has no row {recipe.header_row}, where its column names should be"
+            )
         return None
     order = match_names(names, recipe)
     return Head(RecordStart(mark + _size(text[:end], recipe), 1), order)
@@ -149,8 +151,8 @@ def _mark_of(start: bytes, recipe: Recipe) -> int:
         if start.startswith(mark):
             if name != recipe.encoding:
                 raise refused(
-                    f"the file begins as {name}, and the reading has {recipe.encoding}",
-                    "detect the reading of this file",
+                    f"the file begins like {name}, and the reading has {recipe.encoding}",
+                    "detect the file's reading again",
                     "encoding",
                 )
             return len(mark)
@@ -179,12 +181,12 @@ def match_names(names: Sequence[str], recipe: Recipe) -> tuple[int, ...]:
         # By number: names may be cells, and a job keeps why it failed.
         said = [
             f"{what}: {', '.join(map(str, those[:20]))}"
-            for what, those in (("missing of the reading", missing), ("new in the file", new))
+            for what, those in (("missing in the file", missing), ("new in the file", new))
             if those
         ]
         raise refused(
             f"the columns are not those of the reading; {'; '.join(said)}",
-            "detect the reading of this file",
+            "detect the file's reading again",
         )
     return tuple(order)
 
@@ -285,7 +287,7 @@ class ReadingParser:
         """The rows of a text, one by one, and where they end."""
         recipe = self._recipe
         rows = list(rows_of(text, recipe.delimiter, recipe.quote, final=final))
-        if final and rows and rows[-1].flaw == "a quote does not close":
+        if final and rows and rows[-1].flaw == "a quote is not closed":
             raise Malformed(
                 f"row {self._start.row + sum(1 for row in rows if not is_no_row(row)) - 1} ends"
                 " inside quotes",
@@ -449,7 +451,7 @@ def _flaw(column: Column, row: int, recipe: Recipe) -> Flaw:
         **{name: kind.cell_form for name, kind in TYPE_OF.items()},
     }
     form = forms.get(column.type, f"text in {recipe.encoding}")
-    return Flaw("reading", f"is not {form}, as the reading has it", row=row, field=column.name)
+    return Flaw("reading", f"is not {form}, as the reading requires", row=row, field=column.name)
 
 
 def check_fields(recipe: Recipe, fields: Sequence[str], required: Sequence[str]) -> None:
@@ -462,6 +464,10 @@ def check_fields(recipe: Recipe, fields: Sequence[str], required: Sequence[str])
     unknown = [name for name in names if name not in fields]
     missing = [name for name in required if name not in names]
     if unknown or missing:
-        parts = [f"no field of the schema: {', '.join(unknown[:20])}"] if unknown else []
+        parts = [f"not fields of the schema: {', '.join(unknown[:20])}"] if unknown else []
         parts += [f"no column for the required {', '.join(missing[:20])}"] if missing else []
-        raise InvalidRecords(f"the reading has {'; '.join(parts)}", code="reading", hint="")
+        raise InvalidRecords(
+            f"the reading has columns that do not match: {'; '.join(parts)}",
+            code="reading",
+            hint="",
+        )

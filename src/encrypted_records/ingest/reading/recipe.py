@@ -96,7 +96,7 @@ def read_recipe(body: bytes) -> Recipe:
             raise msgspec.ValidationError(f"more than {MAX_BYTES >> 20} MiB")
         recipe = msgspec.json.decode(body, type=Recipe)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise refused("the reading is not one", str(error)[:200]) from None
+        raise refused("this is not a reading", str(error)[:200]) from None
     _check(recipe)
     return recipe
 
@@ -108,8 +108,8 @@ def require_short(recipe: Recipe) -> None:
     """
     if len(msgspec.json.encode(recipe)) > MAX_SENT_BYTES:
         raise refused(
-            f"the names of the {len(recipe.columns)} columns are too long together to be sent",
-            "shorten them in the file, or take columns out of it",
+            f"the names of the {len(recipe.columns)} columns together are too long to be sent",
+            "shorten them in the file, or remove columns from it",
         )
 
 

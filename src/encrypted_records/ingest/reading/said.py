@@ -82,13 +82,15 @@ def read_said(body: bytes) -> Said:
             raise msgspec.ValidationError(f"more than {MAX_BYTES >> 20} MiB")
         return msgspec.json.decode(body, type=Said)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise refused("what is said of the reading cannot be read", str(error)[:200]) from None
+        raise refused(
+            "what the request says about the reading cannot be read", str(error)[:200]
+        ) from None
 
 
 def notes_on_unused(said: Said, container: str) -> list[str]:
     """The options that a file has no use for."""
     unused = [member for member in _UNUSED[container] if getattr(said, member) is not None]
-    return [f"not used, since the file has none: {', '.join(unused)}"] if unused else []
+    return [f"not used, because the file has none: {', '.join(unused)}"] if unused else []
 
 
 def detect_as(sample: bytes, said: Said, *, whole: bool, texts: Collection[str] = ()) -> Found:
@@ -251,8 +253,8 @@ def _require_all(column: Column, recipe: Recipe, cells: Sequence[str]) -> None:
     ]
     if odd:
         raise refused(
-            f"{column.name}: {odd[0][:40]!r} does not read as {column.type}"
+            f"{column.name}: {odd[0][:40]!r} cannot be read as {column.type}"
             + (f" {column.format}" if column.format else ""),
-            "say another form, or which words stand for nothing",
+            'name another form, or the words that mean "no value"',
             "columns",
         )

@@ -203,18 +203,18 @@ def _open(body: bytes) -> zipfile.ZipFile:
     try:
         archive = zipfile.ZipFile(io.BytesIO(body))
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError):
-        raise refused("the file is an archive that is damaged or cut off") from None
+        raise refused("the file is a damaged or truncated archive") from None
     entries = archive.infolist()
     names = [entry.filename.lower() for entry in entries]
     if not {"xl/workbook.xml", "content.xml", "xl/workbook.bin"} & set(names):
-        raise refused("the file is an archive and no workbook", "unpack it")
+        raise refused("the file is an archive, not a workbook", "unpack it")
     if "xl/workbook.bin" in names:
         raise refused("the file is a binary workbook (.xlsb)", "save it as .xlsx or CSV")
     if len(set(names)) < len(names):
-        raise refused("the workbook has two parts of one name in it")
+        raise refused("the workbook contains two parts of the same name")
     if sum(entry.file_size for entry in entries) > MAX_UNPACKED:
         raise refused(
-            f"the workbook unfolds to more than {MAX_UNPACKED >> 20} MiB", "save the sheet as CSV"
+            f"the workbook expands to more than {MAX_UNPACKED >> 20} MiB", "save the sheet as CSV"
         )
     return archive
 
@@ -290,7 +290,7 @@ def _look_at(seen: _Seen, content: bytes, zeros: dict[int, int]) -> None:
         tag = found[1]
         place = _PLACE.search(tag)
         if place is None:
-            raise refused("the workbook has cells without a place")
+            raise refused("the workbook has cells without a position")
         row, column = int(place[2]), _number_of(place[1])
         seen.height, seen.width = max(seen.height, row), max(seen.width, column)
         if not tag.endswith(b"/"):
@@ -420,7 +420,7 @@ def _look_at_span(seen: _Seen, tag: bytes, row: int, column: int) -> None:
 def _limit(seen: _Seen) -> None:
     if seen.height * seen.width > MAX_PLACES or seen.cells > MAX_PLACES:
         raise refused(
-            f"a sheet reaches over more than {MAX_PLACES:,} cells",
+            f"a sheet extends over more than {MAX_PLACES:,} cells",
             "save the sheet as CSV, or delete cells far from its table",
         )
 
@@ -452,22 +452,22 @@ def _choose(sheets: Sequence[Any], seen: dict[str, _Seen], wanted: str | None) -
         return wanted
     shown = [sheet.name for sheet in sheets if _is_shown(sheet) and seen[sheet.name].cells]
     if not shown:
-        raise refused("the workbook has no cells on a sheet that is shown", "", "sheet")
+        raise refused("the workbook has no cells on a visible sheet", "", "sheet")
     cells: dict[str, int] = {name: seen[name].cells for name in shown}
     return max(cells, key=cells.__getitem__)
 
 
 def _require_values(seen: _Seen) -> None:
     for places, what, hint in (
-        (seen.errors, "an error", "mend the formula, or empty the cell"),
+        (seen.errors, "an error", "fix the formula, or empty the cell"),
         (seen.uncomputed, "a formula without its value", "open and save it in the program"),
         (seen.long, f"a number of more than {_DIGITS} digits", "make it a text"),
         (seen.strange, "a value that programs do not write", "open and save it in a program"),
-        (seen.marked, "a tab or a line break", "take it out, or save the sheet as CSV"),
+        (seen.marked, "a tab or a line break", "remove it, or save the sheet as CSV"),
     ):
         if places:
             others = f", and {len(places) - 1} more" if len(places) > 1 else ""
-            raise refused(f"cell {places[0]} of the sheet holds {what}{others}", hint)
+            raise refused(f"cell {places[0]} of the sheet contains {what}{others}", hint)
 
 
 def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, ...]) -> Sheet:
@@ -486,7 +486,7 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
                 if not isfinite(value):
                     raise refused(
                         f"cell {_letters(column + 1)}{at + 1} of the sheet is not a number",
-                        "mend the formula, or empty the cell",
+                        "fix the formula, or empty the cell",
                     )
                 numbers.add(column)
                 text, is_computed = _text_of_number(value)
@@ -513,11 +513,9 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
     if computed:
         notes.append(f"{computed:,} numbers have more than {_DIGITS} digits; {_DIGITS} are kept")
     if early:
-        notes.append(f"{early:,} days before March 1900, which programs count in two ways")
+        notes.append(f"{early:,} days are before March 1900, which programs count in two ways")
     if fine:
-        notes.append(
-            f"{fine:,} times have finer parts; {seen.decimals} decimals of a second are kept"
-        )
+        notes.append(f"{fine:,} times are finer; {seen.decimals} decimals of a second are kept")
     merged = [
         *seen.merged,
         *((top[0], low[0], top[1], low[1]) for top, low in sheet.merged_cell_ranges or ()),
@@ -635,7 +633,7 @@ def require_one_table(sheet: Sheet, header: int, first: int, below: int) -> None
     for before, at, behind in zip(filled, filled[1:], filled[2:], strict=False):
         if at > before + 1 and _are_names(rows[at], rows[behind]):
             raise refused(
-                f"there are two tables in the sheet: another begins at row {at + 1}",
+                f"the sheet contains two tables: another begins at row {at + 1}",
                 "move it to a sheet of its own",
             )
     _require_no_gap(rows, sheet.rows[begin].cells if header else [])

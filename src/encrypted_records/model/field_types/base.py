@@ -210,11 +210,11 @@ class FieldType(ABC):
 
     def to_point(self, spec: FieldSpec, value: Value) -> int:
         """The place of an accepted value on the grid."""
-        raise TypeError(f"values of {self.name} are no points of a grid")
+        raise TypeError(f"values of {self.name} are not points of a grid")
 
     def from_point(self, spec: FieldSpec, point: int) -> Value:
         """The value at a point of the grid."""
-        raise TypeError(f"values of {self.name} are no points of a grid")
+        raise TypeError(f"values of {self.name} are not points of a grid")
 
     def pack(self, spec: FieldSpec, value: Value) -> bytes:
         """The plaintext of a value behind its type: :attr:`fixed_bytes` of them."""
@@ -248,7 +248,7 @@ class FieldType(ABC):
         Raises:
             ValueRefused: no value can be compared with it.
         """
-        raise TypeError(f"values of {self.name} are no texts")
+        raise TypeError(f"values of {self.name} are not texts")
 
     def read_span(self, spec: FieldSpec, raw: object) -> Span:
         """The points that a comparison means by a value.

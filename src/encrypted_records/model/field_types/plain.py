@@ -130,7 +130,7 @@ class _Number(FieldType):
             return value
         plain = value.removeprefix("-").replace(".", "", 1)
         if not (plain.isascii() and plain.isdecimal()):
-            raise ValueRefused("type", "is no number")
+            raise ValueRefused("type", "is not a number")
         number = Decimal(value)
         return int(number) if "." not in value else number
 

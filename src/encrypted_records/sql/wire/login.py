@@ -54,7 +54,7 @@ async def log_in(
     if service_key.looks_like_one(password) or service_key.looks_like_one(user):
         raise Failure(
             "28P01",
-            "a service's string stands where a password does",
+            "a service's secret key was sent as a password",
             hint="use an API token: ers token create NAME",
             fatal=True,
         )

@@ -354,7 +354,7 @@ class FrontendReader:
             raise ProtocolViolation(f"invalid length of a message: {called}")
         if size > limit:
             raise ProtocolViolation(
-                f"a message has {size} bytes, and {limit} are the most: {called}"
+                f"a message has {size} bytes, more than the limit of {limit}: {called}"
             )
         if len(self._bytes) < before + size:
             return None

@@ -146,7 +146,7 @@ class Listener:
             raise
         except Exception as error:
             # Its text may hold a value.
-            log.error("a session failed by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
+            log.error("a session failed because of an internal error: %s", type(error).__name__)  # noqa: TRY400
             _end(channel, Failure("XX000", "internal error: the log of ers sql names its kind"))
 
     @staticmethod
@@ -219,7 +219,7 @@ class Listener:
             self._cancel(first)
             return None
         if not channel.encrypted and not is_loopback(channel.peer):
-            raise Failure("28000", "passwords are taken over TLS only: use sslmode=require")
+            raise Failure("28000", "passwords are accepted over TLS only: use sslmode=require")
         unknown = [name for name in first.parameters if name.startswith("_pq_.")]
         if first.minor not in (0, _MINOR) or unknown:
             minor = _MINOR if first.minor > _MINOR else first.minor if first.minor != 1 else 0
@@ -234,7 +234,7 @@ class Listener:
         if not user:
             raise Failure("28000", "no PostgreSQL user name specified in startup packet")
         if startup.parameters.get("replication", "off").lower() not in ("", "off", "false", "no"):
-            raise Failure("0A000", "there is no replication here")
+            raise Failure("0A000", "replication is not supported")
         return user, database
 
     @staticmethod
