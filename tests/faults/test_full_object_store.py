@@ -148,7 +148,7 @@ def test_nothing_is_stored_in_part_and_what_waits_goes_on(disk: SmallDisk, tmp_p
         assert numbers(store) == list(range(2 * MANY))
         # It can be used again, and is as small as before.
         look = looked_at("bulk store", **stored_in)
-        assert (look.state, look.status) == ("warning", 0) and "little room" in look.found
+        assert (look.state, look.status) == ("warning", 0) and "little space" in look.found
         wait_until_swept(service.data_dir, disk.names)
         assert numbers(store) == list(range(2 * MANY))
 

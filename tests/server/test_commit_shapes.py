@@ -69,7 +69,7 @@ def sealed_as(name: bytes, age: bytes) -> SealedRow:
             "other version",
             "odd length",
             "no padding",
-            "a class below",
+            "a length class below",
         ),
         *("no Padmé length", "long number", "string for a number", "digits", "number for a string"),
     ],

@@ -104,7 +104,7 @@ def test_another_database_than_the_one_served_is_refused_on_postgresql(
     with psycopg.connect(other) as server:
         server.execute("UPDATE django_migrations SET applied = applied - interval '1 us'")
 
-    assert "is empty, and not the one that this folder has served" in refused(tmp_path, empty)
+    assert "is empty, and not the one that this folder was used with" in refused(tmp_path, empty)
     with psycopg.connect(empty) as server:
         tables = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'"
         assert server.execute(tables).fetchone() == (0,), "nothing was made in it"

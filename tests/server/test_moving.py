@@ -108,7 +108,7 @@ def test_rows_and_pages_move_to_objects_while_they_are_read_and_every_flaw_is_na
     whole = operator.run("verify", "--stored")
     assert (whole.returncode, whole.stdout) == (
         0,
-        f"{3 * MANY} rows, 3 pages and 4 objects were looked at; 0 flaws\n",
+        f"{3 * MANY} rows, 3 pages and 4 objects were checked; 0 are damaged\n",
     )
 
     rows, pages = (
@@ -133,7 +133,7 @@ def test_rows_and_pages_move_to_objects_while_they_are_read_and_every_flaw_is_na
         f"altered: rows from 0 of group {group.hex()} in the database",
         f"altered: rows from 64 of group {group.hex()} in the database",
         f"altered: page 0 of segment {segment.hex()} in the database",
-        "not known: object stray",
+        "unknown: object stray",
         said.stdout.splitlines()[-1],
     }
     assert said.stdout.endswith("; 6 flaws\n")

@@ -316,7 +316,7 @@ def test_records_of_several_schemas_are_read_by_their_ids_all_or_none(
     missing = read(writer.account, [wanted[0], ended, "nothing", wanted[1]])
     assert (missing.status, missing.code) == (404, "not_found")
     assert [error["detail"] for error in missing.json()["errors"]] == [
-        f"id number {number} names nothing here" for number in (2, 3)
+        f"id number {number} does not exist" for number in (2, 3)
     ]
     assert read(bob, wanted[:2]).status == 404
     assert read(writer.account, [*wanted, ended]).code == "too_large"

@@ -152,7 +152,7 @@ def test_any_process_of_an_api_may_be_killed_and_nothing_is_lost_or_doubled(
                 thread.join(60)
         assert not any(thread.is_alive() for thread in threads)
         assert len(after - workers) == 1
-        assert "(signal SIGKILL) and is started again" in api.log.read_text()
+        assert "(signal SIGKILL) and is restarted" in api.log.read_text()
         for one in every:
             assert_stored(account, one)
 

@@ -48,10 +48,10 @@ def verify(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
             count += 1
             say(f"{flaw.state}: {flaw.what}")
         for name in objects.strangers():
-            say(f"not known: object {name}")
+            say(f"unknown: object {name}")
         say(
-            f"{walk.rows} rows, {walk.pages} pages and {walk.objects} objects were looked at;"
-            f" {count} flaws"
+            f"{walk.rows} rows, {walk.pages} pages and {walk.objects} objects were checked;"
+            f" {count} are damaged"
         )
         return count == 0
 
@@ -71,13 +71,13 @@ def reconcile(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
         outcome = reconciling.Reconciliation()
         outcome.run()
         say(
-            f"{outcome.taken} objects of rows were found under other names and taken back;"
-            f" {outcome.dropped} have ended, and go"
+            f"{outcome.taken} objects of rows were found under other names and recovered;"
+            f" {outcome.dropped} are no longer needed and will be deleted"
         )
         if outcome.pages or outcome.rows:
             say(
-                f"lost: {outcome.pages} objects of the index, {outcome.rows} of rows; run ers proxy"
-                " accept-rollback, or ers schema repair for each schema"
+                f"lost: {outcome.pages} objects of the index, {outcome.rows} of rows; run"
+                " ers proxy accept-rollback, or ers schema repair for each schema"
             )
         return not (outcome.pages or outcome.rows)
 
@@ -112,14 +112,14 @@ def move(settings: serve.ApiSettings, say: Callable[[str], None]) -> bool:
         move = moving.Move()
         move.run()
         for what in move.damaged:
-            say(f"damaged, and left where it is: {what}")
+            say(f"damaged, and left in place: {what}")
         say(
             f"{move.objects} objects, {move.rows} rows and {move.pages} pages were moved;"
             f" {len(move.damaged)} are damaged"
         )
         if move.waiting:
             say(
-                f"{move.waiting} objects of the old store wait until their time is over: APIs that"
-                " have --bulk-before delete them; move again before you take it away"
+                f"{move.waiting} objects of the old store are still kept for readers: APIs"
+                " with --bulk-before delete them; move again before you remove the old store"
             )
         return not move.damaged

@@ -211,7 +211,7 @@ def find_by_slug(reachable: QuerySet[M], slug: str) -> M:
 
 
 def _unreachable() -> NotFound:
-    return NotFound("there is nothing here, or nothing that you can reach")
+    return NotFound("this does not exist, or you cannot reach it")
 
 
 def require_deleter(user: User, organization: str, *made: Dataset | Schema) -> None:
@@ -226,9 +226,9 @@ def require_deleter(user: User, organization: str, *made: Dataset | Schema) -> N
     """
     if any(one.creator_id != user.pk for one in made) and not _owns(user, organization):
         raise NotAllowed(
-            "only owners of the organization may delete what others made",
+            "only owners of the organization can delete what others created",
             code="owners_only",
-            hint="ask an owner, or the one who made it",
+            hint="ask an owner, or the member who created it",
         )
 
 
@@ -295,7 +295,7 @@ def require_owner_where_signed(user: User, organization: Organization) -> None:
 
 def _not_writer() -> NotAllowed:
     return NotAllowed(
-        "you may read here, and not write",
+        "you can read here, but not write",
         code="not_writer",
         hint="an owner of the organization can make you a writer",
     )

@@ -303,12 +303,12 @@ def _cannot_start(error: BaseException) -> Startup:
         case DatabaseDiskFailed() as fault:
             return Startup(
                 f"the disk that holds {which} fails, or is read-only",
-                hint="look at the disk and at the log of the system, then start again",
+                hint="check the disk and the system's log, then start again",
                 code=fault.reason,
             )
     name = database_errors.name_of(error)
     return Startup(
-        "the database does not answer, or refuses what the API needs"
+        "the database does not answer, or denies the API something that it needs"
         + (f" ({name})" if name else ""),
         hint="check that it runs, that ERS_DATABASE_URL names it, and that its user owns it",
     )
@@ -369,9 +369,9 @@ def _refuse_other_versions() -> None:
     replaced = {one for found in loader.disk_migrations.values() for one in found.replaces}
     if applied & replaced and not replaced <= applied:
         raise Startup(
-            "the database was last used by an earlier version of this service, whose tables this"
-            " one cannot bring up to date",
-            hint="start the version on it once that docs/upgrading.md names for such a database",
+            "the database was last used by an earlier version of this service, whose tables"
+            " this version cannot upgrade",
+            hint="first start the version that docs/upgrading.md names for such a database",
         )
     unknown = applied - set(loader.disk_migrations) - replaced
     if any(app not in _RETIRED_APPS for app, _ in unknown):

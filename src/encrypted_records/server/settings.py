@@ -134,7 +134,7 @@ def _keep_replaced() -> timedelta:
     minutes: str = env.str("ERS_KEEP_REPLACED", default="") or "15"
     if not (minutes.isascii() and minutes.isdigit() and 0 < int(minutes) <= 60 * 24 * 365):
         raise InvalidSetting(
-            "ERS_KEEP_REPLACED is no number of minutes", hint="write a whole number, such as 15"
+            "ERS_KEEP_REPLACED is not a number of minutes", hint="write a whole number, such as 15"
         )
     return timedelta(minutes=int(minutes))
 
@@ -143,7 +143,7 @@ def _erase_within() -> timedelta:
     days: str = env.str("ERS_ERASE_WITHIN", default="") or "30"
     if not (days.isascii() and days.isdigit() and 0 < int(days) <= 3650):
         raise InvalidSetting(
-            "ERS_ERASE_WITHIN is no number of days", hint="write a whole number, such as 30"
+            "ERS_ERASE_WITHIN is not a number of days", hint="write a whole number, such as 30"
         )
     return timedelta(days=int(days))
 
@@ -171,7 +171,7 @@ def _trusted_proxies() -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
         ]
     except ValueError:
         raise InvalidSetting(
-            "ERS_TRUSTED_PROXIES holds something that is no address and no network",
+            "ERS_TRUSTED_PROXIES contains something that is not an address or a network",
             hint="write addresses or networks, separated by commas: 127.0.0.1, 10.0.0.0/8",
         ) from None
 
@@ -205,7 +205,7 @@ def _changed_limits() -> dict[str, tuple[int, timedelta]]:
         match = re.fullmatch(r"(\w+)=([1-9]\d{0,8})/(\w+)", setting.strip())
         if match is None or match[1] not in RATE_LIMITS or match[3] not in _PERIODS:
             raise InvalidSetting(
-                "ERS_RATE_LIMITS holds something that is no limit",
+                "ERS_RATE_LIMITS contains something that is not a limit",
                 hint=f"write register=100/hour; names are {', '.join(RATE_LIMITS)},"
                 f" times {', '.join(_PERIODS)}",
             )
@@ -224,7 +224,7 @@ def _email_settings() -> dict[str, Any]:
         return dict(env.email_url_config(url)) if url else {}
     except (KeyError, ValueError, environ.ImproperlyConfigured):
         raise InvalidSetting(
-            "the e-mail URL is of no kind this service can send by",
+            "the e-mail URL is of a kind that this service does not support",
             hint="use smtp://, smtp+tls:// or smtp+ssl:// with user:password@host:port",
         ) from None
 
@@ -238,7 +238,7 @@ def _mail_links() -> str:
     chosen: str = env.str("ERS_MAIL_LINKS", default="terminal")
     if chosen not in ("terminal", "always", "never"):
         raise InvalidSetting(
-            f"ERS_MAIL_LINKS is {chosen!r}", hint="it is terminal, always or never"
+            f"ERS_MAIL_LINKS is {chosen!r}", hint="it must be terminal, always or never"
         )
     return chosen
 
@@ -258,8 +258,8 @@ def _password_hasher() -> str:
     name = env.str("ERS_PASSWORD_HASHING", default="standard")
     if name not in ("standard", "light"):
         raise InvalidSetting(
-            f"ERS_PASSWORD_HASHING is {name!r}, which is no strength",
-            hint="it is standard or light",
+            f"ERS_PASSWORD_HASHING is {name!r}, which is not a known strength",
+            hint="it must be standard or light",
         )
     return f"encrypted_records.server.accounts.hashing.{name.title()}"
 
@@ -339,7 +339,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = None
 
 SPECTACULAR_SETTINGS = {
     "TITLE": "Encrypted Records Service: API",
-    "DESCRIPTION": "Accounts, datasets, schemas and sealed records. It never sees plaintext.",
+    "DESCRIPTION": "Accounts, datasets, schemas and encrypted records. It never sees plaintext.",
     "VERSION": __version__,
     "OAS_VERSION": "3.1.1",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -88,12 +88,12 @@ def create(
             pk=user.pk, password=user.password, is_active=True
         )
         if not same.exists():
-            raise NotAuthenticated("the password was changed just now", code="bad_credentials")
+            raise NotAuthenticated("the password was just changed", code="bad_credentials")
         if user.api_tokens.count() >= MOST:
             raise Conflict(
                 f"an account has at most {MOST} API tokens",
                 code="too_many_tokens",
-                hint="revoke those that are not used any more",
+                hint="revoke tokens that are no longer used",
             )
         row = ApiToken.objects.create(
             user=user,
@@ -120,9 +120,9 @@ def find(text: str) -> ApiToken | None:
     now = timezone.now()
     if token is None or token.expires <= now or not token.user.is_active:
         raise NotAuthenticated(
-            "the API token has expired, or was revoked, or never was one",
+            "the API token has expired, was revoked, or never existed",
             code="bad_token",
-            hint="make a new one: ers token create NAME",
+            hint="create a new one: ers token create NAME",
         )
     if token.last_used != now.date():
         ApiToken.objects.filter(pk=token.pk).update(last_used=now.date())
@@ -157,9 +157,9 @@ def require_within(environ: dict[str, Any], user: User, use: Use | None) -> None
     if token is None:
         return
     if use is None:
-        raise limited("an API token cannot do this", "log in, and do it as yourself")
+        raise limited("an API token cannot do this", "log in, and do this as yourself")
     if use in (Use.WRITE, Use.WRITE_ALL) and not token.writes:
-        raise limited("this API token only reads", "make one with --scope write, or log in")
+        raise limited("this API token is read-only", "create one with --scope write, or log in")
     if use in (Use.READ_ALL, Use.WRITE_ALL) and token.limited:
         raise of_organization()
 
@@ -167,8 +167,8 @@ def require_within(environ: dict[str, Any], user: User, use: Use | None) -> None
 def of_organization() -> NotAllowed:
     """The error of a token that asks for more than its datasets."""
     return limited(
-        "this API token is limited to some datasets, and this concerns the organization",
-        "make one without --dataset, or log in",
+        "this API token is limited to some datasets, and this request concerns the organization",
+        "create one without --dataset, or log in",
     )
 
 

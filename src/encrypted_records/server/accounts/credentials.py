@@ -42,7 +42,7 @@ def check(request: HttpRequest, email: str, password: str, code: str = "") -> Us
     if user is None:
         limits.count_failure(email)
         raise NotAuthenticated(
-            "e-mail and password do not belong to an active account",
+            "e-mail address or password is wrong, or the account is not active",
             code="bad_credentials",
             hint="a new account works once its address is confirmed",
         )

@@ -65,17 +65,17 @@ def issue(user: User, job: bytes, shown: bytes | None = None) -> str | None:
                 raise _revoked()
             if began is not None and known.api_token_id != began.pk:
                 raise api_tokens.limited(
-                    "the job was not begun with this API token", "log in, and do it as yourself"
+                    "the job was not begun with this API token", "log in, and do this as yourself"
                 )
             began = known.api_token
             if bytes(known.digest) == entered and not _is_sealed(known, user):
                 raise Conflict(
-                    "this token of the job does not count any more",
+                    "this token of the job is no longer valid",
                     code="job_token_spent",
-                    hint="make another token for the job",
+                    hint="create another token for the job",
                 )
         if JobGrant.objects.filter(digest=entered).exclude(user=user, job=job).exists():
-            raise BadInput("the digest is that of another job's token")
+            raise BadInput("the digest belongs to another job's token")
         JobGrant.objects.filter(user=user, job=job).delete()
         JobGrant.objects.filter(expires__lt=timezone.now()).delete()
         JobGrant.objects.create(
@@ -119,16 +119,16 @@ def _unknown() -> NotAuthenticated:
     return NotAuthenticated(
         "the API does not know the job's token, or it has expired",
         code="bad_token",
-        hint="the job goes on with the next request of its user to the proxy",
+        hint="the job continues with its user's next request to the proxy",
     )
 
 
 def _revoked() -> NotAuthenticated:
     return NotAuthenticated(
-        "the job's token was revoked: the password was changed, the account was shut, or the API"
-        " token or the service with which the job was begun has ended",
+        "the job's token was revoked: the password was changed, the account was closed, or"
+        " the API token or service that started the job has ended",
         code="job_revoked",
-        hint="begin the job again",
+        hint="start the job again",
     )
 
 

@@ -66,7 +66,7 @@ def throttle(what: str) -> None:
     """
     until = count_towards(what, source.get())
     if until is not None:
-        _refuse_until(until, "too many requests of this kind came from your address", "throttled")
+        _refuse_until(until, "too many such requests came from your address", "throttled")
 
 
 def count_attempt(what: str, whose: str, message: str) -> None:

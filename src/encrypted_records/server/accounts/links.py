@@ -95,7 +95,7 @@ def drop_expired() -> None:
 
 def invalid() -> BadInput:
     return BadInput(
-        "the link is not valid, or no longer",
+        "the link is not valid, or no longer valid",
         code="invalid_link",
         hint="links work once and for a limited time; ask for a new message",
     )

@@ -51,7 +51,7 @@ def begin(
             is_active=True,
         )
         if not same.exists():
-            raise NotAuthenticated("the password was changed just now", code="bad_credentials")
+            raise NotAuthenticated("the password was just changed", code="bad_credentials")
         user.logins.filter(expires__lte=now).delete()
         return Login.objects.create(
             pk=login_id or new_id(),

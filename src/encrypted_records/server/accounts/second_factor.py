@@ -105,7 +105,7 @@ def demand(user: User, code: str) -> None:
         raise NotAuthenticated(
             "the account has a second factor, and its code is missing",
             code="second_factor_required",
-            hint='send it in the member "code"; a program shows an API token instead of a password',
+            hint='send it in the member "code"; programs use an API token instead of a password',
         )
     with _one_attempt(user):
         if code.strip().isdigit():

@@ -134,7 +134,7 @@ def verify(text: str) -> None:
 
 def revoked() -> NotAuthenticated:
     return NotAuthenticated(
-        "the token is not valid, or no longer",
+        "the token is not valid, or no longer valid",
         code="bad_token",
         hint="get a new access token at /api/token/refresh/, or a new pair at /api/token/",
     )
@@ -189,9 +189,11 @@ def refuse_key(*shown: str) -> None:
     """
     if any(text.lower().startswith(service_key.PREFIX) for text in shown):
         raise NotAuthenticated(
-            "a service's string reached the API, where it never belongs",
+            "a service's secret key was sent to the API, which must never see it",
             code="service_key_exposed",
-            hint="delete the service, make another, and give its string to ers or a proxy alone",
+            hint=(
+                "delete the service, create another, and give its secret key only to ers or a proxy"
+            ),
         )
 
 
@@ -214,9 +216,9 @@ class ServiceToken(authentication.BaseAuthentication):
         user = None if token is None else _find(token)
         if user is None or not user.is_active or has_expired(user):
             raise NotAuthenticated(
-                "the service's token is not valid, or no longer",
+                "the service's token is not valid, or no longer valid",
                 code="bad_token",
-                hint="an owner of the organization makes a new service",
+                hint="ask an owner of the organization to create a new service",
             )
         _note_use(user)
         return user, None

@@ -267,7 +267,7 @@ class UserDetail(APIView):
     @extend_schema(responses=UserSerializer)
     def get(self, request: Request, pk: str) -> Response:
         if pk not in ("self", request.user.pk):
-            raise NotFound("there is nothing here, or nothing that you can reach")
+            raise NotFound("this does not exist, or you cannot reach it")
         return Response(UserSerializer(cast(User, request.user)).data)
 
 
@@ -452,7 +452,7 @@ def _check_password(
         Throttled: after too many wrong ones.
     """
     if password is None:
-        detail = "is needed, since what this changes outlasts the login of the request"
+        detail = "is required, because this change outlasts the login of the request"
         raise BadInput(
             "the request is not valid", flaws=(Flaw("required", detail, pointer=pointer),)
         )
@@ -464,7 +464,7 @@ def _check_password(
 
 def _flawed(error: NotAuthenticated, pointer: str) -> BadInput:
     """The same as a flaw of the body: the caller is known, so 401 would say the wrong thing."""
-    flaw = Flaw("wrong_password", "is not the present password", pointer=pointer)
+    flaw = Flaw("wrong_password", "is not the current password", pointer=pointer)
     if error.reason in {"second_factor_required", "wrong_code"}:
         flaw = Flaw(error.reason, error.message, pointer="/code")
     return BadInput("the request is not valid", flaws=(flaw,), hint=error.hint)

@@ -68,7 +68,7 @@ def add(user: User, schema_id: str, checkpoint: Checkpoint) -> bool:
 
 def _require_of_log(schema: Schema, body: CheckpointBody) -> None:
     if (schema.key_version or 0) > body.key_version:
-        raise Conflict("the schema's keys are newer by now", code="key_mismatch")
+        raise Conflict("the schema has newer keys now", code="key_mismatch")
     entry = CommitLog.objects.filter(schema=schema, version=body.version)
     digest = entry.values_list("log_digest", flat=True).first()
     if digest is None or bytes(digest) != body.digest:

@@ -186,7 +186,7 @@ def check_part(upload: PartUpload, definition: SchemaDefinition | None) -> None:
         )
         require(
             bool(part.stands) or None not in batch.rows,
-            "a group has holes, and stands for no others",
+            "a group has holes, but replaces no other groups",
         )
         _check_packed(batch, classes[batch.group])
     for page in upload.pages:
@@ -205,14 +205,16 @@ def _classes(group: Group, definition: SchemaDefinition | None) -> list[LeastCla
     )
     require(
         len(group.classes) == len(group.fields),
-        "a group does not state a class for each of its fields",
+        "a group does not state a length class for each of its fields",
     )
     if definition is None:
-        require(all(map(is_class, group.classes)), "a group states a class that no field has")
+        require(
+            all(map(is_class, group.classes)), "a group states a length class that no field has"
+        )
         return group.classes
     require(
         all(map(is_class_of, definition.fields.values(), group.classes)),
-        "a group states a class below that of its field's definition",
+        "a group states a length class below that of its field's definition",
     )
     return group.classes
 
@@ -221,7 +223,7 @@ def _check_rows(every_row: Sequence[SealedRow | None], classes: Sequence[LeastCl
     rows = [row for row in every_row if row is not None]
     require(all(row.version >= 1 for row in rows), "a record's version is below 1")
     every = [row.fields for row in rows]
-    require(set(map(len, every)) <= {len(classes)}, "a row has not one value per field")
+    require(set(map(len, every)) <= {len(classes)}, "a row does not have one value per field")
     if not all(map(are_sealed_fields, zip(*every, strict=True), classes)):
         raise _not_sealed()
 
@@ -238,7 +240,7 @@ def _not_sealed() -> BadInput:
     return BadInput(
         "a field's bytes cannot be ciphertext of this format",
         code="not_sealed",
-        hint="records are sealed by the proxy; send them there",
+        hint="records are encrypted by the proxy; send them there",
     )
 
 

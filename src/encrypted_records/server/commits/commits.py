@@ -309,8 +309,8 @@ def _require_room(schema: Schema, body: CommitBody, *, staged: bool) -> None:
     )
     if small.count() + len(added) > MAX_SMALL_SEGMENTS:
         raise MergeFirst(
-            f"the schema would have more than {MAX_SMALL_SEGMENTS} segments that merging makes"
-            " fewer, and each question looks into all of them"
+            f"the schema would have more than {MAX_SMALL_SEGMENTS} small segments, and each"
+            " search has to read all of them"
         )
 
 
@@ -333,7 +333,7 @@ def _log(schema: Schema, commit: Checked, version: int, *, is_first: bool) -> No
     body = commit.body
     if body.requests:
         if CommitRequest.objects.filter(schema=schema, request__in=body.requests).exists():
-            raise Conflict("a request that the commit stores is stored", code="commit_reused")
+            raise Conflict("a request in the commit is already stored", code="commit_reused")
         requests = [CommitRequest(schema=schema, request=request) for request in body.requests]
         if len(requests) <= store.FEW:
             for request in requests:
@@ -399,7 +399,7 @@ def require_writer_knows(schema: Schema, commit: Checked, head: tuple[int, bytes
     body = commit.body
     present, first = schema.key_version, schema.first_key_version
     if body.key_version == present and body.key_id != bytes(schema.key_id or b""):
-        raise _key_mismatch("the schema's records are sealed under another key")
+        raise _key_mismatch("the schema's records are encrypted under another key")
     log = Log(schema.version, schema.added_at, schema.resealed_at, first, present, schema.key_since)
     reason = judging.judge_keys(body, log)
     if reason is not None:
@@ -433,8 +433,8 @@ def _key_mismatch(message: str) -> Conflict:
     return Conflict(
         message,
         code="key_mismatch",
-        hint="use the keyring that sealed the schema's newest records: ers keyring restore brings"
-        " it here, with a recovery phrase for each of its versions",
+        hint="use the keyring that encrypted the schema's newest records: ers keyring restore"
+        " restores it here from a recovery phrase for each of its versions",
     )
 
 
@@ -463,7 +463,7 @@ def free_groups(schema: Schema, body: CommitBody, version: int) -> list[RecordGr
         raise Conflict(
             "a segment that the commit replaces is not live",
             code="segment_not_live",
-            hint="somebody merged it before; read the manifest again",
+            hint="somebody else merged it; read the manifest again",
         )
     freed = list(RecordGroup.objects.filter(segment_id__in=numbers))
     objects.doom(PagePart.objects.filter(segment_id__in=numbers))
@@ -489,7 +489,7 @@ def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
     gone = Conflict(
         "a row that the commit ends is not live",
         code="row_not_live",
-        hint="somebody changed or deleted the record; read it again and repeat",
+        hint="somebody else changed or deleted the record; read it again and repeat",
     )
     if len(groups) != len(killed):
         raise gone
@@ -534,8 +534,8 @@ def require_successors(changed: Iterable[Identity], killed: set[Identity]) -> No
         before = (record_id, version - 1)
         if before not in killed or before in followed:
             raise Conflict(
-                "a new version of a record comes without ending the one before",
+                "a commit adds a new version of a record without ending the previous one",
                 code="record_version",
-                hint="read the record again and repeat the change on its present version",
+                hint="read the record again and repeat the change on its current version",
             )
         followed.add(before)

@@ -44,7 +44,9 @@ def require_usable(schema: Schema, digest: bytes) -> SchemaDefinition:
         return schema.parse()
     row = LogDefinition.objects.filter(schema=schema, digest=digest, usable=True).first()
     if row is None:
-        raise StaleDefinition("the schema's definition is not the one the records were sealed for")
+        raise StaleDefinition(
+            "the schema's definition is not the one for which the records were encrypted"
+        )
     return row.parse()
 
 
@@ -102,22 +104,25 @@ def require_current(schema: Schema, body: CommitBody) -> None:
     holds = body.definition == bytes(schema.definition_digest)
     if not holds and (schema.version == 0 or not body.definition_text):
         # Whatever else is wrong with it may be right under the definition that it was made for.
-        raise StaleDefinition("the schema's definition is not the one the records were sealed for")
+        raise StaleDefinition(
+            "the schema's definition is not the one for which the records were encrypted"
+        )
     if body.adds_records and not body.exact:
         require(
             not _has_unique_fields(schema, body),
-            "a commit adds records to unique fields and does not say that it looked for equal ones",
+            "a commit adds records to unique fields and does not state that it checked"
+            " for equal ones",
         )
     if holds:
         require(
             schema.version > 0 or bool(body.definition_text),
-            "the first commit does not bring the definition",
+            "the first commit does not contain the definition",
         )
         return
     # First: of a definition that the writer has not seen, nothing that is wrong is its fault.
     if LogDefinition.objects.filter(schema=schema, version__gt=body.seen).exists():
         raise Conflict(
-            "another definition came than the one that this one was made to follow",
+            "the definition follows another one than the current one",
             code="log_moved",
             hint="read the manifest, then make the commit again",
         )
@@ -154,7 +159,10 @@ def enter(schema: Schema, body: CommitBody, version: int, *, ends_all: bool) -> 
             _enter(schema, body, version)
         return {}
     every = LogDefinition.objects.filter(schema=schema)
-    require(ends_all or not body.changes_data, "a commit that changes the definition does more")
+    require(
+        ends_all or not body.changes_data,
+        "a commit that changes the definition contains other changes",
+    )
     if ends_all:
         every.delete()
     else:

@@ -100,14 +100,14 @@ def _require(user: User, signed: Signed, signer: Signer) -> None:
     _require_head(signed, signer)
     _require_sender(user, signed)
     right = signatures.is_by(signer.keys, signed.signature, signed.message)
-    signed.require(right, f"the signature of the {name} is not right")
+    signed.require(right, f"the signature of the {name} is wrong")
     if signer.epoch is None or not signer.is_placed:
         raise BadInput("the roster does not place the schema", code=f"invalid_{name}")
     if body.key_version != signer.epoch:
         raise Conflict(
-            f"the dataset's keys are of epoch {signer.epoch} by now",
+            f"the dataset's keys are now of epoch {signer.epoch}",
             code="key_mismatch",
-            hint=f"read the roster to its end, and make the {name} again under its newest keys",
+            hint=f"read the roster to its end, and create the {name} again under its newest keys",
         )
 
 
@@ -121,24 +121,27 @@ def _refuse_unknown_signer(user: User, signed: Signed, signer: Signer) -> None:
     if not signer.number:
         signed.require(
             not body.roster and not signed.signature,
-            f"a {name} is signed, and the organization has no roster",
+            f"a {name} is signed, but the organization has no roster",
         )
         named = (body.roster_digest, body.member)
-        signed.require(named == (_NOTHING, _NOBODY), f"a {name} names a member of no roster")
+        signed.require(
+            named == (_NOTHING, _NOBODY),
+            f"a {name} names a signer, but the organization has no roster",
+        )
         return
     _require_head(signed, signer)
     _require_sender(user, signed)
     raise Conflict(
-        f"the roster does not have who signed the {name}",
+        f"the signer of the {name} is not in the roster",
         code="roster_moved",
-        hint="read the roster to its end; it says who is in the organization",
+        hint="read the roster to its end; it shows who is in the organization",
     )
 
 
 def _require_head(signed: Signed, signer: Signer) -> None:
     if (signed.body.roster, signed.body.roster_digest) != (signer.number, signer.digest):
         raise Conflict(
-            "the roster of the organization has moved on",
+            "the roster of the organization has changed",
             code="roster_moved",
             hint=f"read the roster to its end, and sign the {signed.name} again",
         )
@@ -146,4 +149,6 @@ def _require_head(signed: Signed, signer: Signer) -> None:
 
 def _require_sender(user: User, signed: Signed) -> None:
     member = ids.to_text(signed.body.member)
-    signed.require(member == user.pk, f"a {signed.name} is by another member than who sends it")
+    signed.require(
+        member == user.pk, f"a {signed.name} was signed by another member than the one who sends it"
+    )

@@ -141,7 +141,7 @@ def _require_newest(before: StagedPart | None, attempt: int) -> None:
         raise Conflict(
             "a later attempt at the same part is staged",
             code="part_overtaken",
-            hint="nothing was changed; make the part again under a higher number",
+            hint="nothing was changed; create the part again under a higher number",
         )
 
 
@@ -170,7 +170,7 @@ def _gone(what: str) -> NotFound:
     return NotFound(
         what,
         code="staging_gone",
-        hint="if the log does not hold the commit, store its parts again",
+        hint="if the log does not contain the commit, store its parts again",
     )
 
 
@@ -201,7 +201,7 @@ def _store(
         )
     except IntegrityError:
         raise Conflict(
-            "a record, row or page of the part is stored already", code="record_exists"
+            "a record, row or page of the part is already stored", code="record_exists"
         ) from None
     batches = [(groups[batch.group], batch.first, len(batch.rows)) for batch in upload.rows]
     pages = [(segments[page.segment], page.number) for page in upload.pages]
@@ -302,7 +302,7 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
         if staged_group is None:
             raise _gone("a group is not staged, or no longer")
         checks.require(
-            _fits(staged_group, _describe(group)), "a group is not staged as the commit has it"
+            _fits(staged_group, _describe(group)), "a group is not staged as the commit states"
         )
         rows[groups[group.uid].pk] = group.count
     for segment in body.segments:
@@ -311,7 +311,7 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
         if held is None:
             raise _gone("a segment is not staged, or no longer")
         checks.require(
-            _fits(held, _describe_segment(segment)), "a segment is not staged as the commit has it"
+            _fits(held, _describe_segment(segment)), "a segment is not staged as the commit states"
         )
         pages[segments[segment.uid].pk] = segment.pages
     made = {(0, groups[group.uid].pk): group.definition for group in body.groups}
@@ -359,7 +359,7 @@ def _check_parts(
         named = [group in rows for group, _, _ in batches] + [one in pages for one, _ in single]
         if not any(named):
             continue
-        checks.require(all(named), "a part brings more than the commit names")
+        checks.require(all(named), "a part contains more than the commit names")
         own = {made[0, group] for group, _, _ in batches} | {made[1, one] for one, _ in single}
         checks.require(
             own <= {bytes(part.definition)},
@@ -367,7 +367,7 @@ def _check_parts(
         )
         checks.require(
             not batches or part.stands == bool(body.ended),
-            "a part's rows stand for others, and its commit ends no groups, or the other way round",
+            "a part's rows replace others, but its commit ends no groups, or the other way round",
         )
         changed.update(group for group, _, _ in batches if part.changes)
         for group, _, count in batches:

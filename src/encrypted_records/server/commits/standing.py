@@ -109,7 +109,7 @@ class Standing:
         for group in body.groups:
             gone = holes.get(group.uid, set()), killed.get(group.uid, set())
             if gone[0] & gone[1] or gone[0] | gone[1] != dead[group.uid]:
-                raise not_live("other rows have died of the groups that the commit ends")
+                raise not_live("other rows of the groups that the commit ends were deleted")
         self._dead_rows, self._holes = dead, holes
         runs = {hole.group: hole.runs for hole in body.holes}
         begins: dict[bytes, int] = {}
@@ -186,13 +186,13 @@ class Standing:
         require(
             [(at + shift, *one) for at, *one in old if at + shift not in dead]
             == [row for row in new if row[0] not in dead],
-            "a row is not of the record and version that it stands for",
+            "a row is not of the record and version that it replaces",
         )
         with_bytes = {at for at, _, _ in new}
         killed = (at for at in dead - holes if piece.to <= at < piece.to_end)
         require(
             with_bytes.isdisjoint(holes) and all(at in with_bytes for at in killed),
-            "a hole has a row, or a row that died has none",
+            "a hole has a row, or a deleted row has none",
         )
 
 
@@ -228,7 +228,7 @@ def _cut(old: Sequence[RecordGroup], new: Sequence[Group]) -> Iterator[_Piece]:
     for at, (one, after) in enumerate(pairwise(old)):
         require(
             _start(one) + one.count == _start(after) or ends[at] in cuts,
-            "a group would stand for groups that are no neighbours",
+            "a group would replace groups that are not neighbours",
         )
     edges = sorted(cuts.union(ends, (0,)))
     a = b = 0
@@ -238,7 +238,10 @@ def _cut(old: Sequence[RecordGroup], new: Sequence[Group]) -> Iterator[_Piece]:
         while bases[b + 1] <= first:
             b += 1
         base = ends[a] - old[a].count
-        require(_is_no_lower(new[b], old[a]), "a group states a lower class than one that ends")
+        require(
+            _is_no_lower(new[b], old[a]),
+            "a group states a lower length class than a group that it ends",
+        )
         yield _Piece(old[a], first - base, end - base, new[b], first - bases[b])
 
 
@@ -271,5 +274,5 @@ def not_live(message: str) -> Conflict:
     return Conflict(
         message,
         code="group_not_live",
-        hint="read the manifest, and make the commit again for the rows that live by now",
+        hint="read the manifest, and create the commit again for the rows that are live now",
     )

@@ -171,7 +171,7 @@ def require_new(record_ids: Iterable[bytes], *, are_apart: bool = False) -> None
     every = list(record_ids)
     distinct = set(every)
     if len(distinct) != len(every) or (not are_apart and identities.is_any_stored(distinct)):
-        raise Conflict("a record with one of these ids is stored already", code="record_exists")
+        raise Conflict("a record with one of these ids is already stored", code="record_exists")
 
 
 def find_standing(schema: Schema, body: CommitBody) -> Standing:
@@ -199,7 +199,7 @@ def find_standing(schema: Schema, body: CommitBody) -> Standing:
     for uid in body.ended:
         require(
             bases.of(ended[uid]) == at,
-            "a group would stand for groups that are no neighbours in a segment",
+            "a group would replace groups that are not neighbours in a segment",
         )
         at += ended[uid].count
     return Standing(body, list(ended.values()), segment.pk)

@@ -180,7 +180,7 @@ def answer_commits(asked: Asked) -> HttpResponseBase:
     uploads = wire.decode_uploads(asked.body())
     # A job publishes what it adds; beside that it may make room in the index.
     if asked.job is not None and not all(only_merges(upload.commit) for upload in uploads):
-        raise NotAllowed("a job's token merges segments here and adds or ends no rows")
+        raise NotAllowed("a job's token can only merge segments here, not add or end rows")
     return receipts(commits.apply(asked.user, uploads, by_retention=because is not None))
 
 
@@ -224,7 +224,7 @@ def require_own(grant: object, job: bytes) -> None:
         NotAllowed: the credentials are a job's, and this is another job's.
     """
     if isinstance(grant, JobGrant) and bytes(grant.job) != job:
-        raise NotAllowed("a job's token is for its own job")
+        raise NotAllowed("a job's token is valid only for its own job")
 
 
 def _is_number(text: str) -> bool:

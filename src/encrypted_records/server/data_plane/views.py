@@ -70,7 +70,7 @@ _PAGE_OF_RECORDS = {
 }
 #: Records that one request may name by id.
 MAX_NAMED = 100
-_GONE = "there is no such record, or none that you can reach"
+_GONE = "there is no such record, or you cannot reach it"
 
 
 def _user(request: Request) -> User:
@@ -231,9 +231,9 @@ def _look_up(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
         raise NotFound(_GONE)
     if not all(records):
         raise NotFound(
-            "some of these records are not there, or you cannot reach them",
+            "some of these records do not exist, or you cannot reach them",
             flaws=tuple(
-                Flaw("unknown_reference", f"id number {at} names nothing here", parameter="id")
+                Flaw("unknown_reference", f"id number {at} does not exist", parameter="id")
                 for at, one in enumerate(records, 1)
                 if one is None
             ),

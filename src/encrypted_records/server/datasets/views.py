@@ -182,7 +182,7 @@ class _Collection(viewsets.ModelViewSet[M]):
             elif "\0" in wanted:
                 raise BadInput(
                     "a filter is not valid",
-                    flaws=(Flaw("null_characters_not_allowed", "holds NUL", parameter=name),),
+                    flaws=(Flaw("null_characters_not_allowed", "contains NUL", parameter=name),),
                 )
             queryset = queryset.filter(**{lookup: wanted})
         return queryset
@@ -217,7 +217,7 @@ class _Collection(viewsets.ModelViewSet[M]):
         tags = [tag.strip() for tag in wanted.split(",")]
         if wanted and wanted != "*" and self._tag(row) not in tags:
             raise PreconditionFailed(
-                f"the {self.kind} was changed since it was read",
+                f"the {self.kind} was changed after it was read",
                 hint=f"read the {self.kind} again, and repeat the change if it still makes sense",
             )
 
@@ -260,14 +260,14 @@ class _Collection(viewsets.ModelViewSet[M]):
             raise Conflict(
                 f"a {self.kind} with this slug already exists",
                 code="slug_taken",
-                hint="choose another slug, or leave it out to have one made",
-                flaws=(Flaw("slug_taken", "is taken", pointer="/slug"),),
+                hint="choose another slug, or leave it out to have one created",
+                flaws=(Flaw("slug_taken", "is already used", pointer="/slug"),),
             ) from None
 
 
 def _filtered_by(*names: str) -> Callable[[Any], Any]:
     """Describe a collection's query parameters."""
-    cascade = OpenApiParameter("cascade", bool, description="delete what is in it, too")
+    cascade = OpenApiParameter("cascade", bool, description="Also delete everything in it")
     of_version = OpenApiParameter(
         "If-Match",
         str,
@@ -463,7 +463,7 @@ def _keep_definition(schema: Schema, data: dict[str, Any]) -> None:
     """
     present = schema.parse()
     if parse_definition(data["definition"]).following(present).digest != present.digest:
-        detail = "the schema's log holds its definition, which a commit alone changes"
+        detail = "the definition is part of the schema's log, and only a commit can change it"
         raise Conflict(
             detail,
             code="through_a_proxy",
@@ -474,7 +474,7 @@ def _keep_definition(schema: Schema, data: dict[str, Any]) -> None:
 
 
 def _fixed_organization(pointer: str) -> Conflict:
-    detail = "records are sealed for their organization and cannot move to another"
+    detail = "records are encrypted for their organization and cannot move to another"
     return Conflict(
         detail,
         code="organization_fixed",
@@ -519,9 +519,10 @@ def _keep(
         member for member in members if member in wanted and _of(named, member) != wanted[member]
     ]
     if changed:
-        detail = "the roster has it, and an entry alone changes it"
+        detail = "is in the roster, and only an entry of the roster can change it"
         raise Conflict(
-            "what the roster of the organization says is changed by an entry of it alone",
+            "this is in the roster of the organization, and only an entry of the roster"
+            " can change it",
             code="through_a_proxy",
             hint="send the change to a proxy, which signs it",
             flaws=tuple(

@@ -38,7 +38,7 @@ def configure(url: str, replica_url: str, folder: Path) -> dict[str, dict[str, A
         databases[REPLICA] = _one(replica_url, folder)
         if {database["ENGINE"] for database in databases.values()} != {_POSTGRESQL}:
             raise InvalidSetting(
-                "only PostgreSQL has replicas that answer readers",
+                "only PostgreSQL has replicas that can answer readers",
                 hint="leave ERS_REPLICA_URL out, or name two servers of one PostgreSQL",
             )
         # There is another one to ask: also soon where its machine is gone without a word.
@@ -81,7 +81,7 @@ def _one(url: str, folder: Path) -> dict[str, Any]:
             database["OPTIONS"] = {"connect_timeout": 5} | database.get("OPTIONS", {})
         case _:
             raise InvalidSetting(
-                "the database URL is of no kind this service runs on",
+                "the database URL is of a kind that this service does not support",
                 hint="use sqlite:///path or postgres://user:password@host:port/name",
             )
     return database

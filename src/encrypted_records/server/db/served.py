@@ -43,8 +43,8 @@ class Served:
         # Without the file, the folder is from before there was one.
         if "sqlite" in self._read() or (self._key.exists() and not self._path.exists()):
             raise Startup(
-                f"the database {database} is {'gone' if gone else 'empty'}, and this folder has"
-                " served one",
+                f"the database {database} is {'gone' if gone else 'empty'}, but this folder"
+                " has already been used with a database",
                 hint=f"restore it from a backup; to begin a new service here, delete {self._key}"
                 f" and {self._path}, or name another folder with --data-dir",
                 code=LOST,
@@ -66,7 +66,7 @@ class Served:
             return
         what = "empty" if prepared is None else "another one"
         raise Startup(
-            f"the database {name} is {what}, and not the one that this folder has served",
+            f"the database {name} is {what}, and not the one that this folder was used with",
             hint="check ERS_DATABASE_URL, or restore the database from a backup; to serve this one"
             f" from here, delete {self._path}",
             code=LOST,

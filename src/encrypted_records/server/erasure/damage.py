@@ -85,7 +85,7 @@ def forget(group: RecordGroup, part: RowPart) -> None:
         if not locked.exists() or not mine.exists():
             return
         if ordinals - store.dead_of(group.pk):
-            raise ObjectLost("an object is lost, and records that live were in it")
+            raise ObjectLost("an object is lost that contained live records")
         objects.drop(mine)
         # What would prove them is lost as well; no row of these runs is left to be proven.
         erased.add((group.pk, at, HOLE) for at in sorted(ordinals))

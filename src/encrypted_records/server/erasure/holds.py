@@ -57,7 +57,7 @@ def keep(user: User, schema: Schema, uid: uuid.UUID, version: int, reason: str) 
             raise _over("the version was replaced more than a day ago")
         if own is None:
             if AskedErasure.objects.filter(schema=schema, up_to__gt=version).exists():
-                raise _over("an erasure was asked for that ends what this version needs")
+                raise _over("an erasure was requested that removes what this version needs")
             counting = Hold.objects.filter(schema=schema, renewed__gt=now - store.HELD_FOR)
             if counting.count() >= MOST:
                 raise TooLarge(f"more than {MOST} hold versions of this schema")
@@ -75,7 +75,7 @@ def keep(user: User, schema: Schema, uid: uuid.UUID, version: int, reason: str) 
             )
         lasted = own.begun <= now - LONGEST or own.renewed <= now - store.HELD_FOR
         if own.user_id != user.pk or own.version != version or lasted:
-            raise _over("the hold is over, or is another one")
+            raise _over("the hold has ended, or is a different one")
         own.renewed = now
         own.save(update_fields=["renewed"])
         return own
@@ -111,7 +111,7 @@ def _is_long_gone(schema: Schema, version: int, now: datetime) -> bool:
 
 
 def _over(detail: str) -> Conflict:
-    return Conflict(detail, code="hold_over", hint="begin again with a hold of the present version")
+    return Conflict(detail, code="hold_over", hint="begin again with a hold of the current version")
 
 
 def _invalid(member: str, detail: str) -> BadInput:

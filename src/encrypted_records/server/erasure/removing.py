@@ -178,17 +178,20 @@ def of_older_keys(schema: Schema, first: int) -> Iterator[str]:
     """
     stored = (schema.key_version or first, schema.first_key_version or first)
     if min(stored) < first:
-        yield f"has records that were sealed under epoch {min(stored)}"
+        yield f"has records that were encrypted under epoch {min(stored)}"
         return
     asked = AskedErasure.objects.filter(schema=schema).first()
     if schema.resealed_at > (0 if asked is None else asked.done):
-        yield "still has what was sealed again: it is not erased, or somebody reads it"
+        yield (
+            "still has the data from before the re-encryption: it is not erased, or somebody"
+            " reads it"
+        )
     older = RecordGroup.objects.filter(schema=schema, key_version__lt=first, count__gt=0)
     if older.filter(staging__isnull=False).exists():
-        yield "has a job under way that began under an older key"
+        yield "has a running job that began under an older key"
     # Segments that are staged alone do not say of which key they are.
     elif schema.resealed_at and _staged_merges(schema):
-        yield "has a merge of its index under way"
+        yield "is being merged"
 
 
 def _staged_merges(schema: Schema) -> bool:
@@ -213,7 +216,7 @@ def require_not_forgotten(schema: Schema, versions: Collection[int]) -> None:
         raise Conflict(
             f"the dataset's keys before epoch {found[0]} were forgotten",
             code="key_mismatch",
-            hint="read the roster to its end, and seal it again under its newest keys",
+            hint="read the roster to its end, and encrypt it again under its newest keys",
         )
 
 

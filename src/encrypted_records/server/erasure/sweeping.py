@@ -171,9 +171,9 @@ def _try(work: Callable[[], object]) -> bool:
     except Exception as error:
         # It is busy or away, as those are told who ask.
         if isinstance(error, Error | Unavailable):
-            _log.info("expired data is not swept yet: %s", type(error).__name__)
+            _log.info("expired data could not be swept yet: %s", type(error).__name__)
         else:
-            _log.exception("unexpected %s in sweeping", type(error).__name__)
+            _log.exception("unexpected %s while sweeping", type(error).__name__)
         connection.close()
         return False
 
@@ -192,7 +192,7 @@ def report_strangers() -> list[str]:
     found = objects.strangers()
     if found:
         some = ", ".join(found[:SHOWN])
-        _log.warning("the bulk store has %d objects that are not known: %s", len(found), some)
+        _log.warning("the bulk store contains %d unknown objects: %s", len(found), some)
     return found
 
 

@@ -201,5 +201,5 @@ class Places:
 
 def overloaded() -> Overloaded:
     return Overloaded(
-        "more is asked of the API than it can answer just now", retry_after=RETRY_SECONDS
+        "the API has more requests than it can answer at the moment", retry_after=RETRY_SECONDS
     )

@@ -107,7 +107,9 @@ class Passing:
             kept = self._written == 0 and self._keep(piece)
             if not kept:
                 if not self._room.disk.take(len(piece)):
-                    raise Overloaded("there is no room for the answer just now", retry_after=2)
+                    raise Overloaded(
+                        "there is no memory for the answer at the moment", retry_after=2
+                    )
                 self._is_writing = True
                 offset = self._written
         if not kept:
@@ -274,7 +276,7 @@ class Gateway:
             answer = self._refusal(scope, error, time.perf_counter() - began)
         except Exception as error:  # Django answers its own
             _log.error("unexpected %s", type(error).__name__, exc_info=error)
-            bug = ErsError("the service made a mistake", hint="its log has the details")
+            bug = ErsError("an internal error occurred", hint="its log has the details")
             answer = self._refusal(scope, bug, time.perf_counter() - began)
         try:
             await _send(answer, receive, send)

@@ -119,7 +119,9 @@ class Held:
 
     def _move(self) -> None:
         if not self._may_move:
-            raise Overloaded("there is no room for a body of this size just now", retry_after=2)
+            raise Overloaded(
+                "there is no memory for a body of this size at the moment", retry_after=2
+            )
         self._take_disk(self.size)
         self._file = self._room.file()
         self._file.write(self._memory.getbuffer())
@@ -127,7 +129,7 @@ class Held:
 
     def _take_disk(self, count: int) -> None:
         if not self._room.disk.take(count):
-            raise Overloaded("there is no room for it on disk just now", retry_after=2)
+            raise Overloaded("there is no space for it on disk at the moment", retry_after=2)
         self._in_file += count
 
     def _forget_memory(self) -> None:

@@ -81,5 +81,5 @@ def _whole_or_broken(parts: Iterable[bytes]) -> Iterator[bytes]:
                 held, size = [], 0
         yield b"".join(held)
     except Exception as error:  # the status is sent; only the body can still say that it failed
-        _log.error("an answer broke off", exc_info=error)
+        _log.error("an answer was interrupted", exc_info=error)
         yield b"".join((*held, BROKEN))

@@ -93,13 +93,13 @@ class RequestGate:
             request.get_host()
         except DisallowedHost:
             raise Misdirected(
-                "the name in the Host header does not lead to this service",
-                hint="add the name to ERS_ALLOWED_HOSTS where the API is started",
+                "the name in the Host header does not belong to this service",
+                hint="add the name to ERS_ALLOWED_HOSTS of the API",
             ) from None
         if "HTTP_TRANSFER_ENCODING" in request.META:
             # WSGI hands over exactly Content-Length bytes; without one the body would look empty.
             raise BadInput(
-                "the body comes without its length",
+                "the body has no declared length",
                 code="length_required",
                 hint="send Content-Length instead of Transfer-Encoding",
             )

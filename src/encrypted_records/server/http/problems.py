@@ -57,14 +57,14 @@ def _of_database(exc: DatabaseError) -> HttpResponse | None:
 
 
 def method_not_allowed(allowed: Iterable[str]) -> HttpResponse:
-    response = _document(405, "method_not_allowed", "this path has no such method")
+    response = _document(405, "method_not_allowed", "this path does not have such a method")
     response["Allow"] = ", ".join(allowed)
     return response
 
 
 def unsupported_media_type() -> ErsError:
     return errors.Unsupported(
-        "the body is of a media type that this path does not take",
+        "the body has a media type that this path does not accept",
         code="unsupported_media_type",
         hint="name the media type of docs/http-api.md in Content-Type",
     )
@@ -82,7 +82,7 @@ def answer(error: ErsError) -> HttpResponse:
 
 #: What each foreign exception means; the first match decides.
 _MEANINGS: tuple[tuple[tuple[type[Exception], ...], Callable[[], ErsError]], ...] = (
-    ((drf.ParseError, UnreadablePostError), lambda: errors.Malformed("the body is not readable")),
+    ((drf.ParseError, UnreadablePostError), lambda: errors.Malformed("the body cannot be read")),
     ((drf.NotAuthenticated,), lambda: errors.NotAuthenticated("this path needs credentials")),
     (
         (drf.AuthenticationFailed,),
@@ -90,11 +90,11 @@ _MEANINGS: tuple[tuple[tuple[type[Exception], ...], Callable[[], ErsError]], ...
     ),
     (
         (drf.PermissionDenied, PermissionDenied),
-        lambda: errors.NotAllowed("you may not do this"),
+        lambda: errors.NotAllowed("you are not allowed to do this"),
     ),
     (
         (drf.NotFound, Http404),
-        lambda: errors.NotFound("there is nothing here, or nothing that you can reach"),
+        lambda: errors.NotFound("this does not exist, or you cannot reach it"),
     ),
     ((drf.UnsupportedMediaType,), unsupported_media_type),
     (
@@ -115,7 +115,7 @@ def to_error(exc: Exception) -> ErsError | None:
     if isinstance(exc, drf.ValidationError):
         return errors.BadInput(
             "the request is not valid",
-            hint="correct what is named",
+            hint="correct the named values",
             flaws=tuple(_flaws(exc.detail, "")),
         )
     return next((make() for kinds, make in _MEANINGS if isinstance(exc, kinds)), None)
@@ -152,7 +152,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def forbidden(request: HttpRequest, reason: str = "", **_: Any) -> HttpResponse:
-    return answer(errors.NotAllowed("you may not do this"))
+    return answer(errors.NotAllowed("you are not allowed to do this"))
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -167,6 +167,6 @@ def server_error(request: HttpRequest) -> HttpResponse:
     return _document(
         500,
         "internal_error",
-        "the service made a mistake",
+        "an internal error occurred",
         hint="its log has the details under the X-Request-ID of this answer",
     )

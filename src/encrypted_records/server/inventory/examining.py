@@ -79,12 +79,12 @@ def _look_at_database(little_space: int) -> Look:
             "database",
             "failed",
             f"{vendor} cannot be read and written: {type(error).__name__}",
-            "look at its log and its disk; a replica does not do; a database that is new has to"
-            " have had this version's API on it once",
+            "check its log and its disk; a replica cannot be used; on a new database, start"
+            " this version's API once",
         )
     message = f"{vendor} can be read and written, and knows of {count} objects"
     if connection.vendor != "sqlite":
-        return Look("database", "ok", f"{message}; how much room it has, its server knows")
+        return Look("database", "ok", f"{message}; only its server knows how much space is free")
     free = files.free_below(settings.DATA_DIR)
     message += f"; {_gibibytes(free)} are free below its folder"
     if free <= little_space:
@@ -100,7 +100,7 @@ def _look_at_replica() -> Look:
     """
 
     def warn(message: str, hint: str) -> Look:
-        return Look("replica", "warning", message, f"{hint}; meanwhile the primary answers")
+        return Look("replica", "warning", message, f"{hint}; the primary answers in the meantime")
 
     try:
         with connection.cursor() as cursor:
@@ -118,22 +118,22 @@ def _look_at_replica() -> Look:
     except DatabaseError as error:
         return warn(
             f"it does not answer: {type(error).__name__}",
-            "look at its log, and whether ERS_REPLICA_URL names it",
+            "check its log, and whether ERS_REPLICA_URL names it",
         )
     finally:
         connections[REPLICA].close()
     if not same:
-        return warn("it has another database", "correct ERS_REPLICA_URL")
+        return warn("it replicates another database", "correct ERS_REPLICA_URL")
     if not follows:
         return warn(
-            "it follows nobody: it is the primary, or was promoted",
+            "it replicates nothing: it is the primary, or was promoted",
             "name a standby in ERS_REPLICA_URL",
         )
     if paused:
-        return warn("it was told to stop following", "run SELECT pg_wal_replay_resume() there")
+        return warn("its replication is paused", "run SELECT pg_wal_replay_resume() there")
     message = f"it answers, and is {max(0, int(behind)):,} bytes of log behind"
     if behind > BEHIND_BYTES:
-        hint = "look at its log, and at the way between the two"
+        hint = "check its log, and the network between the two"
         return Look("replica", "warning", message, hint)
     return Look("replica", "ok", message)
 
@@ -143,16 +143,18 @@ def _look_at_store(little_space: int) -> Iterator[Look]:
         held = choice.chosen().store
         if held is None:
             if BulkObject.objects.exists():
-                hint = "name the store in which they lie with --bulk-url"
+                hint = "name their store with --bulk-url"
                 yield Look("bulk store", "failed", "none is set, and there are objects", hint)
             else:
-                yield Look("bulk store", "ok", "none is set: everything lies in the database")
+                yield Look("bulk store", "ok", "none is set: everything is in the database")
             return
         kept = _try(held)
         lost = list(_lost_of_sample(held))
         free = held.free()
     except ErsError as error:
-        hint = error.hint or "look whether it runs, and at its credentials, rights and room"
+        hint = error.hint or (
+            "check whether it is running, and check its credentials, permissions and free space"
+        )
         yield Look("bulk store", "failed", error.message, hint)
         return
     if lost:
@@ -160,25 +162,25 @@ def _look_at_store(little_space: int) -> Iterator[Look]:
             "bulk store",
             "failed",
             f"{len(lost)} of {SAMPLE} objects are lost or cut short: {lost[0]}",
-            "look at all of them: ers verify --stored; and bring them back from a backup",
+            "check all of them with ers verify --stored; restore them from a backup",
         )
     if noted := BulkObject.objects.filter(state=objects.LOST).count():
         yield Look(
             "bulk store",
             "warning",
-            f"{noted} objects were found to be lost by ers storage reconcile",
+            f"{noted} objects were reported as lost by ers storage reconcile",
             "have a writer of each schema run ers schema repair",
         )
     if kept:
         yield Look(
             "bulk store",
             "warning",
-            "it keeps versions of objects: what is deleted stays there, and what is erased too",
+            "it keeps versions of objects: deleted and erased data stays there",
             "suspend versioning of the bucket, or have old versions expire soon",
         )
     room = "" if free is None else f"; {_gibibytes(free)} are free"
     if free is not None and free <= little_space:
-        yield Look("bulk store", "warning", f"little room is left{room}", "make room there")
+        yield Look("bulk store", "warning", f"little space is left{room}", "make room there")
     elif not lost and not kept and not noted:
         yield Look("bulk store", "ok", f"an object can be stored, read and deleted{room}")
 
@@ -194,9 +196,13 @@ def _try(held: BulkStore) -> bool:
         stored = BulkObject.objects.get(pk=numbers[0])
         try:
             if held.read([Range(stored.name, 0, len(data))]) != [data]:
-                raise StoreUnavailable("the bulk store does not give what it was just given")
+                raise StoreUnavailable(
+                    "the bulk store did not return the object that was just stored"
+                )
         except ObjectLost:
-            raise StoreUnavailable("the bulk store has not kept what it was just given") from None
+            raise StoreUnavailable(
+                "the bulk store did not keep the object that was just stored"
+            ) from None
         kept = held.keeps_versions(stored.name)
         held.delete([stored.name])
         stored.delete()
@@ -231,16 +237,16 @@ def _look_at_sweeps() -> Look:
             ~erasing.held("ended"), ended_at__lt=replaced, count__gt=0
         ),
         "objects": objects.doomed_before(replaced),
-        "erasures that were asked for": AskedErasure.objects.filter(
-            done__lt=F("up_to"), due__lt=replaced
-        ),
+        "requested erasures": AskedErasure.objects.filter(done__lt=F("up_to"), due__lt=replaced),
     }
     counts = {what: rows.count() for what, rows in late.items()}
     overdue = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     if overdue:
-        hint = "look whether an API runs on this database, and what its log says of sweeping"
-        return Look("sweeps", "warning", f"should be gone since a day: {overdue}", hint)
-    return Look("sweeps", "ok", "nothing that should be gone is there for longer than a day")
+        hint = (
+            "check whether an API is running on this database, and what its log says about sweeping"
+        )
+        return Look("sweeps", "warning", f"overdue for more than a day: {overdue}", hint)
+    return Look("sweeps", "ok", "nothing is overdue for more than a day")
 
 
 def _gibibytes(size: int) -> str:

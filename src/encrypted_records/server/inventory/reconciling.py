@@ -68,7 +68,7 @@ class Reconciliation:
         held = choice.chosen().store
         if held is None:
             raise InvalidSetting(
-                "no bulk store is set, so there is nothing to bring together",
+                "no bulk store is set, so there is nothing to reconcile",
                 hint="name it with --bulk-url",
             )
         there = dict(held.listing())

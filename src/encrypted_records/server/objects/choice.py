@@ -67,10 +67,10 @@ def choose(url: str) -> Chosen:
     options = dict(parse_qsl(parts.query))
     least = options.pop("least", str(LEAST_BYTES))
     if not (least.isascii() and least.isdigit() and len(least) < 12):
-        raise _invalid("least is no number of bytes")
+        raise _invalid("least is not a number of bytes")
     cache = options.pop("cache", str(CACHE_MIB)) if parts.scheme == "s3" else "0"
     if not (cache.isascii() and cache.isdigit() and len(cache) < 8):
-        raise _invalid("cache is no number of MiB")
+        raise _invalid("cache is not a number of MiB")
     match parts.scheme:
         case "database" if not (parts.netloc or parts.path.strip("/") or options):
             return Chosen(None, 0)
@@ -84,7 +84,7 @@ def choose(url: str) -> Chosen:
 
             store = connect(parts.netloc, parts.path.strip("/"), options)
             return Chosen(store, int(least), int(cache) << 20)
-    raise _invalid("it is no URL of a store")
+    raise _invalid("it is not the URL of a store")
 
 
 def _invalid(what: str) -> InvalidSetting:

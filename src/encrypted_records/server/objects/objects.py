@@ -82,7 +82,7 @@ def take_over(numbers: Collection[int]) -> None:
         state=STORED, since=timezone.now()
     )
     if taken != len(numbers):
-        raise StoreUnavailable("an object took too long to be written, and was given up")
+        raise StoreUnavailable("writing an object took too long and was given up")
 
 
 def name(parts: QuerySet[Any, Any]) -> None:

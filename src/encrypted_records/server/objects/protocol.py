@@ -130,4 +130,4 @@ def cut_joined(
 
 
 def lost(name: str) -> ObjectLost:
-    return ObjectLost(f"an object is gone from the bulk store, or cut short: {name}")
+    return ObjectLost(f"an object is missing from the bulk store, or truncated: {name}")

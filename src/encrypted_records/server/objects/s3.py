@@ -78,7 +78,7 @@ class S3:
             # What something on the way has cut short is seen now, while its sender still has it.
             stored = obstore.head(self._hasty, name)["size"]
         if stored != len(data):
-            raise StoreUnavailable("the bulk store has kept another length than it was sent")
+            raise StoreUnavailable("the bulk store has stored another length than was sent")
 
     def read(self, ranges: Sequence[Range]) -> list[bytes]:
         joined = join_neighbours(ranges)
@@ -147,7 +147,7 @@ def connect(bucket: str, prefix: str, options: Mapping[str, str]) -> S3:
         or not (patience.isascii() and patience.isdigit() and 0 < int(patience) <= MOST_PATIENCE)
     ):
         raise InvalidSetting(
-            "the URL of the bulk store has an option that cannot be",
+            "the URL of the bulk store has an invalid option",
             hint="S3 takes least, cache, endpoint=https://host, region, virtual_hosted and"
             f" patience, the seconds that a read waits for the next byte, up to {MOST_PATIENCE}",
         )

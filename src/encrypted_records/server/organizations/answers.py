@@ -65,7 +65,7 @@ def own(user: User, invitation_id: str) -> Answer:
     seat = Seat.objects.filter(pk=_mine(user, invitation_id).pk).first()
     given = None if seat is None else of(seat)
     if given is None:
-        raise NotFound("this invitation was not answered")
+        raise NotFound("this invitation has no answer")
     return given
 
 
@@ -89,12 +89,12 @@ def _mine(user: User, invitation_id: str) -> Invitation:
     own = of_address(Invitation.objects.all(), user.email)
     found = own.filter(pk=ids.from_path(invitation_id)).first()
     if found is None:
-        raise NotFound("there is nothing here, or nothing that you can reach")
+        raise NotFound("this does not exist, or you cannot reach it")
     return found
 
 
 def _require_right(user: User, seat: Seat, answer: Answer) -> None:
-    require(answer.format == form.FORMAT, "the answer is of a format that is not known")
+    require(answer.format == form.FORMAT, "the answer has an unknown format")
     named = (ids.to_text(answer.organization), ids.to_text(answer.id), ids.to_text(answer.member))
     require(
         named == (seat.organization_id, seat.pk, user.pk), "the answer is to another invitation"
@@ -102,7 +102,7 @@ def _require_right(user: User, seat: Seat, answer: Answer) -> None:
     standings = Standing.objects.filter(organization=seat.organization_id)
     if seat.member is None:
         never = not standings.filter(member=user.pk).exists()
-        require(never, "the invitation is for somebody who was never a member")
+        require(never, "the invitation is for a person who was never a member")
     else:
         require(seat.member == user.pk, "the invitation is for another member")
     signed = form.answer_message(

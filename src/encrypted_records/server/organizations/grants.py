@@ -87,7 +87,7 @@ def verify(
         by = next(
             (k for k in keys[body.actor] if signatures.is_by(k, grant.signature, signed)), b""
         )
-        require(bool(by), "a grant's signature is not right")
+        require(bool(by), "a grant's signature is wrong")
         given.append(Given(grant, body, by))
     return given
 
@@ -117,7 +117,7 @@ def store(change: Change, given: Sequence[Given]) -> int:
         signer = (grant.body.actor, grant.keys)
         if signer not in allowed:
             allowed[signer] = _may_seal(change, grant)
-        require(allowed[signer], "a grant was not sealed by an owner")
+        require(allowed[signer], "a grant was not signed by an owner")
         dataset, member = grant.place
         epochs = change.state.epochs.get(grant.body.dataset)
         if epochs is None:
@@ -125,7 +125,7 @@ def store(change: Change, given: Sequence[Given]) -> int:
         if grant.body.epoch < len(epochs) or grant.body.number < _since(change, grant.body.dataset):
             raise _moved("another epoch of the dataset's keys has begun")
         require(grant.body.epoch == len(epochs), "a grant is of an epoch that has not begun")
-        require(member in holders(dataset), "a grant is for somebody without a right")
+        require(member in holders(dataset), "a grant is for a person without access")
         before = kept.get(grant.place)
         if before is None or before.body.number <= grant.body.number:
             kept[grant.place] = grant
@@ -172,9 +172,9 @@ def _require_complete(
     missing = sorted(needed - kept.keys())
     if missing:
         raise BadInput(
-            "the request gives keys or rights without a grant for everybody concerned",
+            "the request gives keys or rights without a grant for every affected member",
             code="grants_incomplete",
-            hint="seal a grant of each dataset that is named for each member that is named",
+            hint="create a grant of each named dataset for each named member",
             flaws=tuple(
                 Flaw(
                     "grants_incomplete",
@@ -222,5 +222,5 @@ def _write(change: Change, kept: dict[tuple[str, str], Given]) -> int:
 
 def _moved(detail: str) -> Conflict:
     return Conflict(
-        detail, code="roster_moved", hint="read the roster to its end, and seal the grants again"
+        detail, code="roster_moved", hint="read the roster to its end, and create the grants again"
     )

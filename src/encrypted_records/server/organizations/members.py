@@ -35,7 +35,7 @@ def invite(by: User, organization: Organization, email: str, role: str) -> Invit
             lock(organization), "ers share invite EMAIL --dataset DATASET --role reader"
         )
         if organization.memberships.filter(user__in=User.objects.with_email(email)).exists():
-            raise Conflict("the address is a member's already", code="already_member")
+            raise Conflict("the address already belongs to a member", code="already_member")
         of_address(organization.invitations.all(), email).delete()
         invitation = Invitation.objects.create(
             organization=organization, email=email, role=role, invited_by=by
@@ -142,9 +142,13 @@ def _through_a_proxy_alone(organization: Organization, command: str) -> None:
     """
     if organization.has_roster:
         raise Conflict(
-            "who belongs to this organization says its roster, which its members sign",
+            "the members of this organization are in its roster, which only signed"
+            " entries can change",
             code="through_a_proxy",
-            hint=f"{command}: a proxy signs it; or its /api/organizations/<id>/people/",
+            hint=(
+                f"{command}, with which a proxy signs the change; or its path"
+                " /api/organizations/<id>/people/"
+            ),
         )
 
 
@@ -174,7 +178,7 @@ def make_owner(email: str, slug: str) -> None:
     if user is None or organization is None:
         raise NotFound(
             "there is no such account" if user is None else "there is no such organization",
-            hint="the account is named by its address, the organization by its slug",
+            hint="name the account by its address and the organization by its slug",
         )
     with transaction.atomic():
         locked = lock(organization)

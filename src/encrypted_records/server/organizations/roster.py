@@ -172,7 +172,7 @@ def _following(organization: Organization, read: Sequence[_Read]) -> Sequence[_R
 
 def _moved() -> Conflict:
     return Conflict(
-        "the roster has moved on",
+        "the roster has changed",
         code="roster_moved",
         hint="read the roster to its end, and sign the change again if it still makes sense",
     )
@@ -204,10 +204,10 @@ def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str,
 def _apply(change: Change, read: _Read, *, is_owner: bool) -> None:
     """Check one entry against what was before it, keep it, and do what it says."""
     body, content = read.body, read.body.content
-    require(body.whole, "a name is not shown beside an entry")
+    require(body.whole, "a name does not match its entry")
     actor = ids.to_text(body.actor)
     if actor != change.caller.pk and not is_owner:
-        raise NotAllowed("only owners hand in what others signed", code="owners_only")
+        raise NotAllowed("only owners can send entries that others signed", code="owners_only")
     verified = judging.verify(change.state, read.entry, body, signatures.is_by)
     reason = judging.judge(change.state, body, verified)
     if reason is Reason.ENDS and isinstance(content, form.Dataset):
@@ -293,7 +293,7 @@ def _schemas_of(change: Change, dataset: str) -> list[Schema]:
     own = list(Schema.objects.filter(dataset=dataset).values_list("pk", flat=True))
     if not change.schemas.keys() >= set(own):
         raise Conflict(
-            "a schema was made in the dataset meanwhile",
+            "a schema was created in the dataset in the meantime",
             code="roster_moved",
             hint="read the roster to its end, and sign the entry again",
         )
@@ -311,8 +311,8 @@ def _require_nothing(schemas: list[Schema], first: int) -> None:
         raise Conflict(
             "older keys of the dataset are still needed",
             code="epoch_in_use",
-            hint="seal the schemas that are named again, and wait until what they had before is"
-            " gone; then repeat it",
+            hint="re-encrypt the named schemas, and wait until their earlier data is erased; then"
+            " repeat this",
             flaws=flaws,
         )
 

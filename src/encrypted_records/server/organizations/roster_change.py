@@ -26,11 +26,11 @@ _REFUSALS: dict[Reason, tuple[type[ErsError], str, str | None]] = {
     Reason.OWNERS_ONLY: (NotAllowed, "owners_only", None),
     Reason.NOT_WRITER: (NotAllowed, "not_writer", None),
     Reason.LAST_OWNER: (Conflict, "last_owner", "make another member an owner first"),
-    Reason.INVITATION_OVER: (Conflict, "invitation_over", "invite again"),
+    Reason.INVITATION_OVER: (Conflict, "invitation_over", "create a new invitation"),
     Reason.MOVED: (
         Conflict,
         "schema_placed",
-        "make a schema in the other dataset, and store the records there",
+        "create a schema in the other dataset, and store the records there",
     ),
 }
 
@@ -70,7 +70,7 @@ def plain(name: str, longest: int) -> str:
     Raises:
         BadInput: ``invalid_entry``.
     """
-    require("\0" not in name and len(name) <= longest, "a name is too long, or holds NUL")
+    require("\0" not in name and len(name) <= longest, "a name is too long, or contains NUL")
     return name
 
 

@@ -73,14 +73,14 @@ def require_ends(change: Change, content: form.Dataset) -> None:
         name = ids.to_text(end.schema)
         schema = change.schemas.get(name)
         if schema is None or schema.dataset_id != dataset:
-            moved.append((name, "is not there any more"))
+            moved.append((name, "no longer exists"))
         elif (end.version, end.digest) != (stood := _stood(schema, content.epoch)):
-            moved.append((name, f"has a log that ends at version {stood[0]} by now"))
+            moved.append((name, f"has a log that now ends at version {stood[0]}"))
     if moved:
         raise Conflict(
-            "records were stored since the stated ends of logs were read",
+            "records were stored after the stated ends of logs were read",
             code="log_moved",
-            hint="read the logs of the schemas that are named, and sign the entry again",
+            hint="read the logs of the named schemas, and sign the entry again",
             flaws=tuple(
                 Flaw("log_moved", f"{ids.reference('schemas', name)} {what}")
                 for name, what in moved
@@ -116,9 +116,9 @@ def _place(change: Change, placement: form.Placement) -> None:
     if schema is None:
         # It was deleted; its name may still be freed.
         known = placement.schema in change.state.schemas
-        require(known and not named, "an entry places a schema that is not there")
+        require(known and not named, "an entry places a schema that does not exist")
     else:
-        require(schema.dataset_id == dataset, "an entry places a schema of elsewhere")
+        require(schema.dataset_id == dataset, "an entry places a schema of another organization")
         if named:
             _take_name(schema, placement)
         change.note(Action.SCHEMA_CHANGED, schema.url)
@@ -136,9 +136,9 @@ def _take_name(schema: Schema, placement: form.Placement) -> None:
 
 def placed_elsewhere() -> Conflict:
     return Conflict(
-        "a schema with records, or one that the roster places, stays in its dataset",
+        "a schema that has records, or is in the roster, cannot change its dataset",
         code="schema_placed",
-        hint="make a schema in the other dataset, and store the records there",
+        hint="create a schema in the other dataset, and store the records there",
     )
 
 
@@ -155,7 +155,7 @@ def _rename(named: Dataset | Schema, slug: str, name: str) -> None:
             named.save(update_fields=["slug", "name", "modified"])
     except IntegrityError:
         raise Conflict(
-            "another one has this slug already",
+            "another one already has this slug",
             code="slug_taken",
             hint="choose another slug",
         ) from None

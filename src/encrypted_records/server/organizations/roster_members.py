@@ -52,10 +52,13 @@ def found(change: Change, body: EntryBody, content: form.Found[str]) -> None:
         raise Conflict(
             "the organization has records that were stored before it had a roster",
             code="has_records",
-            hint="it goes on without one; to share, store the records in a new organization",
+            hint=(
+                "the organization continues without a roster; to share, store the records in"
+                " a new organization"
+            ),
         )
     member = ids.to_text(body.actor)
-    require(member == change.caller.pk, "the first entry is somebody else's")
+    require(member == change.caller.pk, "the first entry was signed by somebody else")
     memberships = Membership.objects.filter(organization=change.organization)
     if not memberships.filter(user=member, role=Membership.Role.OWNER).exists():
         raise NotAllowed("only owners of the organization may do this", code="owners_only")
@@ -76,7 +79,7 @@ def invite(change: Change, body: EntryBody, content: form.Invite[str], digest: b
         Conflict: ``already_member``.
     """
     now = int(time.time())
-    require(content.expires > max(now, body.time), "the invitation has expired already")
+    require(content.expires > max(now, body.time), "the invitation has already expired")
     require(content.expires <= now + _LONGEST_INVITATION, "an invitation is for 7 days at most")
     try:
         validate_email(plain(content.name, form.MAX_NAME))
@@ -95,7 +98,7 @@ def invite(change: Change, body: EntryBody, content: form.Invite[str], digest: b
     else:
         known = change.state.member(content.member)
         require(
-            known is not None and known.type == form.PERSON, "nobody of that id was ever a member"
+            known is not None and known.type == form.PERSON, "nobody with this id was ever a member"
         )
     earlier = of_address(change.organization.invitations.all(), content.name)
     change.end_invitations(earlier.values_list("pk", flat=True))
@@ -124,9 +127,9 @@ def _refuse_members(change: Change, address: str) -> None:
     standing = change.organization.standings.filter(present=True).values("member")
     if User.objects.with_email(address).filter(pk__in=standing).exists():
         raise Conflict(
-            "the address is a member's already",
+            "the address already belongs to a member",
             code="already_member",
-            hint="to let a member in under new keys, name the member in the invitation",
+            hint="to admit a member with new keys, name the member in the invitation",
         )
 
 
@@ -169,12 +172,12 @@ def _require_way_in(
     member = ids.to_text(content.member)
     if content.type == form.SERVICE:
         made = Service.objects.filter(pk=member, organization=change.organization)
-        require(made.exists(), "no service of that id was made")
+        require(made.exists(), "no service with this id was created")
         return
     own = is_in and content.member == body.actor
     # Whom the operator made an owner comes in by the keys of one who was lost.
     recovers = member == change.caller.pk and _is_owner_here(change, member)
-    require(own or recovers, "this member has answered no invitation")
+    require(own or recovers, "this member has not answered an invitation")
 
 
 def _is_owner_here(change: Change, member: str) -> bool:
@@ -193,14 +196,14 @@ def _require_answered(change: Change, content: form.Standing[str]) -> None:
         raise Conflict(
             "the invitation is over: declined, or replaced by another",
             code="invitation_over",
-            hint="invite again",
+            hint="create a new invitation",
         )
     given = answers.of(seat)
     require(given is not None, "the invitation was not answered")
     assert given is not None
     stated = (content.member, content.keys, content.anchor, content.proof)
     answered = (given.member, given.keys, given.anchor, given.proof)
-    require(stated == answered, "the invitation was answered by somebody else, or other keys")
+    require(stated == answered, "the invitation was answered by another person, or with other keys")
     change.end_invitations([seat.pk])
 
 

@@ -210,7 +210,7 @@ def _require_first_use(user: User, entries: Sequence[RosterEntry]) -> None:
 
 
 def _beyond() -> Exception:
-    return limited("a job, or an API token, cannot do this", "log in, and do it as yourself")
+    return limited("a job, or an API token, cannot do this", "log in, and do this as yourself")
 
 
 # Make services: a user with a token, which reaches nothing until the roster has its standing.
@@ -275,5 +275,5 @@ def _taken() -> Conflict:
     return Conflict(
         "a service's id or token is taken",
         code="id_taken",
-        hint="make a new string for it",
+        hint="create a new secret key for it",
     )

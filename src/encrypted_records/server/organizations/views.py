@@ -89,7 +89,7 @@ class Organizations(
             User.objects.select_for_update().get(pk=self.user.pk)
             if self.user.memberships.exists():
                 raise Conflict(
-                    "this account belongs to an organization already", code="already_member"
+                    "this account already belongs to an organization", code="already_member"
                 )
             name = cast(dict[str, Any], serializer.validated_data)["name"]
             serializer.instance = create_organization(name, self.user.pk)

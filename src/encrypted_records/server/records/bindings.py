@@ -67,12 +67,12 @@ class Beside:
         salt_of = {salt.group: salt.salt for salt in salts}
         header_of = {header.segment: header for header in headers}
         _require_same(
-            [salt.group for salt in salts], groups, "there is not one salt for each group"
+            [salt.group for salt in salts], groups, "there must be one salt for each group"
         )
         _require_same(
             [header.segment for header in headers],
             segments,
-            "there is not one header for each segment",
+            "there must be one header for each segment",
         )
         return cls(salt_of, header_of)
 

@@ -146,7 +146,7 @@ def _of_replica(
     except Error as error:
         _Failed.until = time.monotonic() + AGAIN_SECONDS
         connections[REPLICA].close()
-        _log.warning("the replica of the database fails (%s)", type(error).__name__)
+        _log.warning("the database replica failed (%s)", type(error).__name__)
         return {}
     _Failed.until = 0.0
     return found
@@ -272,7 +272,7 @@ def _segments_with(schema: Schema, wanted: Iterable[PageRef]) -> dict[bytes, tup
     segments = store.segments_at(schema.uid, {ref.segment for ref in wanted})
     if any(ref.segment not in segments or ref.number >= segments[ref.segment][1] for ref in wanted):
         raise NotFound(
-            "a page is not here, or no longer",
+            "a page does not exist here, or no longer",
             code="segment_gone",
             hint="read the manifest again: a merge may have replaced the segment",
         )
@@ -319,7 +319,9 @@ def _groups_with(schema: Schema, wanted: Sequence[RowRef]) -> dict[bytes, store.
         )
     ):
         raise NotFound(
-            "a row is not here, or no longer", code="row_gone", hint="read the manifest again"
+            "a row does not exist here, or no longer",
+            code="row_gone",
+            hint="read the manifest again",
         )
     return groups
 
@@ -546,7 +548,7 @@ def names(schema: Schema, wanted: Sequence[BlockRef]) -> Iterator[BlockNames]:
         NotFound: ``row_gone``; the schema has no such block, or its rows no such field.
     """
     if not wanted or any(ref.first % RUN for ref in wanted):
-        raise BadInput("the body names no block, or a place in one", code="malformed_frame")
+        raise BadInput("the body names no block, or no place in one", code="malformed_frame")
     if len(wanted) > MAX_BLOCKS:
         raise TooLarge(
             f"more than {MAX_BLOCKS} blocks in one request", hint="ask in several requests"
@@ -565,7 +567,9 @@ def names(schema: Schema, wanted: Sequence[BlockRef]) -> Iterator[BlockNames]:
         group = groups.get(ref.group)
         if group is None or ref.first >= group.count or ref.field not in places[ref.group]:
             raise NotFound(
-                "a row is not here, or no longer", code="row_gone", hint="read the manifest again"
+                "a row does not exist here, or no longer",
+                code="row_gone",
+                hint="read the manifest again",
             )
     return _names(wanted, groups, places)
 
@@ -589,7 +593,7 @@ def _names(
             for ordinal in range(ref.first, min(ref.first + RUN, group.count)):
                 row = rows.get((group.number, ordinal))
                 if row is None and group.has(ordinal):
-                    raise NotFound("a row is gone", code="row_gone", hint="")
+                    raise NotFound("a row is missing", code="row_gone", hint="")
                 block.append(
                     None if row is None else RowName(row.record_id, row.version, row.fields[place])
                 )
