@@ -127,7 +127,7 @@ def test_headings_are_given_fields_before_a_file_is_sent(
     expect(page.locator("#preview")).to_contain_text("1 row does not fit")
     expect(page.locator(".preview td.unfit")).to_contain_text("old")
     assert visitor.serious_flaws() == []
-    page.get_by_label("Store the good rows even when some are bad").check()
+    page.get_by_label("Store the valid rows even if others are invalid").check()
     page.get_by_role("button", name="Upload 1 file").click()
     expect(page.locator(".file")).to_contain_text("completed", timeout=60_000)
     assert stored(site, account, schema) == [{"name": "Ada", "age": 36, "city": "London"}]
@@ -269,7 +269,7 @@ def test_values_stay_out_of_the_definition_but_where_they_are_asked_for(
     page.get_by_label("Choose a file").set_input_files(CENSUS)
     page.get_by_text("Proposed from").wait_for()
     expect(page.locator("#editor")).not_to_contain_text("Female")
-    lengths = page.get_by_role("region", name="What lengths tell")
+    lengths = page.get_by_role("region", name="What lengths reveal")
     expect(lengths.locator("tbody tr")).to_have_count(15)
     told = lengths.locator("tr").filter(has_text=re.compile("^sex")).locator("td")
     assert re.fullmatch(r"\d+\.\d %", told.nth(0).inner_text())
@@ -280,7 +280,7 @@ def test_values_stay_out_of_the_definition_but_where_they_are_asked_for(
     page.get_by_label("Propose lists of values").check()
     sex = page.get_by_text("The server can read these 2 values: Female, Male.")
     expect(sex).to_be_visible()
-    page.get_by_role("button", name="Take them out of the definition: the values of sex").click()
+    page.get_by_role("button", name="Remove them from the definition: the values of sex").click()
     expect(sex).to_have_count(0)
     assert visitor.serious_flaws() == []
 

@@ -88,7 +88,7 @@ def test_what_nobody_can_know_is_asked_in_place_and_a_choice_shows_what_it_does(
 ) -> None:
     page = importer.page
     choose(importer, written(tmp_path, "name,born\nAda,03/04/2021\nKurt,05/06/2021\n"))
-    expect(page.locator(".read-as .doubtful")).to_have_text("Only you can say:")
+    expect(page.locator(".read-as .doubtful")).to_have_text("Please choose:")
     expect(page.locator("#type-1")).to_have_value("string")
     # By the keyboard alone; the focus stays where it was.
     page.locator("#format-1").focus()
@@ -118,7 +118,7 @@ def test_columns_are_renamed_left_out_and_made_numbers_that_can_be_stored(
     expect(page.locator(".preview thead")).to_contain_text("Kind")
     # Refused at the field, in the page's words, and nothing else has changed.
     page.locator("#type-2").select_option("number")
-    expect(page.locator("#error-type-2")).to_contain_text("does not read as number")
+    expect(page.locator("#error-type-2")).to_contain_text("cannot be read as number")
     expect(page.locator("#type-2")).to_have_value("string")
     expect(page.locator("#field-3")).to_have_value("Kind")
     assert "--" not in page.locator("#plan [role=alert]").first.inner_text()
@@ -178,7 +178,7 @@ def test_two_tabs_and_going_back_mix_nothing(importer: Visitor, tmp_path: Path) 
     choose(other, written(tmp_path, "c,d\n1.5,x\n", "second.csv"))
     expect(other.page.locator("#field-0")).to_have_value("c")
     page.locator("#decimal-0").select_option(".")
-    expect(page.locator("#plan [role=alert]").first).to_contain_text("does not read as number")
+    expect(page.locator("#plan [role=alert]").first).to_contain_text("cannot be read as number")
     expect(page.locator("#field-0")).to_have_value("a")
     expect(cell(importer, 1, 0)).to_contain_text("1.5")
     # A reload in the middle begins again, and has made nothing.
@@ -205,14 +205,14 @@ def test_without_scripts_the_next_page_reads_the_file_in_the_same_way(
     without.go("/import/")
     chooser = page.get_by_label("Choose a file, or drop it here")
     chooser.set_input_files(written(tmp_path, "who;sum\nBob;none\n", "other.csv"))
-    without.press("Look at the rows")
+    without.press("Preview the rows")
     page.locator("#null-1").fill("none")
     without.press("Check again")
     expect(page.locator("[name=said]")).to_have_value(re.compile("none"))
     # Nothing that was said of one file is meant for another.
     file = written(tmp_path, "name;sum\nAda;1.234,50\nKurt;2,00\n")
     chooser.set_input_files(file)
-    without.press("Look at the rows")
+    without.press("Preview the rows")
     expect(page.locator("[name=said]")).to_have_value("{}")
     expect(page.locator("#name")).to_have_value("People")
     expect(page.locator(".preview tbody tr")).to_have_count(2)

@@ -135,7 +135,7 @@ def test_a_file_whose_job_fails_is_not_called_complete(
     assert visitor.serious_flaws() == []
     # Its page shows the row itself.
     row.get_by_role("link", name="Job of people.csv").click()
-    bad = visitor.page.get_by_role("region", name="Bad rows").locator("tbody tr")
+    bad = visitor.page.get_by_role("region", name="Invalid rows").locator("tbody tr")
     expect(bad).to_have_count(1)
     assert bad.locator("td").first.inner_text() == "Grace"
     expect(bad.locator("td.unfit")).to_contain_text("eighty")
@@ -318,9 +318,9 @@ def test_all_records_are_sealed_again_from_the_page_of_their_schema(
     named = people.ingest([{"name": "Ada", "age": 36}, {"name": "Grace", "age": 85}])
     visitor.log_in(people.account)
     visitor.go(f"/schemas/{people.schema_id}/settings/")
-    visitor.press("Seal again…")
-    visitor.press("Seal all records again")
+    visitor.press("Re-encrypt…")
+    visitor.press("Re-encrypt all records")
     expect(visitor.page.locator(".job-line")).to_contain_text("completed, 2 of 2 records")
-    expect(visitor.page.get_by_role("heading", level=1)).to_have_text("Seal all records again")
+    expect(visitor.page.get_by_role("heading", level=1)).to_have_text("Re-encrypt all records")
     expect(visitor.page.get_by_role("link", name="Undo")).to_have_count(0)
     assert people.found() == named

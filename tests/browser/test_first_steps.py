@@ -21,8 +21,8 @@ def register(visitor: Visitor) -> str:
     visitor.type("Password", PASSWORD)
     visitor.type("Password again", PASSWORD)
     visitor.press("Register")
-    visitor.expect_heading("Look into your mail")
-    expect(visitor.page.locator("main")).to_contain_text("No mail server is set up")
+    visitor.expect_heading("Check your mail")
+    expect(visitor.page.locator("main")).to_contain_text("No mail server is configured")
     return email
 
 
@@ -51,9 +51,9 @@ def test_an_empty_account_is_led_to_its_first_answer(visitor: Visitor) -> None:
     assert sum(word in shown for word in words) < 12
 
     visitor.go("/")
-    visitor.press("Make a dataset")
+    visitor.press("Create a dataset")
     visitor.type("Name", "Census")
-    visitor.press("Make the dataset")
+    visitor.press("Create the dataset")
     schema = visitor.make_schema_from(CENSUS, "People", "hours_per_week")
 
     visitor.go("/")

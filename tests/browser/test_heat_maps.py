@@ -85,7 +85,7 @@ def test_filters_count_and_a_field_against_itself_is_refused(
     choose(page, "sex", "income")
     assert table(page) == dict(Counter((row["sex"], row["income"]) for row in old))
     if not scripts:
-        visitor.press("Back to all pictures")
+        visitor.press("Back to all charts")
         expect(page.locator(".found")).to_have_text(f"{len(old)} records")
     page.locator("#across").select_option(label="sex")
     page.locator("#down").select_option(label="sex")

@@ -125,7 +125,7 @@ def test_of_a_long_file_only_the_head_is_read(importer: Visitor, tmp_path: Path)
 def test_what_is_no_table_is_told_in_place(importer: Visitor, tmp_path: Path) -> None:
     alert = importer.page.locator("#plan").get_by_role("alert")
     for name, content, said in (
-        ("odd.csv", b'a,b\n1,"2\n', "row 2: a quote does not close"),
+        ("odd.csv", b'a,b\n1,"2\n', "row 2: a quote is not closed"),
         ("report.csv", b"%PDF-1.7 ...", "the file is a PDF document. Export the data as CSV."),
         (
             "people.csv",
@@ -155,7 +155,7 @@ def test_without_scripts_the_same_steps_are_plain_forms(
     file = tmp_path / "some people.csv"
     file.write_text("name,age\nAda,36\nGrace,85\n")
     page.get_by_label("Choose a file, or drop it here").set_input_files(file)
-    without.press("Look at the rows")
+    without.press("Preview the rows")
 
     expect(page.locator(".preview tbody tr")).to_have_count(2)
     page.locator("#maximum-1").fill("50")
@@ -207,8 +207,8 @@ def test_an_editor_says_each_error_at_its_field(visitor: Visitor, census: Census
     visitor.press("Check and estimate")
     page.locator("#error-minimum-0").wait_for()
     assert marked(page) == ["minimum-0", "maximum-2"]
-    assert page.locator("#error-minimum-0").inner_text() == "Numbers need a least value."
-    assert page.locator("#error-maximum-2").inner_text() == "This is no number."
+    assert page.locator("#error-minimum-0").inner_text() == "Numbers need a minimum."
+    assert page.locator("#error-maximum-2").inner_text() == "This is not a number."
     assert page.evaluate("document.activeElement.id") == "minimum-0"
     assert page.locator("#minimum-0").get_attribute("aria-describedby") == "error-minimum-0"
     assert visitor.serious_flaws() == []
@@ -216,11 +216,11 @@ def test_an_editor_says_each_error_at_its_field(visitor: Visitor, census: Census
     page.locator("#minimum-0").fill("300")
     page.locator("#maximum-0").fill("200")
     page.locator("#maximum-2").fill("9")
-    visitor.press("Make the schema")
-    expect(page.locator("#error-minimum-0")).to_have_text("The least value is above the greatest.")
+    visitor.press("Create the schema")
+    expect(page.locator("#error-minimum-0")).to_have_text("The minimum is above the maximum.")
     assert "minimum:" not in page.locator("main").inner_text()
     page.locator("#minimum-0").fill("0")
-    visitor.press("Make the schema")
+    visitor.press("Create the schema")
     expect(page.locator("#name-error")).to_be_visible()
     assert marked(page) == ["name"]
 

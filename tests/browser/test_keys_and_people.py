@@ -44,7 +44,7 @@ def test_a_keyring_is_backed_up_into_a_file_and_brought_to_another_account_by_it
     visitor.be_let_in(store.account)
     visitor.go("/keyring/")
     fingerprint = page.locator("dd code").first.inner_text()
-    open_up(visitor, "Back it up into a file")
+    open_up(visitor, "Back it up to a file")
 
     visitor.type("Passphrase of the file", "paper, scissors, stone")
     visitor.type("Passphrase of the file, again", "paper, scissors")
@@ -63,15 +63,15 @@ def test_a_keyring_is_backed_up_into_a_file_and_brought_to_another_account_by_it
 
     choose(visitor, "The file that was downloaded", file, "stone")
     # By its words: the alert of the two passphrases is on the page until this one replaces it.
-    expect(page.get_by_role("alert")).to_contain_text("That is no backup of a keyring")
+    expect(page.get_by_role("alert")).to_contain_text("This is not a backup of a keyring")
     choose(visitor, "The file that was downloaded", file, "paper, scissors, stone")
     expect(page.get_by_text("Backed up:")).to_be_visible()
 
     page.get_by_role("button", name="Log out").click()
     visitor.log_in(site.new_account())
     visitor.go("/keyring/")
-    open_up(visitor, "Bring a keyring here from a backup file")
-    choose(visitor, "A file that was downloaded here", file, "paper, scissors, stone")
+    open_up(visitor, "Restore a keyring from a backup file")
+    choose(visitor, "A file downloaded from this page", file, "paper, scissors, stone")
     expect(page.locator("dd code")).to_have_text(fingerprint)
 
 
@@ -160,15 +160,15 @@ def test_four_of_the_words_are_asked_for_and_a_wrong_one_is_named_by_its_number(
     page.get_by_role("button", name="Log out").click()
     visitor.log_in(site.new_account())
     visitor.go("/keyring/")
-    open_up(visitor, "Bring a keyring here from its words")
+    open_up(visitor, "Restore a keyring from its words")
     numbered = [f"{at}. {word}" for at, word in enumerate(words, 1)]
     typed = " ".join([*numbered[:6], "7. kettel", *numbered[7:]])
     visitor.type("Its words", typed)
-    visitor.press("Bring it here")
+    visitor.press("Restore it")
     expect(page.get_by_role("alert")).to_contain_text("word 7")
     expect(page.get_by_label("Its words")).to_have_value(typed)
     visitor.type("Its words", "\n".join(numbered))
-    visitor.press("Bring it here")
+    visitor.press("Restore it")
     expect(page.get_by_role("heading", name="This keyring")).to_be_visible()
 
 
@@ -239,7 +239,7 @@ def test_the_sheet_has_a_code_that_a_reader_of_codes_reads_as_the_words(
 
     words = visitor.shown_words()
     expect(code).to_be_visible()
-    name = "QR code that holds the words of version 1"
+    name = "QR code with the words of version 1"
     expect(page.get_by_role("img", name=name)).to_be_visible()
     expect(page.locator(".sheet")).to_contain_text(
         "Anybody who photographs this sheet has the key."
@@ -278,7 +278,7 @@ def test_a_keyring_is_given_a_passphrase_and_another_one(visitor: Visitor, site:
     visitor.prove("passphrase", store.account)
     visitor.press("Set the passphrase")
     expect(page.get_by_text("a passphrase", exact=True)).to_be_visible()
-    expect(page.get_by_text("by itself after 12 hours without use")).to_be_visible()
+    expect(page.get_by_text("automatically after 12 hours without use")).to_be_visible()
     open_up(visitor, "Change its passphrase")
     visitor.type("Current passphrase", "first of them")
     visitor.type("New passphrase", "second of them")
@@ -299,7 +299,7 @@ def test_a_keyring_is_given_a_passphrase_and_another_one(visitor: Visitor, site:
     assert "ers " not in alert.inner_text()
     assert visitor.serious_flaws() == []
     visitor.type("Its passphrase", "second of them")
-    visitor.press("Unlock and go on")
+    visitor.press("Unlock and continue")
     page.wait_for_url(f"**/schemas/{store.schema_id}/search/")
     expect(page.locator(".status")).to_contain_text("Keyring open")
     expect(page.locator(".found")).to_have_text("1 record, 1 to 1 shown")
@@ -320,7 +320,7 @@ def test_a_colleague_without_the_key_is_led_to_the_keyring(visitor: Visitor, sit
     visitor.go(f"/schemas/{store.schema_id}/search/")
     visitor.complaints.clear()  # it was answered with 422
     alert = visitor.page.get_by_role("alert")
-    expect(alert).to_contain_text("sealed with a key that is not in your keyring here")
+    expect(alert).to_contain_text("encrypted with a key that is not in your keyring here")
     assert "ers " not in alert.inner_text()
     visitor.press("Go to the keyring")
     visitor.expect_heading("Keyring")
@@ -365,7 +365,7 @@ def test_an_organization_is_renamed_and_people_are_invited_and_removed(
         other.press("Accept")
         other.press(name)
         expect(other.page.locator("tbody tr")).to_have_count(2)
-        expect(other.page.get_by_role("link", name="Invite somebody")).to_have_count(0)
+        expect(other.page.get_by_role("link", name="Invite a person")).to_have_count(0)
 
     page.reload()
     visitor.press(f"Make owner: {guest.email}")

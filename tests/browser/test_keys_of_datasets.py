@@ -33,13 +33,13 @@ def test_a_new_key_is_begun_all_is_sealed_under_it_and_the_older_one_is_forgotte
     expect(page.locator("#keys")).to_contain_text("The dataset has had no other.")
     assert visitor.serious_flaws() == []
 
-    visitor.press("Begin a new key")
+    visitor.press("Rotate the key")
     expect(page.locator("#keys")).to_contain_text("sealed under key 2")
     expect(page.locator("main")).to_contain_text("First 5 records of 1 schema are opened")
     expect(page.get_by_role("button", name="Forget the older keys")).to_have_count(0)
     assert visitor.serious_flaws() == []
 
-    visitor.press("Seal them again")
+    visitor.press("Re-encrypt them")
     visitor.expect_heading("Jobs")
     newest = store.proxy("GET", "/api/jobs/").json()["results"][0]["job_id"]
     jobs.completed(store, f"/api/jobs/{newest}/")
@@ -48,11 +48,11 @@ def test_a_new_key_is_begun_all_is_sealed_under_it_and_the_older_one_is_forgotte
     visitor.go(f"{dataset}keys/")
     expect(page.locator("main")).to_contain_text("the newest key")
     assert visitor.serious_flaws() == []
-    forgotten = page.locator("#keys", has_text="All keys before it are forgotten")
+    forgotten = page.locator("#keys", has_text="All earlier keys are forgotten")
     # What was sealed before is erased by the API a little later.
     for _ in range(60):
         visitor.press("Forget the older keys")
-        waits = page.get_by_text("What was sealed again is not erased yet.")
+        waits = page.get_by_text("The data from before the re-encryption is not erased yet.")
         expect(forgotten.or_(waits)).to_be_visible()
         if forgotten.count():
             break

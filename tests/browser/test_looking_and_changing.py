@@ -57,7 +57,7 @@ def test_what_is_found_can_be_exported(visitor: Visitor, census: Census) -> None
 
     visitor.press("Export…")
     with visitor.page.expect_download() as download:
-        visitor.press("JSON, one object a line")
+        visitor.press("JSON, one object per line")
     lines = Path(download.value.path()).read_text().splitlines()
     assert [json.loads(line)["data"] for line in lines] == old
     with visitor.page.expect_download() as download:

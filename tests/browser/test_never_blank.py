@@ -100,12 +100,12 @@ def test_a_proxy_that_does_not_answer_is_said_on_top_until_it_does(
         # What makes something is not.
         page.locator("#field-0").fill("n")
         page.route("**/*", break_off)
-        visitor.press("Make the schema")
+        visitor.press("Create the schema")
         expect(bar).to_contain_text("Trying again in")
         page.unroute("**/*")
         expect(bar).to_contain_text("The proxy answers again")
         visitor.expect_heading("New schema")
-        visitor.press("Make the schema")
+        visitor.press("Create the schema")
         visitor.expect_heading("Patients")
 
 
@@ -194,7 +194,7 @@ def test_a_page_that_is_not_there_keeps_what_surrounds_it(visitor: Visitor, cens
     visitor.log_in(census.account)
     for path in ("/no/such/page/", "/schemas/not-an-id/search/"):
         visitor.go(path)
-        visitor.expect_heading("That did not work")
+        visitor.expect_heading("Something went wrong")
         page = visitor.page
         expect(page.get_by_role("navigation", name="Main")).to_contain_text("People")
         expect(page.get_by_role("link", name="Log in")).to_have_count(0)

@@ -33,7 +33,7 @@ def test_the_overview_says_how_everything_stands(visitor: Visitor, site: Service
     expect(safe).to_contain_text("3 records. Nobody but you can read them.")
     expect(safe.get_by_role("img", name="0 of 4 done")).to_be_visible()
     expect(safe).to_contain_text("Your keyring is not backed up.")
-    expect(safe.get_by_role("link", name="Make somebody an owner")).to_be_visible()
+    expect(safe.get_by_role("link", name="Make another member an owner")).to_be_visible()
     latest = page.get_by_role("region", name="Latest entries of the audit log")
     expect(latest).to_contain_text("stored records in People")
     expect(latest.get_by_role("link", name="People").first).to_be_visible()
@@ -144,11 +144,11 @@ def test_the_audit_log_speaks_of_names_and_can_be_filtered(visitor: Visitor, sit
     visitor.go("/audit-log/")
     page = visitor.page
     table = page.get_by_role("region", name="Entries")
-    expect(table).to_contain_text("made the schema People")
+    expect(table).to_contain_text("created the schema People")
     expect(table).not_to_contain_text("/api/")
     page.get_by_label("Show").select_option("dataset.created")
     visitor.press("Filter")
-    expect(table).to_contain_text("made the dataset Census")
+    expect(table).to_contain_text("created the dataset Census")
     expect(table).not_to_contain_text("schema")
     assert visitor.serious_flaws() == []
 
@@ -159,12 +159,12 @@ def test_the_audit_log_speaks_of_names_and_can_be_filtered(visitor: Visitor, sit
     page.get_by_label("hide reading").check()
     visitor.press("Filter")
     page.wait_for_url("**without=records.read**")
-    expect(table).to_contain_text("made the schema People")
+    expect(table).to_contain_text("created the schema People")
     expect(table).not_to_contain_text("read records")
     expect(page.get_by_label("hide reading")).to_be_checked()
     page.get_by_label("until", exact=True).fill("2020-01-31")
     visitor.press("Filter")
-    expect(page.get_by_text("Nothing yet.")).to_be_visible()
+    expect(page.get_by_text("There are no entries yet.")).to_be_visible()
 
 
 def entry(minute: int, **changed: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def ask_for(visitor: Visitor, sex: str) -> None:
 def exported(page: Page) -> list[int]:
     page.locator("#export-button").click()
     with page.expect_download() as download:
-        page.get_by_role("button", name="JSON, one object a line").click()
+        page.get_by_role("button", name="JSON, one object per line").click()
     lines = Path(download.value.path()).read_text().splitlines()
     return [json.loads(line)["data"]["fnlwgt"] for line in lines]
 

@@ -247,7 +247,7 @@ def test_the_page_says_what_was_asked_of_the_server_for_it(
 
     searching.ask("age > 40")
     expect(page.locator(".pill")).to_have_count(1)
-    expect(strip).to_contain_text("none of your words left this machine")
+    expect(strip).to_contain_text("none of your search terms left this machine")
     assert said()[3] >= 50, "the rows that are shown"
     # Later parts are counted on, by the answers themselves.
     expect(page.locator("#facet-0 .part")).to_be_visible()

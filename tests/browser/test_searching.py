@@ -123,7 +123,7 @@ def test_what_others_have_typed_is_shown_as_text(visitor: Visitor, census: Censu
     visitor.page.get_by_text("The same as JSON").click()
     visitor.type("Definition", json.dumps(definition))
     visitor.type("Name", hostile)
-    visitor.press("Make the schema")
+    visitor.press("Create the schema")
     visitor.page.wait_for_url(re.compile(r"/schemas/[^/]+/upload/$"))
     visitor.press("Add a record")
     visitor.type(hostile, hostile)

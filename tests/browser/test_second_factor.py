@@ -26,10 +26,10 @@ def test_a_second_factor_is_set_up_asked_for_and_removed(visitor: Visitor, site:
     assert visitor.serious_flaws() == []
 
     # A wrong code leaves the key where it is.
-    visitor.type("The code that the app shows now", app.stale())
+    visitor.type("Code that the app shows now", app.stale())
     visitor.press("Require codes from now on")
     expect(page.locator(".wrong")).to_contain_text("The code is wrong")
-    visitor.type("The code that the app shows now", app.code())
+    visitor.type("Code that the app shows now", app.code())
     visitor.press("Require codes from now on")
     codes = page.locator("ul.code li").all_inner_texts()
     assert len(codes) == 10
@@ -55,4 +55,4 @@ def test_a_second_factor_is_set_up_asked_for_and_removed(visitor: Visitor, site:
     visitor.type("Your password", account.password)
     visitor.type(CODE, codes[0])
     visitor.press("Remove the second factor")
-    expect(page.get_by_text("Logins need your password alone.")).to_be_visible()
+    expect(page.get_by_text("Logins need only your password.")).to_be_visible()

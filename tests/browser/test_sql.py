@@ -64,7 +64,9 @@ def test_without_scripts_a_statement_has_its_first_rows_and_all_as_a_file(
     )
     visitor.type(BOX, "SELECT age FROM people ORDER BY age")
     visitor.press("Run")
-    expect(visitor.page.locator("#result")).to_contain_text("The first 100 rows; the file has all")
+    expect(visitor.page.locator("#result")).to_contain_text(
+        "The first 100 rows; the file contains all"
+    )
     with visitor.page.expect_download() as begun:
         visitor.press("Download all rows as CSV")
     lines = begun.value.path().read_text().splitlines()

@@ -112,7 +112,7 @@ def test_a_form_of_one_user_is_not_sent_again_for_another(
     end_session(visitor)
     sent: list[str] = []
     page.on("request", lambda one: sent.append(one.url) if one.method == "POST" else None)
-    visitor.press("Make the dataset")
+    visitor.press("Create the dataset")
     second, box = site.new_account(), page.get_by_role("dialog")
     box.get_by_label("E-mail address").fill(second.email)
     box.get_by_label("Password").fill(second.password)
@@ -127,7 +127,7 @@ def test_a_form_of_one_user_is_not_sent_again_for_another(
 @pytest.mark.parametrize(
     ("path", "label", "button"),
     [
-        ("/datasets/new/", "Name", "Make the dataset"),
+        ("/datasets/new/", "Name", "Create the dataset"),
         ("/account/", "New password", "Change the password"),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_question_that_is_not_known_is_said_instead_of_all_records(
     for name in ("search", "overview"):
         reader.go(f"{census.page(name)}?q=abcdefghijklmnop")
         main = reader.page.locator("main")
-        expect(main.get_by_role("alert")).to_contain_text("is not known here any more")
+        expect(main.get_by_role("alert")).to_contain_text("is no longer known here")
         expect(main.locator("table, [data-facet]")).to_have_count(0)
         reader.press("Show all records")
         expect(reader.page.locator(".found")).to_contain_text("records")
@@ -261,7 +261,7 @@ def made_link(reader: Visitor) -> str:
     """To what the page of records shows."""
     page = reader.page
     reader.press("Link…")
-    reader.press("Make a link")
+    reader.press("Create a link")
     address = page.get_by_label("Address of this question").input_value()
     page.keyboard.press("Escape")
     return address

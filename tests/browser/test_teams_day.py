@@ -99,9 +99,9 @@ def test_a_colleague_is_invited_reads_writes_and_is_removed(
         owner.log_in(ada)
         owner.go(people)
         # By the keyboard alone, and what was typed is there again after a mistake.
-        reach(owner, "Invite somebody")
+        reach(owner, "Invite a person")
         page.keyboard.press("Enter")
-        owner.expect_heading("Invite somebody")
+        owner.expect_heading("Invite a person")
         reach(owner, "E-mail address")
         page.keyboard.type(grace.email)
         reach(owner, "Your account's password, once more")
@@ -122,9 +122,9 @@ def test_a_colleague_is_invited_reads_writes_and_is_removed(
         assert owner.serious_flaws() == []
         assert not tells(kept_by(owner), words)
         owner.picture("twelve-words")
-        owner.press("I have told them, or printed this page")
+        owner.press("I have passed on the words, or printed this page")
         row = page.get_by_role("region", name="Invitations").get_by_role("row", name=grace.email)
-        expect(row).to_contain_text("waits for the words")
+        expect(row).to_contain_text("waiting for the words")
         expect(row).to_contain_text("Medical: reads")
         assert not tells(page.content(), words)
 
@@ -139,10 +139,10 @@ def test_a_colleague_is_invited_reads_writes_and_is_removed(
         expect(field).to_have_value("")
         field.fill(" ".join(f"{at}. {word}" for at, word in enumerate(words, 1)))
         other.press("Join")
-        other.expect_heading("Your words were right")
+        other.expect_heading("The words were correct")
 
         owner.go(people)
-        expect(page.get_by_role("status").first).to_contain_text(f"{grace.email} was let in.")
+        expect(page.get_by_role("status").first).to_contain_text(f"{grace.email} was admitted.")
         row = page.get_by_role("region", name="People").get_by_role("row", name=grace.email)
         expect(row).to_contain_text("Medical: reads")
         expect(row).to_contain_text(f"{ada.email}, by twelve words")
@@ -177,8 +177,8 @@ def test_a_colleague_is_invited_reads_writes_and_is_removed(
 
         owner.go(people)
         owner.press(f"Change {grace.email}")
-        owner.press("Remove them…")
-        expect(page.locator("main")).to_contain_text("What it cannot do")
+        owner.press("Remove…")
+        expect(page.locator("main")).to_contain_text("Limit:")
         owner.press("Remove")
         expect(page.get_by_role("status").first).to_contain_text("Medical has a new key")
         expect(row).to_have_count(0)

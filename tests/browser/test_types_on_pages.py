@@ -161,7 +161,7 @@ def test_after_an_edit_and_a_deletion_the_filters_are_still_there(clinic: Clinic
     expect(page.locator(".found")).to_contain_text("19 records")
     assert visitor.serious_flaws() == []
 
-    visitor.press("Store it again, as a new record")
+    visitor.press("Store it again as a new record")
     expect(page.locator(".notice.good")).to_have_text("The record is stored again.")
     expect(page.locator("dd.value").first).to_have_text(name)
     visitor.press("Back to the results")
@@ -306,7 +306,7 @@ def test_a_text_is_looked_for_anywhere_and_an_exact_one_that_fails_leads_on(
     expect(page.locator("#line")).to_have_value("PATIENT 59")
     visitor.ask("name = 'tient 59'")
     expect(page.locator(".found")).to_have_text(re.compile("^0 records"))
-    visitor.press("anywhere in it, in any spelling")
+    visitor.press("anywhere in it, ignoring spelling")
     expect(page.locator(".found")).to_have_text(re.compile("^1 record,"))
 
 
@@ -322,7 +322,7 @@ def test_a_browser_that_was_not_let_in_is_asked_for_a_code_where_it_needs_one(
     expect(page.get_by_role("button", name="Show the words to write down")).to_have_count(0)
     assert visitor.serious_flaws() == []
     visitor.type("A code, or the 24 words of your keyring", visitor.site.code_for(clinic.account))
-    visitor.press("Let this browser in")
+    visitor.press("Register this browser")
     visitor.expect_heading("Keyring")
     visitor.prove("show", clinic.account)
     visitor.press("Show the words to write down")
@@ -372,6 +372,6 @@ def test_an_export_says_that_its_file_comes_and_leaves_the_page_as_it_is(clinic:
     clinic.visitor.press("Export…")
     with page.expect_download():
         page.get_by_role("button", name="CSV", exact=True).click()
-    expect(page.locator("[data-download-said]")).to_contain_text("The file is on its way")
+    expect(page.locator("[data-download-said]")).to_contain_text("The download is starting")
     expect(page.locator("main")).not_to_have_attribute("aria-busy", "true")
     assert not page.locator(".busy.shown").count()

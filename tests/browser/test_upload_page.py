@@ -48,7 +48,7 @@ def test_bad_rows_are_shown_and_can_be_downloaded_and_nothing_is_stored(
     visitor.newest_job("failed")
     visitor.page.get_by_role("link", name="people.csv", exact=True).click()
 
-    cells = visitor.page.get_by_role("region", name="Rows that do not fit").locator("td")
+    cells = visitor.page.get_by_role("region", name="Invalid rows").locator("td")
     expect(cells.nth(0)).to_have_text("4")
     expect(cells.nth(1)).to_have_text("age")
     with visitor.page.expect_download() as download:

@@ -123,7 +123,7 @@ class Visitor:
         """Type a code that was made on the machine of the proxy."""
         self.go("/device/")
         self.type("A code, or the 24 words of your keyring", self.site.code_for(account))
-        self.press("Let this browser in")
+        self.press("Register this browser")
         self.page.wait_for_url(re.compile(r"/~[a-z2-7]{16}/$"))
 
     def prove(self, form: str, account: Account) -> None:
@@ -163,7 +163,7 @@ class Visitor:
     def make_dataset(self, name: str) -> None:
         self.go("/datasets/new/")
         self.type("Name", name)
-        self.press("Make the dataset")
+        self.press("Create the dataset")
 
     def make_schema_from(self, path: Path, name: str, *required: str) -> str:
         """From the page of a dataset to a schema proposed from a file; its identifier.
@@ -177,7 +177,7 @@ class Visitor:
         for field in required:
             self.page.get_by_label(f"{field} is required", exact=True).check()
         self.type("Name", name)
-        self.press("Make the schema")
+        self.press("Create the schema")
         self.page.wait_for_url(re.compile(r"/schemas/[^/]+/upload/$"))
         return self.page.url.split("/")[-3]
 

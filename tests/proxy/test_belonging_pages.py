@@ -23,7 +23,7 @@ def registered(service: Service, address: str = "") -> Account:
     form |= {"password": PASSWORD, "password_confirm": PASSWORD}
     anybody = Browser(service, "", "")
     assert "empty if you were invited" in said(anybody.visit("/register/")).lower()
-    assert "Look into your mail" in said(anybody.visit("/register/", **form))
+    assert "Check your mail" in said(anybody.visit("/register/", **form))
     signed = service.link_for(address)
     body = {
         "user_id": signed.user_id,
@@ -114,7 +114,7 @@ def test_the_removed_are_told_so_in_the_tab_that_is_open(service: Service) -> No
     for answer in (gone, browser.visit("/"), browser.visit("/organizations/")):
         assert f"You are no longer in <bdi>{name}</bdi>" in said(answer)
         assert f"<bdi>{owner.email}</bdi> removed you." in said(answer)
-    assert "Ask one of its owners to invite" in said(browser.visit("/"))
+    assert "ask one of its owners to invite" in said(browser.visit("/"))
 
     # Somebody who is invited again, and accepts, is told nothing of it any more.
     invite(service, owner, guest.email)

@@ -91,7 +91,7 @@ def test_a_field_gets_another_name_and_keeps_its_values(page: Page) -> None:
 
 def test_what_stands_in_the_way_is_counted_and_shown_by_a_search(page: Page) -> None:
     shown = page.change(maximum_1="60", do="plan")
-    assert "1 record stands in the way, of 2." in shown
+    assert "1 record prevents the change, of 2." in shown
     assert 'name="planned"' not in shown
     (form,) = [one for one in shown.split("<form ") if "Show them</button>" in one]
     filters = dict(re.findall(r'type="hidden" name="(part-0)" value="([^"]*)"', form))
@@ -108,7 +108,7 @@ def test_a_definition_that_somebody_has_changed_since_is_not_replaced(page: Page
     assert page.store.proxy("PATCH", page.store.schema, {"schema": theirs}).status == 200
     for do in ("plan", "apply"):
         refused = page.change(maximum_1="150", replaces=replaced, do=do)
-        assert "changed the fields since this page was shown" in refused
+        assert "changed the fields since you opened this page" in refused
         assert 'name="planned"' not in refused
     assert page.definition == theirs
     (now,) = re.findall(r'name="replaces"[^>]*>([^<]*)<', page.ask("fields/"))
@@ -135,7 +135,7 @@ def test_another_type_and_a_field_less_seal_all_records_again_once_that_is_said(
         del form[f"{part}-2"]
     assert "1 record stands in the way" not in page.ask("fields/", **form, do="plan")
     shown = page.ask("fields/", **form, do="plan")
-    assert "2 records stand in the way, of 2." in shown
+    assert "2 records prevent the change, of 2." in shown
     assert 'value="code"' in shown
     shown = page.ask("fields/", **form, drop_0="code", do="plan")
     assert "Sealing 2 records again takes about" in shown
@@ -172,9 +172,9 @@ def test_what_would_take_something_else_by_now_is_shown_again_and_not_done(page:
     mark = planned(shown)
     page.store.ingest([{"name": "Old", "age": 110}])
     again = page.change(maximum_1="75", do="apply", planned=mark)
-    assert "1 record stands in the way, of 3." in again
+    assert "1 record prevents the change, of 3." in again
     assert planned(page.change(maximum_1="115", do="plan")) != mark
-    assert "What it takes" in page.change(maximum_1="115", do="apply", planned=mark)
+    assert "What the change requires" in page.change(maximum_1="115", do="apply", planned=mark)
     assert page.definition["properties"]["age"]["maximum"] == 120
 
 

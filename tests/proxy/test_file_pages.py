@@ -83,7 +83,7 @@ def test_a_workbook_is_imported_and_the_next_file_is_read_as_it_or_refused(
     first = xlsx({"Data": sheet([["Nr", "Betrag"], ["001", 1.5], ["002", 2.5]])})
     schema = made(browser, "kunden.xlsx", first)
     page = browser.visit(f"/schemas/{schema}/upload/").body.decode()
-    assert "A file like the one before" in page
+    assert "A file like the previous one" in page
     later = xlsx({"Data": sheet([["Sales"], [], ["Betrag", "Nr"], [7.25, "003"], ["k.A.", "004"]])})
     path = f"/schemas/{schema}/upload/"
     refused = send(browser, path, "feb.xlsx", later, do="next")
@@ -98,7 +98,7 @@ def test_a_workbook_is_imported_and_the_next_file_is_read_as_it_or_refused(
         listed = browser.visit(f"/schemas/{schema}/jobs/").body.decode()
         (job,) = set(re.findall(r"/jobs/([0-9a-f-]{36})/", listed))
         page = browser.visit(f"/jobs/{job}/").body.decode()
-        return page if "What became of the file" in page else None
+        return page if "How the file" in page else None
 
     report = eventually(told)
     assert report is not None

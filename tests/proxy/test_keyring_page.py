@@ -30,7 +30,7 @@ def test_a_locked_keyring_is_unlocked_on_its_page(service: Service) -> None:
 
     # A browser that the keyring does not know is let in by the passphrase, and that opens it.
     page = browser.visit("/keyring/")
-    assert b"Let this browser in" in page.body
+    assert b"Register this browser" in page.body
     wrong = browser.visit("/device/", shown="another")
     assert b"does not open under this passphrase" in wrong.body
     # After a wrong one it may be too early for a second.

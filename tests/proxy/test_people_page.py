@@ -99,8 +99,8 @@ def joined(service: Service, ada: Visitor, dataset: str) -> Visitor:
     asked = said(grace.browser.visit("/organizations/", do=f"accept:{invitation}"))
     assert "The twelve words" in asked
     answered = said(grace.browser.visit(f"/invitations/{invitation}/", words=words))
-    assert "Your words were right" in answered
-    assert f"{account.email}</bdi> was let in." in ada.text()
+    assert "The words were correct" in answered
+    assert f"{account.email}</bdi> was admitted." in ada.text()
     return grace
 
 
@@ -128,8 +128,8 @@ def test_a_services_string_is_shown_once_and_it_is_ended(service: Service, ada: 
         if person["type"] == "service"
     ]
     asked = ada.text(f"remove/{member}/")
-    assert "What it cannot do" in asked
-    assert "Medical</bdi> has a new key for what comes." in ada.text(f"remove/{member}/", do="end")
+    assert "Limit:" in asked
+    assert "Medical</bdi> has a new key for new records." in ada.text(f"remove/{member}/", do="end")
     assert "nightly" not in ada.text()
     assert string not in service.log
 
@@ -145,11 +145,11 @@ def test_an_invitation_is_withdrawn_and_one_that_is_used_opens_nothing(
     wrong = visitor.visit(f"/invitations/{invitation}/", words=words + " more")
     assert wrong.status == 400
     assert words not in said(wrong)
-    assert "waits for the words" in ada.text()
+    assert "waiting for the words" in ada.text()
     assert guest.email in ada.text()
     assert guest.email not in ada.text(do=f"withdraw:{invitation}")
     late = visitor.visit(f"/invitations/{invitation}/", words=words)
-    assert (late.status, "no such invitation waits" in said(late).lower()) == (404, True)
+    assert (late.status, "there is no such open invitation" in said(late).lower()) == (404, True)
 
 
 def test_a_member_sees_who_is_in_and_changes_nobody(service: Service, ada: Visitor) -> None:
@@ -159,7 +159,7 @@ def test_a_member_sees_who_is_in_and_changes_nobody(service: Service, ada: Visit
     seen = grace.text(organization=organization)
     assert ada.account.email in seen
     assert "Medical</bdi>: </span>reads" in seen
-    for offered in ("Invite somebody", "Change</a>", "Make a service", "Rename"):
+    for offered in ("Invite a person", "Change</a>", "Create a service", "Rename"):
         assert offered not in seen
     own = next(person["id"] for person in people(service, ada.account)["people"] if person["you"])
     for rest, form in (
@@ -179,10 +179,10 @@ def test_a_member_sees_who_is_in_and_changes_nobody(service: Service, ada: Visit
     mine = next(
         person["id"] for person in people(service, ada.account)["people"] if not person["you"]
     )
-    assert "What it cannot do" in grace.text(f"remove/{mine}/", organization)
+    assert "Limit:" in grace.text(f"remove/{mine}/", organization)
     assert grace.page(f"remove/{mine}/", organization, do="leave").status == 200
     # Which dataset the colleague was in needs a new key, and the owner's next look gives it.
-    assert "Medical</bdi> has a new key for what comes." in ada.text()
+    assert "Medical</bdi> has a new key for new records." in ada.text()
 
 
 def test_the_page_of_a_dataset_s_people_says_who_does_what_in_it_and_since_when(
@@ -201,7 +201,7 @@ def test_the_page_of_a_dataset_s_people_says_who_does_what_in_it_and_since_when(
         assert part in row
     assert grace.account.email not in said(ada.browser.visit(f"/datasets/{other}/people/"))
     for_grace = said(grace.browser.visit(page))
-    assert (ada.account.email in for_grace, "Invite somebody" in for_grace) == (True, False)
+    assert (ada.account.email in for_grace, "Invite a person" in for_grace) == (True, False)
 
 
 def test_a_member_whose_account_is_gone_is_marked_for_owners(
@@ -209,7 +209,7 @@ def test_a_member_whose_account_is_gone_is_marked_for_owners(
 ) -> None:
     dataset = new_dataset(service, ada.account)
     kay, grace = joined(service, ada, dataset), joined(service, ada, dataset)
-    mark = "the account is gone, the server says"
+    mark = "according to the server, the account no longer exists"
     assert mark not in ada.text()
     delete_account(Person(service, grace.account, tmp_path))
     (row,) = [one for one in ada.text().split("<tr>") if mark in one]
@@ -243,7 +243,7 @@ def test_the_words_of_a_lost_owner_bring_the_organization_back(
     wrong = grace.page("recover/", organization, **form | {"phrase": " ".join(words[1:24])})
     assert wrong.status == 400
     done = grace.text("recover/", organization, **form)
-    assert f"by the keys of {ada.account.email}" in done
+    assert f"from the keys of {ada.account.email}" in done
     roles = {person["name"]: person["role"] for person in people(service, ada.account)["people"]}
     assert roles == {ada.account.email: "owner", grace.account.email: "owner"}
 
@@ -258,11 +258,11 @@ def test_a_browser_that_was_not_let_in_is_told_so_and_makes_nothing(
         ada = Visitor(logged_in(here, account), account)
         invite(ada, dataset, "grace@example.org")
         other = Visitor(logged_in(here, account), account)
-        assert "Let this browser in" in other.text()
+        assert "Register this browser" in other.text()
         form = {"email": "eve@example.org", "proof-password": account.password}
         refused = other.page("invite/", **form, **{f"right-{dataset}": "reader"})
         assert (refused.status, 'class="phrase' in said(refused)) == (200, False)
-        assert "<h1>Let this browser in" in said(refused)
+        assert "<h1>Register this browser" in said(refused)
         listed = ada.text()
         assert ("grace@example.org" in listed, "eve@example.org" in listed) == (True, False)
 
@@ -296,7 +296,7 @@ def test_an_api_that_swaps_names_has_nobody_share_another_dataset(
         account = service.new_account()
         medical, payroll = (new_dataset(service, account, one) for one in ("Medical", "Payroll"))
         ada = Visitor(logged_in(here, account), account)
-        assert ada.text("invite/").count("Nobody has signed yet") == 2
+        assert ada.text("invite/").count("This name is not signed yet") == 2
         for dataset in (medical, payroll):
             invite(ada, dataset, f"{dataset.lower()}@example.org")
 
@@ -312,7 +312,7 @@ def test_an_api_that_swaps_names_has_nobody_share_another_dataset(
 
         with front.telling(swap):
             assert labels() == {medical: "Medical", payroll: "Payroll"}
-            assert "Nobody has signed yet" not in ada.text("invite/")
+            assert "This name is not signed yet" not in ada.text("invite/")
 
 
 def test_rights_are_changed_in_a_table_but_not_over_those_of_somebody_else(

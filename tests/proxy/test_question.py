@@ -104,7 +104,7 @@ def test_words_are_looked_for_in_all_texts_in_any_spelling() -> None:
     assert asked == {"or": [{"field": name, **contains} for name in ("city", "note")]}
     assert Question([part]).says(TYPES) == ['any text contains "O\'Brien"']
     assert not is_words("age", TYPES)
-    with pytest.raises(NotUnderstood, match="text to look into"):
+    with pytest.raises(NotUnderstood, match="text field that can be searched"):
         read_line("mary", {"type": "object", "properties": {"age": {"type": "integer"}}})
 
 

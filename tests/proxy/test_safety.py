@@ -26,12 +26,12 @@ def test_an_organization_without_a_signed_list_says_nothing_of_who_reads() -> No
             [person("ada", "owner", you=True), person("bob", "member")],
             [],
             "Nobody else owns your organization.",
-            "Make somebody an owner",
+            "Make another member an owner",
         ),
         (
             [person("ada", "owner"), person("bob", "member", you=True, shares=1)],
             ["ada"],
-            "Your organization has a single owner.",
+            "Your organization has only one owner.",
             "See its people",
         ),
         (

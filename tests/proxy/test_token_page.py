@@ -43,7 +43,7 @@ def test_a_token_is_shown_once_listed_and_revoked(service: Service) -> None:
 
     listed = text_of(browser.visit(PATH))
     assert token not in listed
-    assert "all that you do" in listed
+    assert "all of yours" in listed
     assert "never" not in listed
     (name,) = re.findall(r'value="revoke:([A-Za-z0-9]{22})"', listed)
     assert "revoke:" not in text_of(browser.visit(PATH, do=f"revoke:{name}"))

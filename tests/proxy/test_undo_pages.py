@@ -122,7 +122,7 @@ class Overtaken:
         if method == "DELETE":
             self.record, self.version = {**self.record, "data": {"name": "Eda"}}, 2
             assert more["headers"]["if-match"] == '"1"'
-            raise PreconditionFailed("the record has version 2 by now")
+            raise PreconditionFailed("the record now has version 2")
         etag = f'"{self.version}"'.encode()
         return internal_client.Answer(200, [(b"etag", etag)], json.dumps(self.record).encode())
 

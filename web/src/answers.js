@@ -17,7 +17,7 @@ function boxOf(answer) {
   box.className = "problem";
   box.setAttribute("role", "alert");
   const text = document.createElement("p");
-  text.textContent = "That did not work: the answer was not the page that was asked for.";
+  text.textContent = "Something went wrong: the answer was not the requested page.";
   box.append(text);
   return box;
 }
@@ -86,7 +86,7 @@ function wait(asked) {
         repeat(asked);
       } else
         bar.textContent =
-          "The proxy answers again. Your text is still here. Your request may have been carried out already: look, then press the button again.";
+          "The proxy answers again. Your text is still here. Your request may have been carried out already: check, then press the button again.";
     } else {
       left = AGAIN_SECONDS;
       tick();

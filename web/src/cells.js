@@ -49,7 +49,7 @@ async function open(cell) {
     isSent = true;
     const record = await store(form, sent).catch(() => null);
     isSent = false;
-    if (!record) return toast("No answer says that it is stored. What you typed is still here: Enter sends it again.");
+    if (!record) return toast("It is not known whether your change was stored. Your text is still here: press Enter to send it again.");
     const hasFocus = form.contains(document.activeElement);
     close();
     if (hasFocus) link.focus();

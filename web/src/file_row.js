@@ -21,9 +21,9 @@ const DELAYS = [500, 1000, 2000, 3000, ...Array(23).fill(5000)];
 /** Where to go to remove what is in the way, by the error's code. */
 const REMEDIES = {
   keyring_locked: ["Your keyring is locked, so nothing can be encrypted.", "/keyring/", "Unlock the keyring"],
-  device_needed: ["Your keyring does not open for this browser yet.", "/device/", "Let this browser in"],
+  device_needed: ["This browser is not registered for your keyring yet.", "/device/", "Register this browser"],
   not_authenticated: ["Your session has ended.", "/login/", "Log in"],
-  key_missing: ["The key that this schema is sealed with is not in your keyring.", "/keyring/", "Go to the keyring"],
+  key_missing: ["The key of this schema is not in your keyring.", "/keyring/", "Go to the keyring"],
 };
 
 /** By extension: what browsers make of .csv depends on the spreadsheet that is installed. */

@@ -12,7 +12,7 @@ export function takeFiles(root) {
     const chosen = form.querySelector("input[type=file]");
     chosen.addEventListener("change", () => {
       const large = chosen.files.length && chosen.files[0].size > MOST_BYTES;
-      chosen.setCustomValidity(large ? "That is too large to be a backup of a keyring." : "");
+      chosen.setCustomValidity(large ? "This file is too large to be a backup of a keyring." : "");
     });
     let read = false;
     const readFirst = async (event) => {

@@ -62,7 +62,7 @@ function sayDownloads() {
   addEventListener("submit", ({ target }) => {
     const said = target.querySelector("[data-download-said]");
     if (target.matches("[data-download]") && said)
-      said.textContent = "The file is on its way. A large one begins after some seconds.";
+      said.textContent = "The download is starting. A large file takes some seconds.";
   });
 }
 

@@ -10,9 +10,9 @@ const OFF = "keys";
 const PAGES = { h: "/", d: "/datasets/", q: "/sql/", j: "/jobs/", k: "/keyring/", o: "/organizations/" };
 const LIST = [
   ["Ctrl K", "find a dataset, a schema or a page"],
-  ["Ctrl Enter", "run the statement that is typed"],
-  ["/", "go to the line that asks, or to Find"],
-  ["s", "what the server has of the records"],
+  ["Ctrl Enter", "run the statement"],
+  ["/", "go to the search line, or to Find"],
+  ["s", "show what the server has of the records"],
   ["z", "undo what was just saved"],
   ["j, k", "next and previous row of a table"],
   ["g h", "overview"],

@@ -77,7 +77,7 @@ export async function logInHere(page, goOn) {
   heading.id = "session-ended";
   heading.textContent = "Your session has ended";
   const text = document.createElement("p");
-  text.textContent = "Log in again to go on where you are. Your text is still here.";
+  text.textContent = "Log in again to continue here. Your text is still here.";
   // The page behind has fields of these names.
   for (const one of form.querySelectorAll("[id]")) one.id = `again-${one.id}`;
   for (const one of form.querySelectorAll("[for]")) one.htmlFor = `again-${one.htmlFor}`;

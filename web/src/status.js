@@ -37,7 +37,7 @@ async function look() {
     if (error.name === "TimeoutError") show("api", "bad", "API does not answer");
     else {
       show("proxy", "bad", "Proxy does not answer");
-      show("api", "idle", "API not known");
+      show("api", "idle", "API state unknown");
     }
   } finally {
     clearTimeout(slow);

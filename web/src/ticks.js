@@ -40,7 +40,7 @@ async function copy() {
     return body;
   };
   const answer = await whileBusy(post(form.getAttribute("action"), fieldsOf));
-  if (!answer.ok) return toast("That did not work: the records could not be read.");
+  if (!answer.ok) return toast("Something went wrong: the records could not be read.");
   await navigator.clipboard.writeText(await answer.text());
   toast(`${counted(chosen.length, "record")} copied, as a table.`);
 }

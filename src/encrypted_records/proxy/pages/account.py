@@ -89,23 +89,22 @@ _LINKS = (
         path="/verify-registration/",
         endpoint="/api/accounts/verify-registration/",
         title="Confirm your e-mail address",
-        explanation="One click, and your account is ready to use.",
+        explanation="With one click, your account is ready to use.",
         button="Confirm my address",
         done_title="Your address is confirmed",
-        done="You can log in now, with your e-mail address and password.",
+        done="You can now log in with your e-mail address and password.",
         instead="A link works once, and for seven days. If you used it before, your account is"
-        " ready: log in. If not, register again with the same address: a new message comes, and"
-        " its link makes the account.",
+        " ready: log in. If not, register again with the same address to get a new message.",
         again=("/register/", "Register again"),
     ),
     _Link(
         path="/reset-password/",
         endpoint="/api/accounts/reset-password/",
         title="Choose a new password",
-        explanation="At least 12 characters. Your records stay as they are.",
+        explanation="The password must have at least 12 characters. Your records stay unchanged.",
         button="Set the password",
         done_title="Your password is changed",
-        done="Log in with the new one. Other sessions have ended.",
+        done="Log in with the new password. Other sessions have ended.",
         instead="A link works once, and for an hour.",
         again=("/forgot-password/", "Ask for a new message"),
         asks_password=True,
@@ -176,12 +175,14 @@ async def register(visit: Visit) -> Response:
         return visit.problem(error, "register.html", values=sent)
     return visit.render(
         "said.html",
-        title="Look into your mail",
+        title="Check your mail",
         lines=[
             f"A message is on its way to {sent['email']}.",
             *_where_mail_lies(answer),
-            "The link in it confirms the address; then you can log in. It works for seven days.",
-            "No message came, or the address is wrong? Register again: a new message is sent.",
+            "The link in the message confirms the address; then you can log in. It works"
+            " for seven days.",
+            "If no message arrives, or the address is wrong, register again: a new"
+            " message is sent.",
         ],
         link=("/register/", "Register again"),
     )
@@ -192,8 +193,8 @@ def _where_mail_lies(answer: Any) -> list[str]:
     if not isinstance(answer, dict) or answer.get("mail") != "folder":
         return []
     return [
-        "No mail server is set up, so the message is a file: in the folder mail of the server's"
-        " data. Where the server was started in a terminal, that shows the link as well.",
+        "No mail server is configured, so the message is a file in the folder mail of the"
+        " server's data. A server that was started in a terminal also shows the link there.",
     ]
 
 
@@ -205,7 +206,7 @@ async def ask_for_link(visit: Visit) -> Response:
     )
     return visit.render(
         "said.html",
-        title="Look into your mail",
+        title="Check your mail",
         lines=[
             "If the address has an account, a message with a link is on its way.",
             *_where_mail_lies(answer),
@@ -243,7 +244,7 @@ async def say_changed(visit: Visit) -> Response:
         "said.html",
         title="Your password is changed",
         lines=["Other sessions, access tokens and API tokens have ended. This session continues."],
-        link=("/", "Go to the start"),
+        link=("/", "Go to the overview"),
     )
 
 

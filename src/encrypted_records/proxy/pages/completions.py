@@ -71,7 +71,7 @@ _TEXTS = (
     ("ends with", "at its end"),
     ("has words", "all of some words"),
     ("has phrase", "words in a row"),
-    ("near", "a letter off"),
+    ("near", "with a typo"),
     ("like", "with % and _"),
     ("matches", "a pattern"),
 )
@@ -90,7 +90,7 @@ _WORDS: Mapping[str, Sequence[tuple[str, str]]] = {
     "list": (("(", ""),),
     "more": ((",", "one more value"), (")", "the end of the list")),
     "band": (("and", "then the upper end"),),
-    "joined": (("and", "both must hold"), ("or", "one must hold")),
+    "joined": (("and", "both must be true"), ("or", "one must be true")),
 }
 _VALUES = ("value", "item", "low", "high", "beginning")
 

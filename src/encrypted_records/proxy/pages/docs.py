@@ -16,7 +16,9 @@ async def docs(visit: Visit) -> Response:
     try:
         html = reference.page(document)
     except (AttributeError, KeyError, TypeError, IndexError):
-        raise ApiFailed("the API's document is no OpenAPI document", code="api_answer") from None
+        raise ApiFailed(
+            "the API's document is not an OpenAPI document", code="api_answer"
+        ) from None
     return visit.show(html, reference.CONTENT_SECURITY_POLICY)
 
 

@@ -17,18 +17,22 @@ from encrypted_records.proxy.pages.schema_form import Draft
 _INPUTS = ("type", "minimum", "maximum", "precision")
 _POINTER = re.compile(r"(?:/schema)?/(properties|required)/([^/]*)(?:/([^/]*))?.*")
 _WORDS = {
-    ("missing_keyword", "minimum"): "Numbers need a least value.",
-    ("missing_keyword", "maximum"): "Numbers need a greatest value.",
-    ("missing_keyword", "precision"): "Say how many decimals are kept, such as 2.",
+    ("missing_keyword", "minimum"): "Numbers need a minimum.",
+    ("missing_keyword", "maximum"): "Numbers need a maximum.",
+    ("missing_keyword", "precision"): "Enter how many decimals are kept, such as 2.",
     ("domain", "maximum"): "The range is too wide for so many decimals: narrow it, or keep fewer.",
-    ("binding_changed", "type"): "The type is part of the keys; it stays.",
-    ("binding_changed", "precision"): "Stored values have more decimals than that; they stay.",
+    ("binding_changed", "type"): "The type is part of the keys and cannot be changed.",
+    ("binding_changed", "precision"): (
+        "Stored values have more decimals than that, so the number of decimals stays."
+    ),
 }
 _BY_DETAIL = {
-    "expected a number": "This is no number.",
-    "above maximum": "The least value is above the greatest.",
+    "expected a number": "This is not a number.",
+    "above maximum": "The minimum is above the maximum.",
     "must be an integer": "This must be a whole number.",
-    "no number of that precision lies within them": "No number with so many decimals lies between.",
+    "no number of that precision lies within them": (
+        "No number with so many decimals lies between these bounds."
+    ),
 }
 
 

@@ -53,7 +53,7 @@ async def _explain(
     count = await _count(visit, on, where)
     if said:
         found = words.format_count(count, "record") if count else "none"
-        reasons.append(Reason(f"{said}: alone {found}"))
+        reasons.append(Reason(f"{said}: alone, {found}"))
     is_exact = name in on.types and is_text(on.types[name]) and not where.get("fold")
     if count or value is None or not is_exact or op not in ("eq", "in", "prefix"):
         return reasons
@@ -64,8 +64,8 @@ async def _explain(
             offers = [(f"value:{at}:{text}", f"{shorten(text)}: {many:,}") for text, many in stored]
             reasons.append(Reason(f"{shorten(typed)}: none;", tuple(offers)))
     if op != "in":
-        offer = (f"loosen:{at}", "anywhere in it, in any spelling")
-        reasons.append(Reason(f"{name}: look for {shorten(value)}", (offer,)))
+        offer = (f"loosen:{at}", "anywhere in it, ignoring spelling")
+        reasons.append(Reason(f"{name}: search for {shorten(value)}", (offer,)))
     return reasons
 
 

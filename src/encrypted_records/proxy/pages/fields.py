@@ -86,8 +86,8 @@ async def _plan(visit: Visit, schema: dict[str, Any], draft: Draft, *, apply: bo
         return await _page(visit, schema, draft, plan=plan, problem=error)
     except PreconditionFailed:
         changed = Conflict(
-            "somebody has changed the fields since this page was shown, so nothing was changed",
-            hint="load the page again, and repeat your change if it is still wanted",
+            "somebody has changed the fields since you opened this page, so nothing was changed",
+            hint="load the page again, and repeat your change if you still want it",
         )
         return await _page(visit, schema, draft, problem=changed)
     return await _page(visit, schema, draft, plan=plan, planned=_mark(body, plan))

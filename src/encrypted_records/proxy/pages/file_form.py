@@ -145,4 +145,4 @@ def _callbacks(form: FileForm) -> MultipartCallbacks:
 
 
 def _no_form() -> BadInput:
-    return BadInput("this is not a form of ours", hint="use the page's own form")
+    return BadInput("this is not a form of this proxy", hint="use the form of the page")

@@ -53,11 +53,11 @@ _PLAIN = {"type": "text", "format": "", "decimal": ".", "true": "", "false": ""}
 _OF_COLUMNS = ("encoding", "delimiter", "header_row", "sheet")
 #: Where this page lets members of what can be said be said.
 _CONTROLS = {
-    "delimiter": "choose above how cells are divided",
-    "encoding": "choose the letters above",
-    "header_row": "say above in which row the names are",
-    "sheet": "say above which sheet, or which list, has the records",
-    "columns": "say which word stands for nothing, or leave the column as it is",
+    "delimiter": "choose the delimiter above",
+    "encoding": "choose the charset above",
+    "header_row": "enter the row with the column names above",
+    "sheet": "enter the sheet or list with the records above",
+    "columns": 'enter the word that means "no value", or leave the column as it is',
 }
 
 

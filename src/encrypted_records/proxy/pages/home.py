@@ -281,9 +281,11 @@ def weigh_people(people: Mapping[str, Any], steps: Sequence[Step], path: str) ->
     if owners > 1:
         owned = Step(True, f"Your organization has {owners} owners.", "", "")
     elif any(person["you"] and person["role"] == "owner" for person in people["people"]):
-        owned = Step(False, "Nobody else owns your organization.", path, "Make somebody an owner")
+        owned = Step(
+            False, "Nobody else owns your organization.", path, "Make another member an owner"
+        )
     else:
-        owned = Step(False, "Your organization has a single owner.", path, "See its people")
+        owned = Step(False, "Your organization has only one owner.", path, "See its people")
     others = [str(reader["name"]) for reader in readers if not reader["you"]]
     return Safety(others, [*steps, owned])
 

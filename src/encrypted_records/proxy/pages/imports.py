@@ -109,7 +109,7 @@ async def _work_out(visit: Visit, plan: Plan) -> None:
         BadInput: the file, or the definition, cannot be used.
     """
     if not plan.head.strip():
-        raise BadInput("there are no rows to look at", hint="choose a file, or paste some rows")
+        raise BadInput("there are no rows to preview", hint="choose a file, or paste some rows")
     await _read(visit, plan)
     plan.draft.records = _records(plan)
     definition = plan.draft.definition()

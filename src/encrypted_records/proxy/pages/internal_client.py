@@ -148,7 +148,7 @@ class Inside:
                 more = message.get("more_body", False)
                 yield message.get("body", b"")
             if more:
-                raise ApiFailed("the answer broke off")
+                raise ApiFailed("the answer was interrupted")
 
         task = asyncio.ensure_future(work())  # noqa: TID251 - ends with this block
         try:
@@ -193,7 +193,7 @@ class Inside:
     ) -> tuple[Scope, Receive]:
         # Services of a path may come from a form, or from what the API has said.
         if not (isinstance(path, str) and _PATH.fullmatch(path)):
-            raise NotFound("there is nothing under that address")
+            raise NotFound("there is nothing at that address")
         sent = {**self._headers, **(headers or {})}
         data = body if isinstance(body, bytes) else b""
         streams = isinstance(body, AsyncIterator)

@@ -71,7 +71,7 @@ class JobView:
     def title(self) -> str:
         """The file's name, or a substitute if no name was given."""
         if self.seals_again:
-            return "Seal all records again"
+            return "Re-encrypt all records"
         return self.about["file"] or f"Job {self.id[:8]}"
 
     @property

@@ -106,7 +106,7 @@ async def undo(visit: Visit) -> Response:
                 raise
     count = (await visit.ask("GET", path))["count"]
     if visit.sends:
-        detail = f"that is not their number, which is {count:,}; nothing was deleted"
+        detail = f"this is not their number, which is {count:,}; nothing was deleted"
         problem = Conflict(detail, code="confirm_count", hint="")
         return visit.problem(problem, "job_undo.html", job=view, count=count)
     return visit.render("job_undo.html", job=view, count=count)

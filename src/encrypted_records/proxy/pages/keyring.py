@@ -166,7 +166,7 @@ def _check_repeated(visit: Visit) -> None:
         BadInput: the passphrase was typed in two ways, so that nothing would open with it.
     """
     if visit.text("passphrase") != visit.text("again"):
-        raise BadInput("the two passphrases differ", hint="type the same one twice")
+        raise BadInput("the two passphrases differ", hint="enter the same passphrase twice")
 
 
 def _file(visit: Visit) -> dict[str, Any]:

@@ -39,8 +39,8 @@ async def open_link(visit: Visit) -> Response:
         form = await links.open(from_text(visit.id), from_text(visit.part("question")), secret)
     except DoesNotOpen:
         error = BadInput(
-            "this is not the whole link",
-            hint="copy all of it, also what stands behind #, or ask for another one",
+            "this is not the complete link",
+            hint="copy all of it, including the part after #, or ask for another link",
         )
         return visit.problem(error, "open_link.html", schema=on.schema)
     except ErsError as error:

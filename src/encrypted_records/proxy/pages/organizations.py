@@ -26,7 +26,7 @@ async def own_organizations(visit: Visit) -> list[dict[str, Any]]:
     organizations = await visit.every("/api/organizations/")
     if not organizations:
         raise NotFound(
-            "you belong to no organization", hint="accept an invitation to one, or make one"
+            "you belong to no organization", hint="accept an invitation, or create an organization"
         )
     return organizations
 

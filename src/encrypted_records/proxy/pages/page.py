@@ -350,7 +350,7 @@ class Visit:
 
 async def _read_form(request: Request) -> dict[str, str]:
     if media_type(request) != "application/x-www-form-urlencoded":
-        raise BadInput("this is not a form of ours", hint="use the page's own form")
+        raise BadInput("this is not a form of this proxy", hint="use the form of the page")
     body = await read_body(request, limit=MAX_FORM_BYTES)
     return await aside(_parse, body) if len(body) > LONG_BYTES else _parse(body)
 
@@ -422,7 +422,7 @@ def page(
             return visit.problem(error)
         except Exception as error:
             await answers.on_bug(request, error)
-            return visit.problem(ErsError("something unexpected happened in the proxy"))
+            return visit.problem(ErsError("an unexpected error occurred in the proxy"))
 
     return Route(path, answer, methods=list(methods))
 

@@ -92,7 +92,7 @@ def _end(days: str) -> int | None:
     if not days:
         return None
     if not (days.isascii() and days.isdecimal() and len(days) <= _MOST_DIGITS):
-        raise BadInput("the days after which it ends are a number")
+        raise BadInput("the number of days until it expires must be a number")
     return int(runtime.wall()) + int(days) * _DAY
 
 
@@ -153,9 +153,9 @@ async def recover(visit: Visit) -> Response:
                 "said.html",
                 title="You own the organization",
                 lines=[
-                    f"It knows you as an owner by the keys of {done['by']}.",
+                    f"Your access comes from the keys of {done['by']}.",
                     "Show the words of your own keyring now, and keep them: they are the"
-                    " organization's recovery words from here on.",
+                    " organization's recovery words from now on.",
                 ],
                 link=(f"/organizations/{visit.id}/", "Go to the people"),
             )
@@ -168,7 +168,7 @@ async def answer(visit: Visit) -> Response:
     found = [invitation for invitation in invitations if invitation["id"] == visit.id]
     if not found:
         raise NotFound(
-            "no such invitation waits for this account",
+            "there is no such open invitation for this account",
             hint="it was used, withdrawn or declined, or is for another address; ask to be invited"
             " again",
         )
@@ -180,13 +180,14 @@ async def answer(visit: Visit) -> Response:
             return visit.problem(error, "people_answer.html", invitation=found[0])
         return visit.render(
             "said.html",
-            title="Your words were right",
+            title="The words were correct",
             lines=[
-                f"You are let in when the proxy of an owner sees your answer: {given['invited_by']}"
-                " was the one who invited you. It looks about once a minute while they work.",
-                "Then what was shared with you is among the datasets.",
+                "An owner's proxy admits you when it sees your answer;"
+                f" {given['invited_by']} invited you. Proxies check about once a minute while"
+                " their owners work.",
+                "The shared datasets then appear among your datasets.",
             ],
-            link=("/datasets/", "Look at the datasets"),
+            link=("/datasets/", "Go to the datasets"),
         )
     return visit.render("people_answer.html", invitation=found[0])
 
@@ -209,7 +210,7 @@ def _chosen(choices: Sequence[Choice]) -> list[dict[str, Any]]:
     """
     chosen = [choice.as_share() for choice in choices if choice.role]
     if not chosen:
-        raise BadInput("nothing is shared", hint="choose for one dataset at least what they may do")
+        raise BadInput("nothing is shared", hint="choose rights for at least one dataset")
     return chosen
 
 

@@ -91,13 +91,13 @@ def _changed(lines: Sequence[Line]) -> Iterator[Cell]:
     """
     for cell in (cell for line in lines for cell in line.cells if cell.is_changed):
         if cell.typed not in RIGHTS:
-            raise BadInput("there is no such right", hint="choose one of the menu")
+            raise BadInput("there is no such right", hint="choose one from the menu")
         if cell.is_overtaken:
             raise Conflict(
-                "somebody has changed these rights since the table was shown, so nothing was"
-                " changed",
-                hint="the table has the present rights, and yours where they differ from what was"
-                " shown: look, then apply yours if they are still wanted",
+                "somebody has changed these rights since you opened the table, so nothing"
+                " was changed",
+                hint="the table shows the current rights, and yours where they differ: check"
+                " them, then apply yours if you still want them",
             )
         yield cell
 

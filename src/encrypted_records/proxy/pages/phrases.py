@@ -54,9 +54,9 @@ def check_typed(phrase: str, typed: Mapping[int, str]) -> None:
         raise BadInput(
             f"{_listed(wrong)} not what was shown",
             code="invalid_phrase",
-            hint="look at your paper again; if it is wrong there, go back and correct it",
+            hint="check your paper; if it is wrong there, go back and correct it",
             flaws=tuple(
-                Flaw("invalid_phrase", "this is another word", pointer=f"/word-{place}")
+                Flaw("invalid_phrase", "this is a different word", pointer=f"/word-{place}")
                 for place in wrong
             ),
         )

@@ -96,9 +96,9 @@ def _form(visit: Visit, error: ErsError | None = None, *, once: str = "", **show
     wrong = {name: said[name] for name in names if name in said}
     if wrong and isinstance(error, InvalidRecords):
         error = InvalidRecords(
-            "the record does not fit the schema, so nothing was stored",
+            "the record does not match the schema, so nothing was stored",
             flaws=tuple(flaw for flaw in error.flaws if flaw.field not in wrong),
-            hint=f"correct the fields that are marked: {', '.join(wrong)}",
+            hint=f"correct the marked fields: {', '.join(wrong)}",
         )
     first = next(iter(wrong), "")
     return visit.problem(error, "record_form.html", wrong=wrong, first_wrong=first, **shown)
@@ -245,9 +245,9 @@ def _show_conflict(
         if now not in (before, mine):
             versions[name] = Versions(before, now, mine, kept)
     error = Conflict(
-        "somebody else has changed this record meanwhile",
-        hint="nothing of yours is stored yet, and nothing of it is lost: compare, then save yours,"
-        " or keep what is stored",
+        "somebody else has changed this record in the meantime",
+        hint="your changes are not stored yet, and not lost: compare them, then save yours, or"
+        " keep the stored values",
     )
     shown |= {"versions": versions}
     return _form(visit, error, typed=merged, etag=etag, **shown)
@@ -285,7 +285,7 @@ async def delete(visit: Visit) -> Response:
     record, etag = answer.json(), answer.header("etag")
     if not visit.sends:
         return await _confirm_delete(visit, answer)
-    changed = _changed_since("deleted", "delete the record as it is by now, or keep it")
+    changed = _changed_since("deleted", "delete the current record, or keep it")
     if visit.text("etag", etag) != etag:
         return await _confirm_delete(visit, answer, changed)
     schema = record["schema"].split("/")[-2]
@@ -328,7 +328,7 @@ async def put_back(visit: Visit) -> Response:
     """Store what was deleted as new records; once, however often it is sent."""
     gone = visit.desk.find(("gone", visit.id), Gone)
     if gone is None or visit.text("record") != gone.id:
-        raise NotFound("there is nothing to put back here")
+        raise NotFound("there is nothing to store again here")
     body = [{"schema": f"/api/schemas/{visit.id}/", "data": data} for data in gone.data]
     headers = {"idempotency-key": gone.once}
     stored = await visit.answer("POST", "/api/records/ingest/", body, headers=headers)

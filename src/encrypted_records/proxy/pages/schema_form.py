@@ -223,9 +223,7 @@ class Draft:
             if not row.name or row.left_out:
                 continue
             if row.name in properties:
-                flaws.append(
-                    Flaw("field_name", "there are two fields of this name", field=row.name)
-                )
+                flaws.append(Flaw("field_name", "two fields have this name", field=row.name))
             properties[row.name] = {**row.rules, **dict(_bounds(row, flaws)), **row.kept}
         rows = [row for row in self.rows if row.name and not row.left_out]
         required = [row.name for row in rows if row.required]
@@ -256,7 +254,7 @@ class Draft:
             if not isinstance(rules, dict):
                 raise InvalidDefinition(
                     "a field is an object with a type",
-                    flaws=(Flaw("invalid", "is no object", field=name),),
+                    flaws=(Flaw("invalid", "is not an object", field=name),),
                 )
             least, most, places = (_text(rules[key]) if key in rules else "" for key in _NUMBERS)
             more = {key: value for key, value in rules.items() if key not in {"type", *_NUMBERS}}

@@ -210,8 +210,8 @@ def _rule_of(schema: Mapping[str, Any]) -> str:
 
 def _changed() -> Conflict:
     return Conflict(
-        "somebody has changed the rule since this page was shown, so nothing was saved",
-        hint="the present rule is above; save yours if it is still wanted",
+        "somebody has changed the rule since you opened this page, so nothing was saved",
+        hint="the current rule is above; save yours if you still want it",
     )
 
 

@@ -261,8 +261,8 @@ def read_line(text: str, definition: Mapping[str, Any]) -> list[str]:
         return []
     if is_words(text, types):
         if not any(map(is_text, types.values())):
-            hint = "name a field, and compare it"
-            raise NotUnderstood("no field of this schema is a text to look into", text, 0, hint)
+            hint = "name a field and a comparison"
+            raise NotUnderstood("this schema has no text field that can be searched", text, 0, hint)
         words_of(text)
         return [text]
     where, places = parse_with_places(text)

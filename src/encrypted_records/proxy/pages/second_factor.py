@@ -51,7 +51,7 @@ async def _done(visit: Visit, do: str) -> dict[str, Any]:
             await visit.ask("POST", f"{ENDPOINT}remove/", owner)
             return {}
         case _:
-            raise BadInput("the form asks for something that this page does not do")
+            raise BadInput("the form requests something that this page does not do")
     return {"codes": made["recovery_codes"]}
 
 

@@ -27,6 +27,6 @@ async def save_texts(visit: Visit, path: str) -> None:
 
 def changed_since() -> Conflict:
     return Conflict(
-        "somebody has changed this since the page was shown, so nothing was saved",
-        hint="what is stored now is below; save yours if it is still wanted",
+        "somebody has changed this since you opened the page, so nothing was saved",
+        hint="the stored values are below; save yours if you still want them",
     )

@@ -190,7 +190,7 @@ async def _run(visit: Visit, statement: str, stack: AsyncExitStack) -> Result:
         async with asyncio.timeout(WAIT_SECONDS):
             await stack.enter_async_context(turns.take(LIMITS.memory_bytes, visit.user.encode()))
     except TimeoutError:
-        raise Overloaded("other statements of SQL run already", retry_after=10) from None
+        raise Overloaded("too many statements are already running", retry_after=10) from None
     engine: Engine = await stack.enter_async_context(Engine(_Inside(visit), limits=LIMITS))
     return await stack.enter_async_context(await engine.execute(statement))
 

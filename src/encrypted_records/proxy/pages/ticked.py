@@ -130,7 +130,7 @@ def _ticks(visit: Visit, on: SchemaQuestion) -> list[Tick]:
         if TICK.fullmatch(name)
     ]
     if not ticks:
-        raise InvalidQuery("no record is ticked", hint="tick some in the table first")
+        raise InvalidQuery("no record is ticked", hint="tick records in the table first")
     return ticks
 
 

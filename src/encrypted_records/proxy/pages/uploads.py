@@ -61,7 +61,7 @@ class _Unmapped(BadInput):
     def __init__(self, mapping: Mapping) -> None:
         super().__init__(
             "the columns of this file are not those of the schema",
-            hint="say below which column goes into which field, and choose the file again",
+            hint="assign the columns to fields below, and choose the file again",
         )
         self.mapping = mapping
 
@@ -142,7 +142,7 @@ async def _send(visit: Visit, definition: Any) -> Response:
     if kind is None:
         raise BadInput(
             "this file is not one of .csv, .json, .ndjson and .jsonl",
-            hint="save it as one of them, and choose that",
+            hint="save it as one of these, and choose the new file",
         )
     body = form.file()
     if kind is Format.CSV and not reading:
@@ -216,9 +216,9 @@ async def _send_next(visit: Visit) -> Response:
     ]
     if open_ones:
         raise ReadingRefused(
-            f"this file is not read as the file before: {'; '.join(open_ones)}",
-            hint="nothing was stored; ers import FILE --schema SCHEMA names the options that take"
-            " it",
+            f"this file differs from the previous file: {'; '.join(open_ones)}",
+            hint="nothing was stored; ers import FILE --schema SCHEMA names the options that"
+            " accept it",
         )
     recipe = msgspec.json.encode(found["reading"]).decode()
     body = _joined([bytes(start)], rest)
@@ -279,7 +279,7 @@ def _in_words(error: ErsError) -> ErsError:
     return UploadedBefore.by(
         error.job_id,
         error.message,
-        hint="choose it again and tick the box below, if its records are wanted a second time",
+        hint="to store its records a second time, choose it again and tick the box below",
     )
 
 

@@ -38,56 +38,58 @@ _SAID = {
     ),
     "invalid_idempotency_key": Said(
         "This form was loaded more than a day ago, so nothing was stored.",
-        "Look whether the record is there already; if it is not, store it again.",
+        "Check whether the record is already stored; if it is not, store it again.",
     ),
     "device_needed": Said(
-        "This browser was not let in yet, so the keyring does not open for it.",
-        "A code lets it in.",
+        "This browser is not registered, so it cannot use the keyring.",
+        "Register it with a code.",
         "/device/",
-        "Let this browser in",
+        "Register this browser",
     ),
     "key_missing": Said(
-        "These records are sealed with a key that is not in your keyring here.",
-        "Ask somebody who has it for a backup of the keyring, and bring it here.",
+        "These records are encrypted with a key that is not in your keyring here.",
+        "Ask somebody who has it for a backup of the keyring, and restore it here.",
         *_KEYRING,
     ),
     "no_keyring": Said("You have no keyring here yet.", "", *_KEYRING),
     "invalid_backup": Said(
-        "That is no backup of a keyring, or not its passphrase.",
-        "Take the file that was downloaded here, and the passphrase that you chose for it.",
+        "This is not a backup of a keyring, or the passphrase is wrong.",
+        "Choose a file that was downloaded here, and enter the passphrase that you chose for it.",
     ),
     "log_broken": Said(
-        "What the server has of this schema does not fit together, so that no answer can be"
-        " trusted.",
-        "Nothing of it is shown. Ask the operator of the server to restore its newest backup.",
+        "The server's data of this schema is inconsistent, so no answer can be trusted.",
+        "None of it is shown. Ask the operator of the server to restore the newest backup.",
     ),
     "not_admitted": Said(
-        "You are not in the signed list of this organization.",
-        "Were you invited? Open the invitation and enter its twelve words; you are let in when an"
-        " owner's proxy has seen your answer.",
+        "You are not in the signed member list of this organization.",
+        "If you were invited, open the invitation and enter its twelve words; an owner's"
+        " proxy then admits you.",
         "/organizations/",
         "Look for an invitation",
     ),
     "roster_missing": Said(
-        "The organization has records, and the server shows no signed list of its people.",
-        "If something was shared in it before, the list is hidden: ask the operator of the server"
-        " to restore its newest backup. If nothing was, only a new organization can be shared.",
+        "The organization has records, but the server shows no signed member list.",
+        "If something was shared before, the list is hidden: ask the operator of the server"
+        " to restore the newest backup. If nothing was shared, sharing is only possible in a"
+        " new organization.",
     ),
     "owners_have_all": Said(
-        "Owners read and write every dataset.", "Make the owner a member first."
+        "Owners read and write every dataset.", "Change the owner to a member first."
     ),
-    "proof_wrong": Said("The proof is wrong.", "Type it again; each wrong one makes you wait."),
+    "proof_wrong": Said(
+        "The proof is wrong.", "Enter it again; each wrong proof makes the next wait longer."
+    ),
     "api_unreachable": Said(
         "The API does not answer.",
-        "Nothing was changed. It is asked again with the next click.",
+        "Nothing was changed. The next click tries again.",
     ),
     "api_timeout": Said("The API takes too long to answer.", "Try again in a moment."),
 }
 
 
 def said_of(error: ErsError) -> Said:
-    if error.reason == "keyring_locked" and "does not open under" in error.message:
-        return Said("The keyring does not open under this passphrase.", "Type it again.")
+    if error.reason == "keyring_locked" and "cannot be decrypted with" in error.message:
+        return Said("The keyring cannot be unlocked with this passphrase.", "Enter it again.")
     # One that is sealed with something of the machine's is not opened by typing.
     if error.reason in _SAID and "is not here" not in error.message:
         return _SAID[error.reason]
