@@ -126,7 +126,7 @@ def test_a_passphrase_set_later_seals_what_the_machine_key_did(tmp_path: Path) -
     with running_service(data) as service:
         store = filled(service)
         assert store.proxy("GET", "/api/keyring/").json()["wrapping"] == "machine_key"
-        assert "anyone who can read this folder can read the records" in service.log
+        assert "anybody who can read this folder can read the records" in service.log
 
     for _ in range(2):
         with running_service(data, environment={"ERS_KEYRING_PASSPHRASE": PASSPHRASE}) as service:

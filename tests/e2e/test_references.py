@@ -175,7 +175,7 @@ def test_a_record_that_names_no_schema_is_told_what_a_name_is(store: Store) -> N
         (f"schema_id:{to_text(new_id())}", "unknown_reference"),
         ("schema_id:people", "invalid_reference"),
     ],
-    ids=["of no schema", "no identifier"],
+    ids=["of no schema", "not an identifier"],
 )
 def test_a_csv_header_that_names_no_schema_is_told_so(store: Store, header: str, code: str) -> None:
     answer = upload(store, f"name,{header}\nAda\n".encode(), "text/csv")

@@ -158,8 +158,11 @@ def test_an_ingest_that_the_api_took_behind_a_broken_log_says_so_and_a_repetitio
     first, second = send(), send()
     assert broken(first)
     assert broken(second)
-    assert "the API took the change, but nothing proves that it is there" in first.json()["detail"]
-    assert "took the change" not in second.json()["detail"]
+    assert (
+        "the API accepted the change, but nothing proves that it is stored"
+        in first.json()["detail"]
+    )
+    assert "accepted the change" not in second.json()["detail"]
     assert place.sent() == 1
 
 
@@ -226,7 +229,7 @@ def test_a_commit_whose_log_cannot_be_looked_at_is_not_acknowledged_and_found_by
     with place.front.telling(lie):
         lost = call("POST", url, body, auth=place.store.account.auth, headers=key)
     assert (lost.status, lost.json()["code"]) == (502, "api_failed"), lost.body
-    assert "the API took the change" in lost.json()["detail"]
+    assert "the API accepted the change" in lost.json()["detail"]
     again = call("POST", url, body, auth=place.store.account.auth, headers=key)
     assert again.status == 201
     assert place.sent() == 1

@@ -104,7 +104,7 @@ def move_a_group(database: sqlite3.Connection, of: dict[str, bytes]) -> None:
 CHANGES: dict[str, tuple[Change, str]] = {
     "a group is moved": (move_a_group, "log_broken"),
     # The API finds out in the middle of its answer, and breaks it off.
-    "a row is gone": (drop_first("record_row"), "api_failed"),
+    "a row is missing": (drop_first("record_row"), "api_failed"),
     "a page is gone": (drop_first("index_page"), "api_failed"),
     "a row is altered": (flip("record_row", "sealed"), "does_not_open"),
     "a page is altered": (flip("index_page", "data"), "altered"),

@@ -27,14 +27,12 @@ from tests.support.sqlite_files import have_read_again
 
 #: What somebody loses with each of them.
 LOSSES = {
-    "access.sqlite3": "every device is then unknown",
+    "access.sqlite3": "all devices are then unknown",
     "heads.sqlite3": "no longer notices if the API's data is older",
     "jobs.sqlite3": "batch jobs are then forgotten",
-    "questions.sqlite3": (
-        "questions that were saved by name and readings that were kept are then gone"
-    ),
+    "questions.sqlite3": ("saved questions and kept readings are then gone"),
     "webhooks.sqlite3": "webhooks are then gone",
-    "uploads.sqlite3": "resumable uploads under way are then forgotten",
+    "uploads.sqlite3": "unfinished resumable uploads are then forgotten",
 }
 
 

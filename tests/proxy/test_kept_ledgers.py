@@ -296,7 +296,7 @@ def test_a_kept_log_that_the_apis_log_does_not_continue_is_given_up_for_that_log
         with keeping_proxy(front.url, folder) as running:
             assert at(store, running.url).search(None, count=True, limit=0)["count"] == 3
         assert since(front)[: len(asked)] == asked
-    assert caplog.text.count("a log is read from its beginning") == 1
+    assert caplog.text.count("a log is being read from its beginning") == 1
 
 
 def test_what_is_kept_holds_nothing_in_the_clear_and_is_of_no_use_without_the_keyring(

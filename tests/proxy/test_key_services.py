@@ -361,7 +361,7 @@ def test_a_login_that_is_missing_stops_the_start_and_leaves_the_copy(
                 without.setenv(name, str(tmp_path / "none"))
             # One that has found them remembers them.
             without.setattr(boto3, "DEFAULT_SESSION", None)
-            with pytest.raises(Startup, match=r"do not fit \(NoCredentialsError"):
+            with pytest.raises(Startup, match=r"are wrong \(NoCredentialsError"):
                 fingerprint(folder, offline)
         assert chain.read_text() == kept != "{}"
         case.end()
@@ -480,7 +480,7 @@ def test_settings_of_another_form_stop_the_start_and_are_named(
 ) -> None:
     for name, value in more.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(Startup, match="do not fit") as caught:
+    with pytest.raises(Startup, match="are wrong") as caught:
         secrets_from(dict(environment), folder)
     assert all(name in caught.value.hint for name in environment)
     assert not list(folder.iterdir())
@@ -491,5 +491,5 @@ def test_a_name_that_is_none_of_a_google_key_is_no_damage_of_the_file(
 ) -> None:
     with google(tmp_path, monkeypatch) as case:
         fingerprint(folder, case.environment)
-        with pytest.raises(Startup, match="do not fit"):
+        with pytest.raises(Startup, match="are wrong"):
             fingerprint(folder, case.environment | {"ERS_GOOGLE_KMS_KEY": "nonsense"})

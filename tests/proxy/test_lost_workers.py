@@ -102,7 +102,7 @@ def test_a_job_waits_without_end_where_no_worker_works_and_completes_once_some_d
     path = jobs.started(store, jobs.as_json(store, ROWS))
     # One of the job, and one that shows whether others work: more than a job may lose.
     eventually(lambda: starts.count > 2 * runner.MOST_LOST + 2)
-    assert "no worker process works now" in why_waiting(proxy, path)
+    assert "no worker process is working" in why_waiting(proxy, path)
     about = store.proxy("GET", f"{path}about/").json()
     assert about["status"] == "processing"
     starts.program, starts.refuses = None, False
@@ -119,7 +119,7 @@ def test_rows_that_end_every_worker_fail_their_job_and_are_named(
     path = jobs.started(store, jobs.as_json(store, ROWS))
     failed = jobs.ended(store, path, within=180)
     assert failed["status"] == "failed"
-    assert "at rows 1 to 200, 3 times, while other work was done" in failed["error"]
+    assert "at rows 1 to 200, 3 times, while other work succeeded" in failed["error"]
     assert failed["error"].endswith("(worker_lost)")
     starts.program = None
     assert numbers(store) == []
@@ -131,7 +131,7 @@ def test_a_job_says_how_often_its_rows_have_ended_a_worker(
     proxy.services.jobs.runner.lost_waits = (0.01, 3600.0)
     starts.program = DIES_OF_THE_CHECK
     path = jobs.started(store, jobs.as_json(store, ROWS))
-    eventually(lambda: "2 of 12 times before the job fails" in why_waiting(proxy, path))
+    eventually(lambda: "2 of 12 attempts before the job fails" in why_waiting(proxy, path))
     assert "the next try is in 3600 s" in why_waiting(proxy, path)
 
 

@@ -204,7 +204,7 @@ def test_a_change_needs_the_present_passphrase_where_there_is_one(tmp_path: Path
     keyrings.of(holder(USER))
     assert keyrings.changes.change_passphrase(holder(USER), None, OLD) == 0
     before = [file.read_bytes() for file in files(tmp_path)]
-    with pytest.raises(Closed, match="present passphrase"):
+    with pytest.raises(Closed, match="current passphrase"):
         keyrings.changes.change_passphrase(holder(USER), None, NEW)
     with pytest.raises(Closed):
         keyrings.changes.change_passphrase(holder(USER), WRONG, NEW)
@@ -327,7 +327,7 @@ def test_a_full_disk_is_named_and_every_keyring_stays_as_it_was(tmp_path: Path) 
         check=True,
     )
 
-    assert done.stdout.splitlines() == ["the disk is full: the keyring is as it was before"] * 4
+    assert done.stdout.splitlines() == ["the disk is full: the keyring is unchanged"] * 4
     assert keyrings_in(tmp_path, OLD).of(holder(USER)).fingerprint == before.fingerprint
     assert content in [file.read_bytes() for file in files(tmp_path)]
     assert not [file for file in files(tmp_path) if file.name.startswith(".")]

@@ -88,7 +88,7 @@ def test_records_go_by_a_date_of_theirs_and_those_without_one_stay(
     store = new_store(service, definition_of(BY_DATE, kind))
     early = run(store)
     assert (early.status, early.json()["code"]) == (409, "no_retention")
-    assert "nothing was ever stored" in early.json()["detail"]
+    assert "no record was ever stored" in early.json()["detail"]
     named = store.ingest(rows_by_date(kind))
     gone, left = named[:3], named[3:]
     due = look(store)

@@ -139,7 +139,7 @@ def test_what_was_altered_on_disk_is_counted_and_not_shown(world: World, saved: 
     assert len(sealed) == 4 + 12 + saved_questions.PAD_BYTES + 16
     store.put(identifier, user, schema, sealed[:-1] + bytes([sealed[-1] ^ 1]))
     assert NAME not in world.page()
-    assert "1 question is sealed with a key that is not in your keyring" in world.page()
+    assert "1 question is encrypted with a key that is not in your keyring" in world.page()
     store.put(identifier, user, schema, sealed)
     assert NAME in world.page()
 
@@ -220,9 +220,9 @@ def test_a_locked_keyring_opens_none(world: World, saved: str) -> None:
     assert world.store.proxy("POST", "/api/keyring/lock/").status == 200
     page = world.browser.visit(world.path)
     assert NAME.encode() not in page.body
-    assert b"Let this browser in" in page.body  # where its passphrase is typed
+    assert b"Register this browser" in page.body  # where its passphrase is typed
     search = world.browser.visit(f"/schemas/{world.store.schema_id}/search/")
-    assert b"<h1>Let this browser in</h1>" in search.body
+    assert b"<h1>Register this browser</h1>" in search.body
     opened = world.browser.visit("/device/", shown=passphrase)
     assert opened.status == 200
     assert NAME in world.page()

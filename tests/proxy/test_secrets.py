@@ -262,7 +262,7 @@ def test_an_answer_that_is_none_of_vault_refuses_nothing(
     assert wrapping(folder, offline) == "vault"
     kept = chain.read_text()
     monkeypatch.setattr(engine, "answer", lambda *_: (200, answer))
-    with pytest.raises(Startup, match="none of a transit engine"):
+    with pytest.raises(Startup, match="not from a transit engine"):
         wrapping(folder, offline)
     assert chain.read_text() == kept != "{}"
 

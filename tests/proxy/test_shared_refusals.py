@@ -213,7 +213,7 @@ def test_a_key_that_is_too_old_refuses_its_request_alone(
 
     def refuse(self: IngestRequest, ledger: Any) -> Any:
         if self.key is not None and self.key.key == uuid_utils.UUID(old).bytes:
-            raise Conflict("nobody can tell any more", code="repeat_too_old")
+            raise Conflict("it can no longer be determined", code="repeat_too_old")
         return original(self, ledger)
 
     original = ingest_module.IngestRequest._key_in

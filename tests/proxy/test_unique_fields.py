@@ -317,5 +317,5 @@ def test_a_log_with_a_commit_that_looked_for_nothing_is_refused(service: Service
     )
     encoded = wire.encode_commit_body(body)
     commit = Commit(encoded, world.key.log.compute(encoded), b"")
-    with pytest.raises(LogBroken, match="looked for equal ones"):
+    with pytest.raises(LogBroken, match="checked for equal ones"):
         world.apply(replace(drafted, commit=commit))

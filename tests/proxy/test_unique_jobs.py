@@ -201,7 +201,7 @@ def test_what_replaces_one_record_must_not_collide_with_another(store: Store) ->
     failed = ended(store, path)
     assert failed["status"] == "failed"
     # Who asked to replace is not told to.
-    assert "skip invalid rows to leave them out" in failed["error"]
+    assert "skip invalid rows" in failed["error"]
     assert "on conflict" not in failed["error"]
     found = [(1, "site", "not_unique"), (2, "email", "required"), (4, "email", "not_unique")]
     assert flaws(store, path) == found

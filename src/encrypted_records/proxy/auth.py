@@ -98,7 +98,7 @@ class Credentials:
         # Without this, somebody who works with the API could come as any user here, and be
         # shown what is open for that user.
         if RootKey(service.secret).service_id != service.id:
-            raise NotAuthenticated("the string belongs to no service", code="bad_token")
+            raise NotAuthenticated("the secret key does not belong to a service", code="bad_token")
         return service
 
 
@@ -144,7 +144,7 @@ def refuse_service_string(*shown: str) -> None:
     """
     if any(service_key.looks_like_one(text) for text in shown):
         raise NotAuthenticated(
-            "a service's string stands where a password does",
+            "a service's secret key was sent as a password",
             code="bad_token",
             hint="set ERS_SERVICE, or send it as Authorization: Bearer; nothing was sent on",
         )

@@ -69,7 +69,7 @@ class Figures(Collector):
         yield from self._sent()
         yield GaugeMetricFamily(
             "ers_clock_doubtful_seconds",
-            "Seconds that the clock went ahead without evidence; retention ignores them.",
+            "Seconds by which the clock jumped ahead without evidence; retention ignores them.",
             self._clock.doubtful,
         )
 
@@ -99,10 +99,10 @@ class Figures(Collector):
                 "ers_live_segments", "Live index segments of schemas in use.", segments
             ),
             GaugeMetricFamily(
-                "ers_pending_merges", "Schemas in use with segments worth merging.", pending
+                "ers_pending_merges", "Schemas in use that have segments to merge.", pending
             ),
             GaugeMetricFamily(
-                "ers_feed_waiting", "Requests that wait for changes.", self._feed.waiting
+                "ers_feed_waiting", "Requests that are waiting for changes.", self._feed.waiting
             ),
             GaugeMetricFamily(
                 "ers_running_merges", "Merges running in the background.", self._merger.running

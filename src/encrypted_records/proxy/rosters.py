@@ -106,8 +106,8 @@ class Rosters:
                 table: {"openings": "BLOB NOT NULL DEFAULT x'90'"}
                 for table in ("entry", "founding")
             },
-            loss="the proxy then no longer notices if the API shows an organization as it was"
-            " earlier; nothing else is lost",
+            loss="the proxy then no longer notices if the API shows an earlier state of an"
+            " organization; nothing else is lost",
         )
 
     def get(self, user: bytes, organization: bytes) -> Remembered | None:

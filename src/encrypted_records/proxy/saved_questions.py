@@ -101,7 +101,7 @@ class QuestionStore:
             _TABLE,
             code="proxy_store_failed",
             message="saved questions and kept readings cannot be read or written",
-            loss="questions that were saved by name and readings that were kept are then gone",
+            loss="saved questions and kept readings are then gone",
         )
 
     def find_all(self, user: bytes, schema: bytes) -> SealedQuestions:
@@ -154,8 +154,8 @@ class QuestionStore:
             ).fetchone()
             if made >= MOST_LINKS:
                 raise BadInput(
-                    f"you have made {MOST_LINKS} links, and more are not kept",
-                    hint=f"each ends {LINK_DAYS} days after it was made",
+                    f"you have {MOST_LINKS} links, which is the limit",
+                    hint=f"each link expires {LINK_DAYS} days after it was created",
                 )
             database.execute(
                 "INSERT INTO link (id, user, schema, sealed) VALUES (?, ?, ?, ?)",
@@ -225,8 +225,8 @@ class QuestionLinks:
         sealed = await runtime.in_thread(self._store.find_link, identifier, schema)
         if sealed is None:
             raise NotFound(
-                "the question of this link is not here, or not any more",
-                hint=f"a link works for {LINK_DAYS} days, at the proxy that made it",
+                "the question of this link is not here, or no longer",
+                hint=f"a link works for {LINK_DAYS} days, at the proxy that created it",
             )
         return _form.decode(_cut(LinkSecret.read(secret).open(schema, identifier, sealed)))
 
@@ -261,10 +261,10 @@ class KeptReadings:
             return open_kept(keyring, identifier, sealed, schema + _READING)
         except (DoesNotOpen, KeyMissing):
             raise Conflict(
-                "your keyring does not open the reading that is kept for this schema",
+                "your keyring cannot decrypt the reading that is kept for this schema",
                 code="reading_lost",
-                hint="ers import FILE --schema SCHEMA --reading none --keep looks at the file"
-                " afresh; over HTTP: ?kept=false, or DELETE /api/schemas/<id>/reading/",
+                hint="ers import FILE --schema SCHEMA --reading none --keep detects the reading"
+                " again; over HTTP: ?kept=false, or DELETE /api/schemas/<id>/reading/",
             ) from None
 
     async def keep(self, holder: Holder, schema: bytes, reading: bytes) -> None:
@@ -378,7 +378,7 @@ class SavedQuestions:
         if not name or len(name) > MOST_NAME:
             raise BadInput(f"a question needs a name of 1 to {MOST_NAME} characters")
         if any(other.name == name for other in others):
-            raise BadInput("another question has this name already", hint="choose another name")
+            raise BadInput("another question already has this name", hint="choose another name")
         padded = pad(msgspec.msgpack.encode((name, question.form)))
         keyring = self._keyrings.of(holder)
         return question.id, seal_kept(keyring, question.id, padded, schema)
@@ -406,7 +406,7 @@ def open_kept(keyring: Keyring, identifier: bytes, sealed: bytes, place: bytes) 
     """
     begin = _VERSION.size + NONCE_BYTES
     if len(sealed) < begin:
-        raise DoesNotOpen("a saved question, a kept reading or a webhook is cut short")
+        raise DoesNotOpen("a saved question, a kept reading or a webhook is truncated")
     (version,) = _VERSION.unpack_from(sealed)
     key = keyring.root(version).question(identifier, version)
     return _cut(key.decrypt(sealed[_VERSION.size : begin], sealed[begin:], place))

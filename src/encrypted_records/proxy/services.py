@@ -337,7 +337,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         ) from None
     except OSError as error:
         raise Startup(
-            f"cannot use the folder {folder}: {(error.strerror or 'it fails').lower()}",
+            f"the folder {folder} cannot be used: {(error.strerror or 'it fails').lower()}",
             hint="choose another with --data-dir, or make it writable",
         ) from None
     if settings.mirror is not None:

@@ -335,7 +335,7 @@ def test_an_api_that_shows_two_logs_is_found_out_and_nobody_else_is_named(
         assert "checkpoint is written:" in caplog.text or "signed by" in caplog.text
     assert len(began) == 3
     assert "signed by" not in caplog.text
-    assert "another one than it showed" in caplog.text
+    assert "no longer the one that it showed" in caplog.text
     assert numbers(theirs) == [1, 2, 3, 4, 5, 6]
 
 

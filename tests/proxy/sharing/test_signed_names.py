@@ -134,7 +134,7 @@ def test_where_an_api_shows_something_else_alone_nothing_is_found(world: World) 
     ):
         client.schema("Patients").ingest([{"n": 3}])
     assert refused.value.reason == "schema_unsigned"
-    assert "was signed as News" in refused.value.message
+    assert "was signed under the name News" in refused.value.message
     assert (numbers(world.patients), numbers(world.news)) == ([1], [2])
 
 

@@ -184,7 +184,7 @@ class Admission:
             raise unknown_device()
         caller = await self._access.caller(Credentials("bearer", token.text))
         if caller.user != user:
-            raise NotAuthenticated("the API token is another user's", code="bad_token")
+            raise NotAuthenticated("the API token belongs to another user", code="bad_token")
         return Holder(user, caller.auth, device, token=token)
 
     def _at_level_api(
@@ -221,9 +221,9 @@ class Admission:
         credentials = credentials_of(connection)
         if credentials.token is not None or credentials.service is not None:
             raise NotAllowed(
-                "an API token, or a service, gives out and changes no keys and no devices",
+                "API tokens and services cannot show or change keys or devices",
                 code="token_limited",
-                hint="log in, and do it as yourself",
+                hint="log in, and do this as yourself",
             )
         device = device_of(connection, credentials.device)
         owner = None if device is None else self.enrolment.owner_of(device)
@@ -269,8 +269,8 @@ class Admission:
         name, dot, nonce = challenge.partition(".")
         if not dot or not device_secret.is_nonce(nonce):
             raise InvalidQuery(
-                f"{device_secret.CHALLENGE_HEADER} is the id of a device, a dot, and 16 to 64"
-                " letters, digits, hyphens or underscores"
+                f"{device_secret.CHALLENGE_HEADER} must be the id of a device, a dot, and 16"
+                " to 64 letters, digits, hyphens or underscores"
             )
         known = self._door.digest if name == device_secret.DOOR else self.enrolment.digest_of(name)
         return device_secret.challenge_answer(known or self._nobody, nonce, headers.get("host", ""))
@@ -313,10 +313,10 @@ def refuse_stranger(applicant: Applicant) -> None:
     """
     if not (applicant.enrolled or applicant.door):
         raise NotAllowed(
-            "this comes from no device that was taken in here",
+            "this request does not come from a device that is registered here",
             code="proof_needed",
-            hint="use ers on the machine of the proxy, a device that was taken in, or the words of"
-            " the keyring's newest version as proof",
+            hint="use ers on the proxy's machine, a registered device, or the words of the"
+            " keyring's newest version as proof",
         )
 
 
@@ -384,10 +384,10 @@ def _digest(user: bytes, text: str) -> bytes:
 
 def _wrong() -> NotAllowed:
     return NotAllowed(
-        "that is not the code, or not any more",
+        "the code is wrong or no longer valid",
         code="code_wrong",
-        hint=f"make one on a device that was taken in: ers device code, or the page /keyring/; it"
-        f" is good for {math.ceil(LIFE_SECONDS / 60)} minutes, once, and {MAX_TRIES} tries",
+        hint="create one on a registered device, with ers device code or on the page /keyring/;"
+        f" it is valid for {math.ceil(LIFE_SECONDS / 60)} minutes, once, and {MAX_TRIES} tries",
     )
 
 

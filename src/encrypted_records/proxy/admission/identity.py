@@ -72,8 +72,9 @@ def _build_enrolment(settings: ProxySettings, folder: Path) -> Enrolment:
     enrolment.note(b"", "started", detail=policy.level)
     if policy.exposed:
         log.warning(
-            "this proxy can be reached from beyond this machine and works at level api: anyone who"
-            " the API says is a user can use that user's keys. --access device ends that"
+            "this proxy can be reached from other machines and works at level api: anybody"
+            " whom the API declares to be a user can use that user's keys. --access device"
+            " prevents that"
         )
     log.info("level %s%s", policy.level, ", for one user" if policy.lone else "")
     return enrolment

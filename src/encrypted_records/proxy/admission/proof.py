@@ -150,7 +150,7 @@ class Proofs:
 
 def _needed(what: str, code: str = "proof_needed") -> NotAllowed:
     return NotAllowed(
-        f"this gives out or changes keys, and needs {what} in this very request",
+        f"this shows or changes keys, and needs {what} in the same request",
         code=code,
         hint='send it in the member "proof" of the body, as docs/http-api.md says',
     )
@@ -160,5 +160,5 @@ def _wrong_proof() -> NotAllowed:
     return NotAllowed(
         "the proof is wrong",
         code="proof_wrong",
-        hint="type it again; each wrong one makes the next wait longer",
+        hint="enter it again; each wrong proof makes the next wait longer",
     )

@@ -71,13 +71,18 @@ endpoint = Endpoints("records")
 @endpoint(
     "GET",
     "/api/records/changes/",
-    summary="the changes of a schema's records after a cursor; waits for them, or streams them.",
+    summary=(
+        "Follow the changes of a schema's records after a cursor, by waiting for them or as"
+        " a stream."
+    ),
     parameters=(
         SCHEMA_PARAMETER,
-        parameter("query", "cursor", TEXT, "of an earlier answer; now; without it, all records"),
+        parameter(
+            "query", "cursor", TEXT, "Cursor of an earlier answer, or now; without it, all records"
+        ),
         parameter("query", "limit", LIMIT),
-        parameter("query", "wait", _WAIT, "seconds to wait where nothing has changed"),
-        parameter("header", "Last-Event-ID", TEXT, "of a stream: the cursor of the last event"),
+        parameter("query", "wait", _WAIT, "Seconds to wait if nothing has changed"),
+        parameter("header", "Last-Event-ID", TEXT, "For a stream: the cursor of the last event"),
     ),
     answers={
         200: answer_of_kinds(
@@ -95,7 +100,7 @@ endpoint = Endpoints("records")
                 ),
                 EVENTS: TEXT,
             },
-            description="Changes in their order, and the cursor behind them",
+            description="Changes in their order, and the cursor after them",
         )
     },
     problems=(410,),

@@ -54,7 +54,7 @@ endpoint = Endpoints("records")
 @endpoint(
     "POST",
     "/api/records/columns/",
-    summary="columns of the records that a condition selects, as a stream of Arrow.",
+    summary="Export columns of the records that match a condition, as a stream of Arrow.",
     body=json_body(
         object_of(
             CONDITIONS, **OPTIONAL_CONDITIONS, fields=NAMES, order_by=RANKING, **_FIRST_RECORDS
@@ -96,7 +96,7 @@ def require_arrow() -> None:
     if find_spec("pyarrow") is None:
         raise NotInstalled(
             "columns are sent as Arrow, and the library that writes it is not installed",
-            hint="where the proxy runs: pip install 'encrypted-records[sql]'",
+            hint="on the proxy's machine: pip install 'encrypted-records[sql]'",
         )
 
 
@@ -107,7 +107,7 @@ _OF_PAGES = ("limit", "offset", "cursor", "count")
 @endpoint(
     "POST",
     "/api/records/export/",
-    summary="every record that a condition selects, as NDJSON or CSV, streamed.",
+    summary="Export every record that matches a condition, streamed as NDJSON or CSV.",
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **FILE_FORM)),
     answers={200: answer_of_kinds({NDJSON: {}, CSV: {}}, description="Every record that matches")},
 )
@@ -118,7 +118,7 @@ async def export_records(request: Request) -> Response:
     form = form_of(request, body)
     for name in _OF_PAGES:
         if name in body:
-            detail = "an export has no pages; a search has"
+            detail = "an export has no pages; use a search for pages"
             raise InvalidQuery(detail, flaws=(Flaw("unknown_member", detail, f"/{name}"),))
     schema = schema_of(services, body.get("schema"))
     async with services.turns.take(caller.user):

@@ -32,9 +32,9 @@ _CONDITION: Part = link_to("Condition")
 _WORDS = ("and", "or", "not")
 #: What each operator compares with.
 _VALUES = {
-    "eq, ne, lt, le, gt, ge": "one value",
+    "eq, ne, lt, le, gt, ge": "a single value",
     "between": "an array of two",
-    "in": f"an array of 1 to {MAX_IN_VALUES}, or none beside of",
+    "in": f"an array of 1 to {MAX_IN_VALUES}, or nothing if of is given",
     "prefix, contains, ends_with, near": "a text",
     "like": "a text in which % stands for any text and _ for one character",
     "matches": "a pattern of RE2",
@@ -45,7 +45,7 @@ _VALUES = {
 PARTS |= {
     "Condition": {
         "type": "object",
-        "description": "a comparison, or one of and, or, not (docs/http-api.md, Search)",
+        "description": "A comparison, or one of and, or, not (docs/http-api.md, Search)",
         "oneOf": [
             {
                 "required": ["field", "op"],
@@ -59,24 +59,35 @@ PARTS |= {
             "not": _CONDITION,
             "field": TEXT,
             "op": one_of(*OPERATORS),
-            "value": {"description": "; ".join(f"of {op}: {what}" for op, what in _VALUES.items())},
-            "fold": FLAG | {"description": f"whatever the spelling; of {', '.join(FOLDING)}"},
+            "value": {
+                "description": "; ".join((f"for {op}: {what}") for op, what in _VALUES.items())
+            },
+            "fold": FLAG
+            | {
+                "description": (
+                    f"Whether differences in spelling are ignored; for {', '.join(FOLDING)}"
+                )
+            },
             "within": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": MOST_EDITS,
-                "description": "of near: how many edits it allows",
+                "description": "For near: the number of edits allowed",
             },
             "of": {"$ref": "#/components/schemas/Selection"},
         },
         "additionalProperties": False,
     },
     "Selection": object_of({"schema": TEXT, "field": TEXT}, where=_CONDITION)
-    | {"description": "of in: the values of a field in another schema's records that fit where"},
+    | {
+        "description": (
+            "For in: the values of a field in those records of another schema that match where"
+        )
+    },
     "Measure": object_of(
         {"op": one_of(*MEASURES)},
         field=TEXT,
-        p={"description": f"of percentile: a number from 0 to 100, or up to {MAX_PERCENTILES}"},
+        p={"description": f"For percentile: a number from 0 to 100, or up to {MAX_PERCENTILES}"},
         bins={"type": "integer", "minimum": 1, "maximum": MAX_BINS},
         bounds=array_of({}, minItems=2, maxItems=MAX_BINS + 1),
         by=one_of(*PERIODS),
@@ -85,7 +96,11 @@ PARTS |= {
     ),
 }
 WHERE: Part = {"oneOf": [_CONDITION, {"type": "null"}]}
-_FILTERED = {"description": "equal to it; of numbers also as a text such as 40, 40~45 or >=40"}
+_FILTERED = {
+    "description": (
+        "Value that the field must equal; for numbers also a text such as 40, 40~45 or >=40"
+    )
+}
 FILTER = object_of({"label": TEXT, "value": _FILTERED})
 MEASURE: Part = link_to("Measure")
 #: What a search sorts by.

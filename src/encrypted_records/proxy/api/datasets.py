@@ -51,7 +51,7 @@ endpoint = Endpoints("records")
 @endpoint(
     "POST",
     "/api/datasets/{id}/search/",
-    summary="one condition, asked of each schema of a dataset that has its fields.",
+    summary="Search each schema of a dataset that has the fields of a condition.",
     body=json_body(
         object_of(
             {},

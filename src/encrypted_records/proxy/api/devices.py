@@ -71,7 +71,7 @@ endpoint = Endpoints("devices", id_schema={"type": "string", "pattern": "^[A-Za-
 @endpoint(
     "GET",
     "/api/devices/",
-    summary="the level, the keyring, its devices, and what happened to it.",
+    summary="Show the access level, the keyring, its devices, and its events.",
     answers={200: json_answer(OBJECT)},
 )
 async def list_devices(request: Request) -> Response:
@@ -128,7 +128,7 @@ def _device_json(device: DeviceRecord, this: str) -> dict[str, Any]:
 @endpoint(
     "POST",
     "/api/devices/",
-    summary="enrol the device of this request, or make a further one.",
+    summary="Register the device of this request, or create another device.",
     body=json_body(
         object_of(
             {},
@@ -152,9 +152,9 @@ async def add_device(request: Request) -> Response:
     user, device = applicant.caller.user, applicant.device
     if device is None:
         raise InvalidQuery(
-            f"this takes in the device of the header {device_secret.DEVICE_HEADER}, and there is"
-            " none",
-            hint="ers device add sends one; to have one made, send create",
+            f"this registers the device of the header {device_secret.DEVICE_HEADER}, which"
+            " is missing",
+            hint="ers device add sends this header; to have a device created, send create",
         )
     if not applicant.enrolled:
         if not await runtime.in_thread(services.keyrings.has, user):
@@ -187,9 +187,9 @@ async def _way_in(services: Services, applicant: Applicant, asked: _DeviceReques
     if asked.passphrase is not None:
         if not await runtime.in_thread(services.keyrings.is_own, user):
             raise NotAllowed(
-                "the keyring has no passphrase of your own",
+                "the keyring has no passphrase of its own",
                 code="proof_needed",
-                hint="use a code from a device that was taken in, or the words of the keyring",
+                hint="use a code from a registered device, or the words of the keyring",
             )
         assert applicant.device is not None
         await deriving(
@@ -203,10 +203,10 @@ async def _way_in(services: Services, applicant: Applicant, asked: _DeviceReques
     if applicant.door:
         return "door"
     raise NotAllowed(
-        "nothing was shown for which a device is taken in",
+        "the request contains no proof for registering a device",
         code="proof_needed",
-        hint="send a code from a device that was taken in, the keyring's own passphrase, or the"
-        " words of its newest version; ers on the machine of the proxy needs none of them",
+        hint="send a code from a registered device, the keyring's own passphrase, or the words of"
+        " its newest version; ers on the proxy's machine needs none of them",
     )
 
 
@@ -227,7 +227,7 @@ async def _create(request: Request, services: Services, asked: _DeviceRequest) -
 @endpoint(
     "POST",
     "/api/devices/code/",
-    summary="a code that enrols one further device, once.",
+    summary="Create a code that registers one more device, once.",
     body=json_body(object_of({}, user=TEXT_OR_NULL, proof=PROOF), required=False),
     answers={201: json_answer(object_of({"code": TEXT, "seconds": NUMBER}))},
 )
@@ -244,7 +244,7 @@ async def create_device_code(request: Request) -> Response:
         applicant = await services.admission.applicant(request, refresh=True)
         if not applicant.door:
             raise NotAllowed(
-                "a code for somebody else is made on the machine of the proxy alone",
+                "a code for somebody else can only be created on the proxy's machine",
                 code="proof_needed",
                 hint="run ers device code --user there, as the user who runs the proxy",
             )
@@ -259,9 +259,9 @@ async def create_device_code(request: Request) -> Response:
 @endpoint(
     "DELETE",
     "/api/devices/{id}/",
-    summary="refuse a device from now on. One's own needs no proof.",
+    summary="Revoke a device. Revoking the caller's own device needs no proof.",
     body=json_body(object_of({}, proof=PROOF), required=False),
-    answers={204: empty_answer("It is refused from now on")},
+    answers={204: empty_answer("The device is revoked")},
 )
 async def revoke_device(request: Request) -> Response:
     services = services_of(request)

@@ -64,10 +64,12 @@ ERASED = object_of(
     costs=array_of(object_of({"schema": SCHEMA_REFERENCE, "segments": NUMBER, "rows": NUMBER})),
 )
 _LOOK = object_of({"api": OBJECT}, index=OBJECT)
-_COUNTS = parameter("query", "counts", FLAG, "false: only how far it is, which costs little")
+_COUNTS = parameter(
+    "query", "counts", FLAG, "With false, only show the progress, which costs little"
+)
 _SUBJECT = object_of({"field": TEXT, "value": {"type": ["string", "number", "boolean"]}})
-DRY_RUN = parameter("query", "dry_run", FLAG, "change nothing, and say what erasing takes")
-_CONFIRM = parameter("query", "confirm", NUMBER, "how many records match")
+DRY_RUN = parameter("query", "dry_run", FLAG, "Change nothing; show what the erasure would cost")
+_CONFIRM = parameter("query", "confirm", NUMBER, "Number of matching records")
 
 
 def costs_json(costs: Sequence[ErasureCost]) -> dict[str, Any]:
@@ -117,7 +119,7 @@ def _index_json(index: IndexLeft) -> dict[str, Any]:
 @endpoint(
     "GET",
     "/api/schemas/{id}/erasure/",
-    summary="what is still there of records that were deleted or changed, and who needs it.",
+    summary="Show what is left of deleted or changed records, and who still reads it.",
     parameters=(_COUNTS,),
     answers={200: json_answer(_LOOK)},
 )
@@ -135,7 +137,7 @@ async def look_at_erasure(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/schemas/{id}/erasure/",
-    summary="erase all that was deleted or changed so far, and wait until it is gone.",
+    summary="Erase everything that was deleted or changed so far, and wait until it is gone.",
     answers={200: json_answer(ERASED), 202: json_answer(ERASED)},
 )
 async def erase_schema(request: Request) -> Response:
@@ -153,7 +155,7 @@ class _Subject(msgspec.Struct, forbid_unknown_fields=True):
 @endpoint(
     "POST",
     "/api/datasets/{id}/erase/",
-    summary="delete and erase every record of a dataset with a value, given their number.",
+    summary="Delete and erase every record of a dataset with a value, given their number.",
     parameters=(_CONFIRM, DRY_RUN),
     body=json_body(_SUBJECT),
     answers={200: json_answer(ERASED), 202: json_answer(ERASED)},
@@ -204,7 +206,10 @@ _SHARED: dict[str, Part] = {
 }
 _DUE = object_of({**_SHARED, "records": NUMBER})
 _RIGHT = parameter(
-    "query", "clock_is_right", FLAG, "confirm the clock: delete also what it holds back"
+    "query",
+    "clock_is_right",
+    FLAG,
+    "Confirm the clock: also delete records held back because of it",
 )
 _DONE = object_of({**_SHARED, "deleted": NUMBER})
 
@@ -212,7 +217,7 @@ _DONE = object_of({**_SHARED, "deleted": NUMBER})
 @endpoint(
     "GET",
     "/api/schemas/{id}/retention/",
-    summary="how long records stay by the definition, and how many are old enough to go.",
+    summary="Show a schema's retention period and how many records have expired.",
     answers={200: json_answer(_DUE)},
 )
 async def look_at_retention(request: Request) -> Response:
@@ -226,7 +231,7 @@ async def look_at_retention(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/schemas/{id}/retention/",
-    summary="delete the records that are old enough to go by the definition.",
+    summary="Delete the records that are past their schema's retention period.",
     parameters=(_RIGHT,),
     answers={200: json_answer(_DONE)},
 )

@@ -110,7 +110,7 @@ async def _show(
         asked = parse_qsl(query_of(request, endpoint), keep_blank_values=True)
         few = [(name, value) for name, value in asked if name != "limit"]
         upstream = await _ask(request, f"{path}?{urlencode([*few, ('limit', _FEW)])}", None)
-    raise refusal("it is longer than one of the API's ever is")
+    raise refusal("it is longer than any answer of the API")
 
 
 async def _sign(
@@ -178,9 +178,10 @@ async def _commit_definition(request: Request, path: str, body: bytes) -> bool:
         return False
     if "if-match" in request.headers:
         raise BadInput(
-            "a definition is committed to the schema's log, which no ETag is a version of",
+            "a definition is committed to the schema's log, and an ETag is not a version"
+            " of that log",
             hint="send it to /api/schemas/<id>/change/ with the definition that it replaces",
-            flaws=(Flaw("invalid", "is not for changes of a definition", header="If-Match"),),
+            flaws=(Flaw("invalid", "cannot be used to change a definition", header="If-Match"),),
         )
     services = services_of(request)
     caller = await services.caller(request)
@@ -233,15 +234,15 @@ def _refusal(request: Request, path: str) -> Exception:
 def _advice(request: Request, path: str) -> str:
     """A guess at the path that was meant."""
     if path == "/api/docs/":
-        return "the page for people is /docs/"
+        return "the page for users is /docs/"
     if methods_of(f"{path}/") or _own(request, f"{path}/"):
         return "paths end in a slash"
     above = path.rstrip("/").rpartition("/")[0] + "/"
     known = _own(request, above) or (above if methods_of(above) else "")
     if known:
         return (
-            f"there is {known}, and nothing of this name below it; curl -T FILE appends the file's"
-            " name to an address that ends in a slash: send it with -X POST -T -"
+            f"there is {known}, and nothing of this name below it; curl -T FILE appends the"
+            " file's name to an address that ends in a slash: use -X POST -T -"
         )
     literal = [route.path for route in _routes(request) if "{" not in route.path]
     literal += [forwarded.template for forwarded in FORWARDED if "{" not in forwarded.template]
@@ -273,7 +274,8 @@ async def _refuse_socket(socket: WebSocket) -> None:
     """
     slash = "" if socket.scope["path"].endswith("/") else "paths end in a slash; "
     raise NotFound(
-        "there is no WebSocket at this path", hint=f"{slash}that of a job is /api/ws/jobs/<id>/"
+        "there is no WebSocket at this path",
+        hint=f"{slash}the WebSocket of a job is /api/ws/jobs/<id>/",
     )
 
 

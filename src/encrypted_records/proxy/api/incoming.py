@@ -112,9 +112,9 @@ def _with_headers(
 def refusal(detail: str) -> ApiFailed:
     """The API's answer is not forwarded; ``detail`` quotes nothing of it."""
     return ApiFailed(
-        f"the API's answer was not handed on: {detail}",
+        f"the API's answer was not forwarded: {detail}",
         code="api_answer",
-        hint="check that --base-url names the API itself, and what stands in front of it",
+        hint="check that --base-url names the API itself, and check any server in front of it",
     )
 
 
@@ -128,13 +128,13 @@ def read_object(upstream: messages.Response, kind: str = JSON) -> dict[str, Any]
         ApiFailed: ``api_answer``: it is not one.
     """
     if upstream.status != 200 or _essence(upstream.headers.get("Content-Type", "")) != kind:
-        raise refusal("it is not what was asked for")
+        raise refusal("it is not the requested kind of answer")
     try:
         value = strict_json.loads(upstream.body)
     except Malformed:
-        raise refusal("it is no JSON, though it says so") from None
+        raise refusal("it is not JSON, although it is declared as JSON") from None
     if not isinstance(value, dict):
-        raise refusal("it is no JSON object")
+        raise refusal("it is not a JSON object")
     return value
 
 
@@ -147,9 +147,9 @@ def _kind(upstream: aiohttp.ClientResponse) -> str:
     status = upstream.status
     if not (200 <= status < 300 or 400 <= status < 600):
         # A client would follow it, perhaps with its body and password, to where the API says.
-        raise refusal("the API uses no such status")
+        raise refusal("it has a status that the API does not use")
     if upstream.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise refusal("it is compressed, which nobody asked for")
+        raise refusal("it is compressed, which was not requested")
     kind = _essence(upstream.headers.get("Content-Type", ""))
     if status >= 400 and not kind:
         # The API names its errors; a load balancer that has no API to ask may say nothing.
@@ -157,7 +157,7 @@ def _kind(upstream: aiohttp.ClientResponse) -> str:
     if status == _NO_CONTENT or (not kind and upstream.headers.get("Content-Length") == "0"):
         return ""
     if kind not in ((JSON,) if status < 400 else (JSON, problem.MEDIA_TYPE)):
-        raise refusal("it is no JSON")
+        raise refusal("it is not JSON")
     return kind
 
 
@@ -207,7 +207,7 @@ async def _check(body: bytes) -> None:
         else:
             await runtime.in_thread(strict_json.loads, body)
     except Malformed:
-        raise refusal("it is no JSON, though it says so") from None
+        raise refusal("it is not JSON, although it is declared as JSON") from None
 
 
 async def _rest(upstream: aiohttp.ClientResponse, begin: bytes) -> AsyncIterator[bytes]:
@@ -225,7 +225,7 @@ def _ours() -> Iterator[None]:
     except TimeoutError:
         raise ApiTimeout("the API gave no answer in time") from None
     except (aiohttp.ClientError, OSError):
-        raise ApiUnreachable("the connection to the API broke off") from None
+        raise ApiUnreachable("the connection to the API was lost") from None
 
 
 def _headers(

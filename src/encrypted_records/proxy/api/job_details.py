@@ -47,7 +47,7 @@ from encrypted_records.proxy.services import Services, services_of
 _FEW_LISTED, _MAX_LISTED = 100, 1000
 _MANY = 2**40
 
-_MOMENT: Part = {"type": ["number", "null"], "description": "seconds since 1970"}
+_MOMENT: Part = {"type": ["number", "null"], "description": "Seconds since 1970"}
 #: What is known of a job beside its progress; of its file what its sender said.
 _ABOUT_FIELDS: dict[str, Part] = {
     "job_id": UUID,
@@ -61,11 +61,11 @@ _ABOUT_FIELDS: dict[str, Part] = {
     "rounded": {
         "type": "object",
         "additionalProperties": NUMBER,
-        "description": "by field, values that are stored with fewer decimals than were sent",
+        "description": "By field, the number of values stored with fewer decimals than were sent",
     },
     "packs": NUMBER,
     "packed": NUMBER,
-    "waits": {"type": ["string", "null"], "description": "why it does nothing at the moment"},
+    "waits": {"type": ["string", "null"], "description": "Reason why the job is waiting"},
     "created": _MOMENT,
     "received": _MOMENT,
     "checked": _MOMENT,
@@ -88,8 +88,8 @@ endpoint = Endpoints("jobs", id_schema=UUID)
 @endpoint(
     "GET",
     "/api/jobs/",
-    summary="the caller's own jobs, the newest first.",
-    parameters=(*PAGING, parameter("query", "schema", SCHEMA_NAME, "of jobs for this one")),
+    summary="List your jobs, newest first.",
+    parameters=(*PAGING, parameter("query", "schema", SCHEMA_NAME, "Jobs for this schema only")),
     answers={200: json_answer(page_of(_ABOUT))},
 )
 async def list_jobs(request: Request) -> Response:
@@ -133,7 +133,7 @@ async def _about(services: Services, caller: Holder, job: Job) -> dict[str, Any]
 @endpoint(
     "GET",
     "/api/jobs/{id}/about/",
-    summary="the progress of a job, its file's name, its schemas and its times.",
+    summary="Show the progress of a job, its file's name, its schemas and its times.",
     answers={200: json_answer(_ABOUT)},
 )
 async def describe_job(request: Request) -> Response:
@@ -143,7 +143,7 @@ async def describe_job(request: Request) -> Response:
 @endpoint(
     "GET",
     "/api/jobs/{id}/bad-rows/",
-    summary="the first rows of a job that are not valid, with their cells.",
+    summary="List the first invalid rows of a job, with their cells.",
     answers={
         200: json_answer(
             object_of({"results": array_of(object_of({"row": NUMBER, "data": OBJECT}))})
@@ -160,7 +160,7 @@ async def list_bad_rows(request: Request) -> Response:
 @endpoint(
     "GET",
     "/api/jobs/{id}/reading/",
-    summary="how a job's file was read, and what became of its cells.",
+    summary="Show how a job's file was read and how its cells were changed.",
     answers={
         200: json_answer(
             object_of(
@@ -190,7 +190,7 @@ async def report_reading(request: Request) -> Response:
 @endpoint(
     "GET",
     "/api/jobs/{id}/records/",
-    summary="how many of the records that a job stored are still as it stored them.",
+    summary="Count the records of a job that are still as the job stored them.",
     answers={200: json_answer(object_of({"count": NUMBER}))},
 )
 async def count_job_records(request: Request) -> Response:
@@ -202,8 +202,8 @@ async def count_job_records(request: Request) -> Response:
 @endpoint(
     "DELETE",
     "/api/jobs/{id}/records/",
-    summary="delete the records that a job stored, given their number.",
-    parameters=(parameter("query", "confirm", NUMBER, "how many they are"),),
+    summary="Delete the records that a job stored, given their number.",
+    parameters=(parameter("query", "confirm", NUMBER, "Number of records"),),
     answers={200: json_answer(object_of({"deleted": NUMBER}))},
 )
 async def delete_job_records(request: Request) -> Response:
@@ -216,11 +216,11 @@ async def delete_job_records(request: Request) -> Response:
 @endpoint(
     "GET",
     "/api/jobs/{id}/errors/",
-    summary="the rows that are not valid, as JSON or, if preferred, CSV.",
+    summary="List the invalid rows of a job, as JSON or CSV.",
     parameters=(*PAGING, parameter("query", "format", one_of("json", "csv"))),
     answers={
         200: answer_of_kinds(
-            {JSON: page_of(_FLAW, rows=NUMBER), CSV: {}}, description="The rows that are not valid"
+            {JSON: page_of(_FLAW, rows=NUMBER), CSV: {}}, description="The invalid rows"
         )
     },
 )

@@ -90,7 +90,7 @@ ORDER_PARAMETERS = (
         "header",
         "X-On-Conflict",
         one_of("fail", "skip", "replace"),
-        "what to do when the unique fields of a row already exist",
+        "Handling of rows whose unique values already exist",
     ),
 )
 #: Of what begins a job.
@@ -110,11 +110,13 @@ endpoint = Endpoints("jobs", id_schema=UUID)
 @endpoint(
     "POST",
     "/api/jobs/upload/",
-    summary="a body of any size, as a job.",
+    summary="Store a body of any size, as a job.",
     parameters=(
-        parameter("query", "schema", SCHEMA_NAME, "of records that name none"),
-        parameter("query", "by", TEXT, "the unique fields that find the record to replace"),
-        parameter("header", "Upload-Metadata", METADATA, "as of /api/files/: the file's name"),
+        parameter("query", "schema", SCHEMA_NAME, "Schema of records that do not name one"),
+        parameter("query", "by", TEXT, "Unique fields that find the record to replace"),
+        parameter(
+            "header", "Upload-Metadata", METADATA, "The file's name, encoded as for /api/files/"
+        ),
         *ORDER_PARAMETERS,
     ),
     body=Body(
@@ -139,7 +141,7 @@ async def create_job(request: Request) -> Response:
         size = await services.jobs.receive(caller, job, request.stream())
         await services.jobs.accept(caller, job, size, once=options.once)
     except ClientDisconnect:
-        lost = Unavailable("the upload broke off", code="upload_broken_off", hint="")
+        lost = Unavailable("the upload was interrupted", code="upload_broken_off", hint="")
         await services.jobs.abandon(job.id, lost)
         raise
     except ErsError as error:
@@ -179,7 +181,7 @@ def _options(request: Request, metadata: Mapping[str, bytes]) -> JobOptions:
         kind = Format.CSV
     if kind is None:
         raise Unsupported(
-            "an upload is CSV or JSON",
+            "an upload must be CSV or JSON",
             code="unsupported_media_type",
             hint=f"send Content-Type: {MEDIA_TYPES}",
         )
@@ -248,7 +250,10 @@ def options_of(
         read_recipe(reading)
         kind, charset = Format.CSV, None
         if named is None:
-            raise refused("a file that is read by a reading names no schema", "name it: ?schema=")
+            raise refused(
+                "a file that is read by a reading cannot name its schema",
+                "name the schema in the request: ?schema=",
+            )
     if kind is not Format.CSV:
         require_utf8(charset)
         charset = None
@@ -265,7 +270,7 @@ def options_of(
     if on_conflict is not None and on_conflict.text not in ("fail", "skip", "replace"):
         raise on_conflict.refused("expected fail, skip or replace")
     if by is not None and (on_conflict is None or on_conflict.text != "replace"):
-        raise by.refused("is of X-On-Conflict: replace alone")
+        raise by.refused("can only be used with X-On-Conflict: replace")
     names = tuple(by.text.split(",")) if by is not None else ()
     if not all(names):
         assert by is not None
@@ -303,7 +308,7 @@ def invalid(name: str, detail: str) -> InvalidQuery:
 @endpoint(
     "GET",
     "/api/jobs/{id}/",
-    summary="the progress of a job.",
+    summary="Show the progress of a job.",
     answers={200: json_answer(_PROGRESS)},
 )
 async def get_job(request: Request) -> Response:
@@ -313,8 +318,8 @@ async def get_job(request: Request) -> Response:
 @endpoint(
     "DELETE",
     "/api/jobs/{id}/",
-    summary="cancel a job, or forget one that has ended.",
-    answers={204: empty_answer("It is cancelled, or forgotten if it had ended")},
+    summary="Cancel a job, or remove a finished one from the list.",
+    answers={204: empty_answer("The job is cancelled, or removed if it had finished")},
 )
 async def cancel_job(request: Request) -> Response:
     services = services_of(request)
@@ -333,8 +338,10 @@ async def find(request: Request) -> tuple[Services, Holder, Job]:
 
 @endpoint.socket(
     "/api/ws/jobs/{id}/",
-    summary="the progress of a job, its changes, the final one; then close 1000.",
-    answers={101: empty_answer("Progress payloads, as they change")},
+    summary=(
+        "Follow the progress of a job until it ends; the connection then closes with code 1000."
+    ),
+    answers={101: empty_answer("Progress messages, as the job changes")},
 )
 async def watch_job(socket: WebSocket) -> None:
     services = services_of(socket)

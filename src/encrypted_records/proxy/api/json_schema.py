@@ -94,8 +94,9 @@ def page_of(results: Part, **more: Part) -> Part:
 #: The members that ask for a form of a file.
 FILE_FORM = {
     "format": one_of("ndjson", "csv"),
-    "safe_cells": FLAG | {"description": "of CSV: no text is run by a spreadsheet"},
-    "with_schema_id": FLAG | {"description": "of CSV: the header ends in schema_id:<id>"},
+    "safe_cells": FLAG
+    | {"description": ("CSV only: escape cells that a spreadsheet would run as formulas")},
+    "with_schema_id": FLAG | {"description": "CSV only: end the header with schema_id:<id>"},
 }
 
 
@@ -113,7 +114,7 @@ LIMIT = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT}
 _OFFSET = NUMBER | {"maximum": 2**31}
 PAGING = (parameter("query", "limit", LIMIT), parameter("query", "offset", _OFFSET))
 SCHEMA_PARAMETER = parameter(
-    "query", "schema", SCHEMA_NAME, "id or path of a schema", required=True
+    "query", "schema", SCHEMA_NAME, "Id or path of a schema", required=True
 )
 
 
@@ -137,7 +138,7 @@ def json_body(schema: Part, *, required: bool = True) -> Body:
 
 
 def json_answer(
-    schema: Part, *, description: str = "docs/http-api.md explains it", **headers: Part
+    schema: Part, *, description: str = "See docs/http-api.md", **headers: Part
 ) -> Part:
     return answer_of_kinds({JSON: schema}, description=description, **headers)
 

@@ -115,7 +115,7 @@ endpoint = Endpoints("keyring")
 @endpoint(
     "GET",
     "/api/keyring/",
-    summary="fingerprints and dates. It makes no keyring where there is none.",
+    summary="Show the keyring's fingerprints and dates. It does not create a keyring.",
     answers={200: json_answer(OBJECT)},
 )
 async def get_keyring(request: Request) -> Response:
@@ -147,7 +147,7 @@ def keyring_json(services: Services, user: bytes, keyring: Keyring) -> dict[str,
 @endpoint(
     "GET",
     "/api/keyring/schemas/",
-    summary="which version encrypts each schema that the caller can reach.",
+    summary="Show which key version encrypts each schema that you can reach.",
     answers={200: json_answer(array_of(OBJECT))},
 )
 async def list_schema_keys(request: Request) -> Response:
@@ -185,7 +185,7 @@ async def _holds(services: Services, caller: Holder, schema: SchemaKeyState) -> 
 @endpoint(
     "POST",
     "/api/keyring/rotate/",
-    summary="a new version, which encrypts from now on.",
+    summary="Rotate the key: add a version for new records.",
     body=json_body(object_of({}, proof=PROOF), required=False),
     answers={201: json_answer(OBJECT)},
 )
@@ -206,7 +206,7 @@ async def rotate_keyring(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/keyring/backup/",
-    summary="the recovery phrases of the versions that need a backup, or of all.",
+    summary="Show the recovery phrases of the versions that need a backup, or of all.",
     body=json_body(object_of({}, all=FLAG, proof=PROOF), required=False),
     answers={200: json_answer(array_of(object_of({"version": NUMBER, "phrase": TEXT})))},
 )
@@ -226,7 +226,7 @@ async def show_phrases(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/keyring/backup/file/",
-    summary="a keyring file under a passphrase, which any account can restore.",
+    summary="Download a keyring file under a passphrase, which any account can restore.",
     body=json_body(object_of({"passphrase": SOME_TEXT}, proof=PROOF)),
     answers={200: answer_of_kinds({"application/octet-stream": {}}, description="A keyring file")},
 )
@@ -247,7 +247,7 @@ async def write_backup_file(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/keyring/backup/confirm/",
-    summary="the caller has a backup; remember of which versions.",
+    summary="Confirm which versions have a backup.",
     body=json_body(
         {
             "oneOf": [
@@ -271,9 +271,9 @@ async def confirm_backup(request: Request) -> Response:
     here = {root.fingerprint for root in keyring.roots.values()}
     if not all(root.fingerprint in here for root in shown_roots):
         raise BadInput(
-            "that is the backup of another keyring",
+            "this is the backup of another keyring",
             code="invalid_phrase",
-            hint="take the words that ers keyring backup shows",
+            hint="use the words that ers keyring backup shows",
         )
     await runtime.in_thread(services.keyrings.backups.confirm, holder.user, shown_roots)
     return answer(await runtime.in_thread(keyring_json, services, holder.user, keyring))
@@ -282,7 +282,7 @@ async def confirm_backup(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/keyring/restore/",
-    summary="make the keyring of a backup the caller's, or try whether that would work.",
+    summary="Restore a keyring from a backup, or only test the backup.",
     body=json_body(
         {
             "oneOf": [
@@ -384,10 +384,10 @@ def _check_missing(services: Services, applicant: Applicant, restored: Keyring) 
         return
     if not any(root.verifier == known.verifier for root in restored.roots.values()):
         raise NotAllowed(
-            "another keyring of yours was here, and this comes from none of its devices",
+            "you had another keyring here, and this request does not come from one of its devices",
             code="proof_needed",
             hint="restore the keyring that was here, or use one of its devices, or ers on the"
-            " machine of the proxy",
+            " proxy's machine",
         )
 
 
@@ -406,7 +406,7 @@ async def _open_file(asked: _Shown | _Restoration) -> Keyring:
         raise BadInput(
             f"the backup cannot be used: {error.message}",
             code="invalid_backup",
-            hint="take the file that ers keyring backup --file wrote, and its passphrase",
+            hint="use the file that ers keyring backup --file wrote, and its passphrase",
         ) from None
 
 
@@ -439,7 +439,7 @@ class _Change(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 @endpoint(
     "POST",
     "/api/keyring/unlock/",
-    summary="open the keyring on this device.",
+    summary="Unlock the keyring.",
     body=json_body(object_of({"passphrase": SOME_TEXT})),
     answers={200: json_answer(OBJECT)},
 )
@@ -475,7 +475,7 @@ async def unlock_keyring(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/keyring/lock/",
-    summary="forget a keyring that was unlocked here, and all that was decrypted with it.",
+    summary="Lock the keyring: forget its keys and everything decrypted with them.",
     answers={200: json_answer(object_of({"locked": FLAG | {"enum": [True]}}))},
 )
 async def lock_keyring(request: Request) -> Response:
@@ -489,7 +489,7 @@ async def lock_keyring(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/keyring/passphrase/",
-    summary="encrypt the keyring under another passphrase, which each device then needs.",
+    summary="Set or change the keyring's passphrase, which each device then needs.",
     body=json_body(object_of({"new": SOME_TEXT}, old=TEXT_OR_NULL, proof=PROOF)),
     answers={200: json_answer(object_of({"wrapping": one_of("passphrase"), "left": NUMBER}))},
 )

@@ -49,11 +49,13 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 @endpoint(
     "POST",
     "/api/datasets/{id}/forget/",
-    summary="forget a dataset's older keys, which nothing is sealed under any more.",
+    summary="Delete a dataset's older keys, which no longer encrypt anything.",
     body=json_body(object_of({}, dry_run=FLAG)),
     answers={
         200: json_answer(_ANSWER),
-        202: json_answer(_ANSWER, description="What was sealed again is not erased yet: repeat it"),
+        202: json_answer(
+            _ANSWER, description="The re-encrypted data is not erased yet: repeat the request"
+        ),
     },
 )
 async def forget_keys(request: Request) -> Response:

@@ -37,7 +37,7 @@ endpoint = Endpoints("reference")
 @endpoint(
     "GET",
     "/api/openapi.json",
-    summary="the API's document and this proxy's, as one.",
+    summary="Get the OpenAPI document of API and proxy together.",
     answers={200: json_answer(OBJECT)},
 )
 async def get_openapi_document(request: Request) -> Response:
@@ -60,7 +60,7 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
         }
         info = document["info"] | {
             "title": "Encrypted Records Service: proxy",
-            "description": "Takes plaintext and encrypts it; forwards what belongs to the API.",
+            "description": "Encrypts plaintext records and forwards the API's own requests.",
         }
         tags = {
             tag
@@ -69,7 +69,7 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
             for tag in method["tags"]
         }
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise refusal("it is no OpenAPI document") from None
+        raise refusal("it is not an OpenAPI document") from None
     problems = set(_PROBLEMS)
     described: dict[str, dict[str, Any]] = {}
     for operation in own:
@@ -92,7 +92,7 @@ def _with_signed(parts: Mapping[str, Any]) -> dict[str, Any]:
     signed: Part = {
         "type": ["boolean", "null"],
         "readOnly": True,
-        "description": "Whether the names were signed; absent where there is no roster.",
+        "description": "Whether the names were signed; absent if there is no roster.",
     }
     return dict(parts) | {
         name: part | {"properties": part["properties"] | {SIGNED: signed}}

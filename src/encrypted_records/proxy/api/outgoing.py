@@ -62,8 +62,8 @@ def query_of(request: Request, endpoint: Forwarded) -> str:
     )
     if flaws:
         raise InvalidQuery(
-            "this path has no such parameter",
-            hint="leave it out; docs/http-api.md names those of each path",
+            "this path does not have such a parameter",
+            hint="leave it out; docs/http-api.md lists the parameters of each path",
             flaws=flaws,
         )
     own = services_of(request).own_origins
@@ -96,7 +96,7 @@ async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
         return None
     if media_type(request) not in endpoint.takes:
         raise Unsupported(
-            f"this path takes {' or '.join(sorted(endpoint.takes))}",
+            f"this path accepts {' or '.join(sorted(endpoint.takes))}",
             code="unsupported_media_type",
             hint="name it in Content-Type",
         )
@@ -118,8 +118,8 @@ async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
 
 def _too_large(endpoint: Forwarded) -> TooLarge:
     return TooLarge(
-        f"the body is larger than {endpoint.most} bytes, which is more than this path ever takes",
-        hint="nothing of it was sent on; check that it belongs to this path",
+        f"the body is larger than {endpoint.most} bytes, the maximum for this path",
+        hint="nothing was forwarded; check that the body belongs to this path",
     )
 
 
@@ -148,7 +148,7 @@ async def _read_object(body: bytes) -> Mapping[str, object]:
     quick = len(body) <= _QUICK_BYTES
     value = strict_json.loads(body) if quick else await runtime.in_thread(strict_json.loads, body)
     if not isinstance(value, dict):
-        raise Malformed("expected a JSON object; nothing of it was sent on")
+        raise Malformed("expected a JSON object; nothing was forwarded")
     return value
 
 

@@ -103,9 +103,13 @@ def only(request: Request, known: set[str]) -> None:
     """Refuse parameters that nobody here reads: a filter that is ignored would mislead."""
     for name in request.query_params:
         if name not in known:
-            there = f"there are {', '.join(sorted(known))}" if known else "this path has none"
+            there = (
+                f"the parameters are {', '.join(sorted(known))}"
+                if known
+                else "this path has no parameters"
+            )
             raise InvalidQuery(
-                f"this path has no such parameter; {there}",
+                f"this path does not have such a parameter; {there}",
                 hint=_SEARCH if known >= _LISTING else "check the spelling",
                 flaws=(Flaw("unknown_parameter", "there is no such parameter", parameter=name),),
             )
@@ -174,7 +178,7 @@ def if_match(request: Request) -> frozenset[int] | None:
         return None
     etags = [part.strip() for part in text.split(",")]
     if not all(_ETAG.fullmatch(etag) for etag in etags):
-        detail = 'expected "*", or ETags as records come with'
+        detail = 'expected "*", or ETags as records have them'
         raise BadInput(detail, flaws=(Flaw("invalid", detail, header="If-Match"),))
     # A weak one never matches, nor does one that no record ever had.
     return frozenset(int(etag[1:-1]) for etag in etags if re.fullmatch(r'"[0-9]{1,10}"', etag))

@@ -109,7 +109,10 @@ _IN_DATASET = "/api/datasets/{id}/people/{member}/"
 @endpoint(
     "GET",
     _PEOPLE,
-    summary="who reads and writes what, who is invited, what is due: by the signed roster.",
+    summary=(
+        "Show who reads and writes what, who is invited and which changes are pending, by"
+        " the signed roster."
+    ),
     answers={200: json_answer(OBJECT)},
 )
 async def list_people(request: Request) -> Response:
@@ -143,7 +146,7 @@ async def list_people(request: Request) -> Response:
 @endpoint(
     "POST",
     _PEOPLE,
-    summary="invite somebody by twelve words, which the answer has once.",
+    summary="Invite a person by twelve words, which only this answer contains.",
     body=json_body(
         object_of({"email": text_of(3, form.MAX_NAME)}, shares=SHARES, new=FLAG, proof=PROOF)
     ),
@@ -199,7 +202,7 @@ async def invite_person(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/invitations/{id}/words/",
-    summary="answer an invitation with its twelve words.",
+    summary="Answer an invitation with its twelve words.",
     body=json_body(object_of({"words": SOME_TEXT})),
     answers={
         200: json_answer(object_of({"organization": TEXT, "invited_by": TEXT, "members": NUMBER}))
@@ -225,7 +228,7 @@ async def answer_invitation(request: Request) -> Response:
 @endpoint(
     "PATCH",
     _PERSON,
-    summary="make a member an owner, or an owner a member who is in no dataset.",
+    summary="Make a member an owner, or an owner a member without datasets.",
     body=json_body(object_of({"role": one_of("owner", "member")}, proof=PROOF)),
     answers={200: json_answer(OBJECT)},
 )
@@ -244,7 +247,7 @@ async def change_role(request: Request) -> Response:
 @endpoint(
     "DELETE",
     _PERSON,
-    summary="put a member or a service out, withdraw an invitation, or leave.",
+    summary="Remove a member or a service, withdraw an invitation, or leave.",
     answers={200: json_answer(OBJECT)},
 )
 async def remove_person(request: Request) -> Response:
@@ -264,7 +267,7 @@ async def remove_person(request: Request) -> Response:
 @endpoint(
     "PUT",
     _IN_DATASET,
-    summary="share a dataset, or some of its schemas, with a member.",
+    summary="Share a dataset, or some of its schemas, with a member.",
     body=json_body(
         object_of(
             {"role": one_of("reader", "writer")}, schemas=array_of(TEXT, maxItems=16), proof=PROOF
@@ -288,7 +291,7 @@ async def share_dataset(request: Request) -> Response:
 @endpoint(
     "DELETE",
     _IN_DATASET,
-    summary="take a dataset away from a member.",
+    summary="End a member's access to a dataset.",
     answers={200: json_answer(OBJECT)},
 )
 async def unshare_dataset(request: Request) -> Response:
@@ -303,7 +306,9 @@ async def unshare_dataset(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/organizations/{id}/settle/",
-    summary="let in who has answered, put out services that expired, make new keys where due.",
+    summary=(
+        "Apply pending changes: admit people who answered, remove expired services, rotate keys."
+    ),
     answers={200: json_answer(OBJECT)},
 )
 async def settle_organization(request: Request) -> Response:
@@ -315,7 +320,7 @@ async def settle_organization(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/datasets/{id}/rotate/",
-    summary="give a dataset a new key for what is stored from now on.",
+    summary="Rotate a dataset's key for new records.",
     answers={200: json_answer(OBJECT)},
 )
 async def rotate_dataset(request: Request) -> Response:
@@ -330,7 +335,7 @@ async def rotate_dataset(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/organizations/{id}/recover/",
-    summary="become an owner by the recovery phrases of an owner who was lost.",
+    summary="Become an owner by the recovery phrases of an owner who lost access.",
     body=json_body(object_of({"phrases": NAMES}, proof=PROOF)),
     answers={200: json_answer(object_of({"by": TEXT}))},
 )
@@ -348,7 +353,9 @@ async def recover_organization(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/organizations/{id}/services/",
-    summary="make a service: a program with a standing of its own. Its string is said once.",
+    summary=(
+        "Create a service: a program with its own keys. Only this answer contains its secret key."
+    ),
     body=json_body(
         object_of(
             {"name": text_of(1, 150), "shares": SHARES},
@@ -367,7 +374,7 @@ async def create_service(request: Request) -> Response:
     now = int(runtime.wall())
     if asked.expires is not None and not now < asked.expires <= now + _LONGEST_SERVICE:
         raise BadInput(
-            "a service expires within ten years from now, or never",
+            "a service must expire within ten years from now, or never",
             hint="give expires in seconds since 1970, or leave it out",
         )
     organization = id_in_path(request)
@@ -396,9 +403,9 @@ async def _prepare(
         await prepare_shares(sharing.api, sharing.founding, holder, organization, name, shares)
     except NotFound as error:
         raise NotFound(
-            "a dataset or schema that is to be shared is not there, or you do not reach it",
+            "a dataset or schema to be shared does not exist, or you cannot reach it",
             code=error.reason,
-            hint="nothing was shared; ers dataset list and ers schema list show what you reach",
+            hint="nothing was shared; ers dataset list and ers schema list show what you can reach",
         ) from None
 
 

@@ -44,14 +44,21 @@ of_schema = Endpoints("schemas")
 @endpoint(
     "POST",
     "/api/readings/detect/",
-    summary="a file or its head in, how it is read and a proposed definition out.",
+    summary="Detect how a file is read, from the file or its beginning, and propose a definition.",
     body=Body({"application/octet-stream": BINARY}),
     parameters=(
-        parameter("query", "tight", FLAG, "whether to propose bounds near those of the file"),
-        parameter("query", "schema", SCHEMA_NAME, "that is to take it, by the reading it keeps"),
-        parameter("query", "kept", FLAG, "whether that reading is used: true if left out"),
-        parameter("header", "X-File-Size", NUMBER, "of the file, where the body is only its head"),
-        parameter("header", "X-Reading", TEXT, "what is said of the reading, as JSON in base64"),
+        parameter("query", "tight", FLAG, "Whether to propose bounds near those of the file"),
+        parameter(
+            "query",
+            "schema",
+            SCHEMA_NAME,
+            "Schema that is to store the file, by the reading kept for it",
+        ),
+        parameter("query", "kept", FLAG, "Whether the kept reading is used (default: true)"),
+        parameter(
+            "header", "X-File-Size", NUMBER, "Size of the file, if the body is only its beginning"
+        ),
+        parameter("header", "X-Reading", TEXT, "Known parts of the reading, as JSON in Base64"),
     ),
     answers={
         200: json_answer(
@@ -115,7 +122,7 @@ _PLACE = "/api/schemas/{id}/reading/"
 @of_schema(
     "GET",
     _PLACE,
-    summary="the reading that is kept for a schema.",
+    summary="Show the reading that is kept for a schema.",
     answers={200: json_answer(OBJECT)},
 )
 async def get_reading(request: Request) -> Response:
@@ -133,9 +140,9 @@ async def get_reading(request: Request) -> Response:
 @of_schema(
     "PUT",
     _PLACE,
-    summary="keep a reading for a schema, instead of the one before.",
+    summary="Keep a reading for a schema, replacing the kept one.",
     body=json_body(OBJECT),
-    answers={204: empty_answer("It is kept")},
+    answers={204: empty_answer("The reading is kept")},
 )
 async def keep_reading(request: Request) -> Response:
     services = services_of(request)
@@ -152,8 +159,8 @@ async def keep_reading(request: Request) -> Response:
 @of_schema(
     "DELETE",
     _PLACE,
-    summary="forget the reading that is kept for a schema.",
-    answers={204: empty_answer("It is forgotten")},
+    summary="Remove the reading that is kept for a schema.",
+    answers={204: empty_answer("The reading is removed")},
 )
 async def forget_reading(request: Request) -> Response:
     services = services_of(request)

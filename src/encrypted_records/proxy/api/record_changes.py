@@ -61,14 +61,16 @@ _MANY = 2**31
 
 _IF_MATCH = parameter("header", "If-Match", TEXT, "ETags of the versions that may be changed")
 _CHANGE = json_body(object_of({"data": OBJECT}, schema=SCHEMA_REFERENCE, **READ_ONLY))
-_ERASE = parameter("query", "erase", FLAG, "erase them too, and wait until the bytes are gone")
+_ERASE = parameter(
+    "query", "erase", FLAG, "Also erase the records, and wait until the bytes are gone"
+)
 _VERSION = parameter(
     "query",
     "version",
     array_of(NUMBER, maxItems=MAX_IDS),
-    "the version of each record that may be deleted, as its ETag has it, in the order of the ids",
+    "Version of each record that may be deleted, as in its ETag, in the order of the ids",
 )
-_BY = parameter("query", "by", TEXT, "fields of a unique set, by commas", required=True)
+_BY = parameter("query", "by", TEXT, "Fields of a unique set, separated by commas", required=True)
 _CHANGED = {
     200: json_answer(object_of(NAMED | {"data": OBJECT}, rounded=ROUNDED), ETag=TEXT),
 }
@@ -80,7 +82,7 @@ endpoint = Endpoints("records")
 @endpoint(
     "PUT",
     "/api/records/",
-    summary="store records, or replace by them those with the same unique values.",
+    summary="Store records, or replace those with the same unique values.",
     parameters=(_BY,),
     body=json_body(array_of(NEW_RECORD, minItems=1, maxItems=_MAX_RECORDS)),
     answers={
@@ -111,7 +113,7 @@ async def upsert_records(request: Request) -> Response:
 @endpoint(
     "PUT",
     "/api/records/{id}/",
-    summary="replace all of a record's data.",
+    summary="Replace all data of a record.",
     parameters=(_IF_MATCH,),
     body=_CHANGE,
     answers=_CHANGED,
@@ -123,7 +125,7 @@ async def replace_record(request: Request) -> Response:
 @endpoint(
     "PATCH",
     "/api/records/{id}/",
-    summary="change some of a record's fields; null removes one.",
+    summary="Change some fields of a record; null removes a field.",
     parameters=(_IF_MATCH,),
     body=_CHANGE,
     answers=_CHANGED,
@@ -166,13 +168,13 @@ def _data(body: Mapping[str, Any], record_id: bytes) -> dict[str, Any]:
     flaws += [Flaw("read_only", what, f"/{name}") for name, what in wrong]
     if flaws:
         raise InvalidRecords(
-            "the body has members that a change of this record does not have",
+            "the body has members that a change of this record cannot have",
             hint="nothing was changed; leave them out",
             flaws=tuple(flaws),
         )
     if not isinstance(data, dict):
         raise InvalidRecords(
-            "expected an object with data, and maybe schema",
+            "expected an object with data and, optionally, schema",
             hint="nothing was changed; docs/http-api.md describes the body",
         )
     return data
@@ -181,12 +183,12 @@ def _data(body: Mapping[str, Any], record_id: bytes) -> dict[str, Any]:
 @endpoint(
     "DELETE",
     "/api/records/{id}/",
-    summary="delete a record.",
+    summary="Delete a record.",
     parameters=(_IF_MATCH, _ERASE, DRY_RUN),
     answers={
         200: json_answer(ERASED),
         202: json_answer(ERASED),
-        204: empty_answer("It is deleted"),
+        204: empty_answer("The record is deleted"),
     },
 )
 async def delete_record(request: Request) -> Response:
@@ -220,7 +222,7 @@ async def _erase(
 @endpoint(
     "DELETE",
     "/api/records/",
-    summary="delete the records of these ids, all or none.",
+    summary="Delete the records with these ids, all or none.",
     parameters=(
         parameter("query", "id", array_of(ID, minItems=1, maxItems=MAX_IDS), required=True),
         _VERSION,
@@ -244,8 +246,8 @@ async def delete_records(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/records/delete/",
-    summary="delete every record that a condition selects, given their number.",
-    parameters=(parameter("query", "confirm", NUMBER, "how many records match"),),
+    summary="Delete every record that matches a condition, given their number.",
+    parameters=(parameter("query", "confirm", NUMBER, "Number of matching records"),),
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
     answers=_DELETED,
 )

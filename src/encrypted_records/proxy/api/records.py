@@ -75,7 +75,7 @@ NAMED = {"id": ID, "url": RECORD_PATH, "schema": SCHEMA_PATH}
 RECORD = named("Record", object_of(NAMED | {"data": OBJECT}))
 #: Of a record that was stored, where it is not as it was sent.
 ROUNDED: Part = array_of(TEXT, minItems=1) | {
-    "description": "fields whose values are stored with fewer decimals than were sent"
+    "description": "Fields whose values are stored with fewer decimals than were sent"
 }
 #: Members that a record that is sent may have as an answer had them.
 READ_ONLY: dict[str, Part] = {
@@ -91,14 +91,14 @@ NEW_RECORD = named(
 )
 _RECORD_OR_SEALED: Part = {"oneOf": [RECORD, SEALED_RECORD]}
 _LISTED: Part = {"oneOf": [RECORD, LISTED_RECORD]}
-_SEALED_PARAMETER = parameter("query", "sealed", one_of("true", "false"), "as the API has it")
+_SEALED_PARAMETER = parameter("query", "sealed", one_of("true", "false"), "As the API has it")
 #: A UUID of version 7. Not ``format``: makers of clients give headers texts, and cannot give UUIDs.
 _KEY = {
     "type": "string",
     "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$",
 }
 _IDEMPOTENCY_KEY = parameter(
-    "header", HEADER, _KEY, "a UUID of version 7, made now; the same for a repetition"
+    "header", HEADER, _KEY, "A UUID of version 7, created now; the same one for a repetition"
 )
 
 endpoint = Endpoints("records")
@@ -107,7 +107,7 @@ endpoint = Endpoints("records")
 @endpoint(
     "POST",
     "/api/records/ingest/",
-    summary="up to 100 records, all or none, once for an Idempotency-Key.",
+    summary="Store up to 100 records, all or none, once per Idempotency-Key.",
     parameters=(_IDEMPOTENCY_KEY,),
     body=json_body(array_of(NEW_RECORD, minItems=1, maxItems=_MAX_INGEST_RECORDS)),
     answers={201: json_answer(array_of(object_of(NAMED, rounded=ROUNDED)))},
@@ -135,7 +135,7 @@ async def ingest_records(request: Request) -> Response:
 @endpoint(
     "GET",
     "/api/records/",
-    summary="a schema's records, decrypted; with ?sealed=true as the API has them.",
+    summary="List a schema's records, decrypted; with ?sealed=true, as the API has them.",
     parameters=(SCHEMA_PARAMETER, _SEALED_PARAMETER, *PAGING),
     answers={200: json_answer(named("RecordPage", page_of(_LISTED)))},
 )
@@ -156,7 +156,7 @@ async def list_records(request: Request) -> Response:
 @endpoint(
     "GET",
     "/api/records/{id}/",
-    summary="a record, decrypted; with ?sealed=true as the API has it.",
+    summary="Get a record, decrypted; with ?sealed=true, as the API has it.",
     parameters=(_SEALED_PARAMETER,),
     answers={200: json_answer(_RECORD_OR_SEALED, ETag=TEXT)},
 )
@@ -178,7 +178,10 @@ async def get_record(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/records/sealed/",
-    summary="up to 100 records as the API has them; those found lately without naming them to it.",
+    summary=(
+        "Get up to 100 records as the API has them; records found recently are not named to"
+        " the API."
+    ),
     body=json_body(object_of({"ids": array_of(ID, minItems=1, maxItems=MAX_SEALED_RECORDS)})),
     answers={200: json_answer(array_of(OBJECT))},
 )
@@ -204,7 +207,7 @@ async def read_sealed_records(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/records/decrypt/",
-    summary="decrypt sealed records as the API returns them, one or an array.",
+    summary="Decrypt one or more encrypted records as the API returns them.",
     body=json_body({"oneOf": [_RECORD_OR_SEALED, array_of(_RECORD_OR_SEALED)]}),
     answers={200: json_answer({"oneOf": [RECORD, array_of(RECORD)]})},
 )
@@ -219,7 +222,7 @@ async def decrypt_records(request: Request) -> Response:
         if opened is not None:
             return json_list(b"", [opened], b"")
         raise InvalidRecords(
-            "expected a sealed record, or an array of them",
+            "expected an encrypted record, or an array of them",
             hint="send what GET /api/records/<id>/?sealed=true returns, unchanged",
         ) from None
     several = sent if isinstance(sent, list) else [sent]
@@ -285,7 +288,7 @@ class _Opened(msgspec.Struct, forbid_unknown_fields=True):
 
 def _refuse_too_many(records: Sized) -> None:
     if len(records) > MAX_DECRYPT_RECORDS:
-        raise TooLarge(f"at most {MAX_DECRYPT_RECORDS} records are opened at once")
+        raise TooLarge(f"at most {MAX_DECRYPT_RECORDS} records can be decrypted in one request")
 
 
 def _wants_sealed(request: Request) -> bool:

@@ -72,7 +72,7 @@ class _Accept(msgspec.Struct, forbid_unknown_fields=True):
 @endpoint(
     "GET",
     _PATH,
-    summary="how the roster stands to what this proxy has seen of it, and what is lost.",
+    summary="Compare the roster with what this proxy has seen of it, and show what is lost.",
     answers={200: json_answer(_STANDING)},
 )
 async def get_rollback(request: Request) -> Response:
@@ -84,10 +84,12 @@ async def get_rollback(request: Request) -> Response:
 @endpoint(
     "POST",
     _PATH,
-    summary="accept a roster that lacks what this proxy has seen.",
+    summary="Accept a roster that lacks entries that this proxy has seen.",
     body=json_body(object_of({"number": NUMBER, "digest": DIGEST}, forked=FLAG, proof=PROOF)),
     answers={
-        200: json_answer(_STANDING, description="It is accepted; this is how it stood before")
+        200: json_answer(
+            _STANDING, description="The roster is accepted; this is the earlier comparison"
+        )
     },
 )
 async def accept_rollback(request: Request) -> Response:

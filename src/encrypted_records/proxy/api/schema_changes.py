@@ -77,7 +77,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 @endpoint(
     "POST",
     "/api/schemas/{id}/change/",
-    summary="what a new definition takes; it holds from then on, unless dry_run says otherwise.",
+    summary="Change a schema's definition; with dry_run, only show what the change requires.",
     body=json_body(
         object_of(
             {"schema": DEFINITION},
@@ -89,7 +89,9 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     ),
     answers={
         200: json_answer(_ANSWER),
-        202: json_answer(_BEGUN, description="All records are sealed again for it, as a job"),
+        202: json_answer(
+            _BEGUN, description="All records are re-encrypted for the change, as a job"
+        ),
     },
 )
 async def change_schema(request: Request) -> Response:
@@ -142,7 +144,7 @@ async def _show(request: Request, caller: Holder, schema: bytes, text: bytes) ->
 @endpoint(
     "POST",
     "/api/schemas/{id}/reseal/",
-    summary="seal all records again under the present key and definition, as a job.",
+    summary="Re-encrypt all records under the current key and definition, as a job.",
     answers={202: JOB_ANSWER},
 )
 async def reseal_schema(request: Request) -> Response:
@@ -160,8 +162,8 @@ def _decode(body: bytes) -> _Body:
         return msgspec.json.decode(body, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         detail = (
-            "expected schema (a definition), and maybe renames (new names to old), drops (names),"
-            " replaces (a definition) and dry_run"
+            "expected schema (a definition), and optionally renames (new names to old),"
+            " drops (names), replaces (a definition) and dry_run"
         )
         raise InvalidQuery(detail, flaws=(Flaw("type", detail, ""),)) from None
 
@@ -210,8 +212,10 @@ class _Signing(msgspec.Struct, forbid_unknown_fields=True):
 @endpoint(
     "POST",
     "/api/schemas/{id}/verify/",
-    summary="compare all stored rows and pages with what signed commits say of them.",
-    answers={200: answer_of_kinds({NDJSON: {}}, description="Places, and a report at the end")},
+    summary="Compare all stored rows and pages with the signed commits.",
+    answers={
+        200: answer_of_kinds({NDJSON: {}}, description="Differences, and a report at the end")
+    },
 )
 async def verify_schema(request: Request) -> Response:
     services = services_of(request)
@@ -248,7 +252,7 @@ def _report_json(done: Verified) -> dict[str, Any]:
 @endpoint(
     "POST",
     "/api/schemas/{id}/sign/",
-    summary="sign the schema as the API shows it; dry_run only says what that changes.",
+    summary="Sign the schema as the API shows it; with dry_run, only show what that changes.",
     body=json_body(object_of({}, dry_run=FLAG, seen=_PLACED)),
     answers={
         200: json_answer(

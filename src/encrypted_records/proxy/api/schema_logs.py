@@ -81,8 +81,8 @@ class _Accept(msgspec.Struct, forbid_unknown_fields=True):
 @endpoint(
     "GET",
     "/api/schemas/{id}/log/",
-    summary="how far the log can be verified, compared with what this proxy has seen.",
-    parameters=(parameter("query", "version", NUMBER, "of which the digest is wanted as well"),),
+    summary="Show how far the log is valid, compared with what this proxy has seen.",
+    parameters=(parameter("query", "version", NUMBER, "Version whose digest is shown as well"),),
     answers={200: json_answer(_STANDING)},
 )
 async def get_log(request: Request) -> Response:
@@ -101,10 +101,12 @@ async def get_log(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/schemas/{id}/accept-log/",
-    summary="accept, for the caller alone, a log that lacks what this proxy has seen.",
+    summary="Accept, for the caller only, a log that lacks commits that this proxy has seen.",
     body=json_body(object_of({"version": NUMBER, "digest": DIGEST}, forked=FLAG, proof=PROOF)),
     answers={
-        200: json_answer(_STANDING, description="It is accepted; this is how it stood before")
+        200: json_answer(
+            _STANDING, description="The log is accepted; this is the earlier comparison"
+        )
     },
 )
 async def accept_log(request: Request) -> Response:
@@ -177,19 +179,23 @@ def _moment(time: int) -> str:
 #: What holds of everything that the log does not prove.
 _UNKNOWN = (
     "deleted records may be among these",
-    "a record may have an older version than its newest",
+    "older versions of records may be among these",
     "records may be missing",
     "fields of a record may be missing",
-    "records of a job that was never completed may be among these",
+    "records of jobs that were never completed may be among these",
 )
 
 
 @endpoint(
     "POST",
     "/api/schemas/{id}/salvage/",
-    summary="every record that can be decrypted, whatever state the log is in.",
+    summary="Export every record that can be decrypted, whatever the state of the log.",
     body=json_body(object_of({}, **FILE_FORM, ended=FLAG)),
-    answers={200: answer_of_kinds({NDJSON: {}, CSV: {}}, description="Every record that opens")},
+    answers={
+        200: answer_of_kinds(
+            {NDJSON: {}, CSV: {}}, description="Every record that can be decrypted"
+        )
+    },
 )
 async def salvage_records(request: Request) -> Response:
     services = services_of(request)
@@ -256,13 +262,13 @@ def _report_json(salvaged: Salvage) -> dict[str, Any]:
 _MANY = 2**31
 _PATH = "/api/schemas/{id}/repair/"
 _LOSS = object_of({"records": NUMBER, "segments": NUMBER, "rows": NUMBER, "done": FLAG})
-_CONFIRM = parameter("query", "confirm", NUMBER, "how many lost records may be deleted")
+_CONFIRM = parameter("query", "confirm", NUMBER, "Number of lost records that may be deleted")
 
 
 @endpoint(
     "GET",
     _PATH,
-    summary="what the API has lost of a schema: records, and segments of the index.",
+    summary="Show what the API has lost of a schema: records, and segments of the index.",
     answers={200: json_answer(_LOSS)},
 )
 async def look_at_loss(request: Request) -> Response:
@@ -275,9 +281,13 @@ async def look_at_loss(request: Request) -> Response:
 @endpoint(
     "POST",
     _PATH,
-    summary="delete lost records, given their number, or build one segment again from rows.",
+    summary="Delete lost records, given their number, or rebuild one segment from rows.",
     parameters=(_CONFIRM,),
-    answers={200: json_answer(_LOSS, description="What was lost before; repeat it until done")},
+    answers={
+        200: json_answer(
+            _LOSS, description="The losses before this request; repeat it until nothing is left"
+        )
+    },
 )
 async def repair_schema(request: Request) -> Response:
     services = services_of(request)

@@ -56,10 +56,10 @@ endpoint = Endpoints("schemas")
 @endpoint(
     "POST",
     "/api/schemas/infer/",
-    summary="a CSV or JSON sample in, a proposed definition out.",
+    summary="Propose a definition for a CSV or JSON sample.",
     body=Body({CSV: TEXT, JSON: array_of(OBJECT, minItems=1), NDJSON: TEXT}),
     parameters=tuple(
-        parameter("query", name, FLAG, f"whether to propose {what}")
+        parameter("query", name, FLAG, f"Whether to propose {what}")
         for name, what in {
             "enum": "lists of values, which the API can read",
             "unique": "that values are unique",
@@ -79,7 +79,7 @@ async def infer_schema(request: Request) -> Response:
     kind = Format.of_media_type(media_type(request))
     if kind is None:
         raise Unsupported(
-            "a sample is CSV or JSON",
+            "a sample must be CSV or JSON",
             code="unsupported_media_type",
             hint=f"send Content-Type: {MEDIA_TYPES}",
         )
@@ -118,7 +118,7 @@ class _PreviewRequest(msgspec.Struct, forbid_unknown_fields=True):
 @endpoint(
     "POST",
     "/api/schemas/preview/",
-    summary="a definition and a sample in, its first rows and what would not fit out.",
+    summary="Show the first rows of a sample under a definition, and its invalid values.",
     body=json_body(
         object_of(
             {"schema": DEFINITION, "sample": TEXT, "format": one_of("csv", "json", "ndjson")},
@@ -152,8 +152,9 @@ async def preview_upload(request: Request) -> Response:
         sample = b64decode(asked.sample, validate=True) if read else asked.sample.encode()
     except (msgspec.DecodeError, UnicodeError, ValueError):
         raise InvalidQuery(
-            "expected schema (a definition), sample (text), format (csv, json or ndjson), and maybe"
-            " rows (0 to 100); with reading and whole, sample is bytes in base64"
+            "expected schema (a definition), sample (text), format (csv, json or ndjson),"
+            " and optionally rows (0 to 100); with reading and whole, sample is bytes in"
+            " base64"
         ) from None
     task = messages.PreviewTask(
         bytes(asked.schema),
@@ -186,7 +187,7 @@ _STRING_BYTES = {
 @endpoint(
     "POST",
     "/api/schemas/estimate/",
-    summary="a definition and a number of records in, their cost out.",
+    summary="Estimate the cost of a number of records under a definition.",
     body=json_body(
         object_of(
             {"schema": DEFINITION, "records": _RECORDS},
@@ -206,12 +207,14 @@ async def estimate_schema(request: Request) -> Response:
         sample = None if asked.sample is None else asked.sample.text.encode()
     except (msgspec.DecodeError, UnicodeError):
         raise InvalidQuery(
-            "expected schema (a definition), records (1 to 10**12), and maybe string_bytes"
-            " (typical length by field name) and sample (type and text)"
+            "expected schema (a definition), records (1 to 10**12), and optionally"
+            " string_bytes (typical length by field name) and sample (type and text)"
         ) from None
     kind = Format.of_media_type(asked.sample.type) if asked.sample else Format.CSV
     if kind is None:
-        raise InvalidQuery("a sample is CSV or JSON", hint=f"its type is one of {MEDIA_TYPES}")
+        raise InvalidQuery(
+            "a sample must be CSV or JSON", hint=f"its type must be one of {MEDIA_TYPES}"
+        )
     arguments = (bytes(asked.schema), asked.records, asked.string_bytes, sample, kind)
     if len(body) <= FEW_BYTES and sum(asked.string_bytes.values()) <= FEW_BYTES:
         return _reply(await aside(estimate_of, *arguments))
@@ -232,7 +235,7 @@ def _reply(json: bytes) -> Response:
 @endpoint(
     "POST",
     "/api/schemas/{id}/merge/",
-    summary="the next merge of index segments, if one is worth it.",
+    summary="Run the next merge of index segments, if one is worthwhile.",
     answers={
         200: json_answer(
             object_of({"merged": NUMBER, "records": NUMBER, "segments": NUMBER, "done": FLAG})

@@ -95,7 +95,7 @@ endpoint = Endpoints("records")
 @endpoint(
     "POST",
     "/api/records/search/",
-    summary="the records that a condition selects, a page at a time.",
+    summary="Search the records that match a condition, page by page.",
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **_PAGED)),
     answers={
         200: json_answer(
@@ -130,7 +130,7 @@ async def search_records(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/records/aggregate/",
-    summary="measures of the records that a condition selects, of all or by group.",
+    summary="Measure the records that match a condition, in total or by group.",
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **_MEASURED)),
     answers={
         200: json_answer(
@@ -196,7 +196,7 @@ def _result(name: str, measure: Measure, result: Any) -> dict[str, Any]:
 @endpoint(
     "GET",
     "/api/records/status/",
-    summary="the state of a schema's index, and of the cache.",
+    summary="Show the state of a schema's index, and of the cache.",
     parameters=(SCHEMA_PARAMETER,),
     answers={
         200: json_answer(
@@ -249,7 +249,7 @@ def _segments(snapshot: Snapshot) -> dict[str, int]:
 @endpoint(
     "POST",
     "/api/records/explain/",
-    summary="run a search or an aggregate, and return its cost instead of its result.",
+    summary="Run a search or an aggregate, and return its cost instead of its result.",
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS, **SHOWN, **(_PAGED | _MEASURED))),
     answers={200: json_answer(OBJECT)},
 )
@@ -308,7 +308,7 @@ _REASON = object_of(
 @endpoint(
     "POST",
     "/api/records/why/",
-    summary="each comparison of a condition alone, and what would have been found.",
+    summary="Test each comparison of a condition alone, and propose values that would match.",
     body=json_body(object_of(CONDITIONS, **OPTIONAL_CONDITIONS)),
     answers={
         200: json_answer(

@@ -193,7 +193,7 @@ def _read(body: bytes) -> tuple[dict[str, Any] | None, list[_Resource]]:
             return None, [whole]
         return dict(whole), msgspec.json.decode(whole["results"], type=list[_Resource])
     except msgspec.DecodeError:
-        raise refusal("it is no dataset or schema") from None
+        raise refusal("it is not a dataset or schema") from None
 
 
 def _shown(kind: str, resource: _Resource) -> Shown:
@@ -214,7 +214,7 @@ def _shown(kind: str, resource: _Resource) -> Shown:
             ids.from_reference(one.dataset, "datasets", pointer="") if kind == "schemas" else None,
         )
     except (msgspec.MsgspecError, Malformed, BadInput):
-        raise refusal("it is no dataset or schema") from None
+        raise refusal("it is not a dataset or schema") from None
 
 
 def _name(resource: _Resource, named: ShownAs) -> None:

@@ -129,7 +129,7 @@ def refuse_beyond(scope: Scope, path: str) -> None:
         raise NotAllowed(
             f"{'a service' if of_service else 'an API token'} cannot do this",
             code="token_limited",
-            hint="log in, and do it as yourself",
+            hint="log in, and do this as yourself",
         )
     require_writing(token)
 
@@ -148,7 +148,7 @@ def require_writing(token: api_token.ApiToken | None) -> None:
     """
     if token is not None and not token.writes:
         raise NotAllowed(
-            "this API token only reads",
+            "this API token is read-only",
             code="token_limited",
-            hint="make one with --scope write, or log in",
+            hint="create one with --scope write, or log in",
         )

@@ -51,14 +51,18 @@ from encrypted_records.proxy.uploads.tus.protocol import Append, Create, Describ
 _VERSION = one_of(header.VERSION)
 _BYTES = Body({header.CONTENT_TYPE: BINARY})
 _RESUMABLE = parameter("header", "Tus-Resumable", _VERSION, required=True)
-_LENGTH = parameter("header", "Upload-Length", NUMBER, "in bytes")
+_LENGTH = parameter("header", "Upload-Length", NUMBER, "Length in bytes")
 _DIGEST: Part = {
     "type": "string",
     "pattern": "^(sha256 [A-Za-z0-9+/]{43}=|sha1 [A-Za-z0-9+/]{27}=|md5 [A-Za-z0-9+/]{22}==)$",
 }
 _PARTS: Part = {"type": "string", "pattern": "^(partial|final;[!-~]+( [!-~]+)*)$"}
-_CHECKSUM = parameter("header", "Upload-Checksum", _DIGEST, "an algorithm, and a digest in Base64")
-_OFFSET = parameter("header", "Upload-Offset", NUMBER, "where the body begins", required=True)
+_CHECKSUM = parameter(
+    "header", "Upload-Checksum", _DIGEST, "Name of an algorithm, and a digest in Base64"
+)
+_OFFSET = parameter(
+    "header", "Upload-Offset", NUMBER, "Offset at which the body begins", required=True
+)
 _ALWAYS: dict[str, Part] = {"Tus_Resumable": _VERSION}
 _REACHED: dict[str, Part] = _ALWAYS | {"Upload_Offset": NUMBER, "Upload_Expires": TEXT}
 _CAPABILITIES = {
@@ -80,28 +84,30 @@ endpoint = Endpoints("files")
     "OPTIONS",
     "/api/files/",
     name="describe_uploads",
-    summary="versions, extensions and limits of resumable uploads (TUS 1.0.0).",
+    summary="List versions, extensions and limits of resumable uploads (TUS 1.0.0).",
     answers=_CAPABILITIES,
 )
 @endpoint(
     "POST",
     "/api/files/",
     name="create_upload",
-    summary="begin a resumable upload, perhaps with its first bytes.",
+    summary="Begin a resumable upload, optionally with its first bytes.",
     # Which are not described: makers of clients drop an operation whose only body is of a type
     # that they do not know. Every client can send them by PATCH.
     parameters=(
         _RESUMABLE,
         _LENGTH,
-        parameter("header", "Upload-Defer-Length", one_of(1), "the length comes later"),
-        parameter("header", "Upload-Metadata", METADATA, "keys, and values in Base64"),
-        parameter("header", "Upload-Concat", _PARTS, "partial, or final; and URLs of parts"),
+        parameter("header", "Upload-Defer-Length", one_of(1), "The length is sent later"),
+        parameter("header", "Upload-Metadata", METADATA, "Keys, and values in Base64"),
+        parameter(
+            "header", "Upload-Concat", _PARTS, "partial, or final with the URLs of the parts"
+        ),
         _CHECKSUM,
         *ORDER_PARAMETERS,
     ),
     answers={
         201: empty_answer(
-            "The upload is made",
+            "The upload is created",
             **_REACHED,
             Location=URL,
             X_Job_Id=UUID,
@@ -120,18 +126,18 @@ async def serve_uploads(request: Request) -> Response:
     "OPTIONS",
     "/api/files/{id}/",
     name="describe_upload",
-    summary="the same as of /api/files/.",
+    summary="List versions, extensions and limits, as for /api/files/.",
     answers=_CAPABILITIES,
 )
 @endpoint(
     "HEAD",
     "/api/files/{id}/",
     name="get_upload_offset",
-    summary="how far an upload is, and what was said of it.",
+    summary="Show the offset and metadata of an upload.",
     parameters=(_RESUMABLE,),
     answers={
         200: empty_answer(
-            "How far the upload is",
+            "The offset and metadata of the upload",
             **_REACHED,
             Upload_Length=NUMBER,
             Upload_Defer_Length=one_of(1),
@@ -146,7 +152,7 @@ async def serve_uploads(request: Request) -> Response:
     "PATCH",
     "/api/files/{id}/",
     name="append_to_upload",
-    summary="add bytes to an upload.",
+    summary="Append bytes to an upload.",
     parameters=(_RESUMABLE, _OFFSET, _LENGTH, _CHECKSUM),
     body=_BYTES,
     answers={204: empty_answer("Upload-Offset bytes are on disk", **_REACHED)},
@@ -156,7 +162,7 @@ async def serve_uploads(request: Request) -> Response:
     "DELETE",
     "/api/files/{id}/",
     name="terminate_upload",
-    summary="end an upload, and its job.",
+    summary="End an upload and its job.",
     parameters=(_RESUMABLE,),
     answers={204: empty_answer("The upload has ended", **_ALWAYS)},
     problems=_PROBLEMS,

@@ -74,11 +74,15 @@ endpoint = Endpoints("webhooks")
 @endpoint(
     "POST",
     "/api/webhooks/",
-    summary="send the changes of a schema to an address; the answer has the secret, once.",
+    summary=(
+        "Create a webhook, which sends the changes of a schema to an address; only this"
+        " answer contains its secret."
+    ),
     body=json_body(
         object_of(
             {"schema": SCHEMA_NAME, "url": URL, "token": _TOKEN},
-            cursor=TEXT_OR_NULL | {"description": "now; or of changes; null begins with all"},
+            cursor=TEXT_OR_NULL
+            | {"description": ("now, or a cursor of the changes; null begins with all records")},
         )
     ),
     answers={201: json_answer(named("NewWebhook", object_of(_MEMBERS | {"secret": TEXT})))},
@@ -97,7 +101,7 @@ async def create_webhook(request: Request) -> Response:
 @endpoint(
     "GET",
     "/api/webhooks/",
-    summary="your webhooks at this proxy, the oldest first.",
+    summary="List your webhooks at this proxy, oldest first.",
     answers={200: json_answer(object_of({"results": array_of(_WEBHOOK)}))},
 )
 async def list_webhooks(request: Request) -> Response:
@@ -110,7 +114,7 @@ async def list_webhooks(request: Request) -> Response:
 @endpoint(
     "GET",
     "/api/webhooks/{id}/",
-    summary="a webhook, and how its deliveries go.",
+    summary="Show a webhook and the state of its deliveries.",
     answers={200: json_answer(_WEBHOOK)},
 )
 async def get_webhook(request: Request) -> Response:
@@ -122,7 +126,7 @@ async def get_webhook(request: Request) -> Response:
 @endpoint(
     "POST",
     "/api/webhooks/{id}/resume/",
-    summary="try again now, from where it was; with another token, if one is sent.",
+    summary="Resume a webhook from where it was; with a new token, if one is sent.",
     body=json_body(object_of({}, token=_TOKEN)),
     answers={200: json_answer(_WEBHOOK)},
 )
@@ -137,8 +141,8 @@ async def resume_webhook(request: Request) -> Response:
 @endpoint(
     "DELETE",
     "/api/webhooks/{id}/",
-    summary="delete a webhook: nothing more is sent.",
-    answers={204: empty_answer("It is deleted")},
+    summary="Delete a webhook: nothing more is sent.",
+    answers={204: empty_answer("The webhook is deleted")},
 )
 async def delete_webhook(request: Request) -> Response:
     services = services_of(request)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from encrypted_records.errors import ErsError, OutOfSpace, Unavailable
 
-DATA_FOLDER_HINT = "look at the disk that holds the proxy's data folder"
+DATA_FOLDER_HINT = "check the disk that holds the proxy's data folder"
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FULL = "SQLITE_FULL"

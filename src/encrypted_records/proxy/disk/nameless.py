@@ -50,7 +50,7 @@ class NamelessFile:
             if self._unlooked >= _LOOK_BYTES:
                 self._unlooked = 0
                 if shutil.disk_usage(self._folder).free < self._keep_free + _LOOK_BYTES:
-                    raise OutOfSpace(f"the disk has no room for {self._work}")
+                    raise OutOfSpace(f"the disk has no space for {self._work}")
             at, left = self._size, memoryview(data)
             while left:
                 written = os.pwrite(self._file.fileno(), left, at + len(data) - len(left))
@@ -68,4 +68,4 @@ class NamelessFile:
         self._size = 0
 
     def _named_errors(self) -> AbstractContextManager[None]:
-        return disk_errors(f"the disk fails under {self._work}", code="spool_failed")
+        return disk_errors(f"the disk failed under {self._work}", code="spool_failed")

@@ -208,10 +208,10 @@ def _refusal(path: Path, error: sqlite3.Error, loss: str) -> Startup:
     if name.startswith(_DAMAGED) or type(error) is sqlite3.DatabaseError:
         return Startup(
             f"{path} is damaged",
-            hint=f"delete it, and {path.name}-wal and {path.name}-shm beside it, if you can do"
-            f" without: {loss}",
+            hint=f"delete it, together with {path.name}-wal and {path.name}-shm, if you can"
+            f" accept this: {loss}",
         )
     return Startup(
         f"cannot open {path}: {name}",
-        hint="let this user read and write there, and look at the disk that holds it",
+        hint="let this user read and write there, and check the disk that holds it",
     )

@@ -69,7 +69,7 @@ def _unknown() -> InvalidQuery:
     detail = "expected the cursor of an earlier answer"
     return InvalidQuery(
         detail,
-        hint="begin without cursor: every record is listed then",
+        hint="begin without a cursor: every record is listed then",
         flaws=(Flaw("cursor", detail, parameter="cursor"),),
     )
 
@@ -79,5 +79,5 @@ def start_again(why: str) -> Gone:
     return Gone(
         f"the feed cannot continue from this cursor: {why}",
         code="start_again",
-        hint="drop what you hold and begin without cursor: every record is listed, then changes",
+        hint="drop your copy and begin without a cursor: every record is listed, then changes",
     )

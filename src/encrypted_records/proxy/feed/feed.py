@@ -81,7 +81,9 @@ class Feed:
             ErsError: as :meth:`Schemas.refresh`: a caller who may not read it any more is told.
         """
         if self.waiting >= MOST_WAITING:
-            raise Overloaded(f"{MOST_WAITING} requests wait for changes already", retry_after=10)
+            raise Overloaded(
+                f"{MOST_WAITING} requests are already waiting for changes", retry_after=10
+            )
 
         async def ask() -> int:
             return (await self._refresh(caller, schema)).ledger.version

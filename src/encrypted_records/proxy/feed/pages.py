@@ -108,7 +108,7 @@ async def read_page(
         upstream = context.upstream
         every = await read_effects(upstream.api, upstream.caller, ledger, snapshot, cursor.version)
         if any(effects.rewrites for effects in every):
-            raise start_again("the schema's definition changed what its records read as")
+            raise start_again("a change of the schema's definition changed how its records read")
     begun = cursor
     cursor = await runtime.in_thread(_plan_commits, plan, context, every, cursor)
     caught_up = cursor.version == snapshot.version
@@ -134,12 +134,12 @@ def _require_same_log(cursor: Cursor, ledger: Ledger, version: int) -> None:
         Gone: ``start_again``.
     """
     if cursor.version > version:
-        raise start_again("the schema's log is older than it, or another one")
+        raise start_again("the schema's log is older than the cursor, or a different log")
     digest = ledger.digest_at(cursor.version)
     if digest is None:
         raise start_again("it is too old")
     if not cursor.is_of(digest):
-        raise start_again("the schema's log is another one")
+        raise start_again("the schema's log is a different one")
 
 
 async def write_changes(page: FeedPage, schema: bytes) -> list[bytes]:
@@ -216,7 +216,7 @@ def _require_few(effects: Effects) -> None:
         Gone: ``start_again``.
     """
     if len(effects.added) > MOST_PAIRED:
-        raise start_again("more records were replaced at once than are followed one by one")
+        raise start_again("too many records were replaced at once to follow each of them")
 
 
 def _rows_of(effects: Effects) -> Iterator[_Ended]:
@@ -317,7 +317,7 @@ async def _read_ended(context: QueryContext, ended: Sequence[_Ended]) -> list[_N
         except (NotFound, KeyMissing) as error:
             if isinstance(error, NotFound) and error.reason != "row_gone":
                 raise
-            raise start_again("records were erased that cannot be named any more") from None
+            raise start_again("records were erased that can no longer be named") from None
     return names
 
 
@@ -330,7 +330,7 @@ def _authenticate(
     for (placed, ordinal), stored in zip(ended, rows, strict=True):
         group = placed.group
         if (stored.group, stored.ordinal) != (group.uid, ordinal):
-            raise LogBroken("the API returned another row than it was asked for")
+            raise LogBroken("the API returned a row that was not requested")
         if group.uid not in openers:
             key = keys.of(group.key_version)
             openers[group.uid] = RowOpener(key, placed.made, group, placed.made)

@@ -52,7 +52,7 @@ async def read_effects(
     try:
         every = await runtime.in_thread(_replay, entries, snapshot)
     except GroupUnknown:
-        raise start_again("records were deleted that cannot be named any more") from None
+        raise start_again("records were deleted that can no longer be named") from None
     return [effects for effects in every if effects.version > since]
 
 
@@ -66,7 +66,7 @@ async def _fetch(
         raise LogBroken("the log has a gap")
     reached = await runtime.in_thread(_digest_after, digest, entries)
     if reached != ledger.digest_at(snapshot.version):
-        raise LogBroken("the API hands out other commits than those that were verified")
+        raise LogBroken("the API returns other commits than those that were verified")
     return entries
 
 

@@ -134,7 +134,7 @@ class WebhookStore:
             (count,) = database.execute(query, (webhook.user,)).fetchone()
             if count >= MOST_WEBHOOKS:
                 raise BadInput(
-                    f"you have {MOST_WEBHOOKS} webhooks, and more are not kept",
+                    f"you have {MOST_WEBHOOKS} webhooks, which is the limit",
                     hint="delete one first",
                 )
             _put(database, webhook)

@@ -229,7 +229,7 @@ class Webhooks:
         """
         token = api_token.parse(text)
         if token is None or token.writes:
-            raise _wrong_token("expected an API token that only reads")
+            raise _wrong_token("expected a read-only API token")
         return await self._readmit(holder.user, token, holder.device)
 
     # --- the work of each --------------------------------------------------------------------
@@ -256,7 +256,7 @@ class Webhooks:
             except _NotTaken as error:
                 await self._note_failure(webhook, error)
             except Unavailable as error:  # the API, or the disk
-                log.info("a webhook waits: %s", error.message)
+                log.info("a webhook is waiting: %s", error.message)
                 await runtime.sleep(LOCKED_SECONDS)
             except Gone as error:
                 if error.reason == "start_again":
@@ -320,7 +320,11 @@ class Webhooks:
             self.deliveries["failed"] += 1
             raise _NotTaken(error.message) from None
         if status == _NO_MORE:
-            raise Gone("the receiver of a webhook wants no more", code="webhook_gone", hint="")
+            raise Gone(
+                "the receiver of a webhook declined further deliveries",
+                code="webhook_gone",
+                hint="",
+            )
         if not 200 <= status < 300:
             self.deliveries["failed"] += 1
             raise _NotTaken(f"the receiver answered {status}")
@@ -373,6 +377,6 @@ def _name_of(webhook: Webhook, page: FeedPage) -> str:
 def _wrong_token(detail: str) -> BadInput:
     return BadInput(
         detail,
-        hint="make one: ers token create NAME --dataset DATASET",
+        hint="create one: ers token create NAME --dataset DATASET",
         flaws=(Flaw("invalid", detail, "/token"),),
     )

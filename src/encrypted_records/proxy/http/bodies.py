@@ -40,7 +40,7 @@ async def read_body(request: Request, *, limit: int = MAX_BODY_BYTES) -> bytes:
         size += len(part)
         if size > limit:
             most = f"{limit >> 20} MiB" if limit >= 1 << 20 else f"{limit >> 10} KiB"
-            raise TooLarge(f"a body of more than {most} is not taken here")
+            raise TooLarge(f"this body is larger than the limit of {most}")
         parts.append(part)
     return b"".join(parts)
 
@@ -67,7 +67,7 @@ async def read_records(request: Request, *, limit: int = MAX_BODY_BYTES) -> byte
     """
     if media_type(request) != "application/json":
         raise Unsupported(
-            "this endpoint takes JSON",
+            "this endpoint accepts JSON only",
             code="unsupported_media_type",
             hint="send Content-Type: application/json",
         )

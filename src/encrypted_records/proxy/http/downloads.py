@@ -70,7 +70,7 @@ def form_of(request: Request, body: dict[str, Any]) -> Form:
 def _of_csv(body: dict[str, Any], name: str, kind: Format) -> bool:
     value = body.pop(name, False)
     if not isinstance(value, bool) or (value and kind is not Format.CSV):
-        detail = "expected true or false, and true for CSV alone"
+        detail = "expected true or false; true is for CSV only"
         raise InvalidQuery(detail, flaws=(Flaw("type", detail, f"/{name}"),))
     return value
 
@@ -102,7 +102,7 @@ class Download(StreamingResponse):
                 async for chunk in self._content:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except ErsError as error:
-            log.warning("a download broke off: %s", error.message)
+            log.warning("a download was interrupted: %s", error.message)
             last = json_line({"error": problem.of_error(error)}) if self._by_line else b""
             await send({"type": "http.response.body", "body": last, "more_body": True})
             # Not ended: the server then closes the connection without the last chunk.

@@ -181,7 +181,7 @@ class Guard:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._names.includes(hosts[0]):
             return Misdirected(
-                "the name in the Host header does not lead to this proxy",
+                "the name in the Host header does not belong to this proxy",
                 hint=f"use {self._names.address}, or allow the name with --allowed-hosts",
             )
         # The method that a client of resumable uploads means may be in a header.
@@ -189,9 +189,11 @@ class Guard:
         is_data = scope["path"].startswith("/api/")
         if headers.get("sec-fetch-mode") == "navigate" and is_data:
             return NotAllowed(
-                "nothing under /api/ is a page",
+                "the paths under /api/ are not pages",
                 code="not_a_page",
-                hint="open the proxy's address without /api/; its pages show and save the same",
+                hint=(
+                    "open the proxy's address without /api/; its pages show and save the same data"
+                ),
             )
         site = headers.get("sec-fetch-site", "none")
         if site not in ("same-origin", "none") and not _follows_link(methods, headers):
@@ -206,9 +208,9 @@ class Guard:
 
 def _across() -> ErsError:
     return NotAllowed(
-        "a page of another site may open pages here, and nothing else",
+        "a page of another site can open pages here, but send nothing else",
         code="cross_site",
-        hint="if it is your own front server: name it with --allowed-hosts, and have it pass on"
+        hint="if it is your own reverse proxy: name it with --allowed-hosts, and let it pass on"
         " the Host header",
     )
 
@@ -257,9 +259,9 @@ class Private:
             shown = Headers(scope=scope).get(INLINE_HEADER, "").encode("latin-1")
             if not hmac.compare_digest(shown, self._secret):
                 refusal = NotAllowed(
-                    "this proxy runs for one command, and answers no other",
+                    "this proxy runs for a single command, and serves no others",
                     code="inline_only",
-                    hint="start one of your own: ers proxy",
+                    hint="start your own proxy: ers proxy",
                 )
                 await problem_answer(problem.of_error(refusal))(scope, receive, send)
                 return

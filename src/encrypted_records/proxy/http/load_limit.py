@@ -110,7 +110,7 @@ class Crowd:
             if excess > 0 and self._is_greedy(sender):
                 least, most = _RETRY
                 raise Overloaded(
-                    "more requests are under way than can be answered soon",
+                    "too many requests are in progress",
                     retry_after=min(most, max(least, math.ceil(excess))),
                 )
         self._under_way[sender] += 1

@@ -183,12 +183,12 @@ async def on_gone(_request: Request, _error: Exception) -> Response:
     """Finish a request whose client has disconnected. The answer is not sent; it only ends the
     request's line in the log.
     """
-    return problem_answer(problem.document(400, "client_gone", "the client went away"))
+    return problem_answer(problem.document(400, "client_gone", "the client disconnected"))
 
 
 async def on_bug(_request: Request, error: Exception) -> Response:
     """A bug of ours. The log has its type and its lines, not its text, which may quote a record."""
     log.error("unexpected %s", type(error).__name__, exc_info=error)
     return problem_answer(
-        problem.document(500, "internal_error", "something unexpected happened in the proxy")
+        problem.document(500, "internal_error", "an unexpected error occurred in the proxy")
     )

@@ -546,14 +546,14 @@ def require_set(definition: SchemaDefinition, options: JobOptions) -> int | None
         return 0
     detail = "say with `by` which unique fields identify the record"
     if by:
-        detail = f"{', '.join(by)} is not among the sets of fields that are unique"
+        detail = f"{', '.join(by)} is not one of the sets of unique fields"
     elif not definition.unique:
-        detail = "no fields are unique, so that no record is found to be replaced"
+        detail = "no fields are unique, so no record can be identified for replacement"
     raise BadInput(
         detail,
         code="invalid_parameter",
         flaws=(Flaw("invalid_parameter", detail, parameter="by"),),
-        hint="nothing was stored; name the fields of one set of the definition's unique as by",
+        hint="nothing was stored; name the fields of one set in the definition's unique as by",
     )
 
 
@@ -575,7 +575,7 @@ def _flaw(own: _Schema, clash: Clash, definition: SchemaDefinition) -> Flaw:
     elif clash.other is not None:
         where = f"row {int(rows[clash.other])} of this file"
     else:
-        return Flaw("required", "a record is found by this field", row=row, field=last)
+        return Flaw("required", "this field identifies the record to replace", row=row, field=last)
     return Flaw("not_unique", say(fields, where), row=row, field=last)
 
 
@@ -624,17 +624,17 @@ def _refs(snapshot: Snapshot, verdict: Verdict) -> list[RowRef]:
 def _refusal(refused: int, job: Job) -> Conflict:
     verb = "has" if refused == 1 else "have"
     way_out = (
-        "on conflict, skip leaves them out, and replace stores them in place of the records that"
-        " have these values"
+        "on conflict, skip leaves them out, and replace stores them instead of the records"
+        " that have these values"
     )
     if job.options.on_conflict == "replace":
         way_out = (
-            "these are of other rows, or of a record that they do not replace; correct the file,"
-            " or skip invalid rows to leave them out"
+            "they belong to other rows, or to a record that is not being replaced; correct"
+            " the file, or skip invalid rows"
         )
     return Conflict(
-        f"{refused} of {job.total} records {verb} values that others have, so that nothing was"
-        " stored",
+        f"{refused} of {job.total} records {verb} unique values that others already have;"
+        " nothing was stored",
         code="not_unique",
         hint=f"the job's errors list them; {way_out}",
     )

@@ -145,4 +145,6 @@ def uploaded_before(job: Job) -> UploadedBefore:
     name = str(uuid.UUID(bytes=job.id))
     if job.state == "completed":
         return UploadedBefore.by(name, f"job {name} stored this file on {when}: {records}")
-    return UploadedBefore.by(name, f"job {name} is storing this file, which it got on {when}")
+    return UploadedBefore.by(
+        name, f"job {name} is already storing this file, which was sent on {when}"
+    )

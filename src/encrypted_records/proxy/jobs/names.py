@@ -81,7 +81,7 @@ def _open_all(
     found: dict[int, Name] = {}
     for block, names in zip(asked, told, strict=True):
         if (names.group, names.first, names.field) != (block.group, block.first, block.field):
-            raise DoesNotOpen("the API returned another block than it was asked for")
+            raise DoesNotOpen("the API returned a block that was not requested")
         group = snapshot.groups[block.group].group
         key = state.ledger.keys.of(group.key_version)
         spec = snapshot.made_under(group).by_id[block.field]
@@ -90,7 +90,7 @@ def _open_all(
             at = ordinal - block.first
             row = names.rows[at] if at < len(names.rows) else None
             if row is None:
-                raise DoesNotOpen("the API returned fewer rows than a block has")
+                raise DoesNotOpen("the API returned fewer rows than the block has")
             context = sealing.record_context(where, row.record_id, row.version)
             sealing.open_field(seal, ordinal, context, spec.id_bytes, row.sealed)
             found[position] = (row.record_id, row.version)

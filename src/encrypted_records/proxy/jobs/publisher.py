@@ -88,7 +88,7 @@ class Publisher:
             found = {is_published(states[one.schema], job.id, own) for one, own in parts.items()}
             if len(found) < 2:
                 return list(states.values()), True in found
-        raise LogBroken("the API has published a job in some of its schemas, and not in the others")
+        raise LogBroken("the API has published a job in some of its schemas only")
 
     async def _parts(self, job: Job) -> dict[CheckedSchema, list[StagedPart]]:
         """The staged parts by schema; schemas without one are left out."""
@@ -151,9 +151,9 @@ class Publisher:
                 attempt -= isinstance(error, Conflict) and await keeps_moving(error, until)
                 if attempt == ATTEMPTS:
                     if error.reason == "staging_gone":
-                        raise StaleDefinition("the staged parts of the job are gone") from None
+                        raise StaleDefinition("the staged parts of the job are missing") from None
                     raise
-                log.info("a job's commit lost a race (%s), drafting it again", error.reason)
+                log.info("a job's commit lost a race (%s) and is drafted again", error.reason)
             else:
                 break
         return states
@@ -215,7 +215,7 @@ def require_same(state: SchemaState, checked: CheckedSchema) -> SchemaDefinition
         raise StaleDefinition("a schema's definition or key changed after the job was checked")
     made = state.definition if history is None else history.of(checked.definition)
     if find_added_sets(made, state.definition) or find_added_sets(state.definition, made):
-        raise StaleDefinition("other fields are unique than when the job was checked")
+        raise StaleDefinition("the unique fields have changed since the job was checked")
     return made
 
 

@@ -132,16 +132,18 @@ class Resealing:
         target = await self._target(job)
         if state.ledger.resealed.version > target.seen:
             raise Conflict(
-                "somebody else sealed all records of the schema again meanwhile",
+                "somebody else re-encrypted all records of the schema in the meantime",
                 code="resealed_meanwhile",
-                hint="nothing of this job was stored; begin it again if it is still wanted",
+                hint="nothing of this job was stored; start it again if you still want it",
             )
         (checked,) = await runtime.in_thread(self._uses.store.schemas, job.id)
         now = as_checked(state)
         if now.definition != checked.definition and target.definition:
             raise _definition_moved()
         if now != checked:
-            raise StaleDefinition("a schema's definition or key changed while it was sealed again")
+            raise StaleDefinition(
+                "a schema's definition or key changed while its records were re-encrypted"
+            )
         return target
 
     # --- seal -------------------------------------------------------------------------------
@@ -250,8 +252,8 @@ class Resealing:
                     raise
                 # Not taken for published, which the log alone says: all is sealed once more.
                 if error.reason == "staging_gone" and attempt > 1:
-                    raise StaleDefinition("the staged parts of the job are gone") from None
-                log.info("a job's commit lost a race (%s), drafting it again", error.reason)
+                    raise StaleDefinition("the staged parts of the job are missing") from None
+                log.info("a job's commit lost a race (%s) and is drafted again", error.reason)
                 continue
             if done:
                 return state
@@ -296,9 +298,9 @@ def _definition(target: Target, present: SchemaDefinition) -> SchemaDefinition:
 
 def _definition_moved() -> Conflict:
     return Conflict(
-        "the schema's definition was changed after the change to it was planned",
+        "the schema's definition has changed since this change was planned",
         code="definition_moved",
-        hint="nothing was stored; look at the present definition, and plan the change again",
+        hint="nothing was stored; look at the current definition, and plan the change again",
     )
 
 

@@ -71,15 +71,15 @@ class Reseals:
             await self._uses.schemas.ready(caller, state)
         if not state.ledger.snapshot().stored:
             raise Conflict(
-                "the schema has no records that could be sealed again",
+                "the schema has no records to re-encrypt",
                 code="nothing_to_reseal",
-                hint="nothing is needed: what is stored from now on is under the present key",
+                hint="nothing needs to be done: new records are encrypted under the current key",
             )
         options = JobOptions(kind=Format.JSON, named=schema, work="reseal")
         async with self._beginning:
             if await runtime.in_thread(self._uses.store.targets.under_way, schema):
                 raise Conflict(
-                    "the records of this schema are being sealed again already",
+                    "the records of this schema are already being re-encrypted",
                     code="reseal_under_way",
                     hint="wait for that job, or cancel it: ers job list",
                 )

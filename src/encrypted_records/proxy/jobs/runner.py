@@ -69,8 +69,8 @@ LOST_WAITS = (*WAITS, 60.0, 120.0, 300.0)
 MOST_LOST = 12
 #: Why a job waits for its user.
 _WAITS_FOR_USER = (
-    "the API does not know the job's token, or it has expired: the job goes on with its user's next"
-    " request to this proxy"
+    "the API does not know the job's token, or it has expired: the job continues with its"
+    " user's next request to this proxy"
 )
 #: How often one step may raise an unexpected error, before the job fails.
 STRIKES = 3
@@ -136,10 +136,13 @@ class JobRunner:
                 await self._advance(before)
                 break
             except FatesChanged:
-                log.info("a job is sealed again in part: others hold values of its rows by now")
+                log.info(
+                    "a job is partly re-encrypted: others have stored values of its rows in"
+                    " the meantime"
+                )
                 continue
             except StaleDefinition as error:
-                log.info("a job is checked again: %s", error.message)
+                log.info("a job is being checked again: %s", error.message)
                 self._conflicts.forget(job)
                 await self._run_step(job, self._uses.store.check_again, job)
                 continue
@@ -147,7 +150,7 @@ class JobRunner:
                 failure = error
             except Exception as error:
                 log.exception("unexpected %s in a job", type(error).__name__)
-                failure = ErsError("the proxy made a mistake; see its log")
+                failure = ErsError("an internal error occurred in the proxy; see its log")
             if await self._read(job) != before:
                 # The job made progress between two failures, so it need not wait longer.
                 waits = strikes = lost = 0
@@ -360,8 +363,8 @@ class JobRunner:
         if report.bad_rows and not job.options.skip:
             verb = "does" if report.bad_rows == 1 else "do"
             raise BadInput(
-                f"{report.bad_rows} of {report.rows} records {verb} not fit, so that nothing was"
-                " stored",
+                f"{report.bad_rows} of {report.rows} records {verb} not match the schema;"
+                " nothing was stored",
                 code="invalid_records",
                 hint="the job's errors list them; skip invalid rows to store the others",
             )
@@ -488,9 +491,9 @@ def _losing(error: ErsError, times: int | None, seconds: float) -> ErsError:
         times: how often it has while workers do other work; None where they do not.
     """
     if times is None:
-        why = "no worker process works now, as where the machine has no memory left"
+        why = "no worker process is working, perhaps because the machine has no memory left"
     else:
-        why = f"{times} of {MOST_LOST} times before the job fails"
+        why = f"{times} of {MOST_LOST} attempts before the job fails"
     return Unavailable(
         f"{error.message}: {why}; the next try is in {seconds:g} s", code=error.reason
     )
@@ -498,9 +501,9 @@ def _losing(error: ErsError, times: int | None, seconds: float) -> ErsError:
 
 def _lost(error: ErsError) -> ErsError:
     return Unavailable(
-        f"{error.message}, {MOST_LOST} times, while other work was done",
+        f"{error.message}, {MOST_LOST} times, while other work succeeded",
         code=error.reason,
-        hint="look at these rows, or give the machine more memory; then begin the job again",
+        hint="check these rows, or give the machine more memory; then start the job again",
     )
 
 

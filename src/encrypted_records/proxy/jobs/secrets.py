@@ -117,7 +117,7 @@ class JobSecrets:
     def _open(self, holder: Holder, job: bytes, label: str, sealed: bytes) -> bytes:
         begin = _VERSION.size + NONCE_BYTES
         if len(sealed) < begin:
-            raise DoesNotOpen("what is kept of a job is cut short")
+            raise DoesNotOpen("the stored data of a job is truncated")
         (version,) = _VERSION.unpack_from(sealed)
         key = self._keyrings.of(holder).root(version).job(job, version)
         nonce = sealed[_VERSION.size : begin]

@@ -175,7 +175,7 @@ class BatchJobs:
         try:
             await self._replace_token(caller, waiting.job)
         except ErsError as error:
-            log.info("a job gets no other token: %s", error.message)
+            log.info("a job does not get another token: %s", error.message)
         finally:
             waiting.asked.set()
 
@@ -433,7 +433,7 @@ class BatchJobs:
         """
         sealed = await runtime.in_thread(self._uses.store.report, job.id)
         if sealed is None:
-            raise NotFound("there is no reading of this job's file, or it is not checked yet")
+            raise NotFound("there is no reading of this job's file, or the file is not checked yet")
         opened = await runtime.in_thread(self._uses.secrets.open_report, caller, job, sealed)
         # Reports of earlier versions have no number of such rows.
         report: dict[str, Any] = {"valueless_rows": 0} | msgspec.json.decode(opened)
@@ -513,7 +513,7 @@ class BatchJobs:
                 log.info("resuming a job of %d bytes", job.size)
                 self._start(job.id)
             elif not job.options.resumable:
-                lost = Unavailable("the upload broke off", code="upload_broken_off", hint="")
+                lost = Unavailable("the upload was interrupted", code="upload_broken_off", hint="")
                 await runtime.in_thread(
                     self._uses.store.mark_failed, job.id, in_words(lost), runtime.wall()
                 )
@@ -569,9 +569,11 @@ def schema_of_header(header: Header, named: bytes | None) -> bytes:
     try:
         schema = ids.from_text(header.schema)
     except Malformed:
-        raise bad_schema("is no schema's id: schema_id:<schema id>", "invalid_reference") from None
+        raise bad_schema(
+            "is not a schema's id: schema_id:<schema id>", "invalid_reference"
+        ) from None
     if named not in (None, schema):
-        raise bad_schema("names another schema than the request", "invalid_reference")
+        raise bad_schema("names a different schema than the request", "invalid_reference")
     return schema
 
 

@@ -73,8 +73,8 @@ class JobStore:
             tables.TABLES,
             code="job_store_failed",
             message="the proxy's store of jobs does not answer",
-            loss="batch jobs are then forgotten, those under way too: of these, look whether their"
-            " records are stored before you send a file again",
+            loss="batch jobs are then forgotten, including running ones: check whether their"
+            " records are stored before you send such a file again",
             later={"job": tables.LATER, "part": {"holes": "BLOB"}},
             most_pages=most_pages,
         )
@@ -429,7 +429,7 @@ class JobStore:
 def _move(database: sqlite3.Connection, job: bytes, state: JobState) -> None:
     row = database.execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()
     if row is None or state not in NEXT[row[0]]:
-        raise Conflict("the job has ended already", code="job_ended")
+        raise Conflict("the job has already ended", code="job_ended")
     database.execute("UPDATE job SET state = ? WHERE id = ?", (state, job))
 
 

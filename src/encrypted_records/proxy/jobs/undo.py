@@ -38,9 +38,9 @@ class Undo:
             snapshot = (await self._schemas.refresh(caller, schema)).ledger.snapshot()
             if not snapshot.groups.keys() >= set(groups):
                 raise Conflict(
-                    "the records of this job were sealed again, and lie among others by now",
+                    "the records of this job were re-encrypted and are mixed with others now",
                     code="job_resealed",
-                    hint="find them by a search, and delete those",
+                    hint="search for them, and delete what you find",
                 )
             count += snapshot.count_live(groups)
         return count
@@ -58,7 +58,7 @@ class Undo:
         count = await self.count(caller, job)
         if count != confirmed:
             raise Conflict(
-                f"the job's records that are still there are {count}",
+                f"{count} of the job's records are still there",
                 code="confirm_count",
                 hint=f"to delete them, repeat the request with ?confirm={count}",
             )

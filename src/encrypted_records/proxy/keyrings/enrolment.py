@@ -139,7 +139,7 @@ class Enrolment:
                 raise Conflict(
                     f"a keyring has at most {MAX_DEVICES} devices",
                     code="too_many_devices",
-                    hint="revoke one that is not used any more: ers device revoke",
+                    hint="revoke one that is no longer used: ers device revoke",
                 )
             now = int(self._clock())
             named = name.strip()[:MAX_NAME] or f"device {device.id}"
@@ -259,23 +259,23 @@ def unknown_device() -> NotAuthenticated:
     return NotAuthenticated(
         "the device of this request is not one of yours here",
         code="device_unknown",
-        hint="have it taken in: ers device add, or the page /device/",
+        hint="register it: ers device add, or the page /device/",
     )
 
 
 def needed_device() -> NotAuthenticated:
     return NotAuthenticated(
-        "this request needs a device that was taken in here",
+        "this request needs a device that is registered here",
         code="device_needed",
-        hint="ers device add takes this machine in; a browser opens the page /device/; curl sends"
-        " the header X-ERS-Device with what ers device create printed",
+        hint="ers device add registers this machine; a browser opens the page /device/; curl"
+        " sends the header X-ERS-Device with the output of ers device create",
     )
 
 
 def another_user() -> NotAllowed:
     return NotAllowed(
-        "this proxy is for one user, and somebody else has a keyring here",
+        "this proxy is for one user, and another user has a keyring here",
         code="another_user",
-        hint="start it with --access device, so that each request must come from a device of its"
-        " user's; or with --access api, if you run the API as well and believe it",
+        hint="start it with --access device, so that each request must come from a registered"
+        " device of its user; or with --access api, if you also run the API and trust it",
     )

@@ -112,9 +112,9 @@ class AccessStore:
             _TABLES,
             # Who is not known is not let in.
             code="access_store_failed",
-            message="which devices were taken in cannot be read or written",
-            loss="every device is then unknown, a revoked one too, and has to be taken in again; no"
-            " key and no record is lost",
+            message="the registered devices cannot be read or written",
+            loss="all devices are then unknown, including revoked ones, and must be registered"
+            " again; no key and no record is lost",
         )
 
     def devices(self) -> list[DeviceRecord]:

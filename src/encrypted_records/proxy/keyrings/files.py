@@ -41,17 +41,17 @@ NAMES = {
 }
 _UNLOCK = (
     "unlock it with ers keyring unlock or on the proxy's page /keyring/; or set"
-    " ERS_KEYRING_PASSPHRASE_FILE or ERS_KEYRING_PASSPHRASE to what it was sealed with and start"
-    " the proxy again"
+    " ERS_KEYRING_PASSPHRASE_FILE or ERS_KEYRING_PASSPHRASE to its passphrase and start the"
+    " proxy again"
 )
 #: Remedies where the secret of a wrapping is not here.
 _NOT_HERE = {
-    fmt.WRAP_KEYCHAIN: "unlock the keychain that it was sealed with and start the proxy again",
-    fmt.WRAP_VAULT: "set ERS_VAULT_ADDR and the variables beside it and start the proxy again",
+    fmt.WRAP_KEYCHAIN: "unlock the keychain that has its key and start the proxy again",
+    fmt.WRAP_VAULT: "set ERS_VAULT_ADDR and the related variables and start the proxy again",
     fmt.WRAP_AWS_KMS: "set ERS_AWS_KMS_KEY and start the proxy again",
     fmt.WRAP_GOOGLE_KMS: "set ERS_GOOGLE_KMS_KEY and start the proxy again",
     fmt.WRAP_AZURE_KEY_VAULT: "set ERS_AZURE_KEY and start the proxy again",
-    fmt.WRAP_PKCS11: "set ERS_PKCS11_MODULE and the variables beside it and start the proxy again",
+    fmt.WRAP_PKCS11: "set ERS_PKCS11_MODULE and the related variables and start the proxy again",
 }
 
 
@@ -131,7 +131,7 @@ class KeyringFiles:
                 wrapper = given or wrapper
             if wrapper is None and wrapping == fmt.WRAP_MACHINE_KEY:
                 raise DoesNotOpen(
-                    "the machine key that it is sealed under is not here",
+                    "the machine key that protects it is not here",
                     hint="restore machine.key from the same backup",
                 )
             if wrapper is None:
@@ -166,7 +166,7 @@ class KeyringFiles:
             durable.replace_and_keep(path, wrap(keyring, self.wrapper(given), user))
             self.open(path, path.read_bytes(), user, given)
             name = NAMES[self.wrapper(given).wrapping]
-            log.info("keyring %s is now sealed with: %s", path.name, name)
+            log.info("keyring %s is now protected by: %s", path.name, name)
         self.seal_kept_later(path, user, given)
 
     def seal_kept_later(self, path: Path, user: bytes, given: Passphrase | None) -> None:
@@ -208,7 +208,7 @@ class KeyringFiles:
                 keyring = self.open(kept, file, user, given)
             except ErsError:
                 left += not _opens(file, wrapper, user)
-                log.warning("%s does not open and is left as it is", kept.name)
+                log.warning("%s cannot be decrypted and is left unchanged", kept.name)
             else:
                 durable.replace(kept, wrap(keyring, wrapper, user))
         return left
@@ -226,7 +226,7 @@ class KeyringFiles:
         files = [keyring.read_bytes() for keyring in self._folder.glob("*.keyring")]
         if not path.exists() and any(wrapping(file) == fmt.WRAP_MACHINE_KEY for file in files):
             raise Startup(
-                f"the machine key {path} is missing, but there are keyrings sealed under it",
+                f"the machine key {path} is missing, but there are keyrings protected by it",
                 hint="restore it from the same backup as the keyrings",
             )
         key = machine_key(path, may_make=not self._secrets)
@@ -237,9 +237,9 @@ class KeyringFiles:
 def keyring_disk_errors() -> AbstractContextManager[None]:
     """Name what the disk refuses. Files are written whole or not at all, so nothing is lost."""
     return disk_errors(
-        "the disk fails under the keyring",
+        "the disk failed under the keyring",
         code="keyring_disk",
-        full="the disk is full: the keyring is as it was before",
+        full="the disk is full: the keyring is unchanged",
     )
 
 
@@ -263,16 +263,16 @@ def no_keyring() -> NotFound:
     return NotFound(
         "you have no keyring here yet",
         code="no_keyring",
-        hint="it is made with the first records that are stored, or restored from a backup",
+        hint="storing the first records creates it, or restore it from a backup",
     )
 
 
 def locked(path: Path, sealed_with: int = fmt.WRAP_PASSPHRASE) -> Closed:
     if sealed_with == fmt.WRAP_PASSPHRASE:
-        message, hint = "is sealed with a passphrase, and none is configured", _UNLOCK
+        message, hint = "is protected by a passphrase, and none is configured", _UNLOCK
     else:
         name = NAMES[sealed_with].replace("_", " ")
-        message, hint = f"is sealed with a {name} that is not here", _NOT_HERE[sealed_with]
+        message, hint = f"is protected by a {name} that is not here", _NOT_HERE[sealed_with]
     return Closed(f"keyring {path.name} {message}", code="keyring_locked", hint=hint)
 
 

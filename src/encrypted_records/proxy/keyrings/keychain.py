@@ -51,7 +51,7 @@ def keychain_key(
     if secret is None and not name_file.exists():
         made = runtime.random_bytes(_KEY_BYTES)
         if kept.keep(made):
-            log.info("keyrings are sealed with a key in the keychain")
+            log.info("keyrings are protected by a key in the keychain")
             secret = made
         else:
             # Should another process have been first, its key counts.
@@ -86,7 +86,8 @@ class Kept:
         if self.name_file.exists():
             if self._ask(self._delete) is None:
                 log.warning(
-                    "no keychain has deleted what %s names: delete it there, among those of %s",
+                    "no keychain has deleted the entry %s: delete it there, among the"
+                    " entries of %s",
                     self.name_file.name,
                     _APP,
                 )

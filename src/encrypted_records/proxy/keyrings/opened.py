@@ -158,29 +158,30 @@ class OpenKeyrings:
         known = self.enrolment.keyring(user) is not None or self.backups.knows(user)
         if holder.accepted and not known:
             raise Closed(
-                "the keyring is not here; a service's is only while the service uses this proxy",
+                "the keyring is not here; the keyring of a service is here only while"
+                " the service uses this proxy",
                 code="keyring_locked",
-                hint="its work goes on when the service comes again",
+                hint="the work continues with the service's next request",
             )
         if known:
             # With a new one instead, its records could not be read, and it could not come back.
             raise files.damaged(
                 path,
-                "it is missing, and there was one",
-                "put the file back, or bring the keyring here: ers keyring restore",
+                "it is missing, although it existed",
+                "put the file back, or restore the keyring here: ers keyring restore",
             )
         if holder.token is not None and not holder.token.writes:
             raise NotAllowed(
-                "this user has no keyring here, and an API token that only reads makes none",
+                "this user has no keyring here, and a read-only API token cannot create one",
                 code="token_limited",
-                hint="bring the keyring here as yourself: ers keyring restore",
+                hint="restore the keyring here as yourself: ers keyring restore",
             )
         self.enrolment.admit_new(holder, others=self.has_others(user))
         self.enrolment.take_in_newcomer(holder, "made")
         made = Keyring.generate(created=int(runtime.wall()))
         given = self.unlocked.passphrase(user)
         if self.files.create(user, made, given):
-            log.info("made a keyring: %s", path.name)
+            log.info("created a keyring: %s", path.name)
         # Read back: another process may have been first.
         keyring = self.open[user] = self.files.open(path, path.read_bytes(), user, given)
         self.own.pop(user, None)

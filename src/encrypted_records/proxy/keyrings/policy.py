@@ -72,10 +72,10 @@ def decide(circumstances: Circumstances) -> Policy:
         return Policy(Level.API, lone=False)
     if circumstances.keyrings > 1:
         raise Startup(
-            f"{circumstances.keyrings} users have keyrings here, and a proxy whose API is somebody"
-            " else's is for one",
-            hint="start it with --access device, so that each request must come from a device of"
-            " its user's; or with --access api, if you run the API as well and believe it",
+            f"{circumstances.keyrings} users have keyrings here, and a proxy of an API that"
+            " somebody else runs is for one user",
+            hint="start it with --access device, so that each request must come from a registered"
+            " device of its user; or with --access api, if you also run the API and trust it",
         )
     return Policy(Level.API, lone=True)
 

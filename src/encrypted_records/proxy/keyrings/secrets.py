@@ -85,7 +85,7 @@ def passphrase_from(environment: Mapping[str, str]) -> Passphrase | None:
     except OSError as error:
         why = (error.strerror or "it fails").lower()
     except UnicodeDecodeError:
-        why = "it is no UTF-8"
+        why = "it is not UTF-8"
     except BadInput as error:
         why = error.message
     raise Startup(f"cannot use {name}: {why}", hint=f"correct {name}, or unset it") from None
@@ -95,7 +95,7 @@ def _read(path: Path) -> str:
     with path.open("rb") as file:
         text = file.read(_MAX_PASSPHRASE_BYTES + 1)
     if len(text) > _MAX_PASSPHRASE_BYTES:
-        raise BadInput(f"more than {_MAX_PASSPHRASE_BYTES} bytes are no passphrase")
+        raise BadInput(f"a passphrase has at most {_MAX_PASSPHRASE_BYTES} bytes")
     return text.decode().removesuffix("\n").removesuffix("\r")
 
 
@@ -110,8 +110,8 @@ def machine_key(path: Path, *, may_make: bool) -> MachineKey | None:
             return None
         if write_once(path, runtime.random_bytes(_KEY_BYTES)):
             log.warning(
-                "keyrings are sealed under %s: anyone who can read this folder can read the"
-                " records. Set ERS_KEYRING_PASSPHRASE_FILE to seal them with a passphrase",
+                "keyrings are protected by %s: anybody who can read this folder can read the"
+                " records. Set ERS_KEYRING_PASSPHRASE_FILE to protect them with a passphrase",
                 path,
             )
     key = path.read_bytes()

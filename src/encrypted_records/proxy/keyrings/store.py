@@ -113,9 +113,11 @@ class Keyrings:
         with self._core.lock:
             if holder.user not in self._core.unlocked and not self._core.check_own(holder.user):
                 raise Conflict(
-                    "the keyring opens by what this proxy was started with",
+                    "the keyring is unlocked by the key or passphrase of the running proxy",
                     code="keyring_not_lockable",
-                    hint="give it a passphrase with ers keyring passphrase; or end the proxy",
+                    hint=(
+                        "give it its own passphrase with ers keyring passphrase; or stop the proxy"
+                    ),
                 )
             self._core.close(holder.user)
 
@@ -215,7 +217,7 @@ class Keyrings:
             return files.NAMES[wrapping_of(path.read_bytes())]
         except (FileNotFoundError, Unsupported):
             raise files.damaged(
-                path, "its file is gone or damaged", "back it up before the proxy ends"
+                path, "its file is missing or damaged", "back it up before the proxy ends"
             ) from None
 
 
@@ -246,7 +248,7 @@ class KeyringChanges:
             if files.wrapping(file) == fmt.WRAP_PASSPHRASE:
                 if old is None:
                     raise Closed(
-                        "the present passphrase is needed to change it", code="keyring_locked"
+                        "the current passphrase is needed to change it", code="keyring_locked"
                     )
                 keyring = self._keyrings.try_passphrase(
                     path, file, user, old, (holder.device or "").encode()
@@ -318,9 +320,9 @@ class KeyringChanges:
                 self._keyrings.replace(user, keyring, given)
             else:
                 raise Conflict(
-                    "you have another keyring here already",
+                    "you already have another keyring here",
                     code="keyring_exists",
-                    hint="its file is kept if you repeat this with replace",
+                    hint="to replace it, repeat this with replace; its file is kept",
                 )
             if given is None:
                 self._keyrings.unlocked.drop(user)

@@ -23,15 +23,15 @@ CHECKPOINTING = "writing a checkpoint"
 LEDGERS = "keeping a log"
 ROW_CHECKS = "checking rows"
 RETENTION = "retention"
-ATTENDING = "looking for what is due"
+ATTENDING = "looking for pending changes"
 WORKERS = "starting a worker process"
 JOBS = "a job"
 JOB_SWEEP = "sweeping jobs"
 UPLOAD_SWEEP = "sweeping uploads"
 CLOCK = "watching the clock"
-LOCKING = "locking keyrings that nobody uses"
+LOCKING = "locking unused keyrings"
 WEBHOOKS = "a webhook"
-FORGETTING = "dropping what nobody uses"
+FORGETTING = "dropping unused data"
 
 
 async def attempt(name: str, work: Work) -> None:
@@ -41,7 +41,7 @@ async def attempt(name: str, work: Work) -> None:
     except ErsError as error:
         log.warning("%s failed: %s", name, error.message)
     except Exception as error:
-        log.error("%s failed by a bug of ours: %s", name, type(error).__name__)  # noqa: TRY400
+        log.error("%s failed because of an internal error: %s", name, type(error).__name__)  # noqa: TRY400
 
 
 class Background:

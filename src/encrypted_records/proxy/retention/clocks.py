@@ -52,9 +52,9 @@ def require_right(now: float, *, api: float | None, newest: int) -> None:
         Conflict: ``clock_wrong``.
     """
     if api is None:
-        raise _wrong("the API states no time, with which this clock could be compared")
+        raise _wrong("the API does not send its time, so this clock cannot be compared")
     if abs(now - api) > MOST_SECONDS:
-        raise _wrong("this machine's clock is more than a day off the API's")
+        raise _wrong("this machine's clock differs from the API's by more than a day")
     if newest / 1000 - now > MOST_SECONDS:
         raise _wrong("this machine's clock is more than a day behind the newest commit of the log")
 
@@ -105,12 +105,13 @@ class Standing:
             return None
         if self.doubtful > 0:
             return (
-                f"this machine's clock went ahead by {round(self.doubtful / DAY_SECONDS)} days, and"
-                " nothing but this clock says that so much time has passed"
+                f"this machine's clock jumped ahead by {round(self.doubtful / DAY_SECONDS)}"
+                " days, and nothing else shows that so much time has passed"
             )
         return (
-            "this proxy has not run for a day yet, and by this machine's clock the log's newest"
-            f" records of before its start are {int(missing // DAY_SECONDS)} days old"
+            "this proxy has not run for a day yet, and according to this machine's clock,"
+            " the newest records of the log from before its start are"
+            f" {int(missing // DAY_SECONDS)} days old"
         )
 
 
@@ -193,8 +194,8 @@ class WatchedClock:
 
     def _go_ahead(self, mark: ClockMark, now: float, step: float) -> ClockMark:
         log.warning(
-            "this machine's clock went ahead by %d days, maybe while it was off: nothing is deleted"
-            " by the age of these days before the proxy has run for a day",
+            "this machine's clock jumped ahead by %d days, perhaps while it was off: no"
+            " record is deleted because of these days before the proxy has run for a day",
             round(step / DAY_SECONDS),
         )
         doubts = (*mark.doubts, Doubt(step, now, 0.0))
@@ -254,7 +255,7 @@ def _go_back(mark: ClockMark, now: float, back: float, passed: float) -> ClockMa
         if rest > MOST_SECONDS:
             left.append(Doubt(rest, now, 0.0))
     if len(left) < len(mark.doubts):
-        log.warning("this machine's clock went back by the time that had been in doubt")
+        log.warning("this machine's clock went back by the time that was in doubt")
     mark = replace(mark, doubts=tuple(reversed(left)))
     if back <= MOST_SECONDS:
         return replace(mark, wall=now, behind=0.0)
@@ -266,7 +267,7 @@ def _go_back(mark: ClockMark, now: float, back: float, passed: float) -> ClockMa
 
 def _wrong(why: str) -> Conflict:
     return Conflict(
-        f"nothing is deleted by age: {why}",
+        f"no record is deleted by age: {why}",
         code="clock_wrong",
-        hint="set the clocks of this machine and of the API's, then try again",
+        hint="set the clocks of this machine and of the API's machine, then try again",
     )

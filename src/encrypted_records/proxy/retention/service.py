@@ -180,8 +180,8 @@ class Retainer:
         state = await self._schemas.refresh(caller, schema)
         if state.ledger.definition is None:
             raise Conflict(
-                "nothing was ever stored in this schema, so there is no retention yet: a rule in"
-                " its definition holds from the first record on",
+                "no record was ever stored in this schema, so there is no retention yet: the"
+                " rule in its definition applies from the first record on",
                 code="no_retention",
                 hint="store a record first",
             )
@@ -250,10 +250,10 @@ def rule_of(context: QueryContext) -> Retention | None:
 
 def no_retention() -> Conflict:
     return Conflict(
-        "the schema's definition has no retention: records stay until somebody deletes them",
+        "the schema's definition has no retention period: records stay until somebody deletes them",
         code="no_retention",
-        hint='give it one: "retention": {"days": 365} at the root of the definition, by'
-        " ers schema change",
+        hint='add one: "retention": {"days": 365} at the root of the definition, by ers schema '
+        "change",
     )
 
 
@@ -353,14 +353,14 @@ class DailyRetention:
         except NotAllowed as error:
             # A reader's: the first request of somebody who writes does it. An API that says so of a
             # writer wins a day, as it does by giving no answer.
-            log.info("retention is left to others: %s", error.reason)
+            log.info("retention is left to other proxies: %s", error.reason)
             self._retainer.put_off_to_tomorrow(caller, schema)
         except ErsError as error:
-            log.warning("retention is not carried out: %s", error.message)
+            log.warning("retention is not applied: %s", error.message)
         else:
             if done.records:
                 log.info("deleted %d records by retention", done.records)
             if done.held:
                 log.warning(
-                    "clock_jumped: retention holds %d records back: %s", done.held, done.doubt
+                    "clock_jumped: retention holds back %d records: %s", done.held, done.doubt
                 )

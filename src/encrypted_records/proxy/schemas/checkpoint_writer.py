@@ -106,7 +106,7 @@ class CheckpointWriter:
                 await self._write(caller, state)
         except Conflict as error:
             state.tried = (0, 0)
-            log.info("a checkpoint is written later: %s", error.message)
+            log.info("a checkpoint will be written later: %s", error.message)
         except ErsError as error:
             log.info("no checkpoint is written: %s", error.message)
 
@@ -158,7 +158,7 @@ class CheckpointWriter:
                 new = await self._reader.fetch(caller, state.id, whole.ledger.version)
                 await runtime.in_thread(extend, whole.ledger, _up_to(new, claimed.version))
             if _is_other(whole.ledger, claimed, begun):
-                raise LogBroken("the API's log is another one than it showed a moment ago")
+                raise LogBroken("the API's log is no longer the one that it showed a moment ago")
             await self._require_equal(claimed, whole.ledger, whole.ledger.state(), begun)
             state.ledger = whole.ledger
 
@@ -221,7 +221,7 @@ class CheckpointWriter:
             deltas = await self._reader.fetch(caller, whole.keys.schema, 0)
             await runtime.in_thread(extend, own, _up_to(deltas, claimed.version))
         except ErsError as error:
-            log.info("a checkpoint is not compared: %s", error.message)
+            log.info("a checkpoint was not compared: %s", error.message)
             return
         await self._require_equal(claimed, own, own.state(), begun)
 
@@ -235,8 +235,7 @@ class CheckpointWriter:
 
     def _name(self, ledger: Ledger, begun: Begun) -> None:
         log.warning(
-            "%s: the checkpoint of schema %s at version %d, signed by %s, is not what the log adds"
-            " up to",
+            "%s: the checkpoint of schema %s at version %d, signed by %s, does not match the log",
             CheckpointBroken.code,
             ids.to_text(ledger.keys.schema),
             begun.version,

@@ -165,7 +165,7 @@ class Heads:
             _TABLES,
             # What cannot be remembered must not be trusted.
             code="proxy_store_failed",
-            message="what this proxy has seen of schemas' logs cannot be read or written",
+            message="this proxy's memory of schemas' logs cannot be read or written",
             loss="the proxy then no longer notices if the API's data is older than what it has"
             " seen; nothing else is lost",
         )

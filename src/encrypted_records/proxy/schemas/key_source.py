@@ -60,7 +60,7 @@ class KeySource:
             if existing is None:
                 # No keyring is made: it would block the one that the user will restore.
                 name = f" with key {key_id.hex()}" if key_id else ""
-                raise KeyMissing(f"this schema is sealed{name}; you have no keyring here")
+                raise KeyMissing(f"this schema is encrypted{name}; you have no keyring here")
         view = await self._sharing.reader.read(caller, organization, within=FRESH)
         if view is None:
             keyring = await runtime.in_thread(self._keyrings.of, caller)
@@ -217,14 +217,14 @@ class SharedKeys:
         """
         epoch = None if self.opened is None else self.roster.epoch(self.opened.dataset, self.number)
         if self.opened is None or epoch is None:
-            raise SchemaUnsigned("this schema was made at the API, and no owner has signed it")
+            raise SchemaUnsigned("this schema was created at the API, and no owner has signed it")
         if self.opened.epoch < epoch.epoch:
             raise Closed(
-                f"the dataset's keys are of epoch {epoch.epoch}, and those that you were granted"
-                f" end with epoch {self.opened.epoch}",
+                f"the dataset's keys are of epoch {epoch.epoch}, and your grant ends with"
+                f" epoch {self.opened.epoch}",
                 code="grant_missing",
-                hint="ask an owner of the organization: ers share settle; what was stored before"
-                " opens",
+                hint="ask an owner of the organization to run ers share settle; earlier records"
+                " can still be decrypted",
             )
         return self.of(epoch.epoch)
 
@@ -237,7 +237,7 @@ class SharedKeys:
         key = self._derived.get(version)
         if key is None:
             if self.opened is None:
-                raise KeyMissing("no key of this schema was granted to you")
+                raise KeyMissing("you were not granted a key of this schema")
             key = self._derived[version] = self.opened.schema(self.schema, version)
         return key
 
@@ -250,7 +250,7 @@ class SharedKeys:
         key = self.of(version)
         if key.id != key_id:
             raise KeyMissing(
-                f"this schema's records are sealed with key {key_id.hex()} of epoch {version}, and"
-                " the one that you were granted is another"
+                f"this schema's records are encrypted with key {key_id.hex()} of epoch"
+                f" {version}, and your grant has another key"
             )
         return key

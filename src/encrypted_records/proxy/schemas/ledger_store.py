@@ -104,7 +104,7 @@ class LedgerStore(CacheFile):
             sealed = seal(user, keys, state.encode())
         except ErsError as error:
             # Somebody who was not granted the newest key reads on.
-            log.info("a log is not kept: %s", error.message)
+            log.info("a log was not kept: %s", error.message)
             return
         if len(sealed) <= self._budget:
             self._guard(lambda: self._put(user, keys.schema, state.snapshot.version, sealed), None)

@@ -132,7 +132,7 @@ class LogReader:
             if stated != state.shown.definition.digest:
                 state.shown = await read_shown(self._api, caller, state.id)
         elif stated != state.ledger.definition.digest:
-            raise LogBroken("the API states another definition than the schema's log holds")
+            raise LogBroken("the API states another definition than the schema's log contains")
 
     async def _begin(
         self,
@@ -197,7 +197,7 @@ class LogReader:
             return await self._finish(caller, state, deltas)
         except (KeyMissing, LogBroken) as error:
             # Only the whole log shows whether the API or the kept log is wrong.
-            log.info("a log is read from its beginning: %s", error.message)
+            log.info("a log is being read from its beginning: %s", error.message)
             await runtime.in_thread(self._ledgers.drop, caller.user, schema)
             return None
 
@@ -235,7 +235,7 @@ class LogReader:
             return await self._take(caller, schema, shown, writer, found, deltas, seen), None
         except (CheckpointBroken, LogBroken, KeyMissing) as error:
             log.warning(
-                "%s: a checkpoint of schema %s is not taken, and the log is read: %s",
+                "%s: a checkpoint of schema %s is rejected, and the log is read instead: %s",
                 CheckpointBroken.code,
                 ids.to_text(schema),
                 error.message,

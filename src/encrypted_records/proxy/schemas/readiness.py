@@ -113,7 +113,7 @@ class Readiness:
             await self._source.renew(caller, state.ledger, within=0)
             if _is_placed(by, state):
                 return
-            raise SchemaUnsigned("this schema was made at the API, and no owner has signed it")
+            raise SchemaUnsigned("this schema was created at the API, and no owner has signed it")
         shown = state.shown = await read_shown(self._api, caller, state.id)
         placement = _agreed(_shown(by, state), agreed)
         founding = self._sharing.founding
@@ -136,8 +136,8 @@ def _is_placed(by: Membership, state: SchemaState) -> bool:
 
 def shown_otherwise() -> Conflict:
     return Conflict(
-        "the API shows the schema otherwise by now",
-        hint="look at it again before you sign it",
+        "the API now shows the schema differently",
+        hint="check it again before you sign it",
     )
 
 

@@ -58,10 +58,10 @@ class SchemaSigning:
         now = Placement(schema, shown.dataset, shown.slug, shown.name, definition)
         if placed is None:
             if state.ledger.version:
-                raise SchemaUnsigned("it has records, and the roster never had it")
+                raise SchemaUnsigned("it has records, and was never in the roster")
             return Difference(None, now)
         if placed.dataset != shown.dataset:
-            raise SchemaUnsigned("the API shows it in another dataset than was signed")
+            raise SchemaUnsigned("the API shows it in another dataset than the signed one")
         before = Placement(schema, placed.dataset, placed.slug, placed.name, placed.definition)
         return Difference(before, now)
 

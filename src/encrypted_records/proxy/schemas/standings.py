@@ -93,22 +93,22 @@ class Standings:
         sound, ledger = standing.sound, standing.sound.ledger
         if standing.state == "whole":
             raise Conflict(
-                "the log holds all that this proxy has seen of it",
+                "the log contains everything that this proxy has seen of it",
                 code="nothing_to_accept",
-                hint="there is nothing to do; search and store as always",
+                hint="there is nothing to do; search and store as usual",
             )
         if sound.broken is not None:
             raise type(sound.broken)(
-                f"the log cannot be followed beyond version {ledger.version}, and what comes after"
-                f" that cannot be accepted: {sound.broken.message}",
+                f"the log cannot be followed beyond version {ledger.version}, and the rest"
+                f" cannot be accepted: {sound.broken.message}",
                 code=sound.broken.reason,
-                hint="restore the API's newest backup, or export what opens: ers salvage",
+                hint="restore the API's newest backup, or save what can be decrypted: ers salvage",
             )
         if ledger.head != head:
             raise Conflict(
-                f"the API's log is at version {ledger.version} by now, or is another one",
+                f"the API's log is now at version {ledger.version}, or is a different log",
                 code="log_moved",
-                hint="look at it again (ers schema status) before you accept it",
+                hint="check it again (ers schema status) before you accept it",
             )
         assert sound.seen is not None
         if standing.state != "older" and not forked:
@@ -129,8 +129,8 @@ class Standings:
 
 
 _FORKED_HINT = (
-    "find out who changed the schema since, and compare heads with them (ers schema status); to"
-    " accept it all the same: ers schema accept-log --forked, or forked in the request"
+    "find out who changed the schema since, and compare heads with them (ers schema status);"
+    " to accept the log anyway: ers schema accept-log --forked, or forked in the request"
 )
 
 
@@ -139,11 +139,11 @@ def _other_way(standing: Standing) -> str:
     assert seen is not None
     if standing.state == "forked":
         return (
-            f"up to version {standing.common} the log is what this proxy has seen, and after that"
-            f" another one: {ledger.version - standing.common} commits instead of"
-            f" {seen.version - standing.common}"
+            f"up to version {standing.common} the log is the one that this proxy has seen,"
+            f" and then a different one: {ledger.version - standing.common} commits instead"
+            f" of {seen.version - standing.common}"
         )
     return (
-        f"the log ends before version {seen.version}, and what this proxy remembers does not show"
-        " whether it is a beginning of what it has seen"
+        f"the log ends before version {seen.version}, and this proxy cannot tell whether it"
+        " is the beginning of the log that it has seen"
     )

@@ -53,7 +53,7 @@ async def read_shown(api: Api, caller: Holder, schema: bytes) -> Shown:
             await by_size(len(text))(parse_definition, text),
         )
     except BadInput:
-        raise ApiFailed("the API's answer holds no schema of this version") from None
+        raise ApiFailed("the API's answer contains no schema of this version") from None
 
 
 @dataclass
@@ -134,8 +134,8 @@ def lacking(accepted: Sequence[Acceptance] = ()) -> LogOlder:
         when = datetime.fromtimestamp(newest.time / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
         who = "another user" if newest.writer else "a reader"
         message += (
-            f"; {who} of this proxy accepted version {newest.head.version} of it on {when}, which"
-            " decides nothing for others"
+            f"; {who} of this proxy accepted version {newest.head.version} of it on {when},"
+            " which does not count for others"
         )
     return LogOlder(message)
 

@@ -401,7 +401,7 @@ class Schemas:
         if staged or receipt.version != ledger.version + 1:
             await self.catch_up(caller, state)
             if not ledger.ends_with(upload.commit):
-                raise LogBroken("the API's log lacks a commit that the API says it holds")
+                raise LogBroken("the API's log lacks a commit that the API says it contains")
             return
         entry = LogEntry(receipt.version, upload.commit)
         delta = ManifestDelta(

@@ -116,7 +116,7 @@ def _texts(keys: Keys, long: Mapping[int, str]) -> pyarrow.Array:
     try:
         texts.validate(full=True)
     except pyarrow.ArrowInvalid:
-        raise DoesNotOpen("an index key holds no text") from None
+        raise DoesNotOpen("an index key contains no text") from None
     return texts
 
 
@@ -141,7 +141,7 @@ def _points(spec: FieldSpec, kind: pyarrow.DataType, given: FieldValues) -> pyar
     offsets = np.concatenate((np.zeros(1, np.uint64), given.keys.astype(np.uint64)))
     rules = spec.numbers
     if len(given.keys) and int(given.keys.max()) > rules.highest - rules.lowest:
-        raise DoesNotOpen("a sealed number lies outside its field's bounds")
+        raise DoesNotOpen("an encrypted number is outside its field's bounds")
     absent = given.codes == 0
     if pyarrow.types.is_decimal(kind):
         words = _wide(offsets, rules.lowest)[given.codes]

@@ -316,4 +316,4 @@ class QueryRunner:
             else:
                 return answer
             confirmed = context.upstream.confirmed or not dropped_cache
-        raise LogBroken("the API lacks a segment that its log holds")
+        raise LogBroken("the API lacks a segment that its log contains")

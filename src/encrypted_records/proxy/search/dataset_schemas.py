@@ -101,9 +101,9 @@ class DatasetSchemas:
         view = await self._finder.of_schema(caller, schema.id)
         if view is not None and view.roster.may_read(view.user, schema.id):
             raise SchemaUnsigned(
-                f"the API shows no schema {schema.slug}, which was signed in this dataset",
-                hint="what it has is not known; if it was deleted, an owner frees its name: ers api"
-                f" DELETE {ids.reference('schemas', schema.id)}",
+                f"the API does not show the schema {schema.slug}, which was signed in this dataset",
+                hint="its records could not be searched; if it was deleted, an owner can free its"
+                f" name: ers api DELETE {ids.reference('schemas', schema.id)}",
             )
 
 

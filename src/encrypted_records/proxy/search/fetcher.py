@@ -281,7 +281,7 @@ def _open_all(
             continue
         page = next(rest)
         if (page.segment, page.number) != (segment.uid, 0):
-            raise DoesNotOpen("the API returned another page than it was asked for")
+            raise DoesNotOpen("the API returned a page that was not requested")
         check_mini(segment, header, page.data)
         opened.append(MiniSegment(key, definition, segment, header, page, made))
     return opened

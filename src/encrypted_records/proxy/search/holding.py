@@ -52,7 +52,7 @@ class VersionHold:
         try:
             await erasures.hold(self.schema, self.uid, self.version, self.reason, self.caller.auth)
         except ErsError as error:
-            log.warning("a version is not held: %s", error.message)
+            log.warning("a version is not held at the API: %s", error.message)
 
     @asynccontextmanager
     async def renewed(self) -> AsyncIterator[None]:

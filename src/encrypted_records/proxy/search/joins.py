@@ -84,7 +84,9 @@ class _Scope:
             InvalidQuery: ``too_many`` schemas are asked.
         """
         if len(self.done) >= MAX_JOINS:
-            raise refuse_join("too_many", f"more than {MAX_JOINS} schemas are asked", pointer)
+            raise refuse_join(
+                "too_many", f"the condition uses more than {MAX_JOINS} other schemas", pointer
+            )
         return self.stored[len(self.done)] if len(self.done) < len(self.stored) else stored
 
 
@@ -100,7 +102,7 @@ async def _answer_all(context: QueryContext, joins: Joins, scope: _Scope) -> tup
     done = scope.done
     for join in joins.asked:
         if scope.depth > MAX_JOIN_DEPTH:
-            detail = f"schemas are asked more than {MAX_JOIN_DEPTH} deep"
+            detail = f"selections from other schemas are nested more than {MAX_JOIN_DEPTH} deep"
             raise refuse_join("too_deep", detail, f"{join.pointer}/of")
         found = await _answer(context, join, scope.after(done))
         done = found.done
@@ -117,7 +119,7 @@ async def _answer(context: QueryContext, join: Join, scope: _Scope) -> _Found:
 
     async def question(other: QueryContext) -> _Found:
         if other.state.shown.organization != organization:
-            raise refuse_join("other_organization", "it is another organization's", at)
+            raise refuse_join("other_organization", "it belongs to another organization", at)
         return await _ask(other, join, scope)
 
     with context.stats.stage("joins"):
@@ -127,7 +129,7 @@ async def _answer(context: QueryContext, join: Join, scope: _Scope) -> _Found:
             )
         except (NotFound, NotAllowed):
             # The whole question is refused: never as if the other schema had nothing.
-            detail = "there is no such schema, or none that you may read"
+            detail = "there is no such schema, or none that you can read"
             raise refuse_join("unknown_schema", detail, at) from None
 
 
@@ -160,7 +162,7 @@ def choose_schema(there: Sequence[DatasetSchema], named: str, pointer: str) -> b
     if len(fitting) == 1:
         return fitting[0].id
     if fitting:
-        detail = "several schemas have this name: name the slug or the id of one"
+        detail = "several schemas have this name: use the slug or the id of one"
         raise refuse_join("ambiguous_schema", detail, pointer)
     names = ", ".join(sorted(schema.slug for schema in there)[:20])
     raise refuse_join("unknown_schema", f"the dataset has no such schema; it has {names}", pointer)
@@ -194,8 +196,8 @@ def _compared_field(join: Join, definition: SchemaDefinition, at: str) -> FieldS
     spec = Conditions(definition).spec(join.name, f"{at}/field")
     if not are_alike(join.own, spec):
         detail = (
-            f"{join.own.name} is {join.own.field_type.name}, and {spec.name} is "
-            f"{spec.field_type.name}: no value of one can be one of the other"
+            f"{join.own.name} is {join.own.field_type.name}, and {spec.name} is"
+            f" {spec.field_type.name}: no value of one can equal a value of the other"
         )
         raise refuse_join("type", detail, f"{at}/field")
     return spec

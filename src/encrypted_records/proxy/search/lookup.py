@@ -152,12 +152,12 @@ class _Doubts:
 
 
 def _unknown_record() -> LogBroken:
-    return LogBroken("the API returned a record that the log does not hold")
+    return LogBroken("the API returned a record that the log does not contain")
 
 
 def _require_asked(ids: Sequence[bytes], sealed: Sequence[SealedRecord]) -> None:
     if [record.id for record in sealed] != [to_text(record_id) for record_id in ids]:
-        raise LogBroken("the API returned another record than it was asked for")
+        raise LogBroken("the API returned a record that was not requested")
 
 
 async def read_sealed(
@@ -278,7 +278,7 @@ async def require_unaltered(api: Api, caller: Holder, current: CurrentRecord) ->
     assert current.sealed is not None
     present = state.ledger.snapshot().groups.get(ref.group)
     if present is None:
-        raise Conflict("the record lies in another group by now", code="row_not_live")
+        raise Conflict("the record is in another group now", code="row_not_live")
     rows = present.group.rows
     (told,) = await api.row_digests(state.id, [ref], caller.auth)
     await runtime.in_thread(check_row, ref, current.sealed, rows, told)
@@ -311,7 +311,7 @@ def _open_row(
     key = keys.find(sealed.key_version, key_id)
     known = snapshot.groups.get(uid)
     if known is None or known.group.key_version != sealed.key_version:
-        raise DoesNotOpen("the record is of a group that the log does not hold")
+        raise DoesNotOpen("the record is of a group that the log does not contain")
     definition = snapshot.definition
     fields = sort_fields(definition, known.group, sealed.fields)
     row = SealedRow(from_text(sealed.id), sealed.version, fields)

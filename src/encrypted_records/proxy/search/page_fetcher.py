@@ -268,6 +268,6 @@ async def _fetch(upstream: Upstream, refs: Sequence[PageRef]) -> _Sealed:
     sealed: _Sealed = {}
     for ref, page in zip(refs, pages, strict=True):
         if (page.segment, page.number) != (ref.segment, ref.number):
-            raise DoesNotOpen("the API returned another page than it was asked for")
+            raise DoesNotOpen("the API returned a page that was not requested")
         sealed.setdefault(page.segment, {})[page.number] = page.data
     return sealed

@@ -152,7 +152,7 @@ class RowChecks:
                 self._waiting -= 1
             await self._stores.ask(None, answer)
         except DoesNotOpen:
-            log.warning("the API altered a row that it was asked for beside others")
+            log.warning("the API altered a row that was requested together with others")
             self._altered.add(state.id)
             self._unanswered.add(numbers_of(state.id, snapshot, answer.rows))
             # Only these: of an earlier answer nothing must be asked for again.
@@ -238,7 +238,7 @@ def select_live(state: SchemaState, rows: Sealed) -> dict[RowRef, bytes]:
 def altered() -> DoesNotOpen:
     """A row that came beside others was; one error for each who is told."""
     return DoesNotOpen(
-        "the API altered a row that it was asked for beside others",
+        "the API altered a row that was requested together with others",
         code="row_altered",
-        hint="what it had altered is not used; ask again, and do not trust this API",
+        hint="the altered row was not used; ask again, and do not trust this API",
     )

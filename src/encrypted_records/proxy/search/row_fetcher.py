@@ -388,7 +388,7 @@ class RowFetcher:
         # For extra rows as well: how an answer is treated must not depend on what was needed.
         for ref, row in zip(order, stored, strict=True):
             if (row.group, row.ordinal) != (ref.group, ref.ordinal):
-                raise LogBroken("the API returned another row than it was asked for")
+                raise LogBroken("the API returned a row that was not requested")
             sealed[ref] = _encoder.encode(row.row)
         self._widths.add(upstream.state.id, sealed.values())
         return sealed

@@ -89,7 +89,7 @@ def decode_row(row: bytes) -> SealedRow:
     try:
         return _decoder.decode(row)
     except msgspec.DecodeError:
-        raise DoesNotOpen("what is kept of a row is not in the format of one") from None
+        raise DoesNotOpen("a cached row does not have the format of a row") from None
 
 
 def _open_all(state: SchemaState, snapshot: Snapshot, sealed: Sealed) -> Records:

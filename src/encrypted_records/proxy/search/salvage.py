@@ -40,8 +40,8 @@ ANSWER_BYTES = 16 << 20
 MOST_TEMPORARY_PAGES = 1 << 30
 #: What an API may say that it has; a schema cannot be indexed with a tenth of it.
 _MOST_ROWS = 1 << 32
-_TEMPORARY = "look at the disk that holds temporary files"
-_NOT_KEPT = "the list of record ids that salvaging needs cannot be kept"
+_TEMPORARY = "check the disk that holds temporary files"
+_NOT_KEPT = "the list of record ids for salvaging cannot be stored"
 _FULL = "the disk that holds temporary files is full"
 #: Of a group that the log does not name.
 _NO_DIGEST = bytes(32)
@@ -219,7 +219,7 @@ class _SalvageRun:
             self.schema, caller.auth, offset=offset, limit=limit
         )
         if page.count > _MOST_ROWS or len(page.results) > limit:
-            raise ApiFailed("the API returned more rows than there can be")
+            raise ApiFailed("the API returned more rows than can exist")
         return page, size
 
     def _is_new(self, row: StoredRecord) -> bool:
@@ -317,7 +317,7 @@ class _SalvageRun:
         else:
             key = self._keys.of(group.key_version)
         if not row.fields or row.ordinal >= group.count:
-            raise DoesNotOpen("there is no such row, or nothing in it")
+            raise DoesNotOpen("there is no such row, or it is empty")
         fields = sort_fields(definition, group, row.fields)
         sealed = SealedRow(from_text(row.id), row.version, fields)
         history = self.sound.ledger.history

@@ -32,7 +32,7 @@ class RowsGone(LogBroken):
     """The API lacks rows that live in a snapshot. The log says whether they have ended since."""
 
     def __init__(self) -> None:
-        super().__init__("the API lacks a row that its log holds")
+        super().__init__("the API lacks a row that its log contains")
 
 
 @dataclass
@@ -110,9 +110,9 @@ class Upstream:
         staying = self.stats.pages - self._passing
         if staying > self.most_pages or self._passing > PASSING * self.most_pages:
             raise TooLarge(
-                f"the question needs more than {self.most_pages} pages of the index",
+                f"the query needs more than {self.most_pages} pages of the index",
                 code="question_too_large",
-                hint="ask for less at once: narrow it by another field, or take a shorter range",
+                hint="narrow it by another field, or use a shorter range",
             )
 
     async def fetch_pages(self, refs: Sequence[PageRef]) -> list[Page]:

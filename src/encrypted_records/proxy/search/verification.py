@@ -257,7 +257,7 @@ def _faults(
     for ref in refs:
         row = sealed.get(ref.ordinal)
         if row is None:
-            found.append(f"group {group.uid.hex()}, row {ref.ordinal}: it was not handed out")
+            found.append(f"group {group.uid.hex()}, row {ref.ordinal}: the API did not return it")
             continue
         try:
             check_row(ref, row, group.rows, told)

@@ -90,8 +90,8 @@ class RosterChanges:
 
 def _unknown(error: Unavailable) -> ErsError:
     return type(error)(
-        f"{error.message}; whether the organization's roster was changed is not known",
+        f"{error.message}; it is not known whether the organization's roster was changed",
         code=error.reason,
         retry_after=error.retry_after,
-        hint="once the API answers again, look with ers share list before repeating it",
+        hint="once the API answers again, check with ers share list before you repeat the change",
     )

@@ -87,9 +87,9 @@ class Draft:
         standing = self.roster.member(member)
         if standing is None or not standing.present:
             raise NotFound(
-                "nobody of that id is in the organization",
+                "nobody in the organization has this id",
                 code="not_a_member",
-                hint="ers share list names its members, with their ids",
+                hint="ers share list shows its members and their ids",
             )
         return standing
 
@@ -101,7 +101,7 @@ class Draft:
 def no_roster() -> NotAllowed:
     """An organization has no roster, and the user is none of its owners."""
     return NotAllowed(
-        "the organization has no roster yet, and only an owner founds it",
+        "the organization has no roster yet, and only an owner can found it",
         code="not_admitted",
         hint="ask an owner of the organization to share something with you",
     )

@@ -279,18 +279,18 @@ async def placement_of(api: RosterApi, holder: Holder, schema: bytes) -> Placeme
 
 def not_shown() -> Unavailable:
     return Unavailable(
-        "the API took the organization's first entry, and does not show it",
+        "the API accepted the organization's first entry, but does not show it",
         hint="try again in a moment",
     )
 
 
 def roster_missing() -> Closed:
     return Closed(
-        "the organization has records, and the API shows no roster of it",
+        "the organization has records, but the API shows no roster for it",
         code="roster_missing",
-        hint="where nothing was ever shared, records were stored before: share first, in a new"
-        " organization, and store there; else the roster is hidden: restore the API's newest"
-        " backup",
+        hint="if nothing was ever shared, its records were stored before sharing: create a new"
+        " organization, share there first, then store; otherwise the roster is hidden:"
+        " restore the API's newest backup",
     )
 
 

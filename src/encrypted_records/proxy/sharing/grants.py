@@ -73,7 +73,7 @@ class OwnGrants:
         if not opened.whole:
             raise KeyMissing(
                 "the dataset's keys were granted to you for single schemas",
-                hint="ask an owner of the organization: ers share settle",
+                hint="ask an owner of the organization to run ers share settle",
             )
         return opened.whole
 
@@ -142,7 +142,7 @@ def _identity(view: View, body: form.GrantBody) -> Identity:
     """The user's identity at the time of a grant: the keyring may have been rotated since."""
     standing = view.roster.member(view.user, body.number)
     if standing is None:
-        raise GrantBroken("a grant is of a time when its member was not in the roster")
+        raise GrantBroken("a grant is of a time at which its member was not in the roster")
     if standing.keys == view.identity.keys:
         return view.identity
     return identity_with(view.keyring, view.organization, view.user, standing.keys) or (
@@ -163,7 +163,10 @@ def identity_with(
 
 def _missing() -> Closed:
     return Closed(
-        "the organization shares this dataset with you, and no grant of its newest keys is there",
+        "the organization shares this dataset with you, but you have no grant of its newest keys",
         code="grant_missing",
-        hint="ask an owner of the organization: ers share settle; what was stored before opens",
+        hint=(
+            "ask an owner of the organization to run ers share settle; earlier records can"
+            " still be decrypted"
+        ),
     )

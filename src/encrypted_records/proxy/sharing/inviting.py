@@ -99,7 +99,7 @@ class Inviting:
                 known = None
             if shares is None and (known is None or not known.present):
                 raise BadInput(
-                    "say what is shared with the invited",
+                    "name what is shared with the invited person",
                     hint="ers share invite EMAIL --dataset DATASET --role reader",
                 )
             expires = draft.now + INVITATION_SECONDS
@@ -132,7 +132,7 @@ class Inviting:
         shown = await self._api.invitation(invitation, holder.auth)
         # An API that hides it keeps somebody out, and nothing was made for it yet.
         if shown is None:
-            raise InvitationOver("no such invitation waits for this account")
+            raise InvitationOver("there is no such open invitation for this account")
         try:
             organization = ids.from_reference(
                 shown.get("organization"), "organizations", pointer="/organization"
@@ -183,9 +183,9 @@ def _require_out(known: Member | None) -> None:
     """
     if known is not None and known.present:
         raise Conflict(
-            "the address is a member's already",
+            "the address already belongs to a member",
             code="already_member",
-            hint="invite it without saying that it is new, or put that member out before",
+            hint="invite the address without --new, or remove that member first",
         )
 
 

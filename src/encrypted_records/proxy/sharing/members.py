@@ -108,9 +108,9 @@ class Members:
                 draft.standing(named)
             elif not invitation.open:
                 raise NotFound(
-                    "the invitation is over already",
+                    "the invitation is already over",
                     code="not_a_member",
-                    hint="ers share list shows who is in, and which invitations wait",
+                    hint="ers share list shows members and open invitations",
                 )
             draft.sign(form.Remove(named))
 
@@ -183,9 +183,9 @@ class Forgetting:
                 return
             if present != first:
                 raise Conflict(
-                    "another epoch of the dataset's keys has begun meanwhile",
+                    "another epoch of the dataset's keys has begun in the meantime",
                     code="epoch_moved",
-                    hint="seal all of it again under the new one, and repeat it",
+                    hint="re-encrypt all of it under the new key, and repeat this",
                 )
             keys = await self._grants.whole(draft.view, dataset)
             draft.sign(form.Forget(dataset, first))
@@ -200,7 +200,7 @@ def _epochs(draft: Draft, dataset: bytes) -> tuple[int, int]:
     if epoch is None:
         raise NotFound(
             "the organization's roster has no such dataset",
-            hint="store into it through an owner's proxy, or share it: then it has keys",
+            hint="store a record in it through an owner's proxy, or share it: then it has keys",
         )
     return draft.roster.first(dataset), epoch.epoch
 

@@ -133,5 +133,5 @@ def _wanted(wanted: Names, slug: str, name: str) -> tuple[str, str]:
         name if wanted.name is None else wanted.name,
     )
     if not all(both):
-        raise SchemaUnsigned("what has no slug or no name cannot be signed")
+        raise SchemaUnsigned("without a slug and a name, it cannot be signed")
     return both

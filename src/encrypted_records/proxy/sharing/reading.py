@@ -162,7 +162,7 @@ class RosterReader:
                 await self.read(holder, ids.from_text(shown.id), older_keys=True)
             except (Refused, Closed, NotAllowed, NotFound) as error:
                 # Nor is it by anybody else here: each use of it is refused by the same name.
-                log.warning("an organization is not believed: %s", error.message)
+                log.warning("an organization is not trusted: %s", error.message)
 
     async def _require_unseen(self, holder: Holder, organization: bytes) -> None:
         if await runtime.in_thread(self.rosters.get, holder.user, organization):
@@ -288,7 +288,7 @@ class RosterReader:
                 roster.extend(entries)
             if roster.withheld and not holder.may_be_limited:
                 raise RosterWithheld(
-                    "the API keeps back a name in the organization's roster: entry"
+                    "the API withholds a name in the organization's roster: entry"
                     f" {roster.withheld}"
                 )
             if len(entries) < MAX_ENTRIES:
@@ -348,7 +348,7 @@ class RosterReader:
 
 
 def hidden_roster() -> RosterOlder:
-    return RosterOlder("the API shows no roster of this organization any more")
+    return RosterOlder("the API no longer shows a roster for this organization")
 
 
 def _named(entries: Iterable[RosterEntry]) -> set[bytes]:
@@ -370,8 +370,8 @@ def _without_keyring(roster: Roster, user: bytes) -> ErsError:
         return not_admitted()
     return KeyMissing(
         "you are in this organization, and have no keyring here",
-        hint="bring the one with which you joined it: ers keyring restore; or ask an owner to"
-        " invite you again",
+        hint="restore the keyring with which you joined it: ers keyring restore; or ask an owner"
+        " to invite you again",
     )
 
 

@@ -100,7 +100,7 @@ def _open(view: View, grants: Sequence[Grant]) -> dict[bytes, dict[int, DatasetK
         try:
             body = form.read_grant(grant)
         except Malformed:
-            raise GrantBroken("a grant breaks the form") from None
+            raise GrantBroken("a grant is malformed") from None
         standing = view.roster.member(view.user, body.number)
         sealed_to = standing.keys if standing is not None else b""
         identity = identity_with(view.keyring, view.organization, view.user, sealed_to)
@@ -126,9 +126,10 @@ def _require_all(roster: Roster, keys: Container[bytes]) -> None:
     ]
     if missing:
         raise Closed(
-            f"the API shows no keys of {', '.join(missing)} that were granted to the lost owner",
+            f"the API does not show the keys of {', '.join(missing)} that were granted"
+            " to the owner who lost access",
             code="grant_missing",
-            hint="nothing has changed; repeat it, or restore the API's newest backup",
+            hint="nothing has changed; repeat this, or restore the API's newest backup",
         )
 
 
@@ -142,9 +143,9 @@ def _find(roster: Roster, keyring: Keyring) -> Member:
         if identity_with(keyring, roster.organization, owner.member, owner.keys) is not None:
             return owner
     raise BadInput(
-        "these are the words of nobody who owns the organization now",
+        "these words do not belong to a current owner of the organization",
         code="invalid_phrase",
-        hint="take the words of all versions of an owner's keyring, in their order",
+        hint="use the words of all versions of an owner's keyring, oldest first",
     )
 
 

@@ -84,21 +84,21 @@ class Rollbacks:
         roster = standing.roster
         if standing.state == "whole" or standing.seen is None:
             raise Conflict(
-                "the roster holds all that this proxy has seen of it",
+                "the roster contains everything that this proxy has seen of it",
                 code="nothing_to_accept",
-                hint="there is nothing to do; search and store as always",
+                hint="there is nothing to do; search and store as usual",
             )
         if (roster.number, roster.digest_at(roster.number)) != (number, digest):
             raise Conflict(
-                f"the API's roster is at entry {roster.number} by now, or is another one",
+                f"the API's roster is now at entry {roster.number}, or is a different roster",
                 code="roster_moved",
-                hint="look at it again before you accept it",
+                hint="check it again before you accept it",
             )
         if standing.state != "older" and not forked:
             raise Conflict(
-                "the roster has other entries than this proxy has seen, or may have",
+                "the roster has, or may have, other entries than this proxy has seen",
                 code="roster_forked",
-                hint="find out who changed the organization since; to accept it all the same:"
+                hint="find out who changed the organization since; to accept the roster anyway:"
                 " ers proxy accept-rollback --forked, or forked in the request",
             )
         if roster.number:

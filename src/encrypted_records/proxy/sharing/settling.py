@@ -222,7 +222,7 @@ class Settling:
                     # Another log each time: they are ended once the epoch has begun, when none of
                     # them moves any more.
                     left_out |= set(wanted)
-        raise Conflict("the logs of the dataset's schemas never stand still", code="log_moved")
+        raise Conflict("the logs of the dataset's schemas keep changing", code="log_moved")
 
     async def _begin(
         self, draft: Draft, dataset: bytes, due: int | None, ends: Mapping[bytes, End]
@@ -232,7 +232,7 @@ class Settling:
         if named is None or present is None:
             raise NotFound(
                 "the organization's roster has no such dataset",
-                hint="store into it through an owner's proxy, or share it: then it has keys",
+                hint="store a record in it through an owner's proxy, or share it: then it has keys",
             )
         if due is not None and present.epoch != due:
             return False
@@ -255,7 +255,7 @@ class Settling:
             except ErsError as error:
                 if isinstance(error, Unavailable) and not isinstance(error, ApiFailed):
                     raise  # so is all else that is due
-                log.warning("the API does not say where a log stands: %s", error.reason)
+                log.warning("the API does not say how far a log goes: %s", error.reason)
                 found.silent[schema] = error
             else:
                 found.ends[schema] = End(schema, head.version, head.digest)
@@ -374,10 +374,10 @@ def _open_log(roster: Roster, schema: Schema, error: ErsError) -> Trouble:
     return Trouble(
         name,
         Closed(
-            "members who lost the right to write here may still add to it, since the API does not"
-            f" say where its log ended: {error.message} ({error.reason})",
+            "members who lost the right to write here may still add records, because the API"
+            f" does not say where its log ended: {error.message} ({error.reason})",
             code="log_open",
-            hint="ers share settle ends the log as soon as the API shows it; if you deleted the"
+            hint="ers share settle closes the log as soon as the API shows it; if you deleted the"
             " schema, delete it once more, which frees its name",
         ),
     )

@@ -74,4 +74,4 @@ def as_damage() -> Iterator[None]:
 
 def name_errors() -> AbstractContextManager[None]:
     """Name what the disk refuses."""
-    return disk_errors("the disk fails under the upload", code="spool_failed")
+    return disk_errors("the disk failed under the upload", code="spool_failed")

@@ -91,7 +91,7 @@ class Spool:
             OutOfSpace: they would not.
         """
         if shutil.disk_usage(self.folder).free < size + self._keep_free:
-            raise OutOfSpace("the disk has no room for this upload")
+            raise OutOfSpace("the disk has no space for this upload")
 
     def scratch(self, work: str) -> NamelessFile:
         """A file without a name, for what is sealed already; it goes with its work or this process.
@@ -164,7 +164,7 @@ class Spool:
                 extent = survey(file, key, head, doubtful=self._doubtful)
             self._remember(upload, extent)
         if extent.offset < at_least:
-            raise damaged("less of it is left than was acknowledged")
+            raise damaged("it is shorter than the acknowledged length")
         return extent.offset
 
     def append(self, upload: bytes, keyring: Keyring, offset: int) -> Appending:
@@ -355,12 +355,12 @@ def survey(
                 session.skip(length)
             extent = Extent(session.offset, end, session.number + 1)
     except DoesNotOpen:
-        log.info("the end of an upload's file is of an append that was cut off")
+        log.info("the end of an upload's file was not written completely")
     return extent
 
 
 def _bytes_at(file: FileIO, position: int, size: int) -> bytes:
     data = os.pread(file.fileno(), size, position)
     if len(data) < size:
-        raise DoesNotOpen("a spool file is cut short")
+        raise DoesNotOpen("a spool file is truncated")
     return data

@@ -248,7 +248,7 @@ def _locked() -> Locked:
 
 def _interrupted() -> BadInput:
     return BadInput(
-        "the body came to an end too early",
+        "the body ended too early",
         code="upload_interrupted",
-        hint="what came of it was kept; ask for the offset with HEAD, and continue there",
+        hint="the received part was kept; ask for the offset with HEAD, and continue there",
     )

@@ -183,7 +183,7 @@ class Uploads:
         """The upload that a final one names as its part, and its size."""
         match = _URL.fullmatch(url)
         if match is None or not (match[1] is None or self._names.includes_origin(match[1])):
-            raise header.malformed("Upload-Concat", "names something that is no upload here")
+            raise header.malformed("Upload-Concat", "names an upload that does not exist here")
         part = await self.find(caller, ids.from_path(match[2]))
         if part.kind is not Kind.PARTIAL:
             raise header.malformed("Upload-Concat", "names an upload that is not partial")
@@ -373,7 +373,7 @@ class Uploads:
             upload = await runtime.in_thread(self._store.get, job.id)
             try:
                 if upload is None:
-                    await self._jobs.abandon(job.id, NotFound("the upload was never begun"))
+                    await self._jobs.abandon(job.id, NotFound("the upload was never started"))
                 elif upload.is_complete:
                     keyring = await runtime.in_thread(
                         self._keyrings.of, Holder.of_accepted_work(upload.owner)
@@ -446,7 +446,7 @@ def refuse_ended(upload: Upload) -> None:
 
 def expired() -> Gone:
     return Gone(
-        "the upload was not completed in time, and has expired",
+        "the upload was not completed in time and has expired",
         code="upload_expired",
         hint="send the file again",
     )

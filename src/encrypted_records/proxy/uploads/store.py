@@ -114,9 +114,9 @@ class UploadStore:
             path,
             _TABLE,
             code="proxy_store_failed",
-            message="what this proxy knows of uploads cannot be read or written",
-            loss="resumable uploads under way are then forgotten, and their jobs fail: send those"
-            " files again",
+            message="this proxy's list of uploads cannot be read or written",
+            loss="unfinished resumable uploads are then forgotten, and their jobs fail: send"
+            " those files again",
             later={"upload": {"began": "BLOB"}},
         )
 

@@ -91,7 +91,11 @@ def _run(task: messages.ToWorker) -> None:
     except Exception as error:
         # The log gets the type and the traceback; the text of the error may quote a record.
         log.exception("unexpected %s in a worker", type(error).__name__)
-        pipe.write(messages.Failed(ErsError.code, ErsError.code, "a worker made a mistake", ""))
+        pipe.write(
+            messages.Failed(
+                ErsError.code, ErsError.code, "an internal error occurred in a worker", ""
+            )
+        )
 
 
 def _is_limited(task: messages.ToWorker) -> bool:

@@ -50,7 +50,7 @@ def pack(task: messages.PackTask) -> messages.PackedChunks:
             if group is not None:
                 packers[schema].read(group, records.without(left_out.get(schema, frozenset())))
         if groups:
-            raise damaged("it has fewer rows than were sealed of it")
+            raise damaged("it has fewer rows than were encrypted")
     return messages.PackedChunks(
         [(schema, packer.send()) for schema, packer in packers.items() if packer.count]
     )
@@ -84,7 +84,7 @@ class _Packer:
             DoesNotOpen: ``spool_damaged``; they are not as many as the group has.
         """
         if records.count != group.count:
-            raise damaged("it has other rows than were sealed of it")
+            raise damaged("it has other rows than were encrypted")
         columns = build_columns(self._tails, self._definition, group, records.values)
         self.add(group, cut_columns(self._definition, columns))
 

@@ -189,7 +189,7 @@ class WorkerPool:
 
 def _too_much(what: str) -> TooLarge:
     return TooLarge(
-        f"looking at the file takes more than {what}", hint="look at its first rows alone"
+        f"examining the file takes more than {what}", hint="use only the first rows of the file"
     )
 
 

@@ -119,24 +119,24 @@ def open_sources(
         living, gone = _take(source, stored)
         made = every.get(group.definition)
         if made is None:
-            raise DoesNotOpen("a group is of a definition that the log does not hold")
+            raise DoesNotOpen("a group is of a definition that the log does not contain")
         opened: Mapping[int, list[Value]] = {}
         if living:
             check_rows(group, dict(living), told.get(group.uid, []))
             opened = open_columns(keys[group.key_version], made, group, living)
         yield OpenedSource(source, living, gone, made, opened)
     if next(stored, None) is not None:
-        raise DoesNotOpen("the API gave more rows than it was asked for")
+        raise DoesNotOpen("the API returned more rows than were requested")
 
 
 def not_convertible(records: int) -> Conflict:
     """The refusal of a definition that stored records do not fit."""
     what = "record does" if records == 1 else "records do"
     return Conflict(
-        f"{records} {what} not fit the new definition, or would lose something by it",
+        f"{records} {what} not match the new definition, or would lose data by it",
         code="not_convertible",
-        hint="nothing was changed; ers schema change says by which search they are found: correct"
-        " or delete them, and repeat it",
+        hint="nothing was changed; ers schema change shows a search that finds them: correct or"
+        " delete them, and try again",
     )
 
 
@@ -153,7 +153,7 @@ def _take(
             continue
         row = next(stored, None)
         if row is None or (row.group, row.ordinal) != (source.group.uid, ordinal):
-            raise DoesNotOpen("the API gave another row than it was asked for")
+            raise DoesNotOpen("the API returned a row that was not requested")
         rows.append((ordinal, row.row))
     return rows, gone
 
@@ -293,7 +293,7 @@ def rebuild(task: messages.RebuildTask) -> messages.MergedSegment:
     definition = parse_canonical(task.definition)
     every = {one.digest: one for one in map(parse_canonical, task.earlier)}
     change = Change(definition, definition, ())
-    contents = SpooledContents(Path(task.folder), task.keep_free, "building an index again")
+    contents = SpooledContents(Path(task.folder), task.keep_free, "rebuilding an index")
     merger = RunMerger(keys[task.version], definition, b"", contents, inputs=[task.lost])
     tails = keys[task.tails]
     for number, group in enumerate(task.groups):

@@ -39,7 +39,7 @@ class _SpoolKeys:
     def spool(self, upload: bytes, version: int) -> SpoolKey:
         key = self._keys.get((upload, version))
         if key is None:
-            raise KeyMissing("a worker did not get the key of this upload")
+            raise KeyMissing("a worker did not receive the key of this upload")
         return key
 
 

@@ -97,12 +97,12 @@ class Committer:
             return
         api = await self._api.clock()
         if api is None or runtime.wall() < api - _MOST_BEHIND:
-            why = "more than a day behind the API's" if api else "not known to be right"
+            why = "more than a day behind the API's" if api else "not known to be correct"
             raise Conflict(
-                f"records go by their age here, and this machine's clock is {why}: others would"
-                " delete what is stored now",
+                f"records expire here, and this machine's clock is {why}: other proxies"
+                " would delete what is stored now",
                 code="clock_wrong",
-                hint="set the clocks of this machine and of the API's, then try again",
+                hint="set the clocks of this machine and of the API's machine, then try again",
             )
         self._right_until = runtime.monotonic() + _RIGHT_SECONDS
 
@@ -132,7 +132,7 @@ class Committer:
         """
         if any(_is_late(state) for state, _ in drafts):
             # An API that takes it nevertheless would have records under a key that has ended.
-            raise Conflict("the organization's roster has moved on", code="roster_moved")
+            raise Conflict("the organization's roster has changed", code="roster_moved")
         # Whatever interrupts this, the next one asks first whether the commits were stored.
         for state, _ in drafts:
             state.uncertain = True
@@ -198,10 +198,10 @@ def _unknown(error: ErsError) -> ErsError:
     """The error for commits that no answer came to, or a refusal only after some tries."""
     kind = type(error) if isinstance(error, Unavailable) else Unavailable
     return kind(
-        f"{error.message}; whether the change was stored is not known",
+        f"{error.message}; it is not known whether the change was stored",
         code=error.reason,
         retry_after=error.retry_after,
-        hint="once the API answers again, look whether it was before repeating it",
+        hint="once the API answers again, check whether it was stored before you repeat it",
     )
 
 
@@ -209,14 +209,14 @@ def _unproven(error: ErsError) -> ErsError:
     """The error for commits that the API has, and that could not be entered into the ledger."""
     if isinstance(error, Closed):
         return type(error)(
-            f"{error.message}; the API took the change, but nothing proves that it is there",
+            f"{error.message}; the API accepted the change, but nothing proves that it is stored",
             code=error.reason,
             hint=error.hint,
         )
     kind = type(error) if isinstance(error, Unavailable) else Unavailable
     return kind(
-        f"{error.message}; the API took the change, and that it is there could not be proven",
+        f"{error.message}; the API accepted the change, but it could not be proven to be stored",
         code=error.reason,
         retry_after=error.retry_after,
-        hint="look whether the change is there before repeating it",
+        hint="check whether the change is stored before you repeat it",
     )

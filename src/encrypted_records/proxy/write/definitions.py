@@ -178,7 +178,7 @@ class DefinitionChanger:
                 if error.reason not in LOST_RACES or (often and runtime.monotonic() >= until):
                     raise
                 await runtime.sleep(PAUSE if often else 0)
-                log.info("a commit lost a race (%s), drafting it again", error.reason)
+                log.info("a commit lost a race (%s) and is drafted again", error.reason)
             else:
                 return plan
         raise AssertionError("the last attempt returns or raises")
@@ -215,19 +215,19 @@ def refuse_obstacles(plan: Plan) -> None:
     """
     if plan.needs_reseal and any(change.code == "unique_added" for change in plan.changes):
         raise Conflict(
-            "unique fields cannot be added while all records are sealed again",
+            "unique fields cannot be added while all records are re-encrypted",
             code="change_in_two_steps",
-            hint="make the other changes first; then add unique, which seals nothing again",
+            hint="make the other changes first; then add unique, which re-encrypts nothing",
         )
     if not plan.obstacles:
         return
     count = total(plan.obstacles)
     raise Conflict(
-        f"{count} stored {'record does' if count == 1 else 'records do'} not fit the new"
+        f"{count} stored {'record does' if count == 1 else 'records do'} not match the new"
         " definition",
         code="needs_reencryption",
-        hint="correct or delete them; POST /api/schemas/<id>/change/ with dry_run, or ers schema"
-        " change, says by which search they are found",
+        hint="correct or delete them; ers schema change, or POST /api/schemas/<id>/change/ with"
+        " dry_run, shows a search that finds them",
         flaws=tuple(
             Flaw(
                 obstacle.change.code,
@@ -267,8 +267,8 @@ def _require_present(
     possible = [] if replaced is None else [replaced, sent]
     if possible and all(one.following(present).digest != present.digest for one in possible):
         raise PreconditionFailed(
-            "the schema has another definition by now",
-            hint="read it again, and repeat the change if it is still wanted",
+            "the schema now has another definition",
+            hint="read it again, and repeat the change if you still want it",
         )
 
 
@@ -289,9 +289,9 @@ def _check_renames(
         or (before in sent.fields and before not in renamed and before == name)
     ]
     if wrong:
-        detail = "names a field that there is not, or one twice"
+        detail = "names a field that does not exist, or one twice"
         raise InvalidQuery(
-            "the renames are not acceptable",
+            "the renames are not valid",
             flaws=tuple(Flaw("unknown_field", detail, f"/renames/{name}") for name in wrong),
         )
 
@@ -305,7 +305,7 @@ def _check_drops(present: SchemaDefinition, dropped: Collection[str]) -> None:
     if wrong:
         detail = f"the schema has no such field; it has {', '.join(present.fields)}"
         raise InvalidQuery(
-            "a field that may be lost is not one of the schema's",
+            "a field to be dropped is not a field of the schema",
             flaws=tuple(Flaw("unknown_field", detail, f"/drops/{at}") for at in wrong),
             hint="nothing was changed; correct the name",
         )

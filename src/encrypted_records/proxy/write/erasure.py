@@ -172,10 +172,10 @@ class Eraser:
             return await self.erase(caller, schemas)
         except (BadInput, Refused) as error:
             raise Unavailable(
-                f"{error.message}; the records are deleted, and not erased yet",
+                f"{error.message}; the records are deleted, but not erased yet",
                 code=error.reason,
                 retry_after=error.retry_after,
-                hint="repeat the erasure of their schema; they need not be deleted again",
+                hint="repeat the erasure of their schema; they are already deleted",
             ) from error
 
     async def erase(self, caller: Holder, schemas: Collection[bytes]) -> list[ErasureReceipt]:
@@ -277,7 +277,7 @@ class Eraser:
         total = sum(matching.count for matching in found.values())
         if total != confirmed:
             raise Conflict(
-                f"the condition selects {total} {'record' if total == 1 else 'records'} in"
+                f"the condition matches {total} {'record' if total == 1 else 'records'} in"
                 f" {len(found)} {'schema' if len(found) == 1 else 'schemas'}",
                 code="confirm_count",
                 hint=f"to delete and erase them, repeat the request with ?confirm={total}",
@@ -300,8 +300,8 @@ def _tell_deleted(error: ErsError, before: Iterable[Matching]) -> None:
     if done:
         error.message = f"{error.message}; records deleted before that: {', '.join(done)}"
         error.hint = (
-            "repeat the request with the number of records that is left: it also erases those that"
-            " are deleted already"
+            "repeat the request with the number of remaining records: it also erases those"
+            " that are already deleted"
         )
 
 

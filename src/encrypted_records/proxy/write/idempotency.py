@@ -21,7 +21,7 @@ from encrypted_records.model import ids
 HEADER = "Idempotency-Key"
 #: Since a key's time is the records', it may not be far from the present: in seconds.
 OLDEST, NEWEST = 86_400, 300
-_HOW_TO_MAKE = "make a UUID of version 7 for each request; a repetition has the same"
+_HOW_TO_MAKE = "create a UUID of version 7 for each request; a repetition uses the same one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class IdempotencyKey:
         made, now = ids.milliseconds(key.bytes) / 1000, runtime.wall()
         if not -NEWEST < now - made < OLDEST:
             raise _invalid(
-                f"by the clock that made it, it is {_clock(made)}; by this proxy's, {_clock(now)}",
+                f"it is {_clock(made)} by the clock that created it, and {_clock(now)}"
+                " by this proxy's clock",
                 hint="set both clocks, for instance by NTP, and send it with a new key",
             )
         return cls(key.bytes, hashlib.sha256(body).digest())
@@ -62,10 +63,10 @@ class IdempotencyKey:
         """
         if ids.milliseconds(self.key) <= moment + NEWEST * 1000:
             raise Conflict(
-                "nobody can tell any more whether this request was stored: all records were sealed"
-                " again since",
+                "it can no longer be determined whether this request was stored: all records"
+                " were re-encrypted since",
                 code="repeat_too_old",
-                hint="look whether its records are there; send those that are not with a new key",
+                hint="check whether its records are stored; send the missing ones with a new key",
             )
 
     def request_id(self, key: UidKey) -> bytes:

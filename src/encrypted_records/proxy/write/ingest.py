@@ -127,7 +127,7 @@ class DirectIngest:
                 if attempt == ATTEMPTS and not moved:
                     raise
                 attempt -= moved
-                log.info("a commit lost a race (%s), drafting it again", error.reason)
+                log.info("a commit lost a race (%s) and is drafted again", error.reason)
                 await self._catch_up(caller, states)
             else:
                 for state in states.values():
@@ -177,7 +177,7 @@ class DirectIngest:
             else:
                 wanted.setdefault(schema, []).append(record)
         if flaws:
-            raise InvalidRecords("not every schema is named rightly", flaws=tuple(flaws))
+            raise InvalidRecords("a schema is not named correctly", flaws=tuple(flaws))
         return wanted
 
     async def _commit(self, together: Sequence[WaitingIngest]) -> None:
@@ -366,7 +366,7 @@ class IngestRequest:
             flaws.sort(key=lambda flaw: flaw.row or 0)
             rows = len({flaw.row for flaw in flaws})
             raise InvalidRecords(
-                f"{rows} of the records {'does' if rows == 1 else 'do'} not fit the schema",
+                f"{rows} of the records {'does' if rows == 1 else 'do'} not match the schema",
                 flaws=tuple(flaws),
             )
         return plain

@@ -149,6 +149,6 @@ def log_errors() -> Iterator[None]:
     try:
         yield
     except ErsError as error:
-        log.warning("merging failed, a later ingest tries again: %s", error.message)
+        log.warning("merging failed, and a later ingest will try again: %s", error.message)
     except Exception as error:
-        log.error("merging failed by a bug of ours: %s", type(error).__name__)  # noqa: TRY400
+        log.error("merging failed because of an internal error: %s", type(error).__name__)  # noqa: TRY400

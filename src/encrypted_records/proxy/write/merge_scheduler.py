@@ -403,8 +403,8 @@ def is_full(state: SchemaState) -> bool:
 
 def too_many_segments() -> MergeFirst:
     return MergeFirst(
-        f"the schema would have more than {MAX_SMALL_SEGMENTS} segments that merging makes fewer,"
-        " and each question looks into all of them",
+        f"the schema would have more than {MAX_SMALL_SEGMENTS} small segments, and each"
+        " search has to read all of them",
         retry_after=2,
     )
 
@@ -507,7 +507,7 @@ class MergeCommits:
             _require_live(state, ledger, inputs)
             now = ledger.snapshot()
             if any(now.groups_of(source) != seen.groups_of(source) for source in inputs):
-                raise Conflict("groups of the segments have ended", code="group_not_live")
+                raise Conflict("groups of the segments were replaced", code="group_not_live")
             upload = ledger.draft(
                 seen.definition,
                 segments=[new.segment],

@@ -130,9 +130,9 @@ class OlderKeys:
         keys = await self._look(caller, organization, dataset)
         if keys.epoch == 1:
             raise Conflict(
-                "the dataset has had one key only",
+                "the dataset has had only one key",
                 code="nothing_to_forget",
-                hint="ers share rotate begins another one; then seal everything again",
+                hint="ers share rotate begins a new one; then re-encrypt everything",
             )
         if keys.oldest == keys.epoch:
             return Forgotten(keys)
@@ -148,7 +148,7 @@ class OlderKeys:
         left = await self._erase(caller, keys)
         _refuse(
             [
-                f"{_path(schema)}: {held.email} reads version {held.version} ({held.reason})"
+                f"{_path(schema)}: {held.email} still reads version {held.version} ({held.reason})"
                 for schema in left
                 for held in schema.left.holds
             ]
@@ -198,7 +198,7 @@ def _refuse(reasons: Sequence[str]) -> None:
         raise Conflict(
             "older keys of the dataset are still needed",
             code="epoch_in_use",
-            hint="ers dataset reseal seals all of it again; readers end by themselves, or after a"
-            " day. Then repeat it",
+            hint="ers dataset reseal re-encrypts all of it; readers finish by themselves, or"
+            " after a day. Then repeat this",
             flaws=tuple(Flaw("epoch_in_use", reason) for reason in reasons),
         )

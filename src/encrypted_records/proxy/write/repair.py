@@ -88,7 +88,7 @@ class Repairer:
         loss = found.loss
         if loss.records > confirmed:
             raise Conflict(
-                f"of {loss.records} records nothing is left at the API",
+                f"the API has lost {loss.records} records entirely",
                 code="confirm_count",
                 hint=f"to delete them, repeat the request with ?confirm={loss.records}",
             )

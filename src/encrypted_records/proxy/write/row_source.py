@@ -158,7 +158,7 @@ async def refetch(schemas: Schemas, caller: Holder, rows: RowSource, chunk: Chun
         async with nullcontext() if rows.locked else rows.state.lock:
             await schemas.catch_up(caller, rows.state)
         if rows.state.ledger.version == version:
-            raise LogBroken("the API lacks a row that its log holds")
+            raise LogBroken("the API lacks a row that its log contains")
     raise Conflict("the log has moved on", code=LOG_MOVED)
 
 

@@ -25,7 +25,7 @@ from encrypted_records.proxy.search.upstream import Upstream
 
 #: The code of a commit that came behind others which added records.
 LOG_MOVED = "log_moved"
-_HINT = "nothing was stored; change the values that are named, or replace the record that has them"
+_HINT = "nothing was stored; change the named values, or replace the record that has them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +140,15 @@ def _say(fields: Sequence[str], owner: Owner, *, in_request: bool) -> str:
 def say(fields: Sequence[str], where: str) -> str:
     """The text that ``where`` has the values of these fields."""
     if len(fields) == 1:
-        return f"{where} has this value, which must be unique"
-    return f"{where} has these values of {', '.join(fields)}, which must be unique together"
+        return f"{where} already has this value, which must be unique"
+    return f"{where} already has these values of {', '.join(fields)}, which must be unique together"
 
 
 def not_unique(flaws: Sequence[Flaw]) -> Conflict:
     rows = len({flaw.row for flaw in flaws})
     return Conflict(
-        f"{rows} of the records {'has' if rows == 1 else 'have'} values that others have",
+        f"{rows} of the records {'has' if rows == 1 else 'have'} unique values that"
+        " others already have",
         code="not_unique",
         flaws=tuple(flaws),
         hint=_HINT,

@@ -133,7 +133,9 @@ class Updater:
             (present,) = await look_up(self._api, self._schemas, caller, [record_id])
             _require_version(present, versions)
             if schema not in (None, present.state.id):
-                raise InvalidRecords("the record belongs to another schema, which is fixed")
+                raise InvalidRecords(
+                    "the record belongs to another schema, which cannot be changed"
+                )
             if keeps:
                 await require_unaltered(self._api, caller, present)
             state = present.state
@@ -220,13 +222,13 @@ class Updater:
             count = sum(map(len, parts))
             if count != confirmed:
                 raise Conflict(
-                    f"the condition selects {count} records",
+                    f"the condition matches {count} records",
                     code="confirm_count",
                     hint=f"to delete them, repeat the request with ?confirm={count}",
                 )
             if count > MAX_DELETED:
                 raise TooLarge(
-                    f"at most {MAX_DELETED} records are deleted at once",
+                    f"at most {MAX_DELETED} records can be deleted at once",
                     hint="narrow the condition, and delete them in several requests",
                 )
             rows = await runtime.in_thread(_refs, parts, context.snapshot)
@@ -361,7 +363,7 @@ class Updater:
                 if number == ATTEMPTS and not moved:
                     raise
                 number -= moved
-                log.info("a change lost a race (%s), starting it again", error.reason)
+                log.info("a change lost a race (%s) and is started again", error.reason)
             else:
                 if outcome is not None:
                     return outcome
@@ -387,8 +389,8 @@ def _refs(parts: Sequence[Candidates], snapshot: Snapshot) -> list[RowRef]:
 def _require_version(record: CurrentRecord, versions: Versions) -> None:
     if versions is not None and record.record.version not in versions:
         raise PreconditionFailed(
-            f"the record has version {record.record.version} by now",
-            hint="read it again, and repeat the change with its new ETag if it is still wanted",
+            f"the record now has version {record.record.version}",
+            hint="read it again, and repeat the change with its new ETag if you still want it",
         )
 
 
@@ -420,8 +422,8 @@ def _apply(record: PlainRecord, edit: Edit, definition: SchemaDefinition) -> Pla
     data, flaws = validate(definition, edit(record.data), row=1, pointer="/data")
     if flaws:
         raise InvalidRecords(
-            "the record would not fit its schema",
+            "the record would not match its schema",
             flaws=tuple(flaws),
-            hint="nothing was changed; correct what is named",
+            hint="nothing was changed; correct the named fields",
         )
     return PlainRecord(record.record_id, record.version + 1, data)

@@ -106,7 +106,7 @@ class Upserter:
                 if attempt == ATTEMPTS and not moved:
                     raise
                 attempt -= moved
-                log.info("a commit lost a race (%s), drafting it again", error.reason)
+                log.info("a commit lost a race (%s) and is drafted again", error.reason)
                 await self._schemas.refresh(caller, schema)
             else:
                 await self._merger.after_ingest(caller, state)
@@ -127,9 +127,9 @@ class Upserter:
                 )
             except BadInput as error:
                 flaw = Flaw("invalid_reference", error.message, pointer, record.row)
-                raise InvalidRecords("the schema is not named rightly", flaws=(flaw,)) from None
+                raise InvalidRecords("the schema is not named correctly", flaws=(flaw,)) from None
             if named not in (None, schema):
-                flaw = Flaw("invalid_reference", "names another schema", pointer, record.row)
+                flaw = Flaw("invalid_reference", "names a different schema", pointer, record.row)
                 raise InvalidRecords("the records are of several schemas", flaws=(flaw,))
             named = schema
         assert named is not None  # a body without records is refused when it is parsed
@@ -147,12 +147,12 @@ class Upserter:
         await self._committer.prepare(caller, [state], adds=True)
         definition = state.definition
         if by not in definition.unique:
-            detail = f"{', '.join(by)} is not among the sets of fields that are unique"
+            detail = f"{', '.join(by)} is not one of the sets of unique fields"
             raise BadInput(
                 detail,
                 code="invalid_parameter",
                 flaws=(Flaw("invalid_parameter", detail, parameter="by"),),
-                hint="name the fields of one set of the definition's unique, separated by commas",
+                hint="name the fields of one set in the definition's unique, separated by commas",
             )
         self._merger.require_room([state])
         fresh = await run(_validate, definition, raw, by)
@@ -195,13 +195,15 @@ def _validate(
         flaws += errors
         named = {flaw.field for flaw in errors}
         flaws += [
-            Flaw("required", "a record is found by this field", pointer, record.row, name)
+            Flaw(
+                "required", "this field identifies the record to replace", pointer, record.row, name
+            )
             for name in by
             if name not in data and name not in named
         ]
         plain.append(PlainRecord(ids.new_record_ids(1)[0], 1, data))
     if flaws:
-        raise InvalidRecords("not all records fit the schema", flaws=tuple(flaws))
+        raise InvalidRecords("not all records match the schema", flaws=tuple(flaws))
     return plain
 
 

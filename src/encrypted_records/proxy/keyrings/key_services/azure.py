@@ -69,7 +69,7 @@ class AzureKeyVault(KeyService):
         key, _, text = sealed.partition(" ")
         encrypted = base64.b64decode(text, validate=True)
         if not (key + "/").startswith(self.key.rstrip("/") + "/"):
-            raise Unfit("the key of the file is another one")
+            raise Unfit("the file was encrypted under another key")
 
         def unwrap() -> Any:
             from azure.keyvault.keys.crypto import KeyWrapAlgorithm  # noqa: PLC0415

@@ -34,5 +34,5 @@ def may_start_offline(environment: Mapping[str, str]) -> bool:
     """
     said = environment.get(OFFLINE)
     if said not in (None, "", "keychain"):
-        raise Startup(f"{OFFLINE} is neither unset nor keychain", hint=f"correct {OFFLINE}")
+        raise Startup(f"{OFFLINE} must be unset or keychain", hint=f"correct {OFFLINE}")
     return said == "keychain"

@@ -39,7 +39,7 @@ class _Failed(Exception):
 class Refused(_Failed):
     """The service answers and does not do it: it denies access, or does not have the key."""
 
-    words = "it refuses"
+    words = "access was denied"
 
 
 class Unreachable(_Failed):
@@ -53,7 +53,7 @@ class Unfit(_Failed):
     setting or the ciphertext does not fit.
     """
 
-    words = "settings, credentials or the ciphertext do not fit"
+    words = "settings, credentials or the ciphertext are wrong"
 
 
 class KeyService(ABC):
@@ -130,13 +130,15 @@ def service_key(
         raise _does_not_open(service, error) from None
     except ValueError:
         raise Startup(
-            f"{path} does not hold a key", hint="restore it from the same backup as the keyrings"
+            f"{path} does not contain a key", hint="restore it from the same backup as the keyrings"
         ) from None
     else:
         if kept is not None and not offline:
             kept.forget()
         elif kept is not None and not kept.keep(secret):
-            log.warning("the key that %s opened cannot be kept: there is no keychain", service.name)
+            log.warning(
+                "the key that %s decrypted cannot be kept: there is no keychain", service.name
+            )
     return ServiceKey(service.wrapping, secret)
 
 
@@ -147,7 +149,9 @@ def _make(service: KeyService, path: Path) -> None:
         raise _does_not_open(service, error) from None
     # Should another process have been first, its key counts.
     if write_once(path, made.encode("ascii")):
-        log.info("keyrings are sealed with a key that %s opens: %s", service.name, service.where)
+        log.info(
+            "keyrings are protected by a key that %s decrypts: %s", service.name, service.where
+        )
 
 
 def _ask(call: Callable[[], T]) -> T:
@@ -167,8 +171,8 @@ def _recall(service: KeyService, error: Unreachable, kept: Kept | None) -> bytes
     if secret is None:
         raise _does_not_open(service, error)
     log.warning(
-        "%s cannot be reached (%s): the proxy starts with the key that it opened before, which"
-        " the keychain has kept",
+        "%s cannot be reached (%s): the proxy starts with the key that it decrypted earlier,"
+        " from the keychain",
         service.name,
         error,
     )
@@ -178,7 +182,7 @@ def _recall(service: KeyService, error: Unreachable, kept: Kept | None) -> bytes
 def _does_not_open(service: KeyService, error: _Failed) -> Startup:
     why = f"{error.words} ({error})"
     return Startup(
-        f"{service.name} at {service.where} does not open the keyrings' key: {why}",
+        f"{service.name} at {service.where} does not decrypt the keyrings' key: {why}",
         hint=service.advice,
     )
 

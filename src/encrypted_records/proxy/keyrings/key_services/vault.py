@@ -110,4 +110,4 @@ def _ask(call: Callable[[], Any], member: str) -> str:
     except requests.RequestException as error:
         raise Unreachable(type(error).__name__) from None
     except (KeyError, TypeError, ValueError):
-        raise Unfit("its answer is none of a transit engine") from None
+        raise Unfit("its answer is not from a transit engine") from None

@@ -120,13 +120,13 @@ def checksum(text: str) -> Checksum:
     """
     algorithm, _, encoded = text.partition(" ")
     if algorithm not in ALGORITHMS:
-        raise malformed("Upload-Checksum", f"names none of {', '.join(ALGORITHMS)}")
+        raise malformed("Upload-Checksum", f"does not name one of {', '.join(ALGORITHMS)}")
     digest = _base64(encoded, "Upload-Checksum")
     if not digest:
         raise malformed("Upload-Checksum", "has no digest")
     if len(digest) != _DIGEST_BYTES[algorithm]:
         raise ChecksumMismatch(
-            "no body matches the checksum: its digest has another length than its algorithm's"
+            "the checksum cannot match any body: its digest has another length than its algorithm's"
         )
     return Checksum(algorithm, digest)
 
@@ -158,4 +158,4 @@ def _base64(text: str, header: str) -> bytes:
     try:
         return base64.b64decode(text.strip(" "), validate=True)
     except (binascii.Error, ValueError):
-        raise malformed(header, "holds something that is not Base64") from None
+        raise malformed(header, "contains something that is not Base64") from None

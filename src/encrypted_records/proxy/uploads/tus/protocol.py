@@ -45,7 +45,7 @@ class OffsetMismatch(Conflict):
         super().__init__(
             f"the upload is at offset {offset}",
             code="offset_mismatch",
-            hint="continue at Upload-Offset of this answer",
+            hint="continue at the Upload-Offset of this answer",
         )
         self.offset = offset
 
@@ -173,14 +173,14 @@ def _length_of_new(headers: Headers, kind: Kind) -> int | None:
     sent, deferred = headers.get("upload-length"), headers.get("upload-defer-length")
     if kind is Kind.FINAL:
         if sent is not None or deferred is not None:
-            raise header.malformed("Upload-Length", "of a final upload is that of its parts")
+            raise header.malformed("Upload-Length", "of a final upload is the sum of its parts")
         return None
     if deferred is not None and deferred != "1":
-        raise header.malformed("Upload-Defer-Length", "has one value only, which is 1")
+        raise header.malformed("Upload-Defer-Length", "can only be 1")
     if sent is not None and deferred is not None:
         raise header.malformed("Upload-Length", "is both given and deferred")
     if sent is None and deferred is None:
-        raise header.malformed("Upload-Length", "is missing, and Upload-Defer-Length as well")
+        raise header.malformed("Upload-Length", "is missing, and so is Upload-Defer-Length")
     return None if sent is None else header.upload_length(sent)
 
 
@@ -217,7 +217,7 @@ def _has_body(headers: Headers) -> bool:
 def _body(headers: Headers) -> Body:
     if headers.get("content-type", "").partition(";")[0].strip().lower() != header.CONTENT_TYPE:
         raise Unsupported(
-            "the bytes of an upload come under a media type of their own",
+            "the bytes of an upload need their own media type",
             code="unsupported_media_type",
             hint=f"send Content-Type: {header.CONTENT_TYPE}",
         )
@@ -250,7 +250,7 @@ def admit(append: Append, upload: UploadStatus) -> int | None:
         known = (None, append.length)
         if length not in known or append.length < upload.offset:
             raise BadInput(
-                "Upload-Length contradicts what is known of the upload", code="length_fixed"
+                "Upload-Length contradicts the known length of the upload", code="length_fixed"
             )
         length = append.length
     _within(append.offset, length, append.body)
@@ -264,15 +264,15 @@ def _within(offset: int, length: int | None, body: Body) -> None:
 
 def beyond_length() -> TooLarge:
     return TooLarge(
-        "the body reaches beyond the length of the upload",
+        "the body extends beyond the length of the upload",
         code="beyond_length",
-        hint="nothing of it was kept; ask for the offset with HEAD",
+        hint="nothing was kept; ask for the offset with HEAD",
     )
 
 
 def _final() -> NotAllowed:
     return NotAllowed(
-        "a final upload is made of its parts and takes no bytes of its own",
+        "a final upload consists of its parts and accepts no bytes of its own",
         code="upload_final",
         hint="send the bytes to a partial upload before they are concatenated",
     )
