@@ -132,7 +132,7 @@ class Malformed(BadInput):
 
 class InvalidDefinition(BadInput):
     code = "invalid_definition"
-    default_hint = "correct what is named; the rules are in docs/http-api.md"
+    default_hint = "correct the named places; the rules are in docs/http-api.md"
 
 
 class InvalidRecords(BadInput):
@@ -149,7 +149,7 @@ class ReadingRefused(InvalidRecords):
 
 class InvalidQuery(BadInput):
     code = "invalid_query"
-    default_hint = "correct what is named; the grammar is in docs/http-api.md"
+    default_hint = "correct the named places; the grammar is in docs/http-api.md"
 
 
 class SqlError(BadInput):

@@ -170,7 +170,8 @@ def test_a_name_that_the_api_gives_to_another_dataset_is_the_signed_one_s(
                 refused = two.ers("share", *act)
                 assert refused.code != 0
                 assert (
-                    "what the API shows as medical was signed under the name Payroll" in refused.err
+                    "the API shows as medical a dataset that was signed under the name Payroll"
+                    in refused.err
                 )
         assert "kay@example.org" not in two.ers.done("share", "list").err
 

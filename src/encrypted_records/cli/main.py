@@ -22,7 +22,7 @@ COMMANDS = {
         "restore": "Create a data folder from a backup.",
         "storage": "Move or reconcile the API's stored objects, as its operator.",
     },
-    "Who you are": {
+    "Your account": {
         "register": "Create an account with its own organization.",
         "verify": "Confirm an account by the link in its message, or check stored data.",
         "login": "Log in.",

@@ -446,7 +446,7 @@ class Transport(Closing):
         except TimeoutError:
             raise self._no_answer() from None
         except aiohttp.InvalidURL:
-            raise Malformed(f"{self.base_url} is no URL of a service") from None
+            raise Malformed(f"{self.base_url} is not the URL of a service") from None
         except (aiohttp.ClientError, ConnectionError, OSError):
             raise self.unreachable(f"no connection to {self.base_url}, or it broke off") from None
 

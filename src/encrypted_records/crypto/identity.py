@@ -77,14 +77,14 @@ class MemberKeys:
         self.verifier: Final = Verifier(parts.sign)
         # Sealing would refuse it, too: it is told from its bytes here, without an exchange.
         if not public_keys.agrees_alone(parts.x25519):
-            raise KeysRefused("nothing can be sealed to these public keys")
+            raise KeysRefused("nothing can be encrypted to these public keys")
         try:
             agreed = X25519PublicKey.from_public_bytes(parts.x25519)
             self._sealing = hpke.MLKEM768X25519PublicKey(
                 MLKEM768PublicKey.from_public_bytes(parts.mlkem), agreed
             )
         except ValueError:
-            raise KeysRefused("nothing can be sealed to these public keys") from None
+            raise KeysRefused("nothing can be encrypted to these public keys") from None
 
     @cached_property
     def digest(self) -> bytes:

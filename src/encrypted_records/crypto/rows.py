@@ -192,7 +192,7 @@ def open_columns(
     for at, (number, stated) in enumerate(zip(group.fields, group.classes, strict=True)):
         spec = made.by_id.get(number)
         if spec is None:
-            raise DoesNotOpen("a row holds a field that the definition lacks")
+            raise DoesNotOpen("a row contains a field that the definition lacks")
         sealed = [row.fields[at] for _, row in rows]
         field_key = key.field(spec).seal(group.uid)
         plain = sealing.open_column(field_key, contexts, spec.id_bytes, sealed, ordinals)
@@ -256,7 +256,7 @@ class RowOpener:
         for number, stated in zip(group.fields, group.classes, strict=True):
             spec, own = definition.by_id.get(number), made.by_id.get(number)
             if spec is None or own is None:
-                raise DoesNotOpen("a row holds a field that the definition lacks")
+                raise DoesNotOpen("a row contains a field that the definition lacks")
             seal, decode = key.field(own).seal(group.uid), values.decoder(own, stated)
             self._fields.append((spec, own, spec.id_bytes, seal, decode))
 

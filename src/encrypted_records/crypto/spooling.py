@@ -165,7 +165,7 @@ def open_whole(kind: int, key: SpoolKey, file: bytes) -> bytes:
     sealed = file[begin + FRAME_HEAD_BYTES :]
     size = frame_size(file[begin : begin + FRAME_HEAD_BYTES])
     if head.kind != kind or marker[0] != fmt.SPOOL_SESSION or len(sealed) != size + TAG_BYTES:
-        raise DoesNotOpen("a sealed note is of another form")
+        raise DoesNotOpen("an encrypted note is of another form")
     return SpoolSession(key, file[:HEAD_BYTES], 0, 0, salt).open(sealed)
 
 

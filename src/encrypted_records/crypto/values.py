@@ -71,7 +71,7 @@ def from_offset(spec: FieldSpec, offset: int) -> Value:
     rules = spec.numbers
     point = rules.lowest + offset
     if offset < 0 or point > rules.highest:
-        raise DoesNotOpen("a sealed number lies outside its field's bounds")
+        raise DoesNotOpen("an encrypted number is outside its field's bounds")
     return spec.field_type.from_point(spec, point)
 
 
@@ -251,14 +251,14 @@ def _text_decoder(kind: int, stated: LeastClass) -> Callable[[bytes], Value]:
 
 
 def _no_value() -> DoesNotOpen:
-    return DoesNotOpen("a sealed field holds no value of its type")
+    return DoesNotOpen("an encrypted field contains no value of its type")
 
 
 def _from_fixed(spec: FieldSpec, rest: bytes) -> Value:
     try:
         return spec.field_type.unpack(spec, rest)
     except ValueRefused:
-        detail = f"a sealed {spec.field_type.name} lies outside its field's bounds"
+        detail = f"an encrypted {spec.field_type.name} is outside its field's bounds"
         raise DoesNotOpen(detail) from None
 
 
@@ -271,7 +271,7 @@ def _remove_padding(padded: bytes, stated: LeastClass) -> str:
             return text[:-1].decode()
         except UnicodeDecodeError:
             pass
-    raise DoesNotOpen("a sealed string is not padded UTF-8")
+    raise DoesNotOpen("an encrypted string is not padded UTF-8")
 
 
 def order_bytes(text: str) -> bytes:

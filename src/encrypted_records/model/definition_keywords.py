@@ -94,7 +94,7 @@ def name_problem(name: str) -> str | None:
     if not name or len(name) > MAX_FIELD_NAME:
         return f"must have 1 to {MAX_FIELD_NAME} characters"
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
-        return "holds a control character or half of a surrogate pair"
+        return "contains a control character or half of a surrogate pair"
     return None
 
 

@@ -100,7 +100,7 @@ class Rosters:
             _TABLES,
             # What cannot be remembered must not be trusted.
             code="proxy_store_failed",
-            message="what this proxy has seen of organizations cannot be read or written",
+            message="this proxy's memory of organizations' rosters cannot be read or written",
             # Entries from before there were openings are of a format that is refused by name.
             later={
                 table: {"openings": "BLOB NOT NULL DEFAULT x'90'"}

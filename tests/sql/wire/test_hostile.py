@@ -232,7 +232,7 @@ def test_no_password_or_value_is_logged(
 
 
 def test_other_machines_are_served_by_tls_alone() -> None:
-    with pytest.raises(InvalidSetting, match="no loopback address"):
+    with pytest.raises(InvalidSetting, match="not a loopback address"):
         check_host("0.0.0.0", None)
     for host in ("127.0.0.1", "localhost", "[::1]"):
         check_host(host, None)

@@ -26,7 +26,7 @@ def retention() -> None:
     {"field": "seen", "days": 365} by one of their dates. ers schema change sets it."""
 
 
-@retention.command(short_help="Show what is due for deletion, without deleting.")
+@retention.command(short_help="Show how many records have expired, without deleting them.")
 @click.argument("schema")
 @connected(organization=True)
 @takes_output

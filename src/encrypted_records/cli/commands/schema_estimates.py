@@ -36,7 +36,7 @@ def show_estimate(estimated: Any) -> None:
         if "lengths" in field:
             _show_lengths(field["lengths"])
         say(f"  the API sees: {field['reveals']['api']}")
-        say(f"  never, of what is stored: {field['reveals']['api_never']}")
+        say(f"  never, from stored data: {field['reveals']['api_never']}")
         say(f"  by watching requests: {field['reveals']['api_watching']}")
 
 

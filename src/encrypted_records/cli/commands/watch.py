@@ -26,8 +26,8 @@ _RETRY_SECONDS = 5.0
     "--from",
     "begin",
     metavar="CURSOR",
-    help="Where to begin: start for all records, now for none of them, or a cursor"
-    " (default: start).",
+    help="Starting point: start for all records, now for none of them, or a cursor (default:"
+    " start).",
 )
 @click.option(
     "--cursor-file",

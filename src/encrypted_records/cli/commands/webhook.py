@@ -46,7 +46,7 @@ def webhook() -> None:
     default="now",
     show_default=True,
     metavar="CURSOR",
-    help="Where to begin: now, start for all records, or a cursor.",
+    help="Starting point: now, start for all records, or a cursor.",
 )
 @_expires_option
 @connected(organization=True)

@@ -237,7 +237,7 @@ def _require_signed(kind: str, name: str, found: list[Resource], fitting: list[R
     """
     if found and not fitting:
         raise _unsigned(
-            f"what the API shows as {name} was signed under the name {found[0]['name']}"
+            f"the API shows as {name} a {kind} that was signed under the name {found[0]['name']}"
         )
     if fitting and all(resource.get("signed") is False for resource in fitting):
         raise _unsigned(

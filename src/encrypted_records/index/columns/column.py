@@ -308,16 +308,16 @@ def decode(data: bytes, kind: KeyKind, count: int) -> Column:
         DoesNotOpen: not the encoding of a column of that many rows.
     """
     if len(data) != encoded_size(kind, count):
-        raise DoesNotOpen("a sealed column has the wrong size")
+        raise DoesNotOpen("an encrypted column has the wrong size")
     (missing,) = _HEAD.unpack_from(data)
     ordinals = np.frombuffer(data, _ORDINAL, count, _HEAD.size).astype(np.uint32)
     at = _HEAD.size + count * _ORDINAL.itemsize
     if missing > count:
-        raise DoesNotOpen("a sealed column counts more absent rows than rows")
+        raise DoesNotOpen("an encrypted column counts more absent rows than rows")
     keys = np.frombuffer(data, stored_key_type(kind), count - missing, at)
     end = at + keys.nbytes
     if not in_order(ordinals, keys) or data.count(0, end) != len(data) - end:
-        raise DoesNotOpen("a sealed column is not in order")
+        raise DoesNotOpen("an encrypted column is not in order")
     return Column(ordinals, keys.astype(key_type(kind)))
 
 

@@ -170,16 +170,16 @@ def decode(data: bytes, rows: Ordinals, room: int) -> Column:
         DoesNotOpen: not the encoding of a column of these rows with such room.
     """
     if len(data) != encoded_size(room):
-        raise DoesNotOpen("a sealed column has the wrong size")
+        raise DoesNotOpen("an encrypted column has the wrong size")
     (count,) = _HEAD.unpack_from(data)
     if count > room:
-        raise DoesNotOpen("a sealed column has more entries than room")
+        raise DoesNotOpen("an encrypted column has more entries than room")
     ordinals = np.frombuffer(data, _ORDINAL, count, _HEAD.size).astype(np.uint32)
     at = _HEAD.size + ordinals.nbytes
     keys: NDArray[np.uint64] = np.frombuffer(data, _KEY, count, at).astype(np.uint64)
     end = at + keys.nbytes
     if not in_order(ordinals, keys) or data.count(0, end) != len(data) - end:
-        raise DoesNotOpen("a sealed column is not in order")
+        raise DoesNotOpen("an encrypted column is not in order")
     column = Column(ordinals, keys)
     check(column, room)
     if not np.array_equal(rows_of(column), rows) or not np.isin(ordinals, rows).all():

@@ -83,7 +83,7 @@ def read_said(body: bytes) -> Said:
         return msgspec.json.decode(body, type=Said)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise refused(
-            "what the request says about the reading cannot be read", str(error)[:200]
+            "the request's description of the reading cannot be read", str(error)[:200]
         ) from None
 
 

@@ -411,7 +411,7 @@ def _require_versions(records: Sequence[CurrentRecord], versions: VersionsById) 
             flaws.append(Flaw("precondition_failed", detail, row=number, parameter="version"))
     if flaws:
         raise PreconditionFailed(
-            f"{len(flaws)} of the {len(records)} records have another version by now",
+            f"{len(flaws)} of the {len(records)} records now have another version",
             hint="nothing was changed; read them again, and repeat the request without them or"
             " with their new versions",
             flaws=tuple(flaws),

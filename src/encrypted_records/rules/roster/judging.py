@@ -91,7 +91,7 @@ class Reason(Enum):
     OTHERS_INVITATION = Void.INVITATION, "the invitation is for somebody else"
     LAST_OWNER = Void.LAST_OWNER, "an organization keeps at least one owner"
     SERVICE = Void.ROLE, "a service is made, no owner"
-    TYPE = Void.ROLE, "a person is no service"
+    TYPE = Void.ROLE, "a person is not a service"
     INVITED_OWNER = Void.ROLE, "an invitation makes no owner"
     OWNERS_SHARES = Void.SHARES, "owners have all rights, and no shares"
     SHARED_TWICE = Void.SHARES, "shares name something twice"

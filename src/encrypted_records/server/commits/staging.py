@@ -375,5 +375,5 @@ def _check_parts(
         for segment, _ in single:
             pages[segment] -= 1
     if any(rows.values()) or any(pages.values()):
-        raise _gone("what is staged is not complete, or no longer")
+        raise _gone("the staged parts are not complete, or no longer")
     return changed

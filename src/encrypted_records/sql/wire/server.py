@@ -65,8 +65,8 @@ def check_host(host: str, tls: ssl.SSLContext | None) -> None:
     """
     if tls is None and not is_loopback(host):
         raise InvalidSetting(
-            f"--listen {host} is no loopback address, and passwords would cross the network in"
-            " the open",
+            f"--listen {host} is not a loopback address, and passwords would cross the"
+            " network unencrypted",
             hint="listen on 127.0.0.1, or give a certificate: --tls-cert FILE --tls-key FILE",
         )
 
