@@ -133,7 +133,7 @@ def test_what_is_no_table_is_told_in_place(importer: Visitor, tmp_path: Path) ->
             "web page or XML. Was the download",
         ),
         ("book.csv", b"PK\x03\x04 ...", "the file is an archive"),
-        ("empty.csv", b"", "There are no rows to look at"),
+        ("empty.csv", b"", "There are no rows to preview"),
     ):
         file = tmp_path / name
         file.write_bytes(content)

@@ -285,7 +285,7 @@ def test_a_keyring_is_given_a_passphrase_and_another_one(visitor: Visitor, site:
     visitor.type("New passphrase, again", "second of them")
     visitor.press("Set the passphrase")
     visitor.press("Lock the keyring")
-    visitor.type("Its passphrase", "second of them")
+    visitor.type("Passphrase of the keyring", "second of them")
     visitor.press("Unlock")
 
     expect(page.get_by_role("heading", name="This keyring")).to_be_visible()
@@ -298,7 +298,7 @@ def test_a_keyring_is_given_a_passphrase_and_another_one(visitor: Visitor, site:
     expect(alert).to_contain_text("The keyring is locked.")
     assert "ers " not in alert.inner_text()
     assert visitor.serious_flaws() == []
-    visitor.type("Its passphrase", "second of them")
+    visitor.type("Passphrase of the keyring", "second of them")
     visitor.press("Unlock and continue")
     page.wait_for_url(f"**/schemas/{store.schema_id}/search/")
     expect(page.locator(".status")).to_contain_text("Keyring open")

@@ -34,8 +34,10 @@ def test_a_new_key_is_begun_all_is_sealed_under_it_and_the_older_one_is_forgotte
     assert visitor.serious_flaws() == []
 
     visitor.press("Rotate the key")
-    expect(page.locator("#keys")).to_contain_text("sealed under key 2")
-    expect(page.locator("main")).to_contain_text("First 5 records of 1 schema are opened")
+    expect(page.locator("#keys")).to_contain_text("encrypted under key 2")
+    expect(page.locator("main")).to_contain_text(
+        "First, 5 records of 1 schema must be re-encrypted"
+    )
     expect(page.get_by_role("button", name="Forget the older keys")).to_have_count(0)
     assert visitor.serious_flaws() == []
 

@@ -58,7 +58,7 @@ def test_the_overview_says_how_much_is_stored_when_and_how_the_keys_stand(
     url = f"/api/records/status/?schema={census.schema}"
     least = asked(url)["activity"]["bytes"]
     tiles = page.locator(".tiles .tile")
-    expect(tiles.nth(1)).to_contain_text(f"{size(least)} stored at least")
+    expect(tiles.nth(1)).to_contain_text(f"{size(least)} stored, at least")
     expect(tiles.nth(2)).to_contain_text("under 1 min since the last change")
     days = page.get_by_role("region", name="Stored in the last 30 days")
     expect(days).to_contain_text("5 records in all")

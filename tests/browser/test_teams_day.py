@@ -169,7 +169,7 @@ def test_a_colleague_is_invited_reads_writes_and_is_removed(
         page.get_by_label("Medical").select_option("writer")
         owner.prove("share", ada)
         owner.press("Save")
-        expect(row).to_contain_text("Medical: reads and stores")
+        expect(row).to_contain_text("Medical: reads and writes")
         add("Grace")
         other.expect_heading("Record of Patients")
         owner.go(f"{records}/search/")

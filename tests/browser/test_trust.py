@@ -41,7 +41,7 @@ def test_the_bytes_beside_a_record_are_those_of_the_database(
     for name, (plaintext, start) in shown.items():
         assert bytes.fromhex(start) in database, name
         assert len(plaintext) < 5 or plaintext.encode() not in bytes.fromhex(start)
-    expect(page.locator(".path")).to_contain_text("3 sealed records")
+    expect(page.locator(".path")).to_contain_text("3 encrypted records")
     asked = page.locator(".two-sides")
     expect(asked).to_contain_text(f"age is {census.rows[0]['age']}")
     expect(asked).to_contain_text(re.compile(r"in \d+ requests?\s*for \d+ sealed pages?"))

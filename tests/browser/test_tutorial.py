@@ -46,7 +46,7 @@ def test_the_tutorial_works_in_the_browser(visitor: Visitor, tmp_path: Path) -> 
     visitor.picture("tutorial-search")
 
     visitor.go(f"/schemas/{schema[1]}/trust/")
-    expect(page.locator(".path")).to_contain_text("sealed records")
+    expect(page.locator(".path")).to_contain_text("encrypted records")
     visitor.picture("tutorial-trust")
 
     visitor.go("/keyring/")

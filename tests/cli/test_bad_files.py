@@ -75,7 +75,7 @@ MIXED = "name,city\nJürgen,Köln\nZoë,Nîmes\nÅsa,Malmö\n".encode() + "Jörg
     "cp1252"
 )
 BAD = {
-    "bomb.xlsx": (bomb(2100, 2100 << 20), "unfolds to more than 256 MiB"),
+    "bomb.xlsx": (bomb(2100, 2100 << 20), "expands to more than 256 MiB"),
     "lie.xlsx": (bomb(2100, 1000), "damaged"),
     "packed.csv": (b"\x1f\x8b\x08\0\0\0\0\0\0\3" + deflated(1500), "compressed with gzip"),
     "report.csv": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\n", "PDF document"),

@@ -50,7 +50,7 @@ def test_a_definition_is_proposed_with_choices_or_without(ers: Ers, sample: Path
     [
         (["--enum", "number"], "number is not a text column with few values"),
         (["--enum", "nothing"], "the file has no field nothing"),
-        (["--unique", "sex"], "a value of sex is there twice"),
+        (["--unique", "sex"], "a value of sex occurs more than once"),
     ],
 )
 def test_what_the_rows_forbid_is_not_proposed(
@@ -91,7 +91,7 @@ def test_an_estimate_says_what_lengths_tell_and_what_hiding_them_costs(
 ) -> None:
     asked = ("schema", "estimate", "--file", str(bare), "--sample", str(sample))
     said = ers.done(*asked, "--output", "table").out
-    assert "names 100.0 % of the values by the stored lengths" in said
+    assert "guesses 100.0 % of the values from the stored lengths" in said
     assert "66.7 % from the most frequent value alone" in said
     assert '"padTo": 71 would hide the lengths, for' in said
     assert SECRET not in said

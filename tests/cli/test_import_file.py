@@ -321,7 +321,7 @@ def test_the_next_file_is_read_as_the_one_before_and_another_form_is_refused_wit
     said = ers("import", march, "--schema", schema)
     assert said.code == 2
     assert "the column 'Netto' is new: is it 'Umsatz'?; the column 'Umsatz' is missing" in said.err
-    assert "--rename Netto=Umsatz reads this file" in said.err
+    assert "--rename Netto=Umsatz accepts this file" in said.err
     said = ers("import", march, "--schema", schema, "--rename", "Netto=Umsatz")
     assert said.code == 2
     assert "Netto has decimal points, the kept reading has commas" in said.err

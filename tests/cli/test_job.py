@@ -239,7 +239,7 @@ def test_a_header_that_does_not_fit_is_refused_while_the_file_is_still_on_its_wa
         out.write("a person of no particular name,36\n" * 300_000)
     said = ers("import", "--exact", file, "--schema", schema)
     assert said.code == 2
-    assert "column 2 is not a field of the schema" in said.err
+    assert "column 2 is not in the schema" in said.err
     assert "hint: without --exact, ers import detects how the file is written" in said.err
 
 

@@ -53,7 +53,7 @@ def test_a_name_of_several_is_refused_with_a_list_of_them(ers: Ers, world: dict[
     assert "same names " in said.err
     organization = ers.done("organization", "list").one["slug"]
     hint = said.err.splitlines()[1]
-    assert hint.startswith("hint: say which: ")
+    assert hint.startswith("hint: name one of: ")
     assert f"{organization}/" in hint
     assert ers.done("schema", "get", f"{world['two']}/same").one["slug"] == "same"
     listed = ers.done("schema", "list", "--dataset", world["two"])

@@ -124,7 +124,7 @@ def test_a_profile_takes_no_secret_and_nothing_unknown(
     ("text", "says"),
     [
         ("profiles = 3", "profiles are tables"),
-        ("[profiles]\nwork = 3", "work is no table"),
+        ("[profiles]\nwork = 3", "work is not a table"),
         ("[profiles.work]\nproxi_url = 'http://x'", "did you mean proxy_url?"),
         ("[profiles.work]\noutput = 3", "profile work, output: expected a text"),
         ("[profiles.work]\nproxy_url = 'x'", "profile work, proxy_url: expected http://"),

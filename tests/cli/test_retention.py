@@ -52,7 +52,7 @@ def visits(ers: Ers) -> str:
 
 def test_what_goes_is_shown_first_then_deleted_and_the_count_is_said(ers: Ers, visits: str) -> None:
     shown = ers.done("retention", "get", visits, "--output", "table")
-    assert "Records go 30 days after seen: by now 2 records" in shown.out + shown.err
+    assert "Records expire 30 days after seen: 2 records so far" in shown.out + shown.err
     (tried,) = ers.done("retention", "run", visits, "--dry-run").lines
     assert (tried["schema"], tried["records"]) == (visits, 2)
     (done,) = ers.done("retention", "run", visits).lines

@@ -123,7 +123,7 @@ def test_invitations_are_withdrawn_and_those_that_were_declined_are_told(two: Tw
     two.ers.done("share", "withdraw", invitation)
     late = two.as_grace()("share", "accept", invitation, typed=f"{words}\n")
     assert late.code != 0
-    assert "let in" not in two.as_ada().done("share", "settle").out
+    assert "admitted" not in two.as_ada().done("share", "settle").out
 
 
 def test_a_name_that_the_api_gives_to_another_dataset_is_the_signed_one_s(

@@ -183,7 +183,9 @@ def test_no_reader_of_a_path_opens_it_twice(tmp_path: Path, read: Callable[[str]
 def test_a_pipe_of_columns_is_refused_by_name(tmp_path: Path, name: str) -> None:
     with (
         fifo(tmp_path / name, b"PAR1" + b"x" * 100_000) as path,
-        pytest.raises(InvalidSetting, match="is a pipe, and Parquet and Arrow are read") as refused,
+        pytest.raises(
+            InvalidSetting, match="is a pipe, and Parquet and Arrow files are not read"
+        ) as refused,
     ):
         source_at(path)
     assert "write it into a file first" in refused.value.hint

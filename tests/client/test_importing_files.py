@@ -284,7 +284,7 @@ def test_a_file_that_differs_is_refused_with_the_words_that_take_it(
         schema.import_file(path)
     assert {flaw.field for flaw in caught.value.flaws} == {"Umsatz", "Aktiv"}
     assert schema.count() == 2
-    said = re.findall(r"reading=(\{.*\}) reads", caught.value.hint)
+    said = re.findall(r"reading=(\{.*\}) accepts", caught.value.hint)
     reading = ast.literal_eval(said[0])
     done = schema.import_file(path, reading=reading, keep=True)
     assert done.stored == 2

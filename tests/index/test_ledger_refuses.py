@@ -123,15 +123,23 @@ SWAPPED = DEFINITION.canonical.replace(b"[1,2]", b"[2,1]")
 
 #: what is wrong, what the message says, the commit
 DEFINITIONS: list[tuple[str, str, Callable[[World], CommitBody]]] = [
-    ("no definition of the log", "not hold", lambda w: changing(w, b"", definition=bytes(32))),
+    (
+        "no definition of the log",
+        "does not contain",
+        lambda w: changing(w, b"", definition=bytes(32)),
+    ),
     ("narrower, and not exact", "demands more", lambda w: changing(w, NARROWER)),
     ("another type", "what seals a field", lambda w: changing(w, RETYPED)),
     ("ids that changed places", "what seals a field", lambda w: changing(w, SWAPPED)),
     ("a field left out", "another id", lambda w: changing(w, FEWER.canonical)),
     ("another digest", "than it names", lambda w: changing(w, LOOSER, definition=bytes(32))),
-    ("another spelling", "one spelling", lambda w: changing(w, LOOSER + b" ")),
-    ("a definition and more", "and more", lambda w: changing(w, LOOSER, replaced=[OTHER])),
-    ("a group of other fields", "other fields", lambda w: added(w, groups=[OTHER_FIELDS])),
+    ("another spelling", "canonical form", lambda w: changing(w, LOOSER + b" ")),
+    ("a definition and more", "something else", lambda w: changing(w, LOOSER, replaced=[OTHER])),
+    (
+        "a group of other fields",
+        "not those of its definition",
+        lambda w: added(w, groups=[OTHER_FIELDS]),
+    ),
     ("a group of another definition", "of another", lambda w: added(w, groups=[UNKNOWN])),
     ("a segment of another definition", "of another", lambda w: segment(w, definition=bytes(32))),
 ]
@@ -213,12 +221,16 @@ CASES: list[tuple[str, str, Callable[[World], CommitBody]]] = [
     ("a live row purged", "add up", lambda w: segment(w, count=1, purged=1)),
     ("a row of no group killed", "does not exist", lambda w: killing(w, (OTHER, (0, 1)))),
     ("a row beyond its group killed", "does not exist", lambda w: killing(w, (uid(w, 0), (0, 3)))),
-    ("a dead row killed", "dead", lambda w: killing(w, (uid(w, 0), (1, 1)))),
-    ("a dead row among others killed", "dead", lambda w: killing(w, (uid(w, 0), (0, 2)))),
+    ("a dead row killed", "already removed", lambda w: killing(w, (uid(w, 0), (1, 1)))),
+    (
+        "a dead row among others killed",
+        "already removed",
+        lambda w: killing(w, (uid(w, 0), (0, 2))),
+    ),
     ("rows out of order", "out of order", lambda w: killing(w, (uid(w, 2), (1, 1), (0, 1)))),
     ("runs that touch", "out of order", lambda w: killing(w, (uid(w, 2), (0, 1), (1, 1)))),
     ("a group killed twice", "twice", lambda w: killing(w, *[(uid(w, 2), (0, 1))] * 2)),
-    ("a request stored twice", "is stored", lambda w: added(w, requests=[OTHER, OTHER])),
+    ("a request stored twice", "stored by it", lambda w: added(w, requests=[OTHER, OTHER])),
     ("more than it may be behind", "had seen", lambda w: added(w, seen=2)),
     ("not the next to add", "not seen them", lambda w: behind(w, exact=1)),
     ("a segment of no one replaced", "not live", lambda w: added(w, replaced=[OTHER])),

@@ -297,7 +297,7 @@ def test_an_object_with_data_and_an_id_of_its_own_is_no_record_of_this_service()
 
 def test_a_bomb_is_refused_before_it_unfolds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbook, "MAX_UNPACKED", 1 << 20)
-    with pytest.raises(InvalidRecords, match="unfolds to more than 1 MiB"):
+    with pytest.raises(InvalidRecords, match="expands to more than 1 MiB"):
         look(one_sheet(["a"], ["x" * (2 << 20)]))
 
 

@@ -171,7 +171,7 @@ def test_columns_are_held_against_the_schema_without_repeating_unknown_names() -
         ' "age": {"type": "integer", "minimum": 0, "maximum": 9}}}'
     )
     check_columns(["age", "name"], definition)
-    with pytest.raises(InvalidRecords, match="columns 2, 3 are no field") as caught:
+    with pytest.raises(InvalidRecords, match="columns 2, 3 are not in the schema") as caught:
         check_columns(["name", "Ada", "36"], definition)
     assert "Ada" not in caught.value.message
     with pytest.raises(InvalidRecords, match="required name"):

@@ -63,5 +63,5 @@ def test_not_all_columns_can_be_left_out_and_none_that_is_a_field() -> None:
     with pytest.raises(InvalidRecords, match="all columns are left out"):
         read_header(b"leave_out:a,leave_out:b\n", final=True)
     old = parse_definition(b'{"type": "object", "properties": {"leave_out:a": {"type": "string"}}}')
-    with pytest.raises(InvalidRecords, match="column 1 is a field of the schema, by a name"):
+    with pytest.raises(InvalidRecords, match="column 1 is a field of the schema, and the name"):
         check_columns(["leave_out:a"], old)

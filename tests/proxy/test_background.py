@@ -63,7 +63,7 @@ def test_a_failure_is_logged_with_its_kind_and_without_what_it_worked_on(
         await background.wait([merge, job])
 
     play(scene)
-    assert "merging failed by a bug of ours: KeyError" in caplog.text
+    assert "merging failed because of an internal error: KeyError" in caplog.text
     assert "a job failed: the disk is full" in caplog.text
     assert "salary" not in caplog.text
 

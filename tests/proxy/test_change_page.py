@@ -182,4 +182,4 @@ def test_a_definition_that_is_none_is_said_and_nothing_is_planned(page: Page) ->
     for form in ({"minimum_1": "ten"}, {"json": "{", "json_shown": ""}, {"field_1": "name"}):
         shown = page.change(**form, do="plan")
         assert 'role="alert"' in shown
-        assert "What it takes</h2>" not in shown
+        assert "What the change requires</h2>" not in shown

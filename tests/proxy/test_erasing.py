@@ -216,7 +216,7 @@ def test_the_page_that_deletes_a_record_erases_it_where_that_is_chosen(store: St
     traces = sealed_fields(store, gone)
     browser = logged_in(store.service, store.account)
     asked = browser.visit(f"/records/{gone}/delete/").body.decode()
-    assert "Erase it now: 30 rows of the index are written again" in asked
+    assert "Erase it now: 30 rows of the index are rewritten" in asked
     assert browser.visit(f"/records/{gone}/delete/", erase="yes").status == 200
     # The page may have been answered before.
     eventually(lambda: not in_files(store, traces), "no trace is left", MOST_SECONDS)

@@ -112,7 +112,7 @@ def test_an_export_whose_hold_has_ended_says_what_became_of_it(store: Store) -> 
         assert seen_through(store, erased)["gone"]
         with pytest.raises(http.client.IncompleteRead):
             answer.read()
-    said = "a download broke off: a record of the export was deleted and erased while it ran"
+    said = "a download was interrupted: a record of the export was deleted and erased while it ran"
     assert said in store.service.log
     assert len(store.everything()) == len(set(store.found()))
 

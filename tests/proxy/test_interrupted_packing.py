@@ -87,7 +87,7 @@ def test_a_job_that_is_cancelled_while_it_is_packed_leaves_nothing(
     ("largest_file", "keep_free", "why"),
     [
         (20_000, 0, "the disk is full"),
-        (1 << 40, 1 << 60, "the disk has no room for packing a job's index"),
+        (1 << 40, 1 << 60, "the disk has no space for packing a job's index"),
     ],
 )
 def test_where_the_disk_is_full_the_job_waits_says_why_and_goes_on_later(

@@ -77,5 +77,5 @@ def test_a_hold_is_renewed_behind_a_renewal_that_failed(
     monkeypatch.setattr(VersionHold, "begin", begin)
     monkeypatch.setattr(VersionHold, "end", end)
     asyncio.run(read())
-    assert "renewing a hold failed by a bug of ours: KeyError" in caplog.text
+    assert "renewing a hold failed because of an internal error: KeyError" in caplog.text
     assert "salary" not in caplog.text

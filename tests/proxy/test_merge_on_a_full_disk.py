@@ -110,7 +110,9 @@ def test_behind_an_ingest_it_is_only_logged_and_the_next_ingest_merges(
             limit_workers(proxy, 20_000)
             with caplog.at_level(logging.WARNING):
                 await settled(merging, proxy)
-            assert "merging failed, a later ingest tries again: the disk is full" in caplog.text
+            assert (
+                "merging failed, and a later ingest will try again: the disk is full" in caplog.text
+            )
             assert len(proxy.state.ledger.snapshot().segments) == 3
             limit_workers(proxy, resource.RLIM_INFINITY)
             await proxy.ingest([{"n": 1}])
@@ -138,7 +140,7 @@ def test_what_is_to_stay_free_of_the_disk_is_left_free(store: Store, tmp_path: P
             )
             snapshot = proxy.state.ledger.snapshot()
             large = [segment for segment in snapshot.segments if segment.count == MANY]
-            with pytest.raises(OutOfSpace, match="no room for a merge"):
+            with pytest.raises(OutOfSpace, match="no space for a merge"):
                 await builds.build(proxy.caller, proxy.state, snapshot, large)
             assert await merge(proxy) == MergeOutcome(2, 2 * MANY)
 

@@ -114,7 +114,7 @@ def test_the_page_of_a_schema_says_what_goes_and_lets_it_go(service: Service) ->
     browser = logged_in(service, store.account)
     page = f"/schemas/{store.schema_id}/settings/"
     shown = browser.visit(page).body.decode()
-    assert "Records go 30 days after" in shown
+    assert "Records expire 30 days after" in shown
     assert "<b>3 records</b>" in shown
     after = browser.visit(page, do="expire").body.decode()
     assert "<b>0 records</b>" in after
@@ -130,7 +130,7 @@ def test_the_page_of_a_rule_takes_another_one_and_says_first_what_goes(service: 
     browser = logged_in(service, store.account)
     page = f"/schemas/{store.schema_id}/settings/"
     shown = browser.visit(page, do="keep", days="30", field="seen", stay="").body.decode()
-    assert "3 records would go at once by this rule" in shown
+    assert "3 records would expire at once under this rule" in shown
     assert look(store)["retention"] is None
     refused = browser.visit(page, do="keep", days="soon", field="seen", stay="")
     assert (refused.status, b'value="soon"' in refused.body) == (400, True)
@@ -383,7 +383,7 @@ def test_records_that_are_old_enough_without_the_days_in_doubt_go(
         done = run(place.store).json()
         # Of 32, 400 and 9000 days, and then of 28, which would be 48 by that clock.
         assert (done["deleted"], done["held"]) == (3, 1)
-        assert "went ahead by 20 days" in done["doubt"]
+        assert "jumped ahead by 20 days" in done["doubt"]
         assert place.store.found() == named[3:]
 
 

@@ -75,7 +75,7 @@ def test_without_the_password_there_is_no_token_and_what_was_typed_stays(
     refused = make(browser, "another password", name="for <b>tests</b>", scope="write")
     assert refused.status == 400
     page = text_of(refused)
-    assert "Is not the present password" in page
+    assert "Is not the current password" in page
     assert 'value="for &lt;b&gt;tests&lt;/b&gt;"' in page
     assert "another password" not in page
     assert "ersw1_" not in page

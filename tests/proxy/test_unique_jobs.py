@@ -105,7 +105,7 @@ def test_what_collides_is_named_and_nothing_is_stored(store: Store) -> None:
     path = send(store, rows)
     job = ended(store, path)
     assert (job["status"], "(not_unique)" in job["error"]) == ("failed", True)
-    assert job["error"].startswith("3 of 4 records have values")
+    assert job["error"].startswith("3 of 4 records have unique values")
     assert "on conflict, skip leaves them out, and replace stores them" in job["error"]
     assert flaws(store, path) == [
         (2, "email", "not_unique"),

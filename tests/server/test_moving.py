@@ -136,7 +136,7 @@ def test_rows_and_pages_move_to_objects_while_they_are_read_and_every_flaw_is_na
         "unknown: object stray",
         said.stdout.splitlines()[-1],
     }
-    assert said.stdout.endswith("; 6 flaws\n")
+    assert said.stdout.endswith("; 6 are damaged\n")
     # What is damaged does not move, so that nothing hides it.
     left = operator.run("storage", "move")
     assert left.returncode == 1

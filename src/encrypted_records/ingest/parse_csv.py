@@ -123,7 +123,7 @@ def check_columns(names: Sequence[str], definition: SchemaDefinition) -> None:
     unknown = [number for number, _ in numbered if number not in left_out | fields]
     if unknown:
         reason = _usual_reason(names, definition)
-        raise bad_header(f"{_columns(unknown)} not a field of the schema{reason}")
+        raise bad_header(f"{_columns(unknown)} not in the schema{reason}")
     missing = sorted(definition.required - set(names))
     if missing:
         raise bad_header(f"it has no column for the required {', '.join(missing)}")
