@@ -71,7 +71,7 @@ _ALIKE = {
     "api_watching": "in part what is searched for, and how many records match.",
     "definition": "Definitions are plaintext: field names, types, bounds, patterns and allowed"
     " values.",
-    "data_folder": "Everything, where the machine key there opens the keyrings.",
+    "data_folder": "Everything, if the machine key there decrypts the keyrings.",
 }
 _NUMBERS = {"api": "Numbers have one length.", **_ALIKE}
 _STRINGS = {
