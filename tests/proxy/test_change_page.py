@@ -138,7 +138,7 @@ def test_another_type_and_a_field_less_seal_all_records_again_once_that_is_said(
     assert "2 records prevent the change, of 2." in shown
     assert 'value="code"' in shown
     shown = page.ask("fields/", **form, drop_0="code", do="plan")
-    assert "Sealing 2 records again takes about" in shown
+    assert "Re-encrypting 2 records takes about" in shown
     told = page.ask("fields/", **form, drop_0="code", do="apply", planned=planned(shown))
     (job,) = set(re.findall(r"/jobs/([0-9a-f-]{36})/", told))
     assert ended(page.store, f"/api/jobs/{job}/")["status"] == "completed"

@@ -32,7 +32,7 @@ def test_a_locked_keyring_is_unlocked_on_its_page(service: Service) -> None:
     page = browser.visit("/keyring/")
     assert b"Register this browser" in page.body
     wrong = browser.visit("/device/", shown="another")
-    assert b"does not open under this passphrase" in wrong.body
+    assert b"cannot be unlocked with this passphrase" in wrong.body
     # After a wrong one it may be too early for a second.
     while (opened := browser.visit("/device/", shown=PASSPHRASE)).status == 429:
         assert PASSPHRASE.encode() not in opened.body
@@ -63,7 +63,7 @@ def test_a_keyring_that_nobody_uses_locks_by_itself_after_the_minutes_that_are_s
         assert store.proxy("POST", "/api/keyring/passphrase/", {"new": PASSPHRASE}).status == 200
         browser = logged_in(own, store.account)
         assert browser.visit("/device/", shown=PASSPHRASE).status == 200
-        assert b"by itself after 5 minutes without use" in browser.visit("/keyring/").body
+        assert b"automatically after 5 minutes without use" in browser.visit("/keyring/").body
         keyrings = proxy.services.keyrings
         (user,) = keyrings._core.unlocked.users()
         assert keyrings.is_open(user)

@@ -105,7 +105,7 @@ def test_it_is_renamed_and_no_two_have_one_name(world: World, saved: str) -> Non
     assert world.browser.visit(world.path, do="save", name=NAME, **ASKED).status == 200
     refused = world.browser.visit(world.path, do=f"rename:{saved}", name=NAME)
     assert refused.status == 400
-    assert b"Another question has this name already" in refused.body
+    assert b"Another question already has this name" in refused.body
     again = world.browser.visit(world.path, do="save", name="Other name", **ASKED)
     assert again.status == 400
     # What was to be saved can be saved under another name.

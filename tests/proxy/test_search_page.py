@@ -162,8 +162,8 @@ def test_a_row_that_no_number_leads_to_is_said(
         monkeypatch.setattr(module, "MAX_OFFSET", 0)
     answer = world.search(do="row", row="2")
     assert b"1 to 2 shown" in answer.body
-    assert b"A number leads to row 1 at most." in answer.body
-    assert b"brings row 2 nearer" in answer.body
+    assert b"Row numbers can be at most 1." in answer.body
+    assert b"to reach row 2" in answer.body
     assert b"A number leads to" not in world.search(do="row", row="1").body
 
 
