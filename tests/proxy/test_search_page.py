@@ -164,7 +164,7 @@ def test_a_row_that_no_number_leads_to_is_said(
     assert b"1 to 2 shown" in answer.body
     assert b"Row numbers can be at most 1." in answer.body
     assert b"to reach row 2" in answer.body
-    assert b"A number leads to" not in world.search(do="row", row="1").body
+    assert b"Row numbers can be at most" not in world.search(do="row", row="1").body
 
 
 def test_a_change_made_here_shows_with_the_next_search(world: World) -> None:
