@@ -70,6 +70,16 @@ def test_the_small_table_is_what_was_measured() -> None:
     }
 
 
+def test_the_table_of_sql_is_what_was_measured() -> None:
+    table = {row[0]: row[1:] for row in rows(TEXT) if len(row) == 4}
+    figures = KEPT["sql-1000000-16"]["figures"]
+    taken = {name: values for name, values in figures.items() if isinstance(values, list)}
+    for name, (here, *_, plain, _) in ((name, v) for name, v in taken.items() if len(v) == 4):
+        assert table[name] == [f"{here:.2f}", f"{plain:.2f}", f"{here - plain:.2f}"], name
+    for name in ("all, first", "all, again", "two"):
+        assert number(table[f"columns: {name}"][0]) == round(taken[f"columns {name}"][0], 2)
+
+
 @pytest.mark.parametrize("name", sorted(KEPT))
 def test_every_measurement_names_the_command_that_gave_it(name: str) -> None:
     assert KEPT[name]["command"].startswith("python -m bench.")
