@@ -336,6 +336,8 @@ def test_a_url_with_a_password_leaves_no_trace_when_it_works(
     ("arguments", "says", "code"),
     [
         ([], "no file or table to import", 2),
+        (["--exact"], "no file or table to import", 2),
+        (["--schema", "people"], "no file or table to import", 2),
         (["SHOP"], "missing: --table", 2),
         (["SHOP", "--table", "custmers"], "no table public.custmers", 3),
         (["SHOP", "--table", "customers", "--key", "x"], "no column x", 2),

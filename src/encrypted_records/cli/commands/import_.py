@@ -123,6 +123,10 @@ async def import_(
       ers import people.parquet --dataset medical
       ers import "$SHOP" --table public.customers --dataset shop
     """
+    if not (source or os.environ.get(_URL)):
+        raise InvalidSetting(
+            "no file or table to import", hint=f"give a URL or a file, or set {_URL}"
+        )
     if source and not source.startswith(_DATABASES):
         if table is not None or key:
             raise InvalidSetting("--table and --key are for PostgreSQL")
@@ -235,10 +239,6 @@ async def _table(
         InvalidSetting: it is no source, or lacks something.
         NotFound: there is no such table.
     """
-    if not source:
-        raise InvalidSetting(
-            "no file or table to import", hint=f"give a URL or a file, or set {_URL}"
-        )
     if not source.startswith(_DATABASES):
         from encrypted_records.cli.input.columns import ColumnFile  # noqa: PLC0415 - slow to import
 
