@@ -9,7 +9,7 @@ import secrets
 import traceback
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, assert_type
 
 import numpy as np
 import pandas
@@ -18,7 +18,7 @@ import pyarrow
 import pytest
 
 from encrypted_records import AsyncClient, Client
-from encrypted_records.client.proxy.client import ProxyClient
+from encrypted_records.client.proxy.client import Found, FoundRecord, ProxyClient, User
 from encrypted_records.client.sdk import (
     async_datasets,
     async_jobs,
@@ -382,8 +382,22 @@ def test_the_clients_offer_the_same(client: Client) -> None:
                     *inspect.signature(other).parameters
                 ]
     # What the client of the HTTP API offers is there, each method of it.
-    assert set(dir(client.calls)) == public(ProxyClient)
-    assert all(hasattr(client.calls, name) for name in public(ProxyClient) - {"close"})
+    calls = client.calls
+    assert public(type(calls)) == public(ProxyClient) - {"close"}
+    for name in public(ProxyClient) - {"close", "device"}:
+        method = getattr(calls.link.proxy, name)
+        assert inspect.signature(getattr(calls, name)) == inspect.signature(method), name
+        assert getattr(calls, name).__name__ == name
+
+
+def test_a_call_has_the_types_of_its_endpoint(client: Client, people: Schema) -> None:
+    """mypy reads this test with the others: each line would be an error if it were ``Any``."""
+    assert assert_type(client.calls.search(people.url), Found).count == 3
+    assert assert_type(client.calls.user(), User).organizations
+    for found in assert_type(client.calls.search_all(people.url), Iterator[FoundRecord]):
+        assert found.data
+    with client.calls.export(people.url) as pieces:
+        assert b"".join(assert_type(pieces, Iterator[bytes]))
 
 
 def test_a_call_waits_for_whatever_the_method_gives(client: Client, people: Schema) -> None:

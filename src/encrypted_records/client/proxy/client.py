@@ -244,7 +244,7 @@ class ProxyClient(
             method, path, data=body, headers=headers, params=params
         )
 
-    async def infer(self, sample: bytes, media_type: str, **wishes: bool) -> Mapping[str, Any]:
+    async def infer(self, /, sample: bytes, media_type: str, **wishes: bool) -> Mapping[str, Any]:
         """A proposed definition for a sample of records, as docs/http-api.md describes it.
 
         Args:

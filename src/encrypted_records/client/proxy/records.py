@@ -108,7 +108,7 @@ class Records(Connection):
                 return
 
     async def aggregate(
-        self, schema: str, measures: Sequence[Mapping[str, Any]], **members: Any
+        self, /, schema: str, measures: Sequence[Mapping[str, Any]], **members: Any
     ) -> Mapping[str, Any]:
         """Measures of the records that a condition selects, maybe by groups.
 
@@ -154,7 +154,7 @@ class Records(Connection):
             cursor = page.next_cursor
 
     def export(
-        self, schema: str, form: str = "ndjson", **members: Any
+        self, /, schema: str, form: str = "ndjson", **members: Any
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Every record that a condition selects, as NDJSON or CSV, in pieces as they come.
 
@@ -177,6 +177,7 @@ class Records(Connection):
 
     def columns(
         self,
+        /,
         schema: str,
         fields: Sequence[str],
         where: Mapping[str, Any] | None = None,

@@ -16,7 +16,7 @@ Resource = Mapping[str, Any]
 
 
 class Resources(Connection):
-    async def listing(self, collection: str, **filters: str) -> AsyncIterator[Resource]:
+    async def listing(self, /, collection: str, **filters: str) -> AsyncIterator[Resource]:
         """All resources of a collection, page after page.
 
         Args:
@@ -31,13 +31,13 @@ class Resources(Connection):
         resource: Resource = await self._ask("GET", url)
         return resource
 
-    async def create(self, collection: str, **members: Any) -> Resource:
+    async def create(self, /, collection: str, **members: Any) -> Resource:
         """A new resource; members that are None are left out."""
         body = {name: value for name, value in members.items() if value is not None}
         resource: Resource = await self._ask("POST", f"/api/{collection}/", body)
         return resource
 
-    async def change(self, url: str, **members: Any) -> Resource:
+    async def change(self, /, url: str, **members: Any) -> Resource:
         """Change members of a resource; those that are None stay as they are."""
         body = {name: value for name, value in members.items() if value is not None}
         resource: Resource = await self._ask("PATCH", url, body)

@@ -158,7 +158,7 @@ class SchemaLogs(Connection):
         return job
 
     def salvage(
-        self, schema_url: str, form: str = "ndjson", **members: Any
+        self, /, schema_url: str, form: str = "ndjson", **members: Any
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Every record that opens, whatever became of the log, in pieces as they come.
 

@@ -33,7 +33,8 @@ from encrypted_records.client.sdk.async_datasets import AsyncDataset
 from encrypted_records.client.sdk.async_jobs import AsyncJob
 from encrypted_records.client.sdk.async_records import AsyncRecord
 from encrypted_records.client.sdk.async_schemas import AsyncSchema
-from encrypted_records.client.sdk.event_loop import AsyncCalls, AsyncLink
+from encrypted_records.client.sdk.calls import AsyncCalls
+from encrypted_records.client.sdk.event_loop import AsyncLink
 from encrypted_records.client.transport import Authorization
 
 if TYPE_CHECKING:

@@ -8,8 +8,6 @@ of its own. So it works wherever it is called, in a notebook too, whose thread h
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import threading
 import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -21,40 +19,12 @@ from encrypted_records.client import DEFAULT_PROXY
 from encrypted_records.client.limits import STANDARD, ClientLimits
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.client.proxy.transport import Device
+from encrypted_records.client.sdk.calls import AsyncCalls, Calls
 from encrypted_records.client.sdk.names import Names
 from encrypted_records.client.transport import Authorization
 from encrypted_records.errors import ClientClosed
 
 T = TypeVar("T")
-
-#: One method for each endpoint, to be awaited.
-AsyncCalls = ProxyClient
-
-
-class Calls:
-    """Synchronous methods for each endpoint, made from those of :class:`ProxyClient`.
-
-    Asynchronous iterators become iterators, and streams become ``with`` blocks.
-    """
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    def __dir__(self) -> list[str]:
-        return [name for name in dir(ProxyClient) if not name.startswith("_")]
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "close":  # the client has its own
-            raise AttributeError(name)
-        attribute = getattr(self._link.proxy, name)
-        if not callable(attribute):
-            return attribute
-
-        @functools.wraps(attribute)
-        def waiting(*args: Any, **options: Any) -> Any:
-            return self._link.wait_for(attribute(*args, **options))
-
-        return waiting
 
 
 class AsyncLink:
@@ -139,26 +109,17 @@ class Link(AsyncLink):
     def calls(self) -> Calls:  # type: ignore[override] # as everything here, it is waited for
         return Calls(self)
 
-    def wait_for(self, asked: Any) -> Any:
-        """The result of a method of the proxy's client, awaited if necessary."""
-        if inspect.iscoroutine(asked):
-            return self.run(asked)
-        if isinstance(asked, AsyncIterator):
-            return self.each(asked)
-        if isinstance(asked, AbstractAsyncContextManager):
-            return self._within(asked)
-        return asked
-
     @contextmanager
-    def _within(self, asked: AbstractAsyncContextManager[Any]) -> Iterator[Any]:
-        entered = self.run(asked.__aenter__())
+    def within(self, asked: AbstractAsyncContextManager[AsyncIterator[T]]) -> Iterator[Iterator[T]]:
+        """The items of a stream, which ends with the block."""
+        entered = self.run(_enter(asked))
         try:
-            yield self.wait_for(entered)
+            yield self.each(entered)
         except BaseException as error:
-            if not self.run(asked.__aexit__(type(error), error, error.__traceback__)):
+            if not self.run(_leave(asked, error)):
                 raise
         else:
-            self.run(asked.__aexit__(None, None, None))
+            self.run(_leave(asked, None))
 
     def each(self, things: AsyncIterator[T]) -> Iterator[T]:
         """Items of an asynchronous iterator."""
@@ -175,6 +136,16 @@ class Link(AsyncLink):
         self._closed = True
         if self._end is not None:
             self._end()
+
+
+async def _enter(asked: AbstractAsyncContextManager[T]) -> T:
+    return await asked.__aenter__()
+
+
+async def _leave(asked: AbstractAsyncContextManager[Any], error: BaseException | None) -> bool:
+    if error is None:
+        return bool(await asked.__aexit__(None, None, None))
+    return bool(await asked.__aexit__(type(error), error, error.__traceback__))
 
 
 def _end(

@@ -21,7 +21,8 @@ from encrypted_records.client.proxy.client import User
 from encrypted_records.client.proxy.devices import Code, Devices, OwnDevice, Proof
 from encrypted_records.client.proxy.sql import SqlResult
 from encrypted_records.client.proxy.transport import Device
-from encrypted_records.client.sdk.event_loop import Calls, Link
+from encrypted_records.client.sdk.calls import Calls
+from encrypted_records.client.sdk.event_loop import Link
 from encrypted_records.client.sdk.sync_datasets import Dataset
 from encrypted_records.client.sdk.sync_jobs import Job
 from encrypted_records.client.sdk.sync_records import Record
