@@ -114,7 +114,7 @@ ACCEPTED = (
         "With a `reading`, the `sample` of a preview is base64.",
     ),
     Accepted(
-        *(REFUSED, "(POST|PUT|PATCH) .*", 400, "invalid(_records)?: unknown_reference"),
+        *(REFUSED, ".*", 400, "invalid(_records)?: unknown_reference"),
         "A well-formed reference to something that does not exist is 400, with its pointer.",
     ),
     Accepted(

@@ -159,14 +159,11 @@ def test_a_strangers_schema_is_as_one_that_is_not_there(store: Store) -> None:
 
 
 def test_a_record_that_names_no_schema_is_told_what_a_name_is(store: Store) -> None:
-    for wrong in ("people", 7, None, "/api/datasets/x/", ""):
+    for wrong in ("people", "two words", 7, None, "/api/datasets/x/", ""):
         answer = store.proxy("POST", "/api/records/ingest/", [{"schema": wrong, "data": {}}])
         (flaw,) = answer.json()["errors"]
-        assert (flaw["code"], flaw["pointer"], flaw["row"]) == (
-            "invalid_reference",
-            "/0/schema",
-            1,
-        )
+        code = "unknown_reference" if wrong == "people" else "invalid_reference"
+        assert (flaw["code"], flaw["pointer"], flaw["row"]) == (code, "/0/schema", 1)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +182,11 @@ def test_a_csv_header_that_names_no_schema_is_told_so(store: Store, header: str,
 
 
 def test_a_parameter_that_names_no_schema_is_told_so(store: Store) -> None:
-    for wanted, code in ((to_text(new_id()), "unknown_reference"), ("x", "invalid_reference")):
+    for wanted, code in (
+        (to_text(new_id()), "unknown_reference"),
+        ("people", "unknown_reference"),
+        ("two.words", "invalid_reference"),
+    ):
         answer = upload(store, b"name\nAda\n", "text/csv", query=f"?schema={wanted}")
         assert answer.status == 400
         (flaw,) = answer.json()["errors"]

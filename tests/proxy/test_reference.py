@@ -12,7 +12,7 @@ import schemathesis
 from schemathesis.core.result import Ok
 
 from encrypted_records.model.forwarded import FORWARDED
-from encrypted_records.model.ids import PATTERN
+from encrypted_records.model.ids import PATTERN, SLUG
 from encrypted_records.proxy.api.endpoint import PathRoute, operations_of
 from encrypted_records.proxy.api.openapi import nameless
 from encrypted_records.proxy.api.routes import ROUTES
@@ -95,13 +95,16 @@ def test_what_the_proxy_refuses_by_its_form_is_refused_by_the_document(
     document: dict[str, Any],
 ) -> None:
     paths = document["paths"]
-    for path, name in (("/api/records/{id}/", "get"), ("/api/schemas/{id}/merge/", "post")):
+    for path, name, form in (
+        ("/api/records/{id}/", "get", PATTERN),
+        ("/api/schemas/{id}/merge/", "post", SLUG),
+    ):
         [schema] = [
             parameter["schema"]
             for parameter in paths[path][name]["parameters"]
             if parameter["name"] == "id"
         ]
-        assert schema["pattern"] == f"^{PATTERN}$"
+        assert schema["pattern"] == f"^{form}$"
     body = paths["/api/records/ingest/"]["post"]["requestBody"]["content"]["application/json"]
     assert body["schema"]["items"] == {"$ref": "#/components/schemas/NewRecord"}
     parts = document["components"]["schemas"]

@@ -26,8 +26,6 @@ SIGNED = "signed"
 SESSION, CSRF = "sessionid", "csrftoken"
 #: Bytes that the API accepts of a body with a definition or a long description.
 MAX_BODY_BYTES = 2 << 20
-#: A regular expression: a slug, as those are made and taken.
-SLUG = "[A-Za-z0-9_-]{1,120}"
 #: More than the longest passwords, names and addresses take, all of their letters escaped.
 SMALL_BODY_BYTES = 64 << 10
 
@@ -75,6 +73,7 @@ _REFERENCES: Mapping[str, Mapping[str, str]] = {
     "/api/schemas/": _DATASET | _ORGANIZATION,
     "/api/schemas/{schema}/": _DATASET,
     "/api/records/": {"schema": "schemas"},
+    "/api/tokens/": {"datasets": "datasets"},
     "/api/organizations/{organization}/audit-log/": {"user": "users"},
 }
 
@@ -214,7 +213,7 @@ NEVER: Mapping[tuple[str, str], str] = MappingProxyType(
 
 def _compiled(template: str) -> re.Pattern[str]:
     parts = re.split(r"(\{\w+\})", template)
-    forms = {"{user}": rf"(?:self|{ids.PATTERN})", "{slug}": SLUG}
+    forms = {"{user}": rf"(?:self|{ids.PATTERN})", "{slug}": ids.SLUG}
     return re.compile(
         "".join(
             forms.get(part, ids.PATTERN) if part.startswith("{") else re.escape(part)

@@ -29,6 +29,9 @@ _codec = shortuuid.ShortUUID()
 #: A regular expression: an identifier's text, as far as its letters say.
 PATTERN = rf"[{re.escape(_codec.get_alphabet())}]{{{ID_LENGTH}}}"
 _LEGAL = re.compile(PATTERN)
+#: A regular expression: a slug, as those are made and taken.
+SLUG = "[A-Za-z0-9_-]{1,120}"
+_SLUG = re.compile(SLUG)
 _REFERENCE = re.compile(r"/api/([a-z]+)/([^/]+)/")
 
 
@@ -128,13 +131,27 @@ def from_reference(
         BadInput: it leads anywhere else.
     """
     if isinstance(path, str):
-        for host in own_hosts:
-            if path.startswith(host + "/"):
-                path = path[len(host) :]
-                break
-        match = _REFERENCE.fullmatch(path)
-        named = match.group(2) if match and match.group(1) == collection else path
         with suppress(Malformed):
-            return from_text(named)
+            return from_text(_named_in(path, collection, own_hosts))
     detail = f"expected a path of the form /api/{collection}/<id>/, or the id"
     raise BadInput(detail, flaws=(Flaw("invalid_reference", detail, pointer=pointer),))
+
+
+def slug_in(path: object, collection: str, *, own_hosts: tuple[str, ...] = ()) -> str | None:
+    """The slug inside a reference to ``collection``, which has it instead of the id; None
+    where it has none. An id is not a slug, whatever it names.
+    """
+    if not isinstance(path, str):
+        return None
+    named = _named_in(path, collection, own_hosts)
+    return named if _SLUG.fullmatch(named) and not _LEGAL.fullmatch(named) else None
+
+
+def _named_in(path: str, collection: str, own_hosts: tuple[str, ...]) -> str:
+    """The text that stands for a resource in a reference; the reference itself if it has none."""
+    for host in own_hosts:
+        if path.startswith(host + "/"):
+            path = path[len(host) :]
+            break
+    match = _REFERENCE.fullmatch(path)
+    return match.group(2) if match and match.group(1) == collection else path

@@ -67,6 +67,7 @@ from encrypted_records.proxy.search.verification import Verifier
 from encrypted_records.proxy.settings import ProxySettings
 from encrypted_records.proxy.sharing.heads import VerifiedHead
 from encrypted_records.proxy.sharing.service import Sharing
+from encrypted_records.proxy.sharing.shown_names import ShownNames
 from encrypted_records.proxy.spool.spool import Spool
 from encrypted_records.proxy.stores import Stores
 from encrypted_records.proxy.uploads.service import SWEEP_SECONDS, Uploads
@@ -353,7 +354,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         *(api, identity.keyrings, stores, sharing, names, memory, beside, overrides)
     )
     heads.schemas = reading.schemas
-    writing = _build_writing(api, reading, workers, stores.spool, names, beside, overrides)
+    named = (sharing.shown_names, names.origins)
+    writing = _build_writing(api, reading, workers, stores.spool, named, beside, overrides)
     progress = Progress()
     job_dependencies = _gather_job_dependencies(api, identity.keyrings, stores, reading, progress)
     runner = JobRunner(
@@ -474,10 +476,14 @@ def _build_writing(
     reading: Reading,
     pool: WorkerPool,
     spool: Spool,
-    own: OwnNames,
+    named: tuple[ShownNames, tuple[str, ...]],
     beside: Background,
     overrides: Overrides,
 ) -> Writing:
+    """
+    Args:
+        named: what says which schema a record names, and the origins of absolute URLs here.
+    """
     schemas = reading.schemas
     fetcher = reading.fetcher
     committer, unique = Committer(api, schemas, fetcher.keep_built), UniqueKeys(api, fetcher)
@@ -503,8 +509,8 @@ def _build_writing(
         merger,
         changer=Updater(api, schemas, reading.query_runner, committer, merger, unique),
         definitions=DefinitionChanger(api, schemas, committer, reading.query_runner),
-        direct_ingest=DirectIngest(schemas, committer, merger, unique, own_origins=own.origins),
-        upserter=Upserter(schemas, committer, merger, unique, own_origins=own.origins),
+        direct_ingest=DirectIngest(schemas, committer, merger, unique, *named),
+        upserter=Upserter(schemas, committer, merger, unique, *named),
     )
 
 

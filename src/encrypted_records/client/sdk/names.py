@@ -169,10 +169,7 @@ class Names:
             ids.from_text(wanted)
         except Malformed:
             return None
-        try:
-            return await self._client.resource(ids.reference(collection, wanted))
-        except NotFound:
-            return None  # a slug may look like an id
+        return await self._client.resource(ids.reference(collection, wanted))
 
     async def _find(self, collection: str, name: str, filters: dict[str, str]) -> Resource:
         resources: dict[str, Resource] = {}

@@ -109,7 +109,7 @@ async def list_changes(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     only(request, {"schema", "cursor", "limit", "wait"})
-    schema = schema_asked(request)
+    schema = await schema_asked(request, caller)
     limit = number_of(request, "limit", DEFAULT_LIMIT, least=1, most=MAX_LIMIT)
     seconds = number_of(request, "wait", 0, least=0, most=MAX_WAIT_SECONDS)
     following = _Following(services, caller, schema, limit)

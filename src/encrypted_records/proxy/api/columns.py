@@ -73,7 +73,7 @@ async def read_columns(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     body = await read_object(request)
-    schema = schema_of(services, body.get("schema"))
+    schema = await schema_of(services, caller, body.get("schema"))
     require_arrow()
     from encrypted_records.proxy.search.columns import (  # noqa: PLC0415 - optional, slow to import
         read_columns as ask,
@@ -120,7 +120,7 @@ async def export_records(request: Request) -> Response:
         if name in body:
             detail = "an export has no pages; use a search for pages"
             raise InvalidQuery(detail, flaws=(Flaw("unknown_member", detail, f"/{name}"),))
-    schema = schema_of(services, body.get("schema"))
+    schema = await schema_of(services, caller, body.get("schema"))
     async with services.turns.take(caller.user):
         exported = await export(services.query_runner, services.spool, caller, schema, body)
     batches = services.admission.until_revoked(caller, exported.batches)

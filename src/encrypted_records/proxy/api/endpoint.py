@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route, WebSocketRoute, request_response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from encrypted_records.proxy.api.json_schema import ID, Body, Part, parameter
+from encrypted_records.proxy.api.json_schema import ID, Body, Part, parameter, path_parameter
+from encrypted_records.proxy.api.parameters import collection_named, id_of_slug
 from encrypted_records.proxy.api.token_uses import refuse_beyond, refuse_changes
 
 Handler = TypeVar("Handler", bound=Callable[[Request], Awaitable[Response]])
@@ -107,6 +108,8 @@ class _ByMethod:
         refuse_changes(scope, self._path)
         if self._path != LAST:
             refuse_beyond(scope, self._path)
+            given = scope["path_params"]
+            scope["path_params"] = await id_of_slug(HTTPConnection(scope), self._path, given)
         await app(scope, receive, send)
 
 
@@ -203,8 +206,11 @@ class Endpoints:
         return declare
 
     def _in_path(self, path: str) -> tuple[Part, ...]:
-        names = re.findall(r"\{(\w+)\}", path)
-        return tuple(parameter("path", name, self._id, required=True) for name in names)
+        collection, names = collection_named(path), re.findall(r"\{(\w+)\}", path)
+        parts = [parameter("path", name, self._id, required=True) for name in names]
+        if collection is not None:
+            parts[0] = path_parameter(names[0], collection)
+        return tuple(parts)
 
     def _at(self, path: str) -> _Path:
         return self.paths.setdefault(path, _Path())

@@ -9,6 +9,7 @@ refused before its body is read. :mod:`.outgoing` makes the request that is sent
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
 from functools import partial
 from http import HTTPStatus
@@ -27,14 +28,22 @@ from encrypted_records.errors import ApiTimeout, ApiUnreachable, BadInput, Flaw,
 from encrypted_records.model import api_token
 from encrypted_records.model.device_secret import ANSWER_HEADER
 from encrypted_records.model.forwarded import FORWARDED, Forwarded, has_form, methods_of
-from encrypted_records.model.ids import from_path, no_identifier
+from encrypted_records.model.ids import (
+    ID_BYTES,
+    from_path,
+    no_identifier,
+    reference,
+    slug_in,
+)
 from encrypted_records.proxy.api.endpoint import LAST, Endpoints, PathRoute
 from encrypted_records.proxy.api.incoming import answer_of, changed_answer_of, read_object, refusal
 from encrypted_records.proxy.api.outgoing import body_of, headers_of, query_of
+from encrypted_records.proxy.api.parameters import find_slug
 from encrypted_records.proxy.api.signed_names import free_name, name_as_signed, sign_change
 from encrypted_records.proxy.api.token_uses import require_writing
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.sharing.shown_names import Collection
 
 #: Schemas that are held together however long their definitions and descriptions are: of 1 MiB and
 #: 100,000 characters, each written in six.
@@ -45,6 +54,9 @@ _GONE = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
 #: Of an answer that refuses: more than what it says of why.
 _PROBLEM_BYTES = 16 << 10
 _OF_LOGINS = frozenset({"Authorization", "Cookie", "X-CSRFToken"})
+
+_OF_RESOURCE = re.compile(r"/api/(datasets|schemas)/([^/]+)/(.*)")
+_ANY = {one: reference(one, bytes(ID_BYTES)) for one in ("datasets", "schemas")}
 
 endpoint = Endpoints("forward")
 
@@ -59,12 +71,12 @@ async def forward(request: Request) -> Response:
         ApiUnreachable, ApiTimeout: there is no answer.
         ApiFailed: there is one that is not forwarded.
     """
-    path = request.scope["raw_path"].decode("latin-1")
+    path = await _by_id(request, request.scope["raw_path"].decode("latin-1"))
     methods = methods_of(path)
     endpoint = methods.get("GET" if request.method == "HEAD" else request.method)
     if endpoint is None:
         raise _refusal(request, path)
-    query = query_of(request, endpoint)
+    query = await query_of(request, endpoint)
     body = await body_of(request, endpoint)
     target = f"{path}?{query}" if query else path
     if endpoint.defines and body:
@@ -83,6 +95,22 @@ async def forward(request: Request) -> Response:
     if endpoint.shows and request.method == "GET":
         return await _show(request, path, endpoint, upstream, secure=secure)
     return await answer_of(upstream, endpoint, secure=secure)
+
+
+async def _by_id(request: Request, path: str) -> str:
+    """The path with the id of a dataset or schema where it has its slug.
+
+    Raises:
+        ErsError: as :func:`find_slug`.
+    """
+    found = _OF_RESOURCE.fullmatch(path)
+    if found is None or methods_of(path):
+        return path
+    collection: Collection = "datasets" if found[1] == "datasets" else "schemas"
+    if slug_in(found[2], collection) is None or not methods_of(f"{_ANY[collection]}{found[3]}"):
+        return path
+    one = await find_slug(request, collection, found[2])
+    return f"{reference(collection, one)}{found[3]}"
 
 
 async def _show(
@@ -107,7 +135,7 @@ async def _show(
             return shown
         if last or "limit" not in endpoint.query:
             break
-        asked = parse_qsl(query_of(request, endpoint), keep_blank_values=True)
+        asked = parse_qsl(await query_of(request, endpoint), keep_blank_values=True)
         few = [(name, value) for name, value in asked if name != "limit"]
         upstream = await _ask(request, f"{path}?{urlencode([*few, ('limit', _FEW)])}", None)
     raise refusal("it is longer than any answer of the API")

@@ -16,6 +16,7 @@ from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.jobs import PROGRESS_FIELDS, find, invalid, name_of
 from encrypted_records.proxy.api.json_schema import (
     CSV,
+    ID,
     JSON,
     NUMBER,
     OBJECT,
@@ -54,7 +55,7 @@ _ABOUT_FIELDS: dict[str, Part] = {
     **PROGRESS_FIELDS,
     "work": one_of("store", "reseal"),
     "file": {"type": ["string", "null"]},
-    "schemas": array_of(SCHEMA_NAME),
+    "schemas": array_of(ID),
     "size": NUMBER,
     "bad_rows": NUMBER,
     "replaced": NUMBER,
@@ -98,7 +99,7 @@ async def list_jobs(request: Request) -> Response:
     only(request, {"limit", "offset", "schema"})
     limit, offset = page_range(request, limit=_FEW_LISTED, most=_MAX_LISTED)
     wanted = request.query_params.get("schema")
-    schema = None if wanted is None else schema_of(services, wanted)
+    schema = None if wanted is None else await schema_of(services, caller, wanted)
     count, jobs = await services.jobs.of_user(caller, schema=schema, offset=offset, limit=limit)
     results = [await _about(services, caller, job) for job in jobs]
     query = "" if schema is None else f"schema={to_text(schema)}&"

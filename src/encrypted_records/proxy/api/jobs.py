@@ -133,7 +133,7 @@ async def create_job(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     metadata = header.metadata(request.headers.get("upload-metadata", ""))
-    options, note = _options(request, metadata), note_of(metadata)
+    options, note = await _options(request, caller, metadata), note_of(metadata)
     length = request.headers.get("content-length", "0")
     await runtime.in_thread(services.spool.require_space, int(length) if length.isdecimal() else 0)
     job = await services.jobs.begin(caller, options, note)
@@ -169,7 +169,7 @@ def name_of(job: Job) -> str:
     return str(uuid.UUID(bytes=job.id))
 
 
-def _options(request: Request, metadata: Mapping[str, bytes]) -> JobOptions:
+async def _options(request: Request, caller: Holder, metadata: Mapping[str, bytes]) -> JobOptions:
     """Options of an upload from its headers and its query.
 
     Raises:
@@ -188,13 +188,14 @@ def _options(request: Request, metadata: Mapping[str, bytes]) -> JobOptions:
     charset = charset_of(request.headers.get("content-type", ""))
     only(request, {"schema", "by"})
     by = request.query_params.get("by")
+    is_named = "schema" in request.query_params
     return options_of(
         on_conflict=Named.of(request.headers, "X-On-Conflict"),
         by=None if by is None else Named(by, "", "by"),
         on_repeat=Named.said(text_of(metadata, "on_repeat"), "on_repeat"),
         kind=kind,
         charset=charset,
-        named=schema_asked(request) if "schema" in request.query_params else None,
+        named=await schema_asked(request, caller) if is_named else None,
         batch_size=Named.of(request.headers, "X-Batch-Size"),
         on_invalid=Named.of(request.headers, "X-On-Invalid"),
         reading=metadata.get("reading"),

@@ -34,11 +34,26 @@ ID: Part = {"type": "string", "pattern": f"^{ids.PATTERN}$"}
 #: Where something is, as answers have it.
 RECORD_PATH: Part = {"type": "string", "pattern": f"^/api/records/{ids.PATTERN}/$"}
 SCHEMA_PATH: Part = {"type": "string", "pattern": f"^/api/schemas/{ids.PATTERN}/$"}
-_REFERENCE = f"(https?://[^/]+)?/api/schemas/{ids.PATTERN}/"
 #: A schema, named by its path or by a URL of this proxy.
-SCHEMA_REFERENCE: Part = {"type": "string", "pattern": f"^{_REFERENCE}$"}
-#: The same, or named by its id.
-SCHEMA_NAME: Part = {"type": "string", "pattern": f"^({_REFERENCE}|{ids.PATTERN})$"}
+SCHEMA_REFERENCE: Part = {
+    "type": "string",
+    "pattern": f"^(https?://[^/]+)?/api/schemas/{ids.PATTERN}/$",
+}
+
+
+def name_in(collection: str) -> Part:
+    """A dataset or schema as a request may name it."""
+    return {
+        "type": "string",
+        "pattern": f"^((https?://[^/]+)?/api/{collection}/{ids.SLUG}/|{ids.SLUG})$",
+        "description": f"Id, slug or path of a {collection.removesuffix('s')}",
+        "examples": [f"/api/{collection}/2Ja9xQ4mTk7VbN3sRd5LpE/", "patients"],
+    }
+
+
+#: In a path, of a dataset or a schema.
+ID_OR_SLUG: Part = {"type": "string", "pattern": f"^{ids.SLUG}$"}
+SCHEMA_NAME, DATASET_NAME = name_in("schemas"), name_in("datasets")
 DIGEST: Part = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 #: What keys are given out or changed for, in the same request.
 PROOF: Part = {
@@ -110,11 +125,17 @@ def parameter(
     return described | ({"description": description} if description else {})
 
 
+def path_parameter(name: str, collection: str) -> Part:
+    """The part of a path that names a dataset or schema."""
+    described = f"Id or slug of the {collection.removesuffix('s')}"
+    return parameter("path", name, ID_OR_SLUG, described, required=True)
+
+
 LIMIT = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT}
 _OFFSET = NUMBER | {"maximum": 2**31}
 PAGING = (parameter("query", "limit", LIMIT), parameter("query", "offset", _OFFSET))
 SCHEMA_PARAMETER = parameter(
-    "query", "schema", SCHEMA_NAME, "Id or path of a schema", required=True
+    "query", "schema", SCHEMA_NAME, "Id, slug or path of a schema", required=True
 )
 
 

@@ -18,7 +18,16 @@ from encrypted_records.http.openapi_examples import add_examples
 from encrypted_records.model.forwarded import FORWARDED, SIGNED
 from encrypted_records.proxy.api.endpoint import Endpoints, Operation, operations_of
 from encrypted_records.proxy.api.incoming import read_object, refusal
-from encrypted_records.proxy.api.json_schema import OBJECT, PARTS, Part, json_answer
+from encrypted_records.proxy.api.json_schema import (
+    OBJECT,
+    PARTS,
+    Part,
+    json_answer,
+    name_in,
+    parameter,
+    path_parameter,
+)
+from encrypted_records.proxy.api.parameters import collection_named
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.services import services_of
 
@@ -56,7 +65,7 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
         paths = _forwarded_paths(document)
         components = document["components"] | {
             "responses": dict(document["components"]["responses"]),
-            "schemas": _with_signed(document["components"]["schemas"]) | PARTS,
+            "schemas": _as_shown(document["components"]["schemas"]) | PARTS,
         }
         info = document["info"] | {
             "title": "Encrypted Records Service: proxy",
@@ -87,18 +96,34 @@ def join(document: dict[str, Any], own: Iterable[Operation]) -> dict[str, Any]:
     return document | more | {"tags": [{"name": name} for name in sorted(tags)]}
 
 
-def _with_signed(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The API's schemas with the member that the proxy adds to datasets and schemas."""
+def _as_shown(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The API's schemas as a client of the proxy sees them: with the member that the proxy adds to
+    datasets and schemas, and with slugs where it takes them."""
     signed: Part = {
         "type": ["boolean", "null"],
         "readOnly": True,
         "description": "Whether the names were signed; absent if there is no roster.",
     }
-    return dict(parts) | {
+    sent = {
+        name: part | {"properties": {key: _named(one) for key, one in part["properties"].items()}}
+        for name, part in parts.items()
+        if name.endswith("Request") and "properties" in part
+    }
+    shown = {
         name: part | {"properties": part["properties"] | {SIGNED: signed}}
         for name, part in parts.items()
         if name in _SHOWN_AS_SIGNED
     }
+    return dict(parts) | sent | shown
+
+
+def _named(member: Part) -> Part:
+    """A member of a body for the API; where it names a dataset or schema, the proxy takes a
+    slug."""
+    if "items" in member:
+        return member | {"items": _named(member["items"])}
+    found = re.search(r"/api/(datasets|schemas)/", member.get("pattern", ""))
+    return name_in(found[1]) if found else member
 
 
 #: The API's schemas of what the proxy shows with its signed names.
@@ -121,7 +146,7 @@ def _forwarded_paths(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     paths: dict[str, dict[str, Any]] = {}
     for path, operations in document["paths"].items():
         kept = {
-            method: _forward(operation)
+            method: _forward(path, operation)
             for method, operation in operations.items()
             if (method.upper(), nameless(path)) in _FORWARDED
         }
@@ -130,9 +155,25 @@ def _forwarded_paths(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return paths
 
 
-def _forward(operation: dict[str, Any]) -> dict[str, Any]:
+def _forward(path: str, operation: dict[str, Any]) -> dict[str, Any]:
     """An operation of the API, as a client of the proxy sees it."""
-    return operation | {"responses": _problem_links(_FORWARD_PROBLEMS) | operation["responses"]}
+    return operation | {
+        "parameters": [_with_slug(path, one) for one in operation.get("parameters", ())],
+        "responses": _problem_links(_FORWARD_PROBLEMS) | operation["responses"],
+    }
+
+
+def _with_slug(path: str, described: Part) -> Part:
+    """A parameter of the API, with the slug that the proxy takes for a dataset's or schema's id."""
+    name, collection = described["name"], collection_named(path)
+    if described["in"] == "query" and name in ("dataset", "schema"):
+        return parameter(
+            "query", name, name_in(f"{name}s"), required=bool(described.get("required"))
+        )
+    first = re.search(r"\{(\w+)\}", path)
+    if collection is not None and first is not None and name == first[1]:
+        return path_parameter(name, collection)
+    return described
 
 
 def _problem_links(statuses: Iterable[int]) -> dict[str, Part]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
@@ -22,7 +23,7 @@ from encrypted_records.model import strict_json
 from encrypted_records.model.charsets import charset_of, require_utf8
 from encrypted_records.model.device_secret import without_device
 from encrypted_records.model.forwarded import SIGNED, Forwarded
-from encrypted_records.model.ids import from_reference, reference
+from encrypted_records.model.ids import from_reference, reference, slug_in
 from encrypted_records.proxy.api.token_uses import is_service_string
 from encrypted_records.proxy.auth import (
     Credentials,
@@ -34,6 +35,7 @@ from encrypted_records.proxy.auth import (
 from encrypted_records.proxy.http.bodies import media_type, read_body
 from encrypted_records.proxy.http.cookies import cookie_header
 from encrypted_records.proxy.services import services_of
+from encrypted_records.proxy.sharing.shown_names import Collection
 
 #: Above this, JSON is read in a thread: it takes longer than others should wait.
 _QUICK_BYTES = 64 << 10
@@ -44,7 +46,7 @@ _ETAG = r'(?:W/)?"[\x21\x23-\x7e]{0,200}"'
 _ETAGS = re.compile(rf"\*|{_ETAG}(?:[ \t]*,[ \t]*{_ETAG}){{0,9}}")
 
 
-def query_of(request: Request, endpoint: Forwarded) -> str:
+async def query_of(request: Request, endpoint: Forwarded) -> str:
     """The request's parameters, encoded again.
 
     Raises:
@@ -66,14 +68,35 @@ def query_of(request: Request, endpoint: Forwarded) -> str:
             hint="leave it out; docs/http-api.md lists the parameters of each path",
             flaws=flaws,
         )
-    own = services_of(request).own_origins
-    return urlencode([(name, _as_path(value, endpoint, name, own)) for name, value in pairs])
+    sent: list[tuple[str, str]] = []
+    for name, value in pairs:
+        collection = endpoint.references.get(name, "")
+        try:
+            sent.append((name, await _as_path(request, value, collection, pointer="")))
+        except BadInput as error:
+            flaws = tuple(replace(flaw, pointer=None, parameter=name) for flaw in error.flaws)
+            raise BadInput(f"{name}: {error.message}", hint=error.hint, flaws=flaws) from None
+    return urlencode(sent)
 
 
-def _as_path(value: str, endpoint: Forwarded, name: str, own: tuple[str, ...]) -> str:
-    """A reference by a URL of this proxy's as its path: the API does not know this address."""
-    collection = endpoint.references.get(name)
-    if collection is None or "://" not in value:
+async def _as_path(request: Request, value: str, collection: str, *, pointer: str) -> str:
+    """A reference by a URL of this proxy's, or by a slug, as its path: the API does not know this
+    address, and finds nothing by a name here.
+
+    Args:
+        collection: what it names; empty if it is not a reference.
+
+    Raises:
+        ErsError: as :meth:`ShownNames.of_reference`.
+    """
+    services = services_of(request)
+    own = services.own_origins
+    named: Collection = "datasets" if collection == "datasets" else "schemas"
+    if collection == named and slug_in(value, named, own_hosts=own):
+        holder = await services.admission.holder(request)
+        find = services.sharing.shown_names.of_reference
+        return reference(named, await find(holder, value, named, pointer=pointer, own_hosts=own))
+    if not collection or "://" not in value:
         return value
     try:
         return reference(collection, from_reference(value, collection, pointer="", own_hosts=own))
@@ -112,8 +135,7 @@ async def body_of(request: Request, endpoint: Forwarded) -> bytes | None:
     members = await _read_object(body)
     # Such as in the password of a login: who runs the API would get the keys.
     refuse_service_string(*(member for member in members.values() if isinstance(member, str)))
-    own = services_of(request).own_origins
-    return _as_sent_on(body, members, endpoint, own)
+    return await _as_sent_on(request, body, members, endpoint)
 
 
 def _too_large(endpoint: Forwarded) -> TooLarge:
@@ -123,18 +145,24 @@ def _too_large(endpoint: Forwarded) -> TooLarge:
     )
 
 
-def _as_sent_on(
-    body: bytes, members: Mapping[str, object], endpoint: Forwarded, own: tuple[str, ...]
+async def _as_sent_on(
+    request: Request, body: bytes, members: Mapping[str, object], endpoint: Forwarded
 ) -> bytes:
     """The body with its references as paths, and without ``signed``, which this proxy adds to
     answers and the API does not know. What it has beside these stays as it was sent, letter by
     letter: a definition comes back so."""
     added = {SIGNED} & members.keys() if endpoint.resources in ("datasets", "schemas") else set()
-    paths = {
-        name: path
-        for name, sent in members.items()
-        if isinstance(sent, str) and (path := _as_path(sent, endpoint, name, own)) != sent
-    }
+    paths: dict[str, str | list[str]] = {}
+    for name, collection in endpoint.references.items():
+        sent = members.get(name)
+        if isinstance(sent, str):
+            paths[name] = await _as_path(request, sent, collection, pointer=f"/{name}")
+        elif isinstance(sent, list) and all(isinstance(one, str) for one in sent):
+            paths[name] = [
+                await _as_path(request, one, collection, pointer=f"/{name}/{number}")
+                for number, one in enumerate(sent)
+            ]
+    paths = {name: path for name, path in paths.items() if path != members[name]}
     if not paths and not added:
         return body
     text = body.removeprefix(codecs.BOM_UTF8)

@@ -4,15 +4,19 @@ write the pages of a list that it asks for."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from encrypted_records.errors import BadInput, Flaw, InvalidQuery, Malformed
-from encrypted_records.model.ids import from_path, from_reference, from_text
+from encrypted_records.model.ids import from_path, from_text, slug_in, to_text
+from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of
+from encrypted_records.proxy.sharing.shown_names import Collection
 
+#: Of what a path may name by its slug.
+_COLLECTIONS: Final[tuple[Collection, ...]] = ("datasets", "schemas")
 _ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 _VERSION = re.compile(r"[0-9]{1,10}")
 #: Of the list of records, from which people expect filters.
@@ -63,40 +67,84 @@ def versions_asked(request: Request, ids: Sequence[bytes]) -> dict[bytes, frozen
     return {id_: frozenset([int(text)]) for id_, text in zip(ids, texts, strict=True)}
 
 
-def schema_of(services: Services, wanted: object) -> bytes:
+async def schema_of(services: Services, caller: Holder, wanted: object) -> bytes:
     """The schema that a body's member names: by its path, an absolute URL of this proxy or of its
-    API, or its id.
+    API, its id, or its slug.
 
     Raises:
         BadInput: it is none of these.
+        ErsError: as :meth:`ShownNames.by_slug`.
     """
-    return from_reference(wanted, "schemas", pointer="/schema", own_hosts=services.own_origins)
-
-
-def schema_asked(request: Request) -> bytes:
-    """The same of the query parameter.
-
-    Raises:
-        BadInput: it is missing, or none of these.
-    """
-    return schema_named(
-        services_of(request), request.query_params.get("schema", ""), parameter="schema"
+    return await services.sharing.shown_names.of_reference(
+        caller, wanted, "schemas", pointer="/schema", own_hosts=services.own_origins
     )
 
 
-def schema_named(
-    services: Services, wanted: str, *, parameter: str | None = None, header: str | None = None
+async def schema_asked(request: Request, caller: Holder) -> bytes:
+    """The same of the query parameter.
+
+    Raises:
+        ErsError: it is missing; else as :func:`schema_of`.
+    """
+    wanted = request.query_params.get("schema", "")
+    return await schema_named(services_of(request), caller, wanted, parameter="schema")
+
+
+async def schema_named(
+    services: Services,
+    caller: Holder,
+    wanted: str,
+    *,
+    parameter: str | None = None,
+    header: str | None = None,
 ) -> bytes:
     """The same of a query parameter or a header.
 
     Raises:
-        BadInput: it is none of these.
+        ErsError: as :func:`schema_of`.
     """
     try:
-        return schema_of(services, wanted)
+        return await schema_of(services, caller, wanted)
     except BadInput as error:
-        flaw = Flaw("invalid_reference", error.message, parameter=parameter, header=header)
-        raise BadInput(f"schema: {error.message}", flaws=(flaw,)) from None
+        flaws = tuple(
+            Flaw(flaw.code, flaw.detail, parameter=parameter, header=header) for flaw in error.flaws
+        )
+        raise BadInput(f"schema: {error.message}", hint=error.hint, flaws=flaws) from None
+
+
+async def id_of_slug(
+    connection: HTTPConnection, path: str, parameters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The parameters of a path, with the id of a dataset or schema where the request has its slug.
+
+    Args:
+        path: of the route, with names in braces.
+
+    Raises:
+        ErsError: as :meth:`ShownNames.by_slug`; the request is not authenticated.
+    """
+    found = dict(parameters)
+    collection = collection_named(path)
+    slug = None if collection is None else slug_in(found["id"], collection)
+    if collection is not None and slug is not None:
+        found["id"] = to_text(await find_slug(connection, collection, slug))
+    return found
+
+
+def collection_named(path: str) -> Collection | None:
+    """Of which collection a path takes an id or a slug; None if it takes no slug."""
+    return next((one for one in _COLLECTIONS if path.startswith(f"/api/{one}/{{")), None)
+
+
+async def find_slug(connection: HTTPConnection, collection: Collection, slug: str) -> bytes:
+    """
+    Raises:
+        ErsError: as :meth:`ShownNames.by_slug`; the request is not authenticated.
+    """
+    services = services_of(connection)
+    # Only looks: it does not make the proxy act for an owner.
+    holder = await services.admission.holder(connection)
+    return await services.sharing.shown_names.by_slug(holder, collection, slug)
 
 
 def only(request: Request, known: set[str]) -> None:

@@ -27,6 +27,7 @@ from encrypted_records.proxy.api.json_schema import (
     NUMBER,
     OBJECT,
     PROOF,
+    SCHEMA_NAME,
     SOME_TEXT,
     TEXT,
     TEXT_OR_NULL,
@@ -177,7 +178,7 @@ async def invite_person(request: Request) -> Response:
     organization = id_in_path(request)
     shares = None
     if asked.shares is not None:
-        shares = read_shares(asked.shares, services.own_origins)
+        shares = await read_shares(services, holder, asked.shares)
         await _prepare(services, holder, organization, shares)
     invited = await services.sharing.inviting.invite(
         holder, organization, asked.email, shares, new=asked.new
@@ -270,7 +271,9 @@ async def remove_person(request: Request) -> Response:
     summary="Share a dataset, or some of its schemas, with a member.",
     body=json_body(
         object_of(
-            {"role": one_of("reader", "writer")}, schemas=array_of(TEXT, maxItems=16), proof=PROOF
+            {"role": one_of("reader", "writer")},
+            schemas=array_of(SCHEMA_NAME, maxItems=16),
+            proof=PROOF,
         )
     ),
     answers={200: json_answer(OBJECT)},
@@ -281,7 +284,7 @@ async def share_dataset(request: Request) -> Response:
     asked = await read_struct(request, _Right)
     holder = await services.proofs.demand(request, asked.proof)
     dataset, member = id_in_path(request), _member_in_path(request)
-    wanted = read_share(dataset, asked.role, asked.schemas, services.own_origins)
+    wanted = await read_share(services, holder, dataset, asked.role, asked.schemas)
     organization = await _organization_of(services, holder, dataset)
     await _prepare(services, holder, organization, [wanted])
     await services.sharing.members.set_shares(holder, organization, dataset, member, [wanted])
@@ -378,7 +381,7 @@ async def create_service(request: Request) -> Response:
             hint="give expires in seconds since 1970, or leave it out",
         )
     organization = id_in_path(request)
-    shares = read_shares(asked.shares, services.own_origins)
+    shares = await read_shares(services, holder, asked.shares)
     await _prepare(services, holder, organization, shares)
     made = await services.sharing.services.make(
         holder, organization, asked.name, shares, asked.expires or 0

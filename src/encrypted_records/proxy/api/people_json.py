@@ -16,9 +16,18 @@ from encrypted_records.index.roster.due import due_datasets
 from encrypted_records.index.roster.invitations import InvitationStatus, check_answer, status_of
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
-from encrypted_records.model.ids import from_reference, reference, to_text
+from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.roster import Answer, Share
-from encrypted_records.proxy.api.json_schema import TEXT, Part, array_of, object_of, one_of
+from encrypted_records.proxy.api.json_schema import (
+    DATASET_NAME,
+    SCHEMA_NAME,
+    Part,
+    array_of,
+    object_of,
+    one_of,
+)
+from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.sharing.reading import View
 from encrypted_records.proxy.sharing.settling import Settled
 from encrypted_records.rules.roster.state import Invitation, Member
@@ -32,7 +41,8 @@ _REPLACED = "replaced"
 MAX_SHARES = 2 * form.MAX_DATASETS
 
 SHARE: Part = object_of(
-    {"dataset": TEXT, "role": one_of("reader", "writer")}, schemas=array_of(TEXT, maxItems=16)
+    {"dataset": DATASET_NAME, "role": one_of("reader", "writer")},
+    schemas=array_of(SCHEMA_NAME, maxItems=16),
 )
 SHARES: Part = array_of(SHARE, maxItems=MAX_SHARES)
 
@@ -45,42 +55,48 @@ class ShareWanted(msgspec.Struct, forbid_unknown_fields=True):
     schemas: list[str] | None = None
 
 
-def read_shares(wanted: Iterable[ShareWanted], own_hosts: tuple[str, ...]) -> list[Share]:
+async def read_shares(
+    services: Services, holder: Holder, wanted: Iterable[ShareWanted]
+) -> list[Share]:
     """
     Raises:
         BadInput: a reference leads nowhere.
+        ErsError: as :meth:`ShownNames.by_slug`.
     """
+    find = services.sharing.shown_names.of_reference
     return [
-        read_share(
-            from_reference(
-                one.dataset,
-                "datasets",
+        await read_share(
+            services,
+            holder,
+            await find(
+                *(holder, one.dataset, "datasets"),
                 pointer=f"/shares/{number}/dataset",
-                own_hosts=own_hosts,
+                own_hosts=services.own_origins,
             ),
             one.role,
             one.schemas,
-            own_hosts,
             pointer=f"/shares/{number}/schemas",
         )
         for number, one in enumerate(wanted)
     ]
 
 
-def read_share(
+async def read_share(
+    services: Services,
+    holder: Holder,
     dataset: bytes,
     role: Role,
     schemas: Sequence[str] | None,
-    own_hosts: tuple[str, ...],
     *,
     pointer: str = "/schemas",
 ) -> Share:
     """
     Raises:
-        BadInput: a reference leads nowhere.
+        ErsError: as :func:`read_shares`.
     """
+    find, own = services.sharing.shown_names.of_reference, services.own_origins
     named = [
-        from_reference(one, "schemas", pointer=f"{pointer}/{number}", own_hosts=own_hosts)
+        await find(holder, one, "schemas", pointer=f"{pointer}/{number}", own_hosts=own)
         for number, one in enumerate(schemas or ())
     ]
     return Share(dataset, _RIGHTS[role], named)

@@ -90,7 +90,7 @@ async def detect_reading(request: Request) -> Response:
     definition = kept = None
     if "schema" in request.query_params:
         holder = await services.holder(request)
-        schema = schema_asked(request)
+        schema = await schema_asked(request, holder)
         state = await services.schemas.load(holder, schema)
         definition = state.definition.canonical
         if flag_of(request, "kept", default=True):

@@ -19,7 +19,7 @@ from encrypted_records.proxy.api.json_schema import (
     ID,
     NUMBER,
     OBJECT,
-    SCHEMA_REFERENCE,
+    SCHEMA_NAME,
     TEXT,
     array_of,
     empty_answer,
@@ -60,7 +60,7 @@ _MAX_RECORDS = 100
 _MANY = 2**31
 
 _IF_MATCH = parameter("header", "If-Match", TEXT, "ETags of the versions that may be changed")
-_CHANGE = json_body(object_of({"data": OBJECT}, schema=SCHEMA_REFERENCE, **READ_ONLY))
+_CHANGE = json_body(object_of({"data": OBJECT}, schema=SCHEMA_NAME, **READ_ONLY))
 _ERASE = parameter(
     "query", "erase", FLAG, "Also erase the records, and wait until the bytes are gone"
 )
@@ -142,7 +142,7 @@ async def _change(request: Request, editing: Any, *, keeps: bool) -> Response:
     versions = if_match(request)
     body = await read_object(request)
     edit: Edit = editing(_data(body, record_id))
-    schema = schema_of(services, body["schema"]) if "schema" in body else None
+    schema = await schema_of(services, caller, body["schema"]) if "schema" in body else None
     changed = await services.changer.change(
         caller,
         record_id,
@@ -257,6 +257,6 @@ async def delete_matching_records(request: Request) -> Response:
     only(request, {"confirm"})
     confirmed = number_of(request, "confirm", -1, least=0, most=_MANY)
     body = await read_object(request)
-    schema = schema_of(services, body.get("schema"))
+    schema = await schema_of(services, caller, body.get("schema"))
     deleted = await services.changer.delete_where(caller, schema, body, confirmed)
     return answer({"deleted": deleted})

@@ -30,9 +30,9 @@ from encrypted_records.proxy.api.json_schema import (
     OBJECT,
     PAGING,
     RECORD_PATH,
+    SCHEMA_NAME,
     SCHEMA_PARAMETER,
     SCHEMA_PATH,
-    SCHEMA_REFERENCE,
     TEXT,
     Part,
     array_of,
@@ -86,9 +86,7 @@ READ_ONLY: dict[str, Part] = {
     "proven": FLAG,
 }
 #: A record that is sent.
-NEW_RECORD = named(
-    "NewRecord", object_of({"schema": SCHEMA_REFERENCE, "data": OBJECT}, **READ_ONLY)
-)
+NEW_RECORD = named("NewRecord", object_of({"schema": SCHEMA_NAME, "data": OBJECT}, **READ_ONLY))
 _RECORD_OR_SEALED: Part = {"oneOf": [RECORD, SEALED_RECORD]}
 _LISTED: Part = {"oneOf": [RECORD, LISTED_RECORD]}
 _SEALED_PARAMETER = parameter("query", "sealed", one_of("true", "false"), "As the API has it")
@@ -145,7 +143,7 @@ async def list_records(request: Request) -> Response:
     if _wants_sealed(request):
         return await forward(request)
     only(request, {"schema", "limit", "offset", "sealed"})
-    schema = schema_asked(request)
+    schema = await schema_asked(request, caller)
     limit, offset = page_range(request, limit=DEFAULT_LIMIT, most=MAX_LIMIT)
     count, page = await services.search.page(caller, schema, offset=offset, limit=limit)
     query = f"schema={to_text(schema)}&"
@@ -227,7 +225,7 @@ async def decrypt_records(request: Request) -> Response:
         ) from None
     several = sent if isinstance(sent, list) else [sent]
     _refuse_too_many(several)
-    schemas = [schema_of(services, sealed.schema) for sealed in several]
+    schemas = [await schema_of(services, caller, sealed.schema) for sealed in several]
     states = {
         schema: await services.schemas.refresh(caller, schema) for schema in dict.fromkeys(schemas)
     }

@@ -117,7 +117,7 @@ async def search_records(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     body = await read_object(request)
-    schema = schema_of(services, body.get("schema"))
+    schema = await schema_of(services, caller, body.get("schema"))
     outcome = await services.search.ask(caller, schema, body)
     head: dict[str, Any] = {"count": outcome.count, "next_cursor": outcome.next_cursor}
     if services.mirrored is not None:
@@ -154,7 +154,7 @@ async def aggregate_records(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     body = await read_object(request)
-    schema = schema_of(services, body.get("schema"))
+    schema = await schema_of(services, caller, body.get("schema"))
     measured = await services.aggregates.ask(caller, schema, body)
     asked, outcome = measured.aggregation, measured.groups
 
@@ -218,7 +218,7 @@ async def get_index_status(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     only(request, {"schema"})
-    state = await services.schemas.refresh(caller, schema_asked(request))
+    state = await services.schemas.refresh(caller, await schema_asked(request, caller))
     snapshot = state.ledger.snapshot()
     past = state.ledger.past
     return answer(
@@ -257,7 +257,7 @@ async def explain_query(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     body = await read_object(request)
-    schema = schema_of(services, body.get("schema"))
+    schema = await schema_of(services, caller, body.get("schema"))
     plan = await explaining.explain(services.query_runner, caller, schema, body)
     snapshot, stats = plan.context.snapshot, plan.context.stats
     return answer(
@@ -321,7 +321,7 @@ async def explain_why(request: Request) -> Response:
     caller = await services.holder(request)
     body = await read_object(request)
     refuse_unknown(body, {"schema", "where", "filters"})
-    schema = schema_of(services, body.get("schema"))
+    schema = await schema_of(services, caller, body.get("schema"))
     reasons = await explain_nothing(services.query_runner, caller, schema, body)
     return answer(
         {

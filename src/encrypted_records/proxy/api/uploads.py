@@ -42,6 +42,7 @@ from encrypted_records.proxy.auth import SAFE_METHODS
 from encrypted_records.proxy.http import responses as answers
 from encrypted_records.proxy.http.page_cookie import at_of
 from encrypted_records.proxy.jobs.job import JobOptions
+from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.uploads.store import Upload, charset_of, format_of
 from encrypted_records.proxy.uploads.tus import headers as header
@@ -202,7 +203,7 @@ async def _answer(request: Request, upload: str | None) -> Response:
     if isinstance(asked, Describe):
         return Response(status_code=204, headers=protocol.describe())
     if isinstance(asked, Create):
-        options = _options(request, asked.metadata)
+        options = await _options(request, caller, asked.metadata)
         note = note_of(asked.metadata)
         made = await services.uploads.create(caller, asked, options, request.stream(), note)
         return Response(status_code=201, headers=_creation_headers(request, made))
@@ -240,7 +241,7 @@ def _job_of(upload: bytes) -> str:
     return str(uuid.UUID(bytes=upload))
 
 
-def _options(request: Request, metadata: Mapping[str, bytes]) -> JobOptions:
+async def _options(request: Request, caller: Holder, metadata: Mapping[str, bytes]) -> JobOptions:
     """Options of the upload's job: from headers, or from metadata where clients send no others.
 
     Raises:
@@ -256,7 +257,7 @@ def _options(request: Request, metadata: Mapping[str, bytes]) -> JobOptions:
     schema, services = read("schema"), services_of(request)
     named = None
     if schema is not None:
-        named = schema_named(services, schema, header="Upload-Metadata")
+        named = await schema_named(services, caller, schema, header="Upload-Metadata")
     headers = request.headers
     return options_of(
         # A wrong type is reported once the first bytes arrive.

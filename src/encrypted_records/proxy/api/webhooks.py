@@ -91,7 +91,7 @@ async def create_webhook(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     asked = await read_struct(request, _Asked)
-    schema = schema_of(services, asked.schema)
+    schema = await schema_of(services, caller, asked.schema)
     shown, secret = await services.webhooks.create(
         caller, schema, asked.url, asked.token, asked.cursor
     )

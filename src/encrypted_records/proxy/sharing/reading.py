@@ -168,9 +168,9 @@ class RosterReader:
         if await runtime.in_thread(self.rosters.get, holder.user, organization):
             raise hidden_roster()
 
-    async def names(self, user: bytes, organization: bytes) -> set[bytes]:
-        """The datasets and schemas that have a name in what is kept of an organization's roster,
-        by id: where the API says that there is no such organization for this user. Asks nothing.
+    async def slugs(self, user: bytes, organization: bytes) -> dict[bytes, str]:
+        """The slugs of datasets and schemas in what is kept of an organization's roster, by id:
+        where the API says that there is no such organization for this user. Asks nothing.
 
         Raises:
             OutOfSpace, Unavailable: the disk does not give it.
@@ -351,16 +351,16 @@ def hidden_roster() -> RosterOlder:
     return RosterOlder("the API no longer shows a roster for this organization")
 
 
-def _named(entries: Iterable[RosterEntry]) -> set[bytes]:
-    found: set[bytes] = set()
+def _named(entries: Iterable[RosterEntry]) -> dict[bytes, str]:
+    found: dict[bytes, str] = {}
     for entry in entries:
         content = form.read_entry(entry).content
         names = [(one.schema, one.slug) for one in content] if isinstance(content, list) else []
         if isinstance(content, form.Dataset):
             names = [(content.dataset, content.slug)]
         for one, slug in names:
-            (found.add if slug else found.discard)(one)
-    return found
+            found[one] = slug
+    return {one: slug for one, slug in found.items() if slug}
 
 
 def _without_keyring(roster: Roster, user: bytes) -> ErsError:
@@ -445,7 +445,7 @@ class RosterFinder:
                 continue  # a roster that was read says it: they open and store nothing there
             except (NotFound, NotAllowed):
                 # They may have left. But a name that was signed is not unsigned by an answer.
-                if uid in await self._reader.names(holder.user, organization):
+                if uid in await self._reader.slugs(holder.user, organization):
                     raise hidden_roster() from None
                 continue
             if view is not None and has(view.roster):

@@ -78,7 +78,7 @@ class Sharing:
             services=ServiceMaking(api, changes, grants),
             attending=Attending(api, reader, settling, background, attend_seconds),
             rollbacks=Rollbacks(reader, keyrings),
-            shown_names=ShownNames(reader),
+            shown_names=ShownNames(api, reader),
             finder=RosterFinder(reader),
         )
 

@@ -1,14 +1,23 @@
-"""Names of datasets and schemas, by the rosters of a user's organizations."""
+"""Names of datasets and schemas, by the rosters of a user's organizations.
+
+:meth:`ShownNames.find` says under which names something may be shown, which is what `ers` and the
+Python client look for; :meth:`ShownNames.by_slug` finds what a request names by its slug.
+"""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 from encrypted_records import runtime
+from encrypted_records.client.rosters import RosterApi
 from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    Flaw,
     IdentityReplaced,
     KeyMissing,
     NotAllowed,
@@ -16,12 +25,17 @@ from encrypted_records.errors import (
     Refused,
 )
 from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import ids
 from encrypted_records.model.openings import Withheld, require_shown
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.reading import RosterReader, hidden_roster
 
 #: For how many seconds a roster that was read is taken as it is.
 _FRESH: Final = 10.0
+#: How many slugs or ids an error lists.
+_LISTED: Final = 5
+
+Collection = Literal["datasets", "schemas"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +66,102 @@ class ShownAs:
 
 
 class ShownNames:
-    def __init__(self, reader: RosterReader) -> None:
+    def __init__(self, api: RosterApi, reader: RosterReader) -> None:
+        self._api = api
         self._reader = reader
+
+    async def of_reference(
+        self,
+        holder: Holder,
+        wanted: object,
+        collection: Collection,
+        *,
+        pointer: str,
+        own_hosts: tuple[str, ...] = (),
+    ) -> bytes:
+        """The id that a reference has, or that its slug was signed for.
+
+        Args:
+            wanted: as for :func:`encrypted_records.model.ids.from_reference`, or the same with a
+                slug.
+            pointer: of the reference in the request, for the error.
+
+        Raises:
+            BadInput: ``invalid_reference``, ``unknown_reference``, ``ambiguous_reference``.
+            Refused, Unavailable: as :meth:`by_slug`.
+        """
+        slug = ids.slug_in(wanted, collection, own_hosts=own_hosts)
+        if slug is None:
+            return ids.from_reference(wanted, collection, pointer=pointer, own_hosts=own_hosts)
+        try:
+            return await self.by_slug(holder, collection, slug)
+        except (NotFound, Conflict) as error:
+            unknown = isinstance(error, NotFound)
+            code = "unknown_reference" if unknown else "ambiguous_reference"
+            flaw = Flaw(code, f"{error.message}; {error.hint}", pointer=pointer)
+            raise BadInput(error.message, hint=error.hint, flaws=(flaw,)) from None
+
+    async def by_slug(self, holder: Holder, collection: Collection, slug: str) -> bytes:
+        """The dataset or schema that was signed under a slug, among those that the user reads.
+
+        Only believed rosters count. The API could give any other the name, so nothing that it shows
+        without a signature is found by one.
+
+        Raises:
+            NotFound: nothing that the user reads was signed under this slug.
+            Conflict: ``ambiguous_slug``; several were, in different datasets or organizations.
+            RosterWithheld: names are hidden from an API token, so that more could have it.
+            Refused: by names: a roster is not believed, or is not shown any more.
+            Unavailable: the API cannot be asked.
+        """
+        rosters = self._reader.rosters
+        organizations = set(await runtime.in_thread(rosters.organizations, holder.user))
+        named = await self._named(holder, organizations, collection, slug, within=_FRESH)
+        fitting = [one for one, other in named.items() if other == slug]
+        if len(fitting) != 1:
+            # A roster that this proxy has not read yet may have it, or a newer entry.
+            shown = await self._api.organizations(holder.auth)
+            organizations |= {ids.from_text(one.id) for one in shown}
+            named = await self._named(holder, organizations, collection, slug, within=0.0)
+            fitting = [one for one, other in named.items() if other == slug]
+        if len(fitting) == 1:
+            return fitting[0]
+        kind = collection.removesuffix("s")
+        if fitting:
+            texts = sorted(map(ids.to_text, fitting))
+            raise Conflict(
+                f"{len(fitting)} {collection} have this slug",
+                code="ambiguous_slug",
+                hint=f"name one of them by its id: {_join(texts)}",
+            )
+        raise NotFound(f"no {kind} has this slug", hint=_advice(kind, slug, named.values()))
+
+    async def _named(
+        self,
+        holder: Holder,
+        organizations: Iterable[bytes],
+        collection: Collection,
+        slug: str,
+        *,
+        within: float,
+    ) -> dict[bytes, str]:
+        """The signed slugs of what the user reads, by id."""
+        named: dict[bytes, str] = {}
+        for organization in organizations:
+            try:
+                view = await self._reader.read(holder, organization, within=within)
+            except (KeyMissing, IdentityReplaced):
+                continue  # a roster that was read says it: they open and store nothing there
+            except (NotFound, NotAllowed):
+                # They may have left. But a name that was signed is not unsigned by an answer.
+                kept = await self._reader.slugs(holder.user, organization)
+                if any(other == slug or isinstance(other, Withheld) for other in kept.values()):
+                    raise hidden_roster() from None
+                continue
+            if view is not None:
+                named |= _slugs(view.roster, holder.user, collection)
+        require_shown(*named.values())
+        return named
 
     async def find(
         self, holder: Holder, shown: Sequence[Shown], *, everywhere: bool, by_names: Set[str]
@@ -107,7 +215,7 @@ class ShownNames:
                 continue  # a roster that was read says it: they open and store nothing there
             except (NotFound, NotAllowed):
                 # They may have left. But a name that was signed is not unsigned by an answer.
-                hidden |= await self._reader.names(holder.user, organization)
+                hidden.update(await self._reader.slugs(holder.user, organization))
             except Refused as error:
                 doubtful[organization] = error
             else:
@@ -175,6 +283,34 @@ def _placed(roster: Roster, organization: bytes, resource: Shown) -> Shown | Non
         name=schema.name,
         dataset=schema.dataset,
     )
+
+
+def _slugs(roster: Roster, user: bytes, collection: Collection) -> dict[bytes, str]:
+    """The slugs of datasets, or schemas, that a member reads, by id."""
+    if collection == "datasets":
+        return {
+            one.dataset: one.slug
+            for one in roster.datasets()
+            if one.slug and roster.reads(user, one.dataset)
+        }
+    return {
+        one.schema: one.slug
+        for one in roster.every_schema()
+        if one.slug and roster.may_read(user, one.schema)
+    }
+
+
+def _advice(kind: str, slug: str, known: Iterable[str]) -> str:
+    """What there is, or was meant."""
+    slugs = sorted(set(known))
+    near = difflib.get_close_matches(slug, slugs, 1)
+    there = f"did you mean {near[0]}?" if near else f"there are: {_join(slugs)}" if slugs else ""
+    signing = f"the slug of a new {kind} counts from its first records on: until then, use the id"
+    return f"{there} {signing}".strip() if near else f"{there}; {signing}".removeprefix("; ")
+
+
+def _join(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:_LISTED]) + (", ..." if len(texts) > _LISTED else "")
 
 
 def _slug(roster: Roster, resource: Shown) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import (
@@ -46,6 +46,7 @@ from encrypted_records.proxy.process.gathering import Gathering, Line, Waiting
 from encrypted_records.proxy.process.offload import by_size
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.sharing.shown_names import ShownNames
 from encrypted_records.proxy.write.committer import (
     ATTEMPTS,
     LOST_RACES,
@@ -70,13 +71,14 @@ class DirectIngest:
         committer: Committer,
         merger: MergeScheduler,
         unique: UniqueKeys,
-        *,
+        shown_names: ShownNames,
         own_origins: tuple[str, ...],
     ) -> None:
         self._committer = committer
         self._schemas = schemas
         self._merger = merger
         self._unique = unique
+        self._shown_names = shown_names
         self._own_origins = own_origins
         self._commits = SharedCommits(self._commit)
 
@@ -96,7 +98,7 @@ class DirectIngest:
             ErsError: as :meth:`Schemas.refresh`; also where the API refuses or is away.
         """
         raw = await by_size(len(body), few=True)(parse_records, body)
-        wanted = self._by_schema(raw)
+        wanted = await self._by_schema(caller, raw)
         asked = IngestRequest(wanted, key, len(body))
         until = self._merger.give_up_at()
         attempt = 0
@@ -163,18 +165,25 @@ class DirectIngest:
             raise InvalidRecords("not every schema can be reached", flaws=tuple(flaws))
         return states
 
-    def _by_schema(self, raw: Sequence[RawRecord]) -> dict[bytes, list[RawRecord]]:
+    async def _by_schema(
+        self, caller: Holder, raw: Sequence[RawRecord]
+    ) -> dict[bytes, list[RawRecord]]:
+        found: dict[str | None, bytes] = {}
         wanted: dict[bytes, list[RawRecord]] = {}
         flaws: list[Flaw] = []
         for record in raw:
             pointer = f"/{record.row - 1}/schema"
+            key = record.schema if isinstance(record.schema, str) else None
             try:
-                schema = ids.from_reference(
-                    record.schema, "schemas", pointer=pointer, own_hosts=self._own_origins
+                schema = found.get(key) or await self._shown_names.of_reference(
+                    *(caller, record.schema, "schemas"),
+                    pointer=pointer,
+                    own_hosts=self._own_origins,
                 )
             except BadInput as error:
-                flaws.append(Flaw("invalid_reference", error.message, pointer, record.row))
+                flaws += [replace(flaw, row=record.row) for flaw in error.flaws]
             else:
+                found[key] = schema
                 wanted.setdefault(schema, []).append(record)
         if flaws:
             raise InvalidRecords("a schema is not named correctly", flaws=tuple(flaws))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from encrypted_records.errors import BadInput, Conflict, Flaw, InvalidRecords, MergeFirst
@@ -24,6 +24,7 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import Run, by_size
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
+from encrypted_records.proxy.sharing.shown_names import ShownNames
 from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer, keeps_moving
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.unique import (
@@ -58,13 +59,14 @@ class Upserter:
         committer: Committer,
         merger: MergeScheduler,
         unique: UniqueKeys,
-        *,
+        shown_names: ShownNames,
         own_origins: tuple[str, ...],
     ) -> None:
         self._schemas = schemas
         self._committer = committer
         self._merger = merger
         self._unique = unique
+        self._shown_names = shown_names
         self._own_origins = own_origins
 
     async def store(self, caller: Holder, body: bytes, by: Sequence[str]) -> list[Upserted]:
@@ -81,7 +83,7 @@ class Upserter:
         """
         run = by_size(len(body))
         raw = await run(parse_records, body)
-        schema = self._schema_of(raw)
+        schema = await self._schema_of(caller, raw)
         until = self._merger.give_up_at()
         attempt = 0
         while attempt < ATTEMPTS:
@@ -113,21 +115,26 @@ class Upserter:
                 return stored
         raise Conflict("the schema keeps changing", hint="try again")
 
-    def _schema_of(self, raw: Sequence[RawRecord]) -> bytes:
+    async def _schema_of(self, caller: Holder, raw: Sequence[RawRecord]) -> bytes:
         """
         Raises:
             InvalidRecords: they do not all name one schema.
         """
+        found: dict[str | None, bytes] = {}
         named: bytes | None = None
         for record in raw:
             pointer = f"/{record.row - 1}/schema"
+            key = record.schema if isinstance(record.schema, str) else None
             try:
-                schema = ids.from_reference(
-                    record.schema, "schemas", pointer=pointer, own_hosts=self._own_origins
+                schema = found.get(key) or await self._shown_names.of_reference(
+                    *(caller, record.schema, "schemas"),
+                    pointer=pointer,
+                    own_hosts=self._own_origins,
                 )
             except BadInput as error:
-                flaw = Flaw("invalid_reference", error.message, pointer, record.row)
-                raise InvalidRecords("the schema is not named correctly", flaws=(flaw,)) from None
+                flaws = tuple(replace(flaw, row=record.row) for flaw in error.flaws)
+                raise InvalidRecords("the schema is not named correctly", flaws=flaws) from None
+            found[key] = schema
             if named not in (None, schema):
                 flaw = Flaw("invalid_reference", "names a different schema", pointer, record.row)
                 raise InvalidRecords("the records are of several schemas", flaws=(flaw,))

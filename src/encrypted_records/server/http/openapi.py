@@ -30,7 +30,7 @@ from rest_framework.views import APIView
 from encrypted_records.http import openapi_page as reference
 from encrypted_records.http.openapi_examples import add_examples
 from encrypted_records.model import ids
-from encrypted_records.model.forwarded import SLUG
+from encrypted_records.model.ids import SLUG
 
 #: What may come instead of an answer, by what the operation is like.
 _ALWAYS = (400, 408, 413, 503, 507)
