@@ -45,6 +45,14 @@ def by_check(said: Said) -> dict[str, Any]:
     return {line["check"]: line for line in said.lines}
 
 
+def test_of_all_schemas_each_that_is_well_has_one_line(ers: Ers, schema: str) -> None:
+    found = by_check(ers.done("doctor"))
+    assert f"index {schema}" not in found
+    said = found[f"schema {schema}"]["found"]
+    assert said.startswith("1 records, counted in ")
+    assert said.endswith("none to merge; 0 deleted rows, not erased yet")
+
+
 def test_where_all_is_well_it_says_so_and_counts_what_is_there(ers: Ers, schema: str) -> None:
     said = ers.done("doctor", "--schema", schema)
 

@@ -178,7 +178,7 @@ def report_misuse(error: click.ClickException) -> int:
     """Show what click found wrong with the command line."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "ers"
-    message = error.format_message().rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".")
     hint = f"see {command} --help"
     if isinstance(error, click.NoSuchOption) and error.option_name == "--json":
         message, hint = "no such option: --json", "JSON is: --output json"

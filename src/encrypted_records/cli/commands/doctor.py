@@ -12,7 +12,12 @@ import click
 from encrypted_records.cli.commands.conditions import question
 from encrypted_records.cli.commands.doctor_checks import LOG_IN, Finding, findings, stored_findings
 from encrypted_records.cli.limits import STANDARD, CommandLimits
-from encrypted_records.cli.login.session import NOBODY, CommandSession, connected
+from encrypted_records.cli.login.session import (
+    NOBODY,
+    SCHEMA,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.terminal import DONE, say
@@ -37,7 +42,7 @@ async def _each(every: list[Finding]) -> AsyncIterator[Finding]:
 
 
 @click.command(short_help="Check the installation, and say how to fix problems.")
-@click.option("--schema", metavar="NAME", help="Check only this schema.")
+@click.option("--schema", type=SCHEMA, metavar="NAME", help="Check only this schema.")
 @click.option(
     "--why",
     metavar="CONDITION",
@@ -54,7 +59,8 @@ def doctor(
     settings: Settings, *, schema: str | None, why: str | None, stored: bool, **where: Any
 ) -> int:
     """Check versions, disk, proxy, API, clock, account, keyring, and each schema and its index, and
-    say how to fix problems. Nothing is changed. Without a login, only the first five are checked.
+    say how to fix problems. Nothing is changed. Without a login, only the first five are checked. A
+    schema without problems has one line; with --schema, each check of it has one.
 
     With --stored, for the operator of an API, on a machine that reaches its database and object
     store: check that both can be read and written and have room, how far a replica follows, whether
