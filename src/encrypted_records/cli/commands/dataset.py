@@ -11,7 +11,11 @@ from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.conditions import parse_condition
 from encrypted_records.cli.commands.record.options import where_option
 from encrypted_records.cli.commands.schema_reseal import reseal_dataset
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    DATASET,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm, format_count, say
 from encrypted_records.cli.times import TIMES
@@ -54,7 +58,7 @@ async def list_(session: CommandSession, output: Output) -> None:
 
 
 @dataset.command(short_help="Show a dataset.")
-@click.argument("dataset")
+@click.argument("dataset", type=DATASET)
 @connected(organization=True)
 @takes_output
 async def get(session: CommandSession, dataset: str, output: Output) -> None:
@@ -70,7 +74,7 @@ async def get(session: CommandSession, dataset: str, output: Output) -> None:
 
 
 @dataset.command(short_help="Search all schemas of a dataset.")
-@click.argument("dataset")
+@click.argument("dataset", type=DATASET)
 @click.argument("expression", required=False)
 @where_option
 @click.option(
@@ -163,7 +167,7 @@ async def create(
 
 
 @dataset.command(short_help="Change name, slug or description.")
-@click.argument("dataset")
+@click.argument("dataset", type=DATASET)
 @click.option("--name", help="New name.")
 @_slug
 @_description
@@ -190,7 +194,7 @@ async def update(
 
 
 @dataset.command(short_help="Delete a dataset.")
-@click.argument("dataset")
+@click.argument("dataset", type=DATASET)
 @click.option("--cascade", is_flag=True, help="Also delete its schemas and all their records.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)

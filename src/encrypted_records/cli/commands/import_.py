@@ -25,7 +25,12 @@ from encrypted_records.cli.commands.upload_job import (
 from encrypted_records.cli.input.files import open_input
 from encrypted_records.cli.input.proposed_rules import Asked, asked_for
 from encrypted_records.cli.input.upload_sources import COLUMNAR, is_exact, names_schema, source_of
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    DATASET,
+    SCHEMA,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.profiles import ProfileOption, choose_profile
 from encrypted_records.cli.terminal import DONE, REJECTED, format_count, warn
@@ -52,6 +57,7 @@ _DATABASES = ("postgresql://", "postgres://")
 )
 @click.option(
     "--dataset",
+    type=DATASET,
     cls=ProfileOption,
     metavar="NAME",
     help="Dataset of the new schema, created if missing (default: the database's name).",
@@ -59,6 +65,7 @@ _DATABASES = ("postgresql://", "postgres://")
 @click.option("--name", help="Name of the new schema (default: the name of the file or table).")
 @click.option(
     "--schema",
+    type=SCHEMA,
     metavar="NAME",
     help="Existing schema (default: a new one, except for --exact).",
 )

@@ -12,7 +12,11 @@ from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.schema_repair import repair_schema
 from encrypted_records.cli.commands.schema_standings import what_is_lost
 from encrypted_records.cli.login.proofs import Proven
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    SCHEMA,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.supervise.supervisor import run_proxy
 from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, warn
@@ -66,7 +70,7 @@ def proxy(settings: Settings, accept_stale: bool) -> None:
 
 
 @proxy.command(short_help="Merge index segments now.")
-@click.argument("schema", nargs=-1)
+@click.argument("schema", type=SCHEMA, nargs=-1)
 @click.option("--once", is_flag=True, required=True, help="Exit when nothing is left to merge.")
 @connected(organization=True)
 async def merge(session: CommandSession, schema: tuple[str, ...], once: bool) -> None:

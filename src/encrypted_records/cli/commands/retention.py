@@ -8,7 +8,11 @@ from typing import Any
 import click
 
 from encrypted_records.cli.command_group import CommandGroup
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    SCHEMA,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import DONE, REFUSED, format_count, report, say, warn
 from encrypted_records.errors import ErsError, KeyMissing, NotFound
@@ -27,7 +31,7 @@ def retention() -> None:
 
 
 @retention.command(short_help="Show how many records have expired, without deleting them.")
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @connected(organization=True)
 @takes_output
 async def get(session: CommandSession, schema: str, output: Output) -> None:
@@ -47,7 +51,7 @@ async def get(session: CommandSession, schema: str, output: Output) -> None:
 
 
 @retention.command(short_help="Delete records past their retention period now.")
-@click.argument("schemas", metavar="[SCHEMA]...", nargs=-1)
+@click.argument("schemas", type=SCHEMA, metavar="[SCHEMA]...", nargs=-1)
 @click.option("--dry-run", is_flag=True, help="Show how many records would be deleted.")
 @click.option(
     "--clock-is-right",

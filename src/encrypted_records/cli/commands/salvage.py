@@ -8,7 +8,11 @@ from typing import Any
 import click
 
 from encrypted_records.cli.input.files import open_result
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    SCHEMA,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.terminal import DONE, REFUSED, warn
 from encrypted_records.errors import ApiFailed
 
@@ -16,7 +20,7 @@ from encrypted_records.errors import ApiFailed
 @click.command(
     short_help="Save every record that can still be decrypted when a schema's log is damaged."
 )
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @click.option(
     "--file",
     type=click.Path(dir_okay=False),

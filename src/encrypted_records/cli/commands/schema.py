@@ -21,7 +21,12 @@ from encrypted_records.cli.commands.schema_reseal import reseal, see_through
 from encrypted_records.cli.commands.schema_standings import as_json, show_standing, what_is_lost
 from encrypted_records.cli.input.files import read_definition, read_sample
 from encrypted_records.cli.login.proofs import call_with_proof
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    DATASET,
+    SCHEMA,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.profiles import ProfileOption
 from encrypted_records.cli.terminal import (
@@ -53,7 +58,7 @@ def schema() -> None:
 
 
 @schema.command("list", short_help="List schemas.")
-@click.option("--dataset", metavar="NAME", help="Only schemas of this dataset.")
+@click.option("--dataset", type=DATASET, metavar="NAME", help="Only schemas of this dataset.")
 @connected(organization=True)
 @takes_output
 async def list_(session: CommandSession, dataset: str | None, output: Output) -> None:
@@ -78,7 +83,7 @@ async def list_(session: CommandSession, dataset: str | None, output: Output) ->
 
 
 @schema.command(short_help="Show a schema.")
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @click.option("--definition", is_flag=True, help="Print only the JSON Schema, as it was given.")
 @click.option("--reading", is_flag=True, help="Print only the kept reading of its files.")
 @connected(organization=True)
@@ -105,6 +110,7 @@ async def get(
 @schema.command(short_help="Create a schema.")
 @click.option(
     "--dataset",
+    type=DATASET,
     cls=ProfileOption,
     metavar="NAME",
     required=True,
@@ -155,7 +161,7 @@ async def create(
 
 
 @schema.command(short_help="Change name, slug, description or definition.")
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @click.option("--name", help="New name.")
 @_slug
 @_description
@@ -189,7 +195,7 @@ async def update(
 
 
 @schema.command(short_help="Show what a change of definition requires, and apply it.")
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @click.option(
     "--file", type=_FILE, required=True, help="File with the new JSON Schema; - for standard input."
 )
@@ -257,7 +263,7 @@ async def change(
 
 
 @schema.command(short_help="Delete a schema.")
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @click.option("--cascade", is_flag=True, help="Also delete all its records.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
@@ -291,7 +297,7 @@ async def _has_records(session: CommandSession, url: str) -> bool:
 
 
 @schema.command(short_help="Show how far a schema's log is valid.")
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @click.option("--at", type=click.IntRange(0), help="Also show the digest of this version.")
 @connected(organization=True)
 @takes_output
@@ -316,7 +322,7 @@ async def status(session: CommandSession, schema: str, at: int | None, output: O
 
 
 @schema.command("accept-log", short_help="Accept a log that lacks commits this proxy has seen.")
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @click.option("--forked", is_flag=True, help="Also accept a log that has diverged.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
@@ -358,7 +364,7 @@ async def accept_log(session: CommandSession, schema: str, forked: bool, yes: bo
 
 
 @schema.command(short_help="Estimate what a schema will cost and reveal.")
-@click.argument("schema", required=False)
+@click.argument("schema", type=SCHEMA, required=False)
 @click.option("--file", type=_FILE, help="File with a JSON Schema that does not exist yet.")
 @click.option(
     "--sample",

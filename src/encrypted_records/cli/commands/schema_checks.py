@@ -7,13 +7,17 @@ from typing import Any
 import click
 
 from encrypted_records.cli.commands.salvage import lines_of
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    SCHEMA,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, show, warn
 from encrypted_records.errors import ApiFailed
 
 
 @click.command(short_help="Compare everything stored with what was signed.")
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @connected(organization=True)
 async def verify(session: CommandSession, schema: str) -> int:
     """Fetch every row and index page of a schema, and compare them with the digests in the signed
@@ -53,7 +57,7 @@ async def verify(session: CommandSession, schema: str) -> int:
 
 
 @click.command(short_help="Sign a schema as the API shows it.")
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def sign(session: CommandSession, schema: str, yes: bool) -> None:

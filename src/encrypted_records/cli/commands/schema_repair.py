@@ -7,12 +7,16 @@ from typing import Any
 
 import click
 
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    SCHEMA,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.terminal import confirm, say, warn
 
 
 @click.command(short_help="Rebuild a lost index, and delete records that are lost.")
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)
 async def repair(session: CommandSession, schema: str, yes: bool) -> None:

@@ -8,7 +8,12 @@ from typing import Any
 import click
 
 from encrypted_records.cli.commands.upload_job import finish
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    DATASET,
+    SCHEMA,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import DONE, FAILED, confirm, format_count, say, warn
 from encrypted_records.errors import Conflict, SchemaUnsigned
@@ -26,7 +31,7 @@ async def see_through(
 
 
 @click.command(short_help="Encrypt all records again under the current key.")
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @click.option("--detach", is_flag=True, help="Print the job's id without waiting for its end.")
 @connected(organization=True)
 @takes_output
@@ -50,7 +55,7 @@ async def reseal(session: CommandSession, schema: str, detach: bool, output: Out
 
 
 @click.command("reseal", short_help="Encrypt all records of all its schemas again.")
-@click.argument("dataset")
+@click.argument("dataset", type=DATASET)
 @click.option("--forget", is_flag=True, help="Then remove all older keys from the members' grants.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connected(organization=True)

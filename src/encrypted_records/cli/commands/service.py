@@ -19,7 +19,11 @@ from encrypted_records.cli.commands.share import (
 from encrypted_records.cli.commands.shares import minute_of
 from encrypted_records.cli.commands.token import Lifetime
 from encrypted_records.cli.login.proofs import call_with_proof
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    DATASET,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm, say, warn
 from encrypted_records.cli.times import TIMES
@@ -41,7 +45,7 @@ def service() -> None:
 
 @service.command(short_help="Create a service, and print its secret key.")
 @click.argument("name")
-@click.option("--dataset", required=True, help="Dataset to share: slug, name or id.")
+@click.option("--dataset", type=DATASET, required=True, help="Dataset to share: slug, name or id.")
 @schema_option
 @click.option("--role", type=click.Choice(ROLES), default="reader", show_default=True)
 @click.option(

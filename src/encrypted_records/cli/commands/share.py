@@ -21,7 +21,12 @@ from encrypted_records.cli.commands.shares import (
     shares_told,
 )
 from encrypted_records.cli.login.proofs import ask_secret, call_with_proof
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    DATASET,
+    SCHEMA,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.profiles import FORMATS
 from encrypted_records.cli.terminal import DONE, REFUSED, confirm, say, warn
@@ -33,9 +38,15 @@ ROLES = ("reader", "writer")
 #: How long --wait waits for an answer, and how often it looks.
 _WAIT_SECONDS, _LOOK_SECONDS = 7 * 86_400, 5.0
 
-dataset_option = click.option("--dataset", required=True, help="Slug, name or id of the dataset.")
+dataset_option = click.option(
+    "--dataset", type=DATASET, required=True, help="Slug, name or id of the dataset."
+)
 schema_option = click.option(
-    "--schema", "schemas", multiple=True, help="Share only this schema of it; may be repeated."
+    "--schema",
+    "schemas",
+    type=SCHEMA,
+    multiple=True,
+    help="Share only this schema of it; may be repeated.",
 )
 
 
@@ -55,8 +66,8 @@ def share() -> None:
 
 
 @share.command("list", short_help="Show who reads and writes what.")
-@click.argument("dataset", required=False)
-@click.option("--schema", help="Only people who can read this schema.")
+@click.argument("dataset", type=DATASET, required=False)
+@click.option("--schema", type=SCHEMA, help="Only people who can read this schema.")
 @connected(organization=True)
 @takes_output
 async def list_(
@@ -95,7 +106,7 @@ async def list_(
 
 @share.command(short_help="Invite a person to a dataset, with twelve words.")
 @click.argument("email")
-@click.option("--dataset", help="Dataset to share: slug, name or id.")
+@click.option("--dataset", type=DATASET, help="Dataset to share: slug, name or id.")
 @schema_option
 @click.option("--role", type=click.Choice(ROLES), default="reader", show_default=True)
 @click.option("--new", is_flag=True, help="Invite a new person whose address a former member had.")
@@ -296,7 +307,7 @@ async def settle(session: CommandSession) -> int:
 
 
 @share.command(short_help="Rotate a dataset's key for new records.")
-@click.argument("dataset")
+@click.argument("dataset", type=DATASET)
 @connected(organization=True)
 async def rotate(session: CommandSession, dataset: str) -> int:
     """Rotate the key of DATASET for new records, and give the new key to everybody who is in it.

@@ -6,7 +6,11 @@ import click
 
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.erasures import say_erased
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    DATASET,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm as ask
 from encrypted_records.cli.terminal import format_count, say
@@ -19,7 +23,9 @@ def subject() -> None:
 
 @subject.command(short_help="Delete and erase all records with this value.")
 @click.argument("field_value", metavar="FIELD=VALUE")
-@click.option("--dataset", required=True, metavar="NAME", help="Dataset of the records.")
+@click.option(
+    "--dataset", type=DATASET, required=True, metavar="NAME", help="Dataset of the records."
+)
 @click.option("--confirm", type=click.IntRange(min=0), help="Number of records that must match.")
 @click.option("--yes", is_flag=True, help="Do not ask; requires --confirm.")
 @connected(organization=True)

@@ -14,7 +14,13 @@ import click
 
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.login.proofs import ask_secret, with_code
-from encrypted_records.cli.login.session import NOBODY, CommandSession, connected, usual_device
+from encrypted_records.cli.login.session import (
+    DATASET,
+    NOBODY,
+    CommandSession,
+    connected,
+    usual_device,
+)
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import say, warn
 from encrypted_records.cli.times import minute
@@ -61,6 +67,7 @@ def token() -> None:
 @click.option(
     "--dataset",
     "datasets",
+    type=DATASET,
     multiple=True,
     help="Dataset that the token is limited to; may be repeated.",
 )

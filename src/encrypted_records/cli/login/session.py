@@ -14,12 +14,14 @@ import asyncio
 import functools
 import os
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from click.shell_completion import CompletionItem
 
 from encrypted_records.cli import terminal
 from encrypted_records.cli.limits import STANDARD, CommandLimits
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from encrypted_records.client.sdk.names import Names
     from encrypted_records.client.transport import Authorization
 
+#: How long a shell waits for names that complete a word.
+_COMPLETION_SECONDS = 5.0
 _OPTIONS = (
     click.option(
         "--proxy-url",
@@ -265,6 +269,60 @@ def connected(
 
     return decorate
 
+
+class StoredName(click.ParamType[str]):
+    """The name of a dataset or schema. A shell that completes it is told those that there are."""
+
+    name = "text"
+
+    def __init__(self, collection: Literal["datasets", "schemas"]) -> None:
+        self._collection = collection
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        # A shell waits for it, and has no place for an error.
+        with suppress(ErsError, OSError):
+            names = asyncio.run(self._list(ctx, paths="/" in incomplete))
+            return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return []
+
+    async def _list(self, ctx: click.Context, *, paths: bool) -> list[str]:
+        """
+        Args:
+            paths: whether schemas are named with their datasets, as those of one slug always are.
+        """
+        opened = _open(
+            ctx.params.get("proxy_url") or DEFAULT_PROXY,
+            inline=False,
+            anonymous=False,
+            login_optional=True,
+            organization=ctx.params.get("organization"),
+            dataset=None,
+            limits=STANDARD,
+        )
+        async with asyncio.timeout(_COMPLETION_SECONDS), opened as session:
+            if session.who == NOBODY:
+                return []
+            within = await session.names.in_organization()
+            found = [one async for one in session.client.listing(self._collection, **within)]
+            found = [one for one in found if one.get("signed") is not False]
+            if self._collection == "datasets":
+                return [one["slug"] for one in found]
+            datasets = {
+                one["url"]: one["slug"]
+                async for one in session.client.listing("datasets", **within)
+            }
+        times = Counter(one["slug"] for one in found)
+        return [
+            f"{datasets[one['dataset']]}/{one['slug']}"
+            if (paths or times[one["slug"]] > 1) and one["dataset"] in datasets
+            else one["slug"]
+            for one in found
+        ]
+
+
+DATASET, SCHEMA = StoredName("datasets"), StoredName("schemas")
 
 #: Of commands that need no account before they run.
 email_option = click.option(

@@ -11,7 +11,11 @@ from encrypted_records.cli.commands.erasures import cost_line, say_erased
 from encrypted_records.cli.commands.record.options import FILE, dataset_option
 from encrypted_records.cli.commands.upload_job import warn_of_rounding
 from encrypted_records.cli.input.files import objects_in
-from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.session import (
+    SCHEMA,
+    CommandSession,
+    connected,
+)
 from encrypted_records.cli.output import Output, takes_output
 from encrypted_records.cli.terminal import confirm, format_count, say
 from encrypted_records.errors import InvalidSetting
@@ -51,7 +55,9 @@ async def update(
 
 @click.command(short_help="Delete a record, or all that match a condition.")
 @click.argument("id", required=False)
-@click.option("--schema", metavar="NAME", help="Schema of the records that --matching selects.")
+@click.option(
+    "--schema", type=SCHEMA, metavar="NAME", help="Schema of the records that --matching selects."
+)
 @dataset_option
 @click.option(
     "--matching", metavar="EXPRESSION", help="Delete all records that match this condition."
