@@ -85,3 +85,7 @@ def test_a_table_shows_local_times_and_slugs_and_json_what_the_api_has(ers: Ers)
     assert (
         "2026-01-31T20:30:15Z" in ers.done("record", "list", "--schema", "visit", "-o", "table").out
     )
+    logged = ers.done("organization", "audit-log", "-o", "table").out
+    assert re.search(r" records\.stored +visit ", logged)
+    assert re.search(r" dataset\.created +clinic ", logged)
+    assert "/api/" not in logged

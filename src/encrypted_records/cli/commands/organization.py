@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -93,13 +95,24 @@ async def audit_log(
       ers organization audit-log --action schema.created
       ers organization audit-log --user ada@example.org --without records.read
     """
-    url = f"organizations/{(await session.names.organization(name))['id']}"
+    organization = await session.names.organization(name)
+    url = f"organizations/{organization['id']}"
     filters = {key: value for key, value in asked.items() if value is not None}
     if user is not None:
         filters["user"] = await _user_of(session, url, user)
     entries = session.client.listing(f"{url}/audit-log", **filters)
     columns = ("created", "email", "action", "subject", "source")
-    await output.many(entries, columns, called="entries", times=TIMES)
+    named: dict[str, str] = {}
+    if output.form == "table":
+        named = {organization["url"]: organization["slug"]}
+        named |= await session.slugs("datasets") | await session.slugs("schemas")
+        members = session.client.listing(f"{url}/members")
+        named |= {member["user"]: member["email"] async for member in members}
+
+    def cells(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**entry, "subject": named.get(entry["subject"], entry["subject"])}
+
+    await output.many(entries, columns, cells, called="entries", times=TIMES)
 
 
 async def _user_of(session: CommandSession, organization: str, email: str) -> str:
