@@ -38,7 +38,7 @@ _PUBLIC = ("/api/openapi.json",)
 #: Statuses of problems that each operation of the proxy may answer with.
 _PROBLEMS = (400, 401, 403, 404, 408, 409, 412, 413, 415, 422, 429, 502, 503, 504, 507)
 #: Statuses that the proxy may answer a forwarded request with by itself.
-_FORWARD_PROBLEMS = (400, 413, 415, 502, 504)
+_FORWARD_PROBLEMS = (400, 401, 404, 409, 413, 415, 422, 502, 504)
 
 endpoint = Endpoints("reference")
 
