@@ -21,6 +21,7 @@ def own_pages(census: Census) -> list[str]:
     return [
         "/",
         "/account/",
+        "/account/email/",
         "/account/tokens/",
         "/account/second-factor/",
         "/keyring/",

@@ -29,6 +29,7 @@ NONSENSE = {
     "POST /api/accounts/register/",
     "POST /api/accounts/verify-registration/",
     "POST /api/accounts/reset-password/",
+    "POST /api/accounts/confirm-email/",
     "POST /api/token/",
     "POST /api/token/refresh/",
     "POST /api/token/verify/",

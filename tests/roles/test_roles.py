@@ -22,6 +22,7 @@ PUBLIC = {
     "POST /api/accounts/login/",
     "POST /api/accounts/register/",
     "POST /api/accounts/verify-registration/",
+    "POST /api/accounts/confirm-email/",
     "POST /api/accounts/send-reset-password-link/",
     "POST /api/accounts/reset-password/",
     "POST /api/token/",

@@ -81,6 +81,7 @@ SINCE = (
     "DROP TABLE second_factor",
     "DROP TABLE recovery_code",
     "ALTER TABLE accounts_user DROP COLUMN has_second_factor",
+    "ALTER TABLE accounts_link DROP COLUMN new_address",
     "DROP INDEX audit_removals",
 )
 NAMES = "SELECT app, name FROM django_migrations ORDER BY app, name"

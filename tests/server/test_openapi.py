@@ -61,7 +61,7 @@ def test_every_operation_says_what_it_answers_with_and_to_whom(document: dict[st
         *("/api/status/", "/api/csrf/", "/api/token/", "/api/token/refresh/"),
         *("/api/token/verify/", "/api/accounts/login/", "/api/accounts/register/"),
         *("/api/accounts/verify-registration/", "/api/accounts/send-reset-password-link/"),
-        "/api/accounts/reset-password/",
+        *("/api/accounts/reset-password/", "/api/accounts/confirm-email/"),
     }
 
 

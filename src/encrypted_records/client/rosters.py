@@ -60,6 +60,7 @@ class MemberResource(msgspec.Struct, frozen=True):
     """A member of an organization, as the API shows it; ``user`` is a path."""
 
     user: str
+    email: str
 
 
 class ServiceResource(msgspec.Struct, frozen=True):
@@ -147,12 +148,12 @@ class RosterApi:
         listed = await read_list(self._transport, path, ServiceResource, auth)
         return {one.id: one.last_used for one in listed}
 
-    async def accounts_of(self, organization: bytes, auth: str) -> set[str]:
-        """The ids of those of whom the API says that they belong to it. Its word, and no entry's:
-        whose account is gone is not among them."""
+    async def accounts_of(self, organization: bytes, auth: str) -> dict[str, str]:
+        """The address of each account of which the API says that it belongs to it, by its id. Its
+        word, and no entry's: an account that is gone is not among them."""
         path = f"{reference('organizations', organization)}members/?limit={_PAGE}"
         listed = await read_list(self._transport, path, MemberResource, auth)
-        return {one.user.rstrip("/").rpartition("/")[2] for one in listed}
+        return {one.user.rstrip("/").rpartition("/")[2]: one.email for one in listed}
 
     async def organizations(self, auth: str) -> list[OrganizationResource]:
         """All that the caller belongs to."""

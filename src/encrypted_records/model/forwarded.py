@@ -118,6 +118,8 @@ FORWARDED: tuple[Forwarded, ...] = (
     _account("change-password", sets=_BOTH, ends_logins=True),
     _account("register"),
     _account("verify-registration"),
+    _account("change-email"),
+    _account("confirm-email", ends_logins=True),
     _account("send-reset-password-link"),
     _account("reset-password", ends_logins=True),
     _get("/api/accounts/second-factor/"),

@@ -180,7 +180,8 @@ TRUSTED_PROXIES = _trusted_proxies()
 OPERATORS = {one.strip().lower() for one in env.list("ERS_ADMIN", default=[])} - {""}
 STATIC_URL = "/admin/static/"
 
-#: name -> how many in which time; of one source, and ``messages`` of one address.
+#: name -> how many in which time; of one source, ``messages`` of one address, and ``codes`` and
+#: ``addresses`` of one account.
 RATE_LIMITS = {
     "passwords": (60, timedelta(minutes=1)),
     "register": (20, timedelta(hours=1)),
@@ -190,6 +191,7 @@ RATE_LIMITS = {
     "tokens": (600, timedelta(minutes=1)),
     "messages": (10, timedelta(hours=1)),
     "codes": (20, timedelta(days=1)),
+    "addresses": (5, timedelta(hours=1)),
 }
 _PERIODS = {
     "second": timedelta(seconds=1),
@@ -308,9 +310,12 @@ REST_REGISTRATION = {
     "RESET_PASSWORD_VERIFICATION_URL": f"{PUBLIC_URL}/reset-password/",
     "RESET_PASSWORD_VERIFICATION_PERIOD": timedelta(hours=1),
     "RESET_PASSWORD_VERIFICATION_ONE_TIME_USE": True,
+    "REGISTER_EMAIL_VERIFICATION_URL": f"{PUBLIC_URL}/confirm-email/",
+    "REGISTER_EMAIL_VERIFICATION_PERIOD": timedelta(days=1),
     "VERIFICATION_FROM_EMAIL": DEFAULT_FROM_EMAIL,
     "VERIFICATION_TEMPLATE_CONTEXT_BUILDER": "encrypted_records.server.accounts.mail.link_context",
     "REGISTER_VERIFICATION_EMAIL_TEMPLATES": _templates("register"),
+    "REGISTER_EMAIL_VERIFICATION_EMAIL_TEMPLATES": _templates("new_address"),
     "RESET_PASSWORD_VERIFICATION_EMAIL_TEMPLATES": _templates("reset_password"),
 }
 

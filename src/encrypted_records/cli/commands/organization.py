@@ -176,25 +176,48 @@ async def list_members(session: CommandSession, output: Output) -> None:
     await session.tell_of_invitations()
 
 
-@member.command("update", short_help="Change a member's role.")
+@member.command("update", short_help="Change a member's role or address.")
 @click.argument("email")
-@click.option("--role", type=click.Choice(_ROLES), required=True)
+@click.option("--role", type=click.Choice(_ROLES), help="New role.")
+@click.option("--email", "new_email", help="New address in the signed roster.")
 @connected(organization=True)
 @takes_output
-async def update_member(session: CommandSession, email: str, role: str, output: Output) -> int:
-    """Change the role of a member of an organization that you own.
+async def update_member(
+    session: CommandSession, email: str, role: str | None, new_email: str | None, output: Output
+) -> int:
+    """Change the role of a member of an organization that you own, or the address that the signed
+    roster has of them. Members who have changed their address keep the earlier one in the roster
+    until you sign the new one: ask them first, because the API alone reports it.
 
     \b
-    Example:
+    Examples:
       ers organization member update ada@example.org --role owner
+      ers organization member update ada@example.org --email ada@example.com
     """
+    if (role is None) == (new_email is None):
+        raise click.UsageError("give either --role or --email")
     organization = (await session.names.organization())["url"]
     who = await _signed_member(session, organization, email)
+    client = session.client
+    if new_email is not None:
+        if who is None:
+            raise NotFound(
+                f"no signed roster has a member with the address {email}",
+                hint="ers share list shows the signed members; without a roster, the address is"
+                " the account's own",
+            )
+        settled = await call_with_proof(
+            session, lambda proof: client.change_address(organization, who, new_email, proof=proof)
+        )
+        code = tell(settled)
+        output.write_one({"email": new_email})
+        return code
+    assert role is not None
     if who is None:
-        output.write_one(await session.client.change(await _member(session, email), role=role))
+        output.write_one(await client.change(await _member(session, email), role=role))
         return DONE
     settled = await call_with_proof(
-        session, lambda proof: session.client.change_role(organization, who, role, proof=proof)
+        session, lambda proof: client.change_role(organization, who, role, proof=proof)
     )
     code = tell(settled)
     output.write_one({"email": email, "role": role})

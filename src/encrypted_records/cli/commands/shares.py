@@ -83,6 +83,12 @@ def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
     place, only the invitations and pending changes that concern it.
     """
     for person in people.people:
+        if person.email_now:
+            yield (
+                f"Changed: {person.name} has the address {person.email_now} now, the API says; ask"
+                " them, then: ers organization member update"
+                f" {person.name} --email {person.email_now}"
+            )
         if person.account_gone:
             yield (
                 f"Gone: {person.name} no longer has an account, according to the API; remove"

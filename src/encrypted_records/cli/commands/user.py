@@ -11,6 +11,7 @@ import click
 
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.login.confirmation import ask_link
+from encrypted_records.cli.login.devices import KeptDevices
 from encrypted_records.cli.login.passwords import answer, set_password
 from encrypted_records.cli.login.proofs import ask_code, ask_secret, with_code
 from encrypted_records.cli.login.session import (
@@ -27,10 +28,10 @@ from encrypted_records.errors import InvalidSetting
 
 
 @click.group(
-    cls=CommandGroup, short_help="Show your account; change its password or second factor."
+    cls=CommandGroup, short_help="Show your account; change its address, password, second factor."
 )
 def user() -> None:
-    """Show your account; change its password or its second factor."""
+    """Show your account; change its address, its password or its second factor."""
 
 
 @user.command(short_help="Show your account.")
@@ -76,6 +77,43 @@ async def password(session: CommandSession) -> None:
 
     await set_password("New password", given, use)
     say("The password is changed, and all logins have ended. Log in again: ers login")
+
+
+@user.command(short_help="Change your e-mail address.")
+@click.argument("new")
+@click.option(
+    "--link", "has_link", is_flag=True, help="Ask for the link of a message that you have received."
+)
+@connected()
+async def email(session: CommandSession, new: str, has_link: bool) -> None:
+    """Request a message to the address NEW, then give the account that address by the link in the
+    message. A link works once, for a day. Until it is used, the account keeps its address; then all
+    logins of the account end. The present address receives a notice.
+
+    The command asks for your password, or takes it from ERS_PASSWORD. On a terminal it asks for the
+    link too. Without a terminal it only requests the message; with --link it reads the link from
+    the first line of standard input.
+
+    \b
+    Examples:
+      ers user email ada@example.com
+      ers user email ada@example.com --link < link.txt
+    """
+    if not has_link:
+        password = _password(session)
+        await with_code(partial(session.client.change_email, new, password))
+        say(f"A message with a link is on its way to {new}.")
+        if not sys.stdin.isatty():
+            say(f"When you have the link: ers user email {new} --link")
+            return
+    present = (await session.client.user()).email
+    link = ask_link()
+    await session.client.confirm_email(
+        user_id=link.user_id, timestamp=link.timestamp, signature=link.signature
+    )
+    KeptDevices().rename(session.proxy.devices, present, new)
+    say(f"Your address is {new} now, and all logins have ended. Log in again:")
+    say(f"  ers login --email {new}")
 
 
 @user.command("reset-password", short_help="Set a new password if the old one is lost.")

@@ -76,6 +76,14 @@ class KeptDevices:
         self.file.put(_key(address, email), KeptDevice(device.new, device.secret.text))
         return str(self.file.path)
 
+    def rename(self, address: str, email: str, new: str) -> None:
+        """Keep the device of an account, if there is one, under the account's new address."""
+        device = self.find(address, email)
+        if device is not None:
+            self.keep(address, new, device)
+            if _key(address, new) != _key(address, email):
+                self.forget(address, email)
+
     def forget(self, address: str, email: str) -> None:
         kept = self.file.read().get(_key(address, email))
         self.file.put(_key(address, email), None)

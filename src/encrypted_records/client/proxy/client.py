@@ -201,6 +201,24 @@ class ProxyClient(
         body = {"old_password": old, "password": new, "password_confirm": new, **with_code(code)}
         await self._transport.request("POST", "/api/accounts/change-password/", json=body)
 
+    async def change_email(self, email: str, password: str, code: str = "") -> None:
+        """Request a message with a link to a new address. The account keeps its address until the
+        link is used (:meth:`confirm_email`).
+
+        Args:
+            code: of the account's second factor, where it has one.
+
+        Raises:
+            BadInput: ``wrong_password``, ``second_factor_required`` or ``wrong_code``.
+        """
+        body = {"email": email, "password": password, **with_code(code)}
+        await self._transport.request("POST", "/api/accounts/change-email/", json=body)
+
+    async def confirm_email(self, *, user_id: str, timestamp: int, signature: str) -> None:
+        """Give an account its new address by the three values from the message. All logins end."""
+        body = {"user_id": user_id, "timestamp": timestamp, "signature": signature}
+        await self._transport.request("POST", "/api/accounts/confirm-email/", json=body)
+
     async def send_reset_link(self, email: str) -> None:
         """Request a message with a reset link, if the address has an account."""
         body = {"email": email}

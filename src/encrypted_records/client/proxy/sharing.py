@@ -48,6 +48,9 @@ class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
         expires: in seconds since 1970; None: never.
         last_used: for a service, shown to owners: in seconds since 1970, to the minute, as reported
             by the API; None: never.
+        email_now: for a person, shown to owners: the address of the account where the API reports
+            another one than the signed ``name``; an owner signs it with
+            :meth:`SharingCalls.change_address`.
         account_gone: for a person, shown to owners: whether the API reports that the account is
             deleted; None if the API was not asked. The member stays until an owner removes them.
     """
@@ -66,6 +69,7 @@ class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
     owner_since: int | None = None
     last_used: int | None = None
     account_gone: bool | None = None
+    email_now: str | None = None
 
 
 class WaitingInvitation(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,6 +245,13 @@ class SharingCalls(Connection):
     ) -> Settled:
         """Make a member an owner, or an owner a member."""
         body = {"role": role, **proof_member(proof)}
+        return convert(await self._ask("PATCH", f"{organization}people/{member}/", body), Settled)
+
+    async def change_address(
+        self, organization: str, member: str, email: str, *, proof: Proof | None = None
+    ) -> Settled:
+        """Sign another e-mail address for a member, whose keys and rights stay."""
+        body = {"email": email, **proof_member(proof)}
         return convert(await self._ask("PATCH", f"{organization}people/{member}/", body), Settled)
 
     async def remove_person(self, organization: str, member: str) -> Settled:

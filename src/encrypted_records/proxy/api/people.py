@@ -75,8 +75,9 @@ class _Words(msgspec.Struct, forbid_unknown_fields=True):
         return "<words>"
 
 
-class _Role(msgspec.Struct, forbid_unknown_fields=True):
-    role: Literal["owner", "member"]
+class _Change(msgspec.Struct, forbid_unknown_fields=True):
+    role: Literal["owner", "member"] | None = None
+    email: Annotated[str, Meta(min_length=3, max_length=form.MAX_NAME)] | None = None
     proof: Proof | None = None
 
 
@@ -229,19 +230,37 @@ async def answer_invitation(request: Request) -> Response:
 @endpoint(
     "PATCH",
     _PERSON,
-    summary="Make a member an owner, or an owner a member without datasets.",
-    body=json_body(object_of({"role": one_of("owner", "member")}, proof=PROOF)),
+    summary="Make a member an owner, or an owner a member without datasets; or sign another"
+    " e-mail address of a member.",
+    body=json_body(
+        object_of(
+            {},
+            role=one_of("owner", "member"),
+            email=text_of(3, form.MAX_NAME),
+            proof=PROOF,
+        )
+    ),
     answers={200: json_answer(OBJECT)},
 )
-async def change_role(request: Request) -> Response:
+async def change_person(request: Request) -> Response:
+    """The API reports another address (``email_now``) once the person has changed it; ask the
+    person, because only your signature has other proxies show it.
+    """
     services = services_of(request)
     await services.caller(request)
-    asked = await read_struct(request, _Role)
+    asked = await read_struct(request, _Change)
+    if (asked.role is None) == (asked.email is None):
+        raise BadInput(
+            "the change names neither a role nor an address, or both",
+            hint='send "role", or "email", in a request of its own',
+        )
     holder = await services.proofs.demand(request, asked.proof)
-    organization = id_in_path(request)
-    await services.sharing.members.set_role(
-        holder, organization, _member_in_path(request), owner=asked.role == "owner"
-    )
+    organization, member = id_in_path(request), _member_in_path(request)
+    members = services.sharing.members
+    if asked.email is not None:
+        await members.rename(holder, organization, member, asked.email)
+    else:
+        await members.set_role(holder, organization, member, owner=asked.role == "owner")
     return await _settle(services, holder, organization)
 
 

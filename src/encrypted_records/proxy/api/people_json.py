@@ -118,7 +118,7 @@ class Told:
     waiting: Set[str] | None = None
     number: int = 0
     used: Mapping[str, datetime | None] | None = None
-    accounts: Set[str] | None = None
+    accounts: Mapping[str, str] | None = None
 
 
 def people_json(view: View, told: Told, first: Shown | None = None) -> dict[str, Any]:
@@ -209,7 +209,10 @@ def _member(roster: Roster, member: Member, user: bytes, told: Told) -> dict[str
     if member.type == form.PERSON and told.accounts is not None:
         # Who came in after the API was asked is not taken for gone.
         asked = member.joined <= told.number
-        shown["account_gone"] = asked and to_text(member.member) not in told.accounts
+        address = told.accounts.get(to_text(member.member))
+        shown["account_gone"] = asked and address is None
+        differs = address is not None and address.casefold() != member.name.casefold()
+        shown["email_now"] = address if differs else None
     return shown
 
 

@@ -1,5 +1,5 @@
-"""Login and account pages: register, the pages behind signed links, log in, change the password,
-log out.
+"""Login and account pages: register, the pages behind signed links, log in, change the password or
+the address, log out.
 
 Opening a link of a message changes nothing, since mail scanners open links too; the page's button
 does. What a visitor typed is shown again after an error, passwords excepted.
@@ -96,6 +96,17 @@ _LINKS = (
         instead="A link works once, and for seven days. If you used it before, your account is"
         " ready: log in. If not, register again with the same address to get a new message.",
         again=("/register/", "Register again"),
+    ),
+    _Link(
+        path="/confirm-email/",
+        endpoint="/api/accounts/confirm-email/",
+        title="Use this e-mail address",
+        explanation="The account gets the address that the message was sent to.",
+        button="Use this address",
+        done_title="Your address is changed",
+        done="Log in with the new address and the same password. Earlier logins have ended.",
+        instead="A link works once, and for a day. Another link, or a new password, ends it.",
+        again=("/account/email/", "Ask for a new message"),
     ),
     _Link(
         path="/reset-password/",
@@ -239,6 +250,33 @@ async def show_account(visit: Visit) -> Response:
     return visit.let_in(session, cookies.get(CSRF, visit.csrf), "/account/changed/", visit.device)
 
 
+async def change_email(visit: Visit) -> Response:
+    """Ask for a new address; the account gets it when the link of the message is used."""
+    shown = {
+        "user": await visit.ask("GET", "/api/users/self/"),
+        "second_factor": await second_factor.state(visit),
+        "email": visit.text("email"),
+    }
+    if not visit.sends:
+        return visit.render("account_email.html", **shown)
+    sent = {name: visit.text(name) for name in ("email", "password", "code")}
+    try:
+        answer = await visit.ask("POST", "/api/accounts/change-email/", sent)
+    except ErsError as error:
+        return visit.problem(error, "account_email.html", **shown)
+    return visit.render(
+        "said.html",
+        title="Look into the mail of the new address",
+        lines=[
+            f"A message is on its way to {sent['email']}.",
+            *_where_mail_lies(answer),
+            "The link in it gives your account this address. It works for a day; until you use it,"
+            " you log in with the present address.",
+        ],
+        link=("/account/", "Go to your account"),
+    )
+
+
 async def say_changed(visit: Visit) -> Response:
     return visit.render(
         "said.html",
@@ -256,4 +294,5 @@ routes = [
     page("/forgot-password/", ask_for_link, methods=("GET", "POST"), public=True),
     page("/account/", show_account, methods=("GET", "POST")),
     page("/account/changed/", say_changed),
+    page("/account/email/", change_email, methods=("GET", "POST")),
 ]

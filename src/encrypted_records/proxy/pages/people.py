@@ -110,6 +110,9 @@ async def change(visit: Visit) -> Response:
             elif visit.text("do") in ("owner", "member"):
                 body = {"role": visit.text("do"), "proof": proof_of(visit)}
                 await visit.ask("PATCH", f"{_url(visit)}people/{member['id']}/", body)
+            elif visit.text("do") == "address":
+                body = {"email": visit.text("email"), "proof": proof_of(visit)}
+                await visit.ask("PATCH", f"{_url(visit)}people/{member['id']}/", body)
         except ErsError as error:
             problem = error
         else:

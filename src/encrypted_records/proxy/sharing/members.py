@@ -25,6 +25,7 @@ from encrypted_records.proxy.sharing.changes import RosterChanges
 from encrypted_records.proxy.sharing.drafts import Draft, no_roster
 from encrypted_records.proxy.sharing.founding import grant_holders
 from encrypted_records.proxy.sharing.grants import OwnGrants
+from encrypted_records.proxy.sharing.inviting import member_named
 from encrypted_records.proxy.sharing.reading import RosterReader
 from encrypted_records.rules.roster.state import Member
 
@@ -91,6 +92,35 @@ class Members:
 
         await self._changes.change(holder, organization, plan)
 
+    async def rename(
+        self, holder: Holder, organization: bytes, member: bytes, address: str
+    ) -> None:
+        """Sign another e-mail address for a person, whose keys and rights stay.
+
+        Raises:
+            NotFound: ``not_a_member``.
+            BadInput: the member is a service, which has no address.
+            Conflict: ``already_member``; another member has the address in the roster.
+            NotAllowed, ErsError: as :meth:`RosterChanges.change`.
+        """
+
+        async def plan(draft: Draft) -> None:
+            draft.require_owner()
+            standing = draft.standing(member)
+            if standing.type == form.SERVICE:
+                raise BadInput("a service has no e-mail address")
+            holding = member_named(draft.roster, address)
+            if holding is not None and holding.present and holding.member != member:
+                raise Conflict(
+                    "the address is another member's in the signed roster",
+                    code="already_member",
+                    hint="ers share list shows whose it is; give that member another address first",
+                )
+            if standing.name != address:
+                draft.sign(restated(standing, standing.shares, owner=standing.owns, name=address))
+
+        await self._changes.change(holder, organization, plan)
+
     async def remove(self, holder: Holder, organization: bytes, named: bytes) -> None:
         """Put a member or a service out, or withdraw an invitation; or leave, where it is oneself.
 
@@ -126,13 +156,16 @@ class Members:
                 draft.grant(before.member, dataset.dataset, keys)
 
 
-def restated(standing: Member, shares: Sequence[Share], *, owner: bool = False) -> Standing[str]:
-    """A member's standing with other shares or another role, under the keys that there are."""
+def restated(
+    standing: Member, shares: Sequence[Share], *, owner: bool = False, name: str | None = None
+) -> Standing[str]:
+    """A member's standing with other shares, another role or name, under the keys that there
+    are."""
     return Standing(
         standing.member,
         form.SERVICE if standing.type == form.SERVICE else form.PERSON,
         form.OWNER if owner else form.MEMBER,
-        standing.name,
+        standing.name if name is None else name,
         b"",
         b"",
         b"",

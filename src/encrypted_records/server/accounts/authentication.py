@@ -5,10 +5,10 @@ A Bearer token is of a login, or an API token (:mod:`.api_tokens`), which limits
 
 Checking a password is slow on purpose, so a Basic credential that was right is remembered for a
 minute: not the credential but its HMAC under a key that lives as long as this process, beside
-the HMAC of the password hash it was right for. The user is read again for every request, so a
-changed password or a deactivated account ends the memory at once. To which login a token belongs
-is remembered likewise, beside the digest of the secret that it shows, which spares reading it; the
-login is asked each time.
+the HMAC of the address and password hash it was right for. The user is read again for every
+request, so a changed address or password or a deactivated account ends the memory at once. To which
+login a token belongs is remembered likewise, beside the digest of the secret that it shows, which
+spares reading it; the login is asked each time.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ def _fingerprint(secret: str) -> str:
     return hmac.digest(_process_key, secret.encode(), "sha256").hex()
 
 
+def _seal(user: User) -> str:
+    """What a Basic credential was right for: another address or password ends the memory."""
+    return _fingerprint(f"{user.email}:{user.password}")
+
+
 class Basic(authentication.BasicAuthentication):
     def authenticate_credentials(
         self, userid: str, password: str, request: Any = None
@@ -52,12 +57,12 @@ class Basic(authentication.BasicAuthentication):
         if known is not None:
             user_id, seal = known
             user = logins.active_user(user_id)
-            same = user is not None and hmac.compare_digest(seal, _fingerprint(user.password))
+            same = user is not None and hmac.compare_digest(seal, _seal(user))
             if user is not None and same and not user.has_second_factor:
                 return user, None
         user = credentials.check(request, userid, password)
         audit.note_for_all(user, Action.LOGGED_IN)
-        cache.set(name, (user.pk, _fingerprint(user.password)), REMEMBER_SECONDS)
+        cache.set(name, (user.pk, _seal(user)), REMEMBER_SECONDS)
         return user, None
 
 

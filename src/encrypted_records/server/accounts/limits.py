@@ -69,6 +69,13 @@ def throttle(what: str) -> None:
         _refuse_until(until, "too many such requests came from your address", "throttled")
 
 
+def throttle_account(what: str, user_id: str) -> None:
+    """Count one request of an account, wherever it comes from; as :func:`throttle`."""
+    until = count_towards(what, user_id)
+    if until is not None:
+        _refuse_until(until, "too many requests of this kind came from this account", "throttled")
+
+
 def count_attempt(what: str, whose: str, message: str) -> None:
     """Count an attempt towards the limit called ``what``, until :func:`forget`.
 

@@ -17,6 +17,7 @@ from rest_registration.notifications.email import send_verification_notification
 from rest_registration.notifications.enums import NotificationType
 from rest_registration.settings import registration_settings
 from rest_registration.signers.register import RegisterSigner
+from rest_registration.signers.register_email import RegisterEmailSigner
 from rest_registration.signers.reset_password import ResetPasswordSigner
 from rest_registration.utils.signers import URLParamsSigner
 from rest_registration.utils.verification import verify_signer_or_bad_request
@@ -54,24 +55,38 @@ class Reset(OneTime, ResetPasswordSigner):  # type: ignore[misc]  # the library 
     TEMPLATES = "RESET_PASSWORD_VERIFICATION_EMAIL_TEMPLATES"
 
 
-def send(user: User, kind: type[OneTime]) -> None:
-    """Write to a user with a new link of that kind; those sent before go on working."""
+class NewAddress(OneTime, RegisterEmailSigner):  # type: ignore[misc]  # the library has no types
+    MESSAGE = NotificationType.REGISTER_EMAIL_VERIFICATION
+    TEMPLATES = "REGISTER_EMAIL_VERIFICATION_EMAIL_TEMPLATES"
+
+
+def send(user: User, kind: type[OneTime], new_address: str = "") -> None:
+    """Write to a user with a new link of that kind; those sent before go on working.
+
+    Args:
+        new_address: the address to write to, which the link proves; the user's own if empty.
+    """
     signer = kind({"user_id": user.pk})
     Link.objects.create(
         digest=digest(signer.calculate_signature()),
         user=user,
         expires=timezone.now() + signer.get_valid_period(),
+        new_address=new_address,
     )
-    templates = getattr(registration_settings, kind.TEMPLATES)
-    send_verification_notification(kind.MESSAGE, user, {"params_signer": signer}, templates)
+    send_verification_notification(
+        kind.MESSAGE,
+        user,
+        {"params_signer": signer},
+        getattr(registration_settings, kind.TEMPLATES),
+        custom_user_address=new_address or None,
+    )
 
 
-def use(signed: dict[str, Any], kind: type[OneTime]) -> User:
-    """The user to whom a link was sent; the link is used up when the surrounding transaction
-    commits.
+def use(signed: dict[str, Any], kind: type[OneTime]) -> Link:
+    """The link with these values; it is used up when the surrounding transaction commits.
 
     Returns:
-        The user, with a row lock, so that no link is used twice concurrently.
+        The link, and its ``user`` with a row lock, so that no link is used twice concurrently.
 
     Raises:
         BadInput: the link is forged, was not sent from here, is too old, or was used before.
@@ -83,10 +98,12 @@ def use(signed: dict[str, Any], kind: type[OneTime]) -> User:
         verify_signer_or_bad_request(kind(signed, strict=False))
     except (SignatureError, UserNotFound, ValueError):
         raise invalid() from None
-    sent = user.links.filter(pk=digest(signed["signature"]), expires__gt=timezone.now())
-    if not sent.delete()[0]:
+    sent = user.links.filter(pk=digest(signed["signature"]), expires__gt=timezone.now()).first()
+    if sent is None:
         raise invalid()
-    return user
+    Link.objects.filter(pk=sent.pk).delete()
+    sent.user = user
+    return sent
 
 
 def drop_expired() -> None:

@@ -1,8 +1,8 @@
 """The life of a login: begin, find, end.
 
 Ending a login ends its session or tokens in every process at once, because each request looks up
-the login. Changing the password and deactivating the account end all logins of the user; a change
-may keep the login that asks for it.
+the login. Changing the address or password and deactivating the account end all logins of the user;
+a change of the password may keep the login that asks for it.
 
 A login is identified by its id, which is not secret, and authenticated by a secret, of which the
 table has the SHA-256 (:mod:`.digests`). The content of the table is not sufficient to log in, not
@@ -37,8 +37,8 @@ def begin(
         refresh: the refresh token that may be used next, if any.
 
     Raises:
-        NotAuthenticated: the password was changed, a second factor set up, or the account shut, at
-            this moment.
+        NotAuthenticated: the address or password was changed, a second factor set up, or the
+            account shut, at this moment.
     """
     now = timezone.now()
     with transaction.atomic():
@@ -46,12 +46,13 @@ def begin(
         # sees this login and ends it.
         same = User.objects.select_for_update().filter(
             pk=user.pk,
+            email=user.email,
             password=user.password,
             has_second_factor=user.has_second_factor,
             is_active=True,
         )
         if not same.exists():
-            raise NotAuthenticated("the password was just changed", code="bad_credentials")
+            raise NotAuthenticated("the account was just changed", code="bad_credentials")
         user.logins.filter(expires__lte=now).delete()
         return Login.objects.create(
             pk=login_id or new_id(),

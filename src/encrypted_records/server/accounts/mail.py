@@ -119,10 +119,26 @@ def link_context(user: User, user_address: str, data: dict[str, Any], **_: Any) 
 def send(address: str, subject: str, template: str, context: dict[str, Any]) -> None:
     """Send a message, as text and as HTML, unless the address had enough of them."""
     if may_write_to(address):
-        text, html = (render_to_string(f"{template}.{form}", context) for form in ("txt", "html"))
-        message = EmailMultiAlternatives(subject=subject, body=text, to=[address])
-        message.attach_alternative(html, "text/html")
-        message.send()
+        _send(address, subject, template, context)
+
+
+def _send(address: str, subject: str, template: str, context: dict[str, Any]) -> None:
+    text, html = (render_to_string(f"{template}.{form}", context) for form in ("txt", "html"))
+    message = EmailMultiAlternatives(subject=subject, body=text, to=[address])
+    message.attach_alternative(html, "text/html")
+    message.send()
+
+
+def send_address_notice(address: str, *, is_done: bool) -> None:
+    """Tell the present or former address of an account that the account is to get another one, or
+    has it.
+
+    It is sent however many messages the address had: a thief must not be able to suppress it by
+    having other messages sent first.
+    """
+    subject = "The address of your account " + ("was changed" if is_done else "is to change")
+    context = {"public_url": settings.PUBLIC_URL, "is_done": is_done}
+    _send(address, subject, "accounts/address_notice", context)
 
 
 def send_already_registered(user: User) -> None:

@@ -145,12 +145,17 @@ class RecoveryCode(models.Model):
 
 
 class Link(models.Model):
-    """A signed link that was sent in a message and is not used yet."""
+    """A signed link that was sent in a message and is not used yet.
+
+    ``new_address`` is the address that it proves for the account; empty for links of other kinds,
+    which are sent to the account's own.
+    """
 
     #: SHA-256 of the link's ``signature``
     digest = models.BinaryField(primary_key=True, max_length=32)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="links")
     expires = models.DateTimeField(db_index=True)
+    new_address = models.EmailField(max_length=254, default="", editable=False)
 
 
 class Tally(models.Model):

@@ -1,4 +1,4 @@
-"""Create accounts, and verify their addresses.
+"""Create accounts, verify their addresses, change these.
 
 Neither answers nor durations reveal whether an address has an account: both cases do the same work,
 and the mail thread does what differs afterwards. Signed links (:mod:`.links`) work once. The first
@@ -19,7 +19,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from rest_registration.settings import registration_settings
 
-from encrypted_records.server.accounts import links, logins, mail
+from encrypted_records.server.accounts import limits, links, logins, mail
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.accounts.serializers import check_new_password
 from encrypted_records.server.organizations import audit
@@ -71,7 +71,7 @@ def verify(signed: dict[str, Any]) -> None:
     try:
         with transaction.atomic():
             _lock_address(signed["user_id"])
-            user = links.use(signed, links.Verification)
+            user = links.use(signed, links.Verification).user
             if user.verified is not None:
                 raise links.invalid()
             user.verified = timezone.now()
@@ -89,7 +89,11 @@ def _lock_address(user_id: str) -> None:
     except ValueError:
         return
     if user is not None:
-        list(User.objects.with_email(user.email).order_by("pk").select_for_update())
+        _lock_registrations(user.email)
+
+
+def _lock_registrations(email: str) -> None:
+    list(User.objects.with_email(email).order_by("pk").select_for_update())
 
 
 def drop_expired() -> None:
@@ -113,7 +117,66 @@ def reset_password(signed: dict[str, Any], password: str) -> None:
         ValidationError: the password is not good enough; the link can be used again.
     """
     with transaction.atomic():
-        user = links.use(signed, links.Reset)
+        user = links.use(signed, links.Reset).user
         check_new_password(password, user)
         logins.set_password(user, password)
         audit.note_for_all(user, Action.PASSWORD_RESET)
+
+
+def ask_for_address(user: User, email: str) -> None:
+    """Send a link to a new address of an account, and notify the present one.
+
+    If the address has an account, its holder is notified instead of getting a link.
+
+    Raises:
+        Throttled: ``throttled``; the account has asked too often.
+    """
+    limits.throttle_account("addresses", user.pk)
+    mail.later(_send_address_messages, (user.pk, email))
+
+
+def _send_address_messages(asked: tuple[str, str]) -> None:
+    user_id, email = asked
+    user = User.objects.filter(pk=user_id, is_active=True).first()
+    if user is None:
+        return
+    mail.send_address_notice(user.email, is_done=False)
+    holder = User.objects.with_email(email).filter(verified__isnull=False).first()
+    if holder is not None and holder != user:
+        mail.send_already_registered(holder)
+    elif mail.may_write_to(email):
+        links.send(user, links.NewAddress, email)
+
+
+def change_address(signed: dict[str, Any]) -> None:
+    """Give an account the address that a link proves, and notify the former address.
+
+    All other links of the account end: they may be in the mailbox of the former address. So do its
+    logins, which began with that address, and registrations of the new one, as when one of them is
+    confirmed.
+
+    Raises:
+        BadInput: the link is forged, too old, or was used before, or the address has an account
+            meanwhile.
+    """
+    try:
+        with transaction.atomic():
+            link = links.use(signed, links.NewAddress)
+            user, former = link.user, link.user.email
+            if not user.is_active:
+                raise links.invalid()
+            # Before this takes the address: who confirms a registration locks in this order.
+            _lock_registrations(link.new_address)
+            user.email = User.objects.normalize_email(link.new_address)
+            user.save(update_fields=["email"])
+            user.links.all().delete()
+            user.logins.all().delete()
+            _drop(User.objects.with_email(user.email).filter(verified=None))
+            audit.note_for_all(user, Action.EMAIL_CHANGED)
+    except IntegrityError:  # somebody else's account has it
+        raise links.invalid() from None
+    mail.later(_send_changed_notice, former)
+
+
+def _send_changed_notice(former: str) -> None:
+    mail.send_address_notice(former, is_done=True)

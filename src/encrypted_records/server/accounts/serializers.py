@@ -71,6 +71,10 @@ class PasswordSerializer(KnownMembers):
     code = CodeField(required=False, allow_blank=True)
 
 
+class ChangeEmailSerializer(PasswordSerializer):
+    email = serializers.EmailField(max_length=MAX_ADDRESS)
+
+
 class CodeSerializer(KnownMembers):
     code = CodeField()
 

@@ -20,6 +20,8 @@ urlpatterns = [
     path("accounts/register/", views.Register.as_view()),
     path("accounts/verify-registration/", views.VerifyRegistration.as_view()),
     path("accounts/change-password/", views.ChangePassword.as_view()),
+    path("accounts/change-email/", views.ChangeEmail.as_view()),
+    path("accounts/confirm-email/", views.ConfirmEmail.as_view()),
     path("accounts/send-reset-password-link/", views.SendResetPasswordLink.as_view()),
     path("accounts/reset-password/", views.ResetPassword.as_view()),
     path("accounts/second-factor/", views.SecondFactor.as_view()),

@@ -39,6 +39,7 @@ from encrypted_records.server.accounts.authentication import Basic, Session
 from encrypted_records.server.accounts.job_tokens import JobToken
 from encrypted_records.server.accounts.models import ApiToken, Login, User
 from encrypted_records.server.accounts.serializers import (
+    ChangeEmailSerializer,
     ChangePasswordSerializer,
     CodeField,
     CodeSerializer,
@@ -200,6 +201,25 @@ class ChangePassword(APIView):
                 update_session_auth_hash(request._request, user)
                 logins.change_secret(keep, sessions.login_secret(request.session))
         return Response({"detail": "The password is changed."})
+
+
+class ChangeEmail(APIView):
+    """The account keeps its address until the link in the message to the new one is used."""
+
+    @extend_schema(request=ChangeEmailSerializer, responses=MESSAGE)
+    def post(self, request: Request) -> Response:
+        data = _confirm_owner(request, ChangeEmailSerializer)
+        registration.ask_for_address(cast(User, request.user), data["email"])
+        said = "A message with a link is on its way to the new address."
+        return Response({"detail": said, "mail": _way_of_mail()})
+
+
+class ConfirmEmail(Open):
+    @extend_schema(auth=[], request=SignedLinkSerializer, responses=DETAIL)
+    def post(self, request: Request) -> Response:
+        limits.throttle("links")
+        registration.change_address(_valid(SignedLinkSerializer, request))
+        return Response({"detail": "The account has its new address; log in with it."})
 
 
 class SendResetPasswordLink(Open):
@@ -431,10 +451,12 @@ class RemoveSecondFactor(APIView):
         return Response({"detail": "Logins need the password alone now."})
 
 
-def _confirm_owner(request: Request, kind: type[serializers.Serializer[Any]]) -> None:
-    """Check the password, and the code where there is a second factor, of a body that has both."""
+def _confirm_owner(request: Request, kind: type[serializers.Serializer[Any]]) -> dict[str, Any]:
+    """Check the password, and the code where there is a second factor, of a body that has both;
+    returns the body."""
     data = _valid(kind, request)
     _check_password(request, cast(User, request.user), data.get("password"), data.get("code", ""))
+    return data
 
 
 def _check_password(

@@ -73,6 +73,8 @@ _SUMMARIES = {
     "accounts_send_reset_password_link_create": "Request a link that resets a password.",
     "accounts_reset_password_create": "Set a new password by a link.",
     "accounts_change_password_create": "Change the caller's password; sessions and tokens end.",
+    "accounts_change_email_create": "Have a link sent that gives the caller another address.",
+    "accounts_confirm_email_create": "Give an account another address by a link.",
     "accounts_second_factor_retrieve": "Say whether the caller's logins need a second factor.",
     "accounts_second_factor_create": "Create a key for an authenticator app.",
     "accounts_second_factor_confirm_create": "Require codes of the app for logins from now on.",
