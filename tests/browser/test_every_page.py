@@ -22,6 +22,7 @@ def own_pages(census: Census) -> list[str]:
         "/",
         "/account/",
         "/account/email/",
+        "/account/delete/",
         "/account/tokens/",
         "/account/second-factor/",
         "/keyring/",

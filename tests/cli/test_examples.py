@@ -27,6 +27,7 @@ BIN = Path(sys.executable).parent
 #: These run until they are ended, ask on a terminal, or need somebody else; other tests do that.
 NOT_RUN = {
     *("ers webhook", "ers up", "ers api", "ers proxy", "ers demo", "ers mcp", "ers keyring rotate"),
+    *("ers user email", "ers user delete"),
     *(f"ers user second-factor {name}" for name in ("add", "renew-codes", "remove")),
     *("ers organization invitation accept", "ers organization member delete"),
     *(

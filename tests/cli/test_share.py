@@ -219,12 +219,41 @@ def test_whose_account_is_gone_is_told_and_put_out_by_address(two: Two, tmp_path
     assert two.people()[two.grace.email]["account"] == ""
     delete_account(Person(two.running, two.grace, tmp_path))
     said = two.as_ada().done("share", "list")
-    (listed,) = [line for line in said.lines if line["name"] == two.grace.email]
+    (listed,) = [line for line in said.lines if line["name"] == "deleted account"]
     assert listed["account"] == "gone"
-    assert f"Gone: {two.grace.email} no longer has an account, according to the API" in said.err
+    assert f"Gone: {listed['id']} no longer has an account, according to the API" in said.err
+    assert two.grace.email not in said.out
     two.ers.done("organization", "member", "delete", two.grace.email, "--yes")
     assert "Gone:" not in two.ers.done("share", "list").err
     assert set(two.people()) == {two.ada.email}
+
+
+def test_who_deletes_the_account_leaves_by_a_signed_entry(two: Two) -> None:
+    two.join()
+    kept = two.as_ada()("user", "delete", "--yes")
+    assert (kept.code, "you are the only owner" in kept.out) == (4, True)
+
+    ers = two.as_grace()
+    said = ers.done("user", "delete", "--yes").out
+    for told in (
+        f"You leave {two.slug}.",
+        "your address stays readable",
+        "The account is deleted.",
+    ):
+        assert told in said
+    assert ers("user", "get").code == 4
+    assert set(two.people()) == {two.ada.email}
+    two.as_ada().done("share", "settle")
+    assert "Gone:" not in two.ers.done("share", "list").err
+
+
+def test_a_wrong_password_leaves_nothing(two: Two) -> None:
+    two.join()
+    two.as_grace().done("login", "--email", two.grace.email)
+    two.ers.unset("ERS_EMAIL", "ERS_PASSWORD")
+    refused = two.ers("user", "delete", "--yes", typed="something else\n")
+    assert (refused.code, "is not the present password" in refused.err) == (2, True)
+    assert set(two.people()) == {two.ada.email, two.grace.email}
 
 
 def test_doctor_warns_an_only_owner_on_whom_others_depend(two: Two) -> None:

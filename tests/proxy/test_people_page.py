@@ -204,17 +204,43 @@ def test_the_page_of_a_dataset_s_people_says_who_does_what_in_it_and_since_when(
     assert (ada.account.email in for_grace, "Invite a person" in for_grace) == (True, False)
 
 
-def test_a_member_whose_account_is_gone_is_marked_for_owners(
+def test_a_member_whose_account_is_gone_is_shown_as_a_deleted_account(
     service: Service, ada: Visitor, tmp_path: Path
 ) -> None:
     dataset = new_dataset(service, ada.account)
     kay, grace = joined(service, ada, dataset), joined(service, ada, dataset)
-    mark = "according to the server, the account no longer exists"
+    mark = "deleted account"
     assert mark not in ada.text()
     delete_account(Person(service, grace.account, tmp_path))
-    (row,) = [one for one in ada.text().split("<tr>") if mark in one]
-    assert grace.account.email in row
-    assert mark not in kay.text(organization=ada.account.organization)
+    for visitor in (ada, kay):
+        shown = visitor.text(organization=ada.account.organization)
+        (row,) = [one for one in shown.split("<tr>") if mark in one]
+        assert "according to the server" in row
+        assert grace.account.email not in row
+
+
+def test_a_visitor_deletes_the_account_and_leaves_the_signed_list(
+    service: Service, ada: Visitor
+) -> None:
+    grace = joined(service, ada, new_dataset(service, ada.account))
+    path = "/account/delete/"
+    blocked = said(ada.browser.visit(path))
+    assert "you are the only owner of" in blocked
+    assert "Delete my account permanently" not in blocked
+
+    told = said(grace.browser.visit(path))
+    for part in ("What goes", "What stays", "your address stays readable", grace.account.email):
+        assert part in told
+    refused = grace.browser.visit(path, password="something else")
+    assert refused.status == 400
+    names = {person["name"] for person in people(service, ada.account)["people"]}
+    assert grace.account.email in names, "a wrong password leaves nothing"
+
+    done = said(grace.browser.visit(path, password=grace.account.password))
+    assert "Your account is deleted" in done
+    listed = people(service, ada.account)["people"]
+    assert {person["name"] for person in listed} == {ada.account.email}
+    assert "Log in" in said(grace.browser.visit("/account/"))
 
 
 def test_the_words_of_a_lost_owner_bring_the_organization_back(

@@ -82,6 +82,7 @@ SINCE = (
     "DROP TABLE recovery_code",
     "ALTER TABLE accounts_user DROP COLUMN has_second_factor",
     "ALTER TABLE accounts_link DROP COLUMN new_address",
+    "ALTER TABLE accounts_user DROP COLUMN deleted",
     "DROP INDEX audit_removals",
 )
 NAMES = "SELECT app, name FROM django_migrations ORDER BY app, name"

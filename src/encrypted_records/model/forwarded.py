@@ -120,6 +120,8 @@ FORWARDED: tuple[Forwarded, ...] = (
     _account("verify-registration"),
     _account("change-email"),
     _account("confirm-email", ends_logins=True),
+    _get("/api/accounts/delete/"),
+    _account("delete", sets=_BOTH, ends_logins=True),
     _account("send-reset-password-link"),
     _account("reset-password", ends_logins=True),
     _get("/api/accounts/second-factor/"),

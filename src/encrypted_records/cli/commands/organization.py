@@ -190,9 +190,8 @@ async def update_member(
     until you sign the new one: ask them first, because the API alone reports it.
 
     \b
-    Examples:
+    Example:
       ers organization member update ada@example.org --role owner
-      ers organization member update ada@example.org --email ada@example.com
     """
     if (role is None) == (new_email is None):
         raise click.UsageError("give either --role or --email")

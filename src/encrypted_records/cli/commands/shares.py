@@ -36,7 +36,7 @@ def rows_of(people: People) -> Iterator[Mapping[str, Any]]:
     """Everybody, with all that they have, and since when they are in."""
     for person in people.people:
         yield {
-            "name": person.name,
+            "name": _name(person),
             "role": person.role if person.type == "person" else "service",
             "shares": "everything" if person.role == "owner" else shares_told(person.shares),
             "since": minute_of(person.since),
@@ -60,12 +60,16 @@ def _reader(
     member: PersonOrService, role: str, schemas: Sequence[Any] | None, since: int | None
 ) -> Mapping[str, Any]:
     return {
-        "name": member.name,
+        "name": _name(member),
         "role": role,
         "schemas": "all" if schemas is None else ", ".join(each.name for each in schemas),
         "since": minute_of(since),
         **_rest(member),
     }
+
+
+def _name(member: PersonOrService) -> str:
+    return "deleted account" if member.account_gone else member.name
 
 
 def _rest(member: PersonOrService) -> dict[str, Any]:
@@ -85,14 +89,14 @@ def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
     for person in people.people:
         if person.email_now:
             yield (
-                f"Changed: {person.name} has the address {person.email_now} now, the API says; ask"
-                " them, then: ers organization member update"
+                f"Changed: {person.name} has the address {person.email_now} now, according to"
+                " the API; ask them, then: ers organization member update"
                 f" {person.name} --email {person.email_now}"
             )
         if person.account_gone:
             yield (
-                f"Gone: {person.name} no longer has an account, according to the API; remove"
-                f" them with ers organization member delete {person.name}"
+                f"Gone: {person.id} no longer has an account, according to the API; an"
+                f" owner removes it with ers organization member delete {person.id}"
             )
     for invitation in people.invitations:
         if place is not None and not any(place.has(share) for share in invitation.shares):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import click
@@ -22,16 +22,15 @@ from encrypted_records.cli.login.session import (
     usual_device,
 )
 from encrypted_records.cli.output import Output, takes_output
-from encrypted_records.cli.terminal import ask, say
+from encrypted_records.cli.terminal import ask, confirm, say
 from encrypted_records.cli.times import TIMES
-from encrypted_records.errors import InvalidSetting
+from encrypted_records.client.proxy.client import Deletion
+from encrypted_records.errors import Conflict, InvalidSetting
 
 
-@click.group(
-    cls=CommandGroup, short_help="Show your account; change its address, password, second factor."
-)
+@click.group(cls=CommandGroup, short_help="Show, change or delete your account.")
 def user() -> None:
-    """Show your account; change its address, its password or its second factor."""
+    """Show your account; change its address, its password or its second factor; delete it."""
 
 
 @user.command(short_help="Show your account.")
@@ -114,6 +113,64 @@ async def email(session: CommandSession, new: str, has_link: bool) -> None:
     KeptDevices().rename(session.proxy.devices, present, new)
     say(f"Your address is {new} now, and all logins have ended. Log in again:")
     say(f"  ers login --email {new}")
+
+
+@user.command(short_help="Delete your account.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--unsigned",
+    is_flag=True,
+    help="Leave signed rosters as they are, because your keys are lost.",
+)
+@connected()
+async def delete(session: CommandSession, yes: bool, unsigned: bool) -> None:
+    """Delete your account with its personal data, after showing what goes and what stays.
+
+    The command asks for your password, or takes it from ERS_PASSWORD, and for a code if the account
+    has a second factor. It is refused while others, or data, would be left without an owner. With
+    --unsigned, an owner of each organization has to remove you from its roster.
+
+    \b
+    Example:
+      ers user delete
+    """
+    told = await session.client.deletion()
+    for line in _consequences(told):
+        say(line)
+    if not told.obstacles:
+        password = _password(session)
+        confirm("Delete the account permanently?", yes=yes, undone="the account was not deleted")
+        await session.client.delete_account(password, ask_code, unsigned=unsigned)
+        say("The account is deleted.")
+        return
+    raise Conflict(
+        "the account cannot be deleted yet",
+        code=told.obstacles[0].outcome,
+        hint="ers organization member update EMAIL --role owner makes another member an owner; ers"
+        " dataset delete deletes a dataset",
+    )
+
+
+def _consequences(told: Deletion) -> Iterator[str]:
+    """What a deletion does, in lines."""
+    yield "Deleted: your address, password, second factor, logins, API tokens, invitations to you."
+    texts = {
+        "leave": "You leave {name}.",
+        "delete": "{name} is deleted: nobody and nothing else is in it.",
+        "last_owner": "In the way: you are the only owner of {name}, and others belong to it.",
+        "has_datasets": "In the way: nobody else belongs to {name}, and it has datasets.",
+    }
+    for one in told.organizations:
+        yield texts[one.outcome].format(name=one.slug)
+    yield (
+        "Kept: records and datasets of your organizations; their audit logs, which name you by an"
+        " id and have your network addresses, for a year;"
+    )
+    yield (
+        "signed roster entries, in which your address stays readable for members and the API,"
+        " because a changed entry would break the signatures of all later ones; backups of the API"
+        " until they are replaced; your keyring on machines that have it."
+    )
 
 
 @user.command("reset-password", short_help="Set a new password if the old one is lost.")

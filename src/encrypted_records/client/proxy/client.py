@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -60,6 +60,31 @@ class User(msgspec.Struct, frozen=True):
 
     email: str
     organizations: list[str]
+
+
+class AffectedOrganization(msgspec.Struct, frozen=True):
+    """An organization of an account that is to be deleted.
+
+    ``outcome`` is leave, or delete if nothing and nobody else is in it; last_owner and has_datasets
+    are in the way. ``signed``: its roster has the person, who leaves it by a signed entry.
+    """
+
+    organization: str
+    slug: str
+    name: str
+    outcome: str
+    signed: bool
+
+
+class Deletion(msgspec.Struct, frozen=True):
+    """What a deletion of the account would do."""
+
+    organizations: list[AffectedOrganization]
+
+    @property
+    def obstacles(self) -> list[AffectedOrganization]:
+        """The organizations because of which it would be refused."""
+        return [one for one in self.organizations if one.outcome in {"last_owner", "has_datasets"}]
 
 
 class Merge(msgspec.Struct, frozen=True):
@@ -218,6 +243,49 @@ class ProxyClient(
         """Give an account its new address by the three values from the message. All logins end."""
         body = {"user_id": user_id, "timestamp": timestamp, "signature": signature}
         await self._transport.request("POST", "/api/accounts/confirm-email/", json=body)
+
+    async def deletion(self) -> Deletion:
+        """What a deletion of the account would do to each of its organizations, or what is in its
+        way."""
+        return convert(await self._ask("GET", "/api/accounts/delete/"), Deletion)
+
+    async def delete_account(
+        self, password: str, code: Callable[[], str] | None = None, *, unsigned: bool = False
+    ) -> None:
+        """Delete the account: it leaves its organizations, by an entry that the proxy signs where
+        there is a roster, and then address, names, password, logins and tokens go.
+
+        The password is checked before anything is left.
+
+        Args:
+            code: asked for a code of the account's second factor, where it has one.
+            unsigned: leave rosters as they are, because the keys are lost; an owner of each has to
+                remove the account from it.
+
+        Raises:
+            BadInput: ``wrong_password``, ``second_factor_required`` or ``wrong_code``.
+            Conflict: ``last_owner``, ``has_datasets``; ``account_moved``, which may be repeated.
+            ErsError: the proxy cannot sign that the account leaves; nothing was deleted.
+        """
+        body: dict[str, Any] = {"password": password, "unsigned": unsigned}
+        try:
+            await self._ask("POST", "/api/accounts/delete/", body)
+        except (BadInput, Conflict) as error:
+            reasons = {error.reason, *(flaw.code for flaw in error.flaws)}
+            needs_code = "second_factor_required" in reasons
+            if (needs_code and code is None) or not (needs_code or "in_roster" in reasons):
+                raise
+        else:
+            return
+        told = await self.deletion()
+        if not unsigned and not told.obstacles:
+            me = convert(await self._ask("GET", "/api/users/self/"), dict[str, Any])["id"]
+            for one in told.organizations:
+                if one.signed:
+                    await self.remove_person(one.organization, str(me))
+        if needs_code and code is not None:
+            body["code"] = code()
+        await self._ask("POST", "/api/accounts/delete/", body)
 
     async def send_reset_link(self, email: str) -> None:
         """Request a message with a reset link, if the address has an account."""

@@ -48,10 +48,10 @@ class PersonOrService(msgspec.Struct, frozen=True, kw_only=True):
         expires: in seconds since 1970; None: never.
         last_used: for a service, shown to owners: in seconds since 1970, to the minute, as reported
             by the API; None: never.
-        email_now: for a person, shown to owners: the address of the account where the API reports
+        email_now: for a person: the address of the account where the API reports
             another one than the signed ``name``; an owner signs it with
             :meth:`SharingCalls.change_address`.
-        account_gone: for a person, shown to owners: whether the API reports that the account is
+        account_gone: for a person: whether the API reports that the account is
             deleted; None if the API was not asked. The member stays until an owner removes them.
     """
 

@@ -138,6 +138,10 @@ async def list_people(request: Request) -> Response:
             else {},
             await sharing.api.accounts_of(organization, holder.auth),
         )
+    elif holder.token is None and holder.service is None:
+        accounts = await sharing.api.accounts_of(organization, holder.auth)
+        told = Told(number=view.roster.number, accounts=accounts)
+    if told.accounts is not None:
         # Read again: what an entry has ended meanwhile is not taken for declined.
         view = await sharing.reader.read(holder, organization) or view
     rosters = sharing.reader.rosters

@@ -1,5 +1,5 @@
 """Login and account pages: register, the pages behind signed links, log in, change the password or
-the address, log out.
+the address, delete the account, log out.
 
 Opening a link of a message changes nothing, since mail scanners open links too; the page's button
 does. What a visitor typed is shown again after an error, passwords excepted.
@@ -8,6 +8,7 @@ does. What a visitor typed is shown again after an error, passwords excepted.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
 from typing import Any
@@ -277,6 +278,56 @@ async def change_email(visit: Visit) -> Response:
     )
 
 
+async def delete_account(visit: Visit) -> Response:
+    """Say what a deletion does, and delete the account; where rosters have it, it leaves them by
+    entries that this proxy signs, once the password was found right."""
+    shown = {
+        "user": await visit.ask("GET", "/api/users/self/"),
+        "second_factor": await second_factor.state(visit),
+        "organizations": (await visit.ask("GET", "/api/accounts/delete/"))["organizations"],
+    }
+    if not visit.sends:
+        return visit.render("account_delete.html", **shown)
+    try:
+        await _delete(visit, shown["user"]["id"], shown["organizations"])
+    except ErsError as error:
+        return visit.problem(error, "account_delete.html", **shown)
+    visit.forget()
+    services_of(visit.request).desks.clear(visit.session)
+    return visit.let_out("/account/deleted/")
+
+
+async def _delete(visit: Visit, user: str, organizations: Sequence[Mapping[str, Any]]) -> None:
+    unsigned = visit.text("unsigned") == "yes"
+    body: dict[str, object] = {"password": visit.text("password"), "unsigned": unsigned}
+    path = "/api/accounts/delete/"
+    try:
+        await visit.ask_as_session(path, body)
+    except ErsError as error:
+        # The password is right: these come after it was checked.
+        reasons = {error.reason, *(flaw.code for flaw in error.flaws)}
+        if not reasons & {"in_roster", "second_factor_required"}:
+            raise
+        if "second_factor_required" in reasons and not visit.text("code"):
+            raise
+    else:
+        return
+    obstacles = {one["outcome"] for one in organizations} - {"leave", "delete"}
+    for one in organizations:
+        if one["signed"] and not unsigned and not obstacles:
+            await visit.ask("DELETE", f"{one['organization']}people/{user}/")
+    await visit.ask_as_session(path, {**body, "code": visit.text("code")})
+
+
+async def say_deleted(visit: Visit) -> Response:
+    return visit.render(
+        "said.html",
+        title="Your account is deleted",
+        lines=["A last message says so at the address that it had."],
+        link=("/register/", "Register an account"),
+    )
+
+
 async def say_changed(visit: Visit) -> Response:
     return visit.render(
         "said.html",
@@ -295,4 +346,6 @@ routes = [
     page("/account/", show_account, methods=("GET", "POST")),
     page("/account/changed/", say_changed),
     page("/account/email/", change_email, methods=("GET", "POST")),
+    page("/account/delete/", delete_account, methods=("GET", "POST")),
+    page("/account/deleted/", say_deleted, public=True),
 ]

@@ -18,6 +18,7 @@ ACTIONS: Mapping[str, str] = {
     "logout": "logged out",
     "password.changed": "changed the password",
     "password.reset": "reset the password",
+    "account.deleted": "deleted their account",
     "email.changed": "changed the e-mail address",
     "factor.added": "added a second factor",
     "factor.removed": "removed the second factor",

@@ -64,7 +64,15 @@ def begin(
 
 
 #: What no request is judged by is read when it is needed.
-_LATER = {"last_login", "date_joined", "created", "refresh", "refresh_before", "refreshed"}
+_LATER = {
+    "last_login",
+    "date_joined",
+    "deleted",
+    "created",
+    "refresh",
+    "refresh_before",
+    "refreshed",
+}
 _ACCOUNT = Columns(User, [field.attname for field in User._meta.fields if field.name not in _LATER])
 _LOGIN = Columns(Login, [field.attname for field in Login._meta.fields if field.name not in _LATER])
 _by_id = Statement(sql.LOGIN, {"login": _LOGIN, "account": _ACCOUNT})

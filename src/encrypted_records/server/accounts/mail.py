@@ -141,6 +141,11 @@ def send_address_notice(address: str, *, is_done: bool) -> None:
     _send(address, subject, "accounts/address_notice", context)
 
 
+def send_deleted(address: str) -> None:
+    """Tell the former address of an account that it is deleted, however many messages it had."""
+    _send(address, "Your account is deleted", "accounts/account_deleted", {})
+
+
 def send_already_registered(user: User) -> None:
     """Tell the holder of an account about an attempt to register with its address."""
     context = {"public_url": settings.PUBLIC_URL}

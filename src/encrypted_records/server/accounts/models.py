@@ -60,6 +60,8 @@ class User(AbstractBaseUser):
     date_joined = models.DateTimeField(default=timezone.now, editable=False)
     #: whether a password alone lets nobody in; see :mod:`.second_factor`
     has_second_factor = models.BooleanField(default=False, editable=False)
+    #: when its holder deleted the account, of which the id alone is left
+    deleted = models.DateTimeField(null=True, editable=False)
 
     #: of a request that came with an API token, or from a job that one began: that token, whose
     #: limits are then the user's

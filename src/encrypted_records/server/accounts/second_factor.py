@@ -139,8 +139,13 @@ def remove(user: User) -> None:
             raise _none()
         user.has_second_factor = False
         user.save(update_fields=["has_second_factor"])
-        SecondFactor.objects.filter(user=user).delete()
-        user.recovery_codes.all().delete()
+        forget(user)
+
+
+def forget(user: User) -> None:
+    """Delete the key of the user's app, and the recovery codes."""
+    SecondFactor.objects.filter(user=user).delete()
+    user.recovery_codes.all().delete()
 
 
 def _locked(user: User) -> User:

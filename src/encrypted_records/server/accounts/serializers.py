@@ -75,6 +75,13 @@ class ChangeEmailSerializer(PasswordSerializer):
     email = serializers.EmailField(max_length=MAX_ADDRESS)
 
 
+class DeleteAccountSerializer(PasswordSerializer):
+    """``unsigned``: also where a roster has the person, who then stays there until an owner removes
+    them."""
+
+    unsigned = serializers.BooleanField(default=False)
+
+
 class CodeSerializer(KnownMembers):
     code = CodeField()
 

@@ -22,6 +22,7 @@ urlpatterns = [
     path("accounts/change-password/", views.ChangePassword.as_view()),
     path("accounts/change-email/", views.ChangeEmail.as_view()),
     path("accounts/confirm-email/", views.ConfirmEmail.as_view()),
+    path("accounts/delete/", views.DeleteAccount.as_view()),
     path("accounts/send-reset-password-link/", views.SendResetPasswordLink.as_view()),
     path("accounts/reset-password/", views.ResetPassword.as_view()),
     path("accounts/second-factor/", views.SecondFactor.as_view()),

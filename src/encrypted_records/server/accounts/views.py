@@ -26,6 +26,7 @@ from encrypted_records.server import permissions
 from encrypted_records.server.accounts import (
     api_tokens,
     credentials,
+    deletion,
     limits,
     logins,
     mail,
@@ -43,6 +44,7 @@ from encrypted_records.server.accounts.serializers import (
     ChangePasswordSerializer,
     CodeField,
     CodeSerializer,
+    DeleteAccountSerializer,
     EmailSerializer,
     LoginSerializer,
     PasswordField,
@@ -75,6 +77,22 @@ NEW_FACTOR = inline_serializer(
 RECOVERY_CODES = inline_serializer(
     "RecoveryCodes",
     {"recovery_codes": serializers.ListField(child=serializers.CharField())},
+)
+DELETION = inline_serializer(
+    "Deletion",
+    {
+        "organizations": inline_serializer(
+            "AffectedOrganization",
+            {
+                "organization": serializers.CharField(),
+                "slug": serializers.CharField(),
+                "name": serializers.CharField(),
+                "outcome": serializers.ChoiceField(list(deletion.Outcome)),
+                "signed": serializers.BooleanField(),
+            },
+            many=True,
+        )
+    },
 )
 ACCESS = inline_serializer("Access", {"access": serializers.CharField()})
 PAIR = inline_serializer(
@@ -220,6 +238,32 @@ class ConfirmEmail(Open):
         limits.throttle("links")
         registration.change_address(_valid(SignedLinkSerializer, request))
         return Response({"detail": "The account has its new address; log in with it."})
+
+
+class DeleteAccount(APIView):
+    """The caller's account, for its holder alone."""
+
+    @extend_schema(responses=DELETION)
+    def get(self, request: Request) -> Response:
+        """What a deletion would do to each organization of the caller's, or what is in its way."""
+        affected = [
+            {
+                "organization": one.organization.url,
+                "slug": one.organization.slug,
+                "name": one.organization.name,
+                "outcome": one.outcome,
+                "signed": one.signed,
+            }
+            for one in deletion.look(cast(User, request.user))
+        ]
+        return Response({"organizations": affected})
+
+    @extend_schema(request=DeleteAccountSerializer, responses=DETAIL)
+    def post(self, request: Request) -> Response:
+        """Delete it; logins and tokens end at once."""
+        data = _confirm_owner(request, DeleteAccountSerializer)
+        deletion.delete(cast(User, request.user), unsigned=data["unsigned"])
+        return Response({"detail": "The account is deleted."})
 
 
 class SendResetPasswordLink(Open):

@@ -75,6 +75,8 @@ _SUMMARIES = {
     "accounts_change_password_create": "Change the caller's password; sessions and tokens end.",
     "accounts_change_email_create": "Have a link sent that gives the caller another address.",
     "accounts_confirm_email_create": "Give an account another address by a link.",
+    "accounts_delete_retrieve": "Say what a deletion of the caller's account would do.",
+    "accounts_delete_create": "Delete the caller's account; logins and tokens end.",
     "accounts_second_factor_retrieve": "Say whether the caller's logins need a second factor.",
     "accounts_second_factor_create": "Create a key for an authenticator app.",
     "accounts_second_factor_confirm_create": "Require codes of the app for logins from now on.",

@@ -29,6 +29,7 @@ class Action(StrEnum):
     PASSWORD_CHANGED = "password.changed"  # noqa: S105 - the name of an event
     PASSWORD_RESET = "password.reset"  # noqa: S105 - the name of an event
     EMAIL_CHANGED = "email.changed"
+    ACCOUNT_DELETED = "account.deleted"
     SECOND_FACTOR_ADDED = "factor.added"
     SECOND_FACTOR_REMOVED = "factor.removed"
     TOKEN_CREATED = "token.created"  # noqa: S105 - the name of an event

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.db import transaction
 
-from encrypted_records.errors import Conflict, NotFound
+from encrypted_records.errors import Conflict, NotAuthenticated, NotFound
 from encrypted_records.server.accounts import mail
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.organizations import audit
@@ -65,12 +65,14 @@ def accept(user: User, invitation: Invitation) -> Membership:
 
     Raises:
         Conflict: ``through_a_proxy``.
+        NotAuthenticated: the account was deleted at this moment.
     """
     organization = invitation.organization
     with transaction.atomic():
         _through_a_proxy_alone(
             lock(organization), "ers share accept ID, with the twelve words that you were told"
         )
+        require_existing(user.pk)
         membership, _ = Membership.objects.get_or_create(
             organization=organization,
             user=user,
@@ -132,6 +134,23 @@ def lock(organization: Organization) -> Organization:
     return Organization.objects.select_for_update(no_key=True).get(pk=organization.pk)
 
 
+def require_existing(user_id: str) -> None:
+    """Lock an account, which is not deleted then before this transaction ends. Organizations are
+    locked before.
+
+    Raises:
+        NotAuthenticated: ``bad_credentials``; it was deleted.
+    """
+    if not lock_existing(user_id):
+        raise NotAuthenticated("the account was deleted", code="bad_credentials")
+
+
+def lock_existing(user_id: str) -> bool:
+    """Lock an account as :func:`require_existing`; whether it exists."""
+    accounts = User.objects.select_for_update(no_key=True)
+    return accounts.filter(pk=user_id, deleted=None).first() is not None
+
+
 def _through_a_proxy_alone(organization: Organization, command: str) -> None:
     """
     Args:
@@ -182,6 +201,7 @@ def make_owner(email: str, slug: str) -> None:
         )
     with transaction.atomic():
         locked = lock(organization)
+        require_existing(user.pk)
         Membership.objects.update_or_create(
             organization=locked,
             user=user,

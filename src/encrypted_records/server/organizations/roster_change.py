@@ -98,7 +98,8 @@ class Change:
     def give_access(self, member: str, *, is_owner: bool) -> None:
         """Make the account of a member one that belongs to the organization."""
         role = Membership.Role.OWNER if is_owner else Membership.Role.MEMBER
-        if User.objects.filter(pk=member).exists():
+        # An account that is deleted belongs nowhere, whatever is signed of it.
+        if User.objects.select_for_update(no_key=True).filter(pk=member, deleted=None).first():
             Membership.objects.update_or_create(
                 organization=self.organization,
                 user_id=member,

@@ -92,6 +92,8 @@ class AuditEntrySerializer(serializers.ModelSerializer[AuditEntry]):
 
     def to_representation(self, instance: AuditEntry) -> dict[str, Any]:
         shown: dict[str, Any] = super().to_representation(instance)
+        if instance.user is not None and instance.user.deleted is not None:
+            shown["email"] = None
         asking = self.context["request"].user
         # From where somebody was removed, they are not told.
         if instance.action == "member.removed" and instance.subject == asking.url:

@@ -86,7 +86,7 @@ class Organizations(
         limits.throttle("register")
         with transaction.atomic():
             # Two requests of one user make one organization.
-            User.objects.select_for_update().get(pk=self.user.pk)
+            members.require_existing(self.user.pk)
             if self.user.memberships.exists():
                 raise Conflict(
                     "this account already belongs to an organization", code="already_member"
