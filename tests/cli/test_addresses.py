@@ -15,7 +15,7 @@ def test_an_account_gets_another_address_and_keeps_its_device(ers: Ers, running:
     new = f"new-{account.email}"
 
     wrong = ers("user", "email", new, typed="something else\n")
-    assert (wrong.code, "present password" in wrong.err) == (2, True)
+    assert (wrong.code, "current password" in wrong.err) == (2, True)
     asked = ers.done("user", "email", new, typed=f"{account.password}\n")
     assert f"ers user email {new} --link" in asked.out
     link = running.link_for(new)

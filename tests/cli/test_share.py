@@ -252,7 +252,7 @@ def test_a_wrong_password_leaves_nothing(two: Two) -> None:
     two.as_grace().done("login", "--email", two.grace.email)
     two.ers.unset("ERS_EMAIL", "ERS_PASSWORD")
     refused = two.ers("user", "delete", "--yes", typed="something else\n")
-    assert (refused.code, "is not the present password" in refused.err) == (2, True)
+    assert (refused.code, "is not the current password" in refused.err) == (2, True)
     assert set(two.people()) == {two.ada.email, two.grace.email}
 
 
