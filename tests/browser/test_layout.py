@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, FloatRect, Locator, expect
 
 from tests.browser.census import Census
 from tests.browser.conftest import visiting
+from tests.browser.test_every_page import own_pages
 from tests.browser.visitor import CENSUS, SETTLED, Visitor
 from tests.support.service import Service
 
@@ -134,3 +135,81 @@ def test_the_login_page_has_no_empty_head(visitor: Visitor) -> None:
     visitor.go("/login/")
     visitor.expect_heading("Log in")
     expect(visitor.page.locator(".page-head")).to_be_hidden()
+
+
+def test_a_long_line_that_is_wrong_stays_in_its_box(reader: Visitor, census: Census) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    reader.ask("age > " * 60)
+    expect(page.locator("#line-wrong")).to_be_visible()
+    assert right_of(page.locator("#line-wrong")) <= right_of(page.locator(".ask-line"))
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_counts_beside_long_texts_are_in_view(reader: Visitor, census: Census) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    place = page.locator("#facet-13")  # names of countries
+    place.scroll_into_view_if_needed()
+    expect(place.locator(".number").first).to_be_visible()
+    assert right_of(place.locator(".number").first) <= right_of(page.locator(".facets"))
+    assert page.locator(".facets").evaluate("(e) => e.scrollWidth - e.clientWidth") <= 0
+
+
+def test_the_overview_of_a_schema_moves_little_while_it_loads(
+    reader: Visitor, census: Census
+) -> None:
+    page = reader.page.context.new_page()
+    page.add_init_script(
+        "window.moved = 0; new PerformanceObserver((list) => { for (const one of list.getEntries())"
+        " if (!one.hadRecentInput) window.moved += one.value; })"
+        ".observe({type: 'layout-shift', buffered: true});"
+    )
+    page.goto(reader.below(census.page("overview")))
+    page.wait_for_function(SETTLED)
+    assert page.evaluate("window.moved") < 0.1
+    page.close()
+
+
+def test_arrow_keys_go_through_the_menu_of_a_column(reader: Visitor, census: Census) -> None:
+    page = reader.page
+    reader.go(census.page("search"))
+    page.get_by_role("button", name="Menu of age", exact=True).press("Enter")
+    menu = page.get_by_role("group", name="age", exact=True)
+    for key, name in (
+        ("ArrowDown", "Sort ascending"),
+        ("ArrowDown", "Sort descending"),
+        ("ArrowUp", "Sort ascending"),
+    ):
+        page.keyboard.press(key)
+        expect(menu.get_by_role("button", name=name)).to_be_focused()
+
+
+def test_lists_of_datasets_and_schemas_say_how_many_records_there_are(
+    reader: Visitor, census: Census
+) -> None:
+    reader.go("/datasets/")
+    expect(reader.page.locator("main")).to_contain_text("200 records")
+    reader.go(f"/datasets/{census.dataset}/")
+    expect(reader.page.locator("main")).to_contain_text("15 fields, 200 records")
+
+
+def test_every_form_is_answered_on_the_page_that_is_there(reader: Visitor, census: Census) -> None:
+    """What was typed is lost with a page that a browser leaves: only files and downloads go so."""
+    for path in own_pages(census):
+        reader.go(path)
+        left = reader.page.locator(
+            "main form[method=post]:not([hx-post], [data-uploads], [data-download])"
+        )
+        assert left.evaluate_all("all => all.map((one) => one.action)") == [], path
+
+
+def test_the_first_import_shows_its_dataset_beside_the_page(
+    visitor: Visitor, site: Service
+) -> None:
+    page = visitor.page
+    visitor.log_in(site.new_account())
+    visitor.press("Load the example")
+    side = page.get_by_role("navigation", name="Main")
+    expect(side.locator(".tree a").first).to_be_visible()
+    expect(page.locator("#status")).to_contain_text("Keyring open")
