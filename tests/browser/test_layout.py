@@ -213,3 +213,15 @@ def test_the_first_import_shows_its_dataset_beside_the_page(
     side = page.get_by_role("navigation", name="Main")
     expect(side.locator(".tree a").first).to_be_visible()
     expect(page.locator("#status")).to_contain_text("Keyring open")
+
+
+def test_the_button_above_the_pictures_is_no_larger_than_others(
+    reader: Visitor, census: Census
+) -> None:
+    page = reader.page
+    page.set_viewport_size({"width": 1100, "height": 800})
+    reader.go(census.page("search"))
+    button = page.get_by_role("button", name="Two fields…")
+    button.scroll_into_view_if_needed()
+    expect(page.locator("#facet-0 .part")).to_be_visible()
+    assert box_of(button)["height"] < 50
