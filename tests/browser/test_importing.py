@@ -72,6 +72,10 @@ def test_a_file_becomes_dataset_schema_and_records_in_one_page(newcomer: Visitor
     newcomer.press("Encrypt and store")
     expect(page.locator("#made")).to_have_text("People is made")
     expect(page.locator(".file")).to_contain_text("completed, 1,000 of 1,000 records")
+    # What surrounds the page knows of it.
+    side = page.get_by_role("navigation", name="Main")
+    expect(side.get_by_role("link", name="People", exact=True)).to_be_visible()
+    expect(page.locator("#status")).to_contain_text("Keyring open")
     assert newcomer.serious_flaws() == []
     newcomer.press("Search People")
     page.wait_for_url("**/search/")
