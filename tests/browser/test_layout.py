@@ -106,7 +106,7 @@ def test_proposed_bounds_are_readable_whole(reader: Visitor) -> None:
     page = reader.page
     reader.go("/import/")
     page.locator("[data-uploads] input[type=file]").set_input_files(CENSUS)
-    expect(page.get_by_label("Least value of age")).to_be_visible()
+    expect(page.get_by_label("Minimum of age", exact=True)).to_be_visible()
     cut = page.locator(".fields td > .narrow").evaluate_all(
         "all => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.value)"
     )
