@@ -23,7 +23,7 @@ _MISSING = '<span class="missing" title="missing">\N{EN DASH}</span>'
 CARD_FIELDS = 4
 #: Names of the ticks of rows, in the form of the ticked ones.
 TICK = re.compile(r"t[0-9]{1,2}")
-_PRINT_BYTES = 8
+_PRINT_BYTES = 6
 #: Names that HTML takes without quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -11,7 +11,7 @@ from encrypted_records.errors import NotFound
 from encrypted_records.proxy.pages.page import Visit
 
 #: Bytes of a sealed value that are shown of it.
-START_BYTES = 6
+START_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,9 +203,10 @@ def _field_of(visit: Visit, on: SchemaQuestion) -> tuple[int, str]:
 
 
 def _ask_for_value(visit: Visit, on: SchemaQuestion, error: BadInput | None = None) -> Response:
-    """The form for the value; with what was typed and why that is refused, where it was."""
+    """The form for the field, and then for the value; with what was typed and why that is refused,
+    where it was."""
     ticks = _ticks(visit, on)
-    position, name = _field_of(visit, on)
+    position, name = _field_of(visit, on) if visit.text("field") else (0, "")
     keep_question(visit, on)
     flaws = [flaw for flaw in error.flaws if flaw.field == name] if error else []
     shown: dict[str, Any] = {
@@ -216,8 +217,9 @@ def _ask_for_value(visit: Visit, on: SchemaQuestion, error: BadInput | None = No
         "ticks": [(tick.name, visit.text(tick.name)) for tick in ticks],
         "position": position,
         "field": name,
-        "kind": on.types[name],
-        "typed": typed_text(visit, position, on.types[name]),
+        "types": on.types,
+        "kind": on.types.get(name, ""),
+        "typed": typed_text(visit, position, on.types[name]) if name else "",
         "once": visit.text("once") or str(runtime.uuid7()),
         "wrong": flaws[0].detail if flaws else "",
     }
