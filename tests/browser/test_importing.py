@@ -70,7 +70,7 @@ def test_a_file_becomes_dataset_schema_and_records_in_one_page(newcomer: Visitor
 
     newcomer.type("Name of the schema", "People")
     newcomer.press("Encrypt and store")
-    expect(page.locator("#made")).to_have_text("People is made")
+    expect(page.locator("#made")).to_have_text("People was created")
     expect(page.locator(".file")).to_contain_text("completed, 1,000 of 1,000 records")
     # What surrounds the page knows of it.
     side = page.get_by_role("navigation", name="Main")
