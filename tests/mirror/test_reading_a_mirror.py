@@ -121,7 +121,7 @@ def test_every_page_says_that_it_shows_a_copy_and_of_what(store: Store, place: P
         page = reading.visit("/datasets/")
         search = reading.visit(f"/schemas/{store.schema_id}/search/")
     for answer in (page, search):
-        assert answer.status == 200
+        assert answer.status == 200, answer.headers["X-Error-Code"]
         assert f"a copy of {store.service.base_url}, taken" in answer.body.decode()
     assert "person 1" in search.body.decode()
 

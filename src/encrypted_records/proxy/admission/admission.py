@@ -29,10 +29,11 @@ from starlette.requests import HTTPConnection
 
 from encrypted_records import runtime
 from encrypted_records.errors import InvalidQuery, NotAllowed, NotAuthenticated
-from encrypted_records.model import device_secret
+from encrypted_records.model import api_token, device_secret
 from encrypted_records.model.api_token import ApiToken
 from encrypted_records.model.device_secret import DeviceSecret
-from encrypted_records.proxy.auth import Access, Caller, Credentials, credentials_of
+from encrypted_records.model.forwarded import SESSION
+from encrypted_records.proxy.auth import Access, Caller, Credentials, credentials_of, plain
 from encrypted_records.proxy.disk import atomic_files as durable
 from encrypted_records.proxy.keyrings.enrolment import (
     Enrolment,
@@ -147,8 +148,12 @@ class Admission:
     def _over_mirror(self, connection: HTTPConnection) -> Holder:
         """The holder by the device that is registered here: a mirror tells nobody apart.
 
+        A browser also needs a session, which a logout has taken from its cookie. Nobody can say
+        here whether the session goes on.
+
         Raises:
-            NotAuthenticated: ``device_needed``, ``device_unknown``.
+            NotAuthenticated: ``device_needed``, ``device_unknown``; an API token, whose limits and
+                end nobody here knows; a browser that was logged out.
         """
         credentials: Credentials | None = None
         with suppress(NotAuthenticated):  # a device says whose it is without any
@@ -157,9 +162,23 @@ class Admission:
             caller = self._access.known_here(service.id, service)
             address = address_of(connection)
             return Holder(caller.user, caller.auth, address=address, service=service)
+        if api_token.of_authorization(connection.headers.get("authorization", "")) is not None:
+            raise NotAuthenticated(
+                "API tokens do not work over a mirror, which does not know their limits",
+                code="bad_token",
+                hint="leave the token out and use a registered device, or use the secret key of a"
+                " service",
+            )
         device = device_of(connection, None if credentials is None else credentials.device)
         if device is None:
             raise needed_device()
+        if device is connection.scope.get(SCOPE_DEVICE) and not plain(
+            connection.cookies.get(SESSION)
+        ):
+            raise NotAuthenticated(
+                "this browser is logged out, and a mirror has no passwords to log in with",
+                hint="log in while the proxy has the API, or use ers on a registered machine",
+            )
         owner = self.enrolment.owner_of(device)
         if owner is None:
             raise unknown_device()

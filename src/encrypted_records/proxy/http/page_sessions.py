@@ -75,7 +75,10 @@ class Desks:
         self._desks: OrderedDict[bytes, Desk] = OrderedDict()
 
     def of(self, session: str) -> Desk:
+        """The desk of a session; without one, a desk that nobody is given again."""
         now = self._clock()
+        if not session:
+            return Desk(now)
         name = self._names.of([session])
         desk = self._desks.pop(name, Desk())
         if desk.used < now - IDLE_SECONDS:

@@ -170,7 +170,8 @@ async def log_in(visit: Visit) -> Response:
 
 
 async def log_out(visit: Visit) -> Response:
-    await visit.ask_as_session("/api/accounts/logout/")
+    if services_of(visit.request).mirrored is None:
+        await visit.ask_as_session("/api/accounts/logout/")
     visit.forget()
     services_of(visit.request).desks.clear(visit.session)
     return visit.let_out(LOG_IN)

@@ -152,7 +152,11 @@ class Visit:
         if public:
             return
         caller = await services_of(self.request).caller(self.as_session())
-        self._inside = Inside(self.request, {"authorization": caller.auth})
+        headers = {"authorization": caller.auth}
+        if services_of(self.request).mirrored is not None:
+            # There the session counts beside the device, which the request has.
+            headers["cookie"] = self.request.headers.get("cookie", "")
+        self._inside = Inside(self.request, headers)
         self.known = True
         self.user = ids.to_text(caller.user)
         self.desk.user = caller.user
@@ -406,7 +410,11 @@ def page(
                 if changes and visit.sends and visit.known:
                     frame.mark_outdated(services_of(request).desks.known(visit.session))
         except NotAuthenticated as error:
-            if public:
+            if services_of(request).mirrored is not None:
+                # Nobody can log in or register a device there.
+                visit.forget()
+                return visit.problem(error)
+            if public or visit.path == LET_IN:
                 return visit.problem(error)
             if error.reason in ("device_needed", "device_unknown"):
                 return _to(visit, LET_IN, back=back_to(visit))
