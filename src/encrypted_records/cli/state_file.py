@@ -82,7 +82,7 @@ class StateFile(Generic[Kept]):
         with self.lock_file("put") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             kept = {**self.read(), key: value}
-            self._write({name: one for name, one in kept.items() if one is not None})
+            self._write({name: value for name, value in kept.items() if value is not None})
 
     def lock_file(self, purpose: str) -> IO[str]:
         """An open file to lock for a purpose; the lock goes when it is closed."""

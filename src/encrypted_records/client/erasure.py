@@ -87,7 +87,9 @@ class ErasureApi:
         """
         await self._transport.request("GET", reference("datasets", dataset), auth=auth)
         path = f"/api/schemas/?dataset={to_text(dataset)}&limit=1000"
-        return [one.id for one in await read_list(self._transport, path, SchemaOfDataset, auth)]
+        return [
+            schema.id for schema in await read_list(self._transport, path, SchemaOfDataset, auth)
+        ]
 
     async def hold(
         self, schema: bytes, uid: uuid.UUID, version: int, reason: str, auth: str

@@ -126,14 +126,14 @@ class RosterApi:
             self._transport, f"/api/invitations/?limit={_PAGE}", dict[str, Any], auth
         )
         wanted = to_text(invitation)
-        return next((one for one in listed if one.get("id") == wanted), None)
+        return next((entry for entry in listed if entry.get("id") == wanted), None)
 
     async def invitations_of(self, organization: bytes, auth: str) -> set[str]:
         """The ids of those that the API says still wait, for owners: neither declined nor
         replaced. Its word, and no entry's."""
         path = f"{reference('organizations', organization)}invitations/?limit={_PAGE}"
         listed = await read_list(self._transport, path, dict[str, Any], auth)
-        return {str(one.get("id")) for one in listed}
+        return {str(entry.get("id")) for entry in listed}
 
     async def make_service(self, organization: bytes, body: dict[str, Any], auth: str) -> None:
         """Make a service; ``body`` is as docs/http-api.md says. Repeating is safe."""
@@ -146,7 +146,7 @@ class RosterApi:
         """
         path = f"{reference('organizations', organization)}services/?limit={_PAGE}"
         listed = await read_list(self._transport, path, ServiceResource, auth)
-        return {one.id: one.last_used for one in listed}
+        return {entry.id: entry.last_used for entry in listed}
 
     async def accounts_of(self, organization: bytes, auth: str) -> dict[str, str]:
         """The address of each account of which the API says that it belongs to it, by its id. Its

@@ -299,7 +299,7 @@ def string_keys(texts: Sequence[str], tail: TailKey) -> NDArray[np.bytes_]:
         # Normalizing brings no byte that would have to be escaped.
         ordered = [comparable(text).encode() for text in texts]
     if max(map(len, ordered), default=0) > fmt.INDEX_KEY_PREFIX:
-        ordered = [string_key(one, tail) for one in ordered]
+        ordered = [string_key(text, tail) for text in ordered]
     return np.array(ordered, f"S{fmt.INDEX_KEY_BYTES}")
 
 

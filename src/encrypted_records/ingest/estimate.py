@@ -137,7 +137,9 @@ def estimate(
         TooLarge: the lengths add up to more than the limit for a record.
     """
     sampled = sample.fields if sample else {}
-    string_bytes = dict(string_bytes) | {name: math.ceil(one.text) for name, one in sampled.items()}
+    string_bytes = dict(string_bytes) | {
+        name: math.ceil(size.text) for name, size in sampled.items()
+    }
     lengths = {name: string_bytes.get(name, DEFAULT_STRING_BYTES) for name in definition.fields}
     if sum(string_bytes.get(name, 0) for name in definition.fields) > MAX_RECORD_BYTES:
         raise TooLarge(f"a record has at most {MAX_RECORD_BYTES >> 20} MiB")
@@ -182,33 +184,34 @@ def _index_bytes(
     """
     fields = definition.fields
     room = {
-        name: 1 + words.room_of(sealed_class(one, lengths[name]))
-        for name, one in fields.items()
-        if one.words
+        name: 1 + words.room_of(sealed_class(spec, lengths[name]))
+        for name, spec in fields.items()
+        if spec.words
     }
     if records <= MAX_MINI_RECORDS and records * sum(room.values()) <= MAX_MINI_WORDS:
-        sizes = {name: columns.encoded_size(one.kind, records) for name, one in fields.items()}
+        sizes = {name: columns.encoded_size(spec.kind, records) for name, spec in fields.items()}
         for name, entries in room.items():
             sizes[name] += words.encoded_size(records * entries) + _OVERHEAD
         return {name: (size + _OVERHEAD) / records for name, size in sizes.items()}
     rows = min(records, TIERS[-1].capacity)
     if records <= MAX_PLAIN_RECORDS:
         plans = {
-            name: directory.count_pages(one.kind, rows, MAX_ENTRIES) for name, one in fields.items()
+            name: directory.count_pages(spec.kind, rows, MAX_ENTRIES)
+            for name, spec in fields.items()
         }
-        count = {name: float(one.data + one.directory) for name, one in plans.items()}
+        count = {name: float(plan.data + plan.directory) for name, plan in plans.items()}
         for name, entries in room.items():
             plan = directory.count_pages(KeyKind.WORDS, rows * entries, MAX_ENTRIES)
             count[name] += plan.data + plan.directory
     else:
-        count = {name: _packed(one, rows, lengths[name]) for name, one in fields.items()}
+        count = {name: _packed(spec, rows, lengths[name]) for name, spec in fields.items()}
         for name in room:
             listed = rows * (1 + lengths[name] / _WORD_BYTES)
             count[name] += math.ceil(listed * _PACKED_WORD_BYTES / pages.CAPACITY)
     # Dummies bring the number of all pages up to a length class.
     total = sum(count.values())
     padding = padded_length(math.ceil(total)) / total
-    return {name: padding * one * PAGE_BYTES / rows for name, one in count.items()}
+    return {name: padding * pages * PAGE_BYTES / rows for name, pages in count.items()}
 
 
 def _packed(spec: FieldSpec, rows: int, length: int) -> float:

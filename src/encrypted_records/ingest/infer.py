@@ -217,7 +217,7 @@ def infer(sample: bytes, kind: Format, wishes: Wishes = NOTHING_MORE) -> Proposa
         properties[name], note = _propose(name, column, wishes)
         if _identifies(name, column, properties[name], sampled):
             unique.append([name])
-            note = "; ".join(one for one in (note, _UNIQUE) if one)
+            note = "; ".join(part for part in (note, _UNIQUE) if part)
         notes.append(_note(name, column, sampled, note))
     everywhere = [name for name, column in seen.items() if column.present == sampled]
     definition = proposals.definition(properties, everywhere if wishes.required else [])
@@ -323,7 +323,7 @@ def _propose(name: str, column: _Column, wishes: Wishes) -> tuple[dict[str, Any]
     elif found := column.formats & column.evident:
         return _propose_format(*found)
     text, note = _propose_text(column, wishes)
-    return text, "; ".join(one for one in (why, note) if one) or None
+    return text, "; ".join(part for part in (why, note) if part) or None
 
 
 def _propose_text(column: _Column, wishes: Wishes) -> tuple[dict[str, Any], str | None]:
@@ -370,7 +370,7 @@ def _propose_number(
         field["minimum"] = max(-proposals.headroom(-low) if low < 0 else 0, field["minimum"])
         field["maximum"] = min(proposals.headroom(high) if high > 0 else 0, field["maximum"])
         guess = "the bounds are a guess; they can be widened at any time"
-        note = "; ".join(one for one in (guess, note) if one)
+        note = "; ".join(part for part in (guess, note) if part)
     return field, note
 
 

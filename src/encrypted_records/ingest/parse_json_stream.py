@@ -164,7 +164,9 @@ class ArrayParser(_Buffered):
                 continue
             items = _decode(b"[" + self._buffer[: end + 1] + b"]")
             if items is not None:
-                records = [self._record(row, one) for row, one in enumerate(items, self._start.row)]
+                records = [
+                    self._record(row, item) for row, item in enumerate(items, self._start.row)
+                ]
                 return self._block(after.end(), records)
         return []
 

@@ -118,7 +118,7 @@ def preview(
                 row.texts.extend(_text(written.get(name)) for name in found.columns)
             found.rows.append(row)
     found.fields = [
-        one.spread(name, numeric=name in definition.numeric) for name, one in seen.items()
+        column.spread(name, numeric=name in definition.numeric) for name, column in seen.items()
     ]
     return found
 

@@ -77,10 +77,12 @@ def look_at(definition: SchemaDefinition, sample: bytes, kind: Format) -> Sample
         raise InvalidRecords(
             "fewer than two rows of the sample fit the definition", flaws=tuple(first)
         )
-    known, stored = ({name: one[at::2] for name, one in columns.items()} for at in (0, 1))
+    known, stored = ({name: texts[at::2] for name, texts in columns.items()} for at in (0, 1))
     fields = definition.fields
     found = attack(lengths_of(fields, stored), stored, known, lengths_of(fields, known))
-    sampled = {one.name: _measure(fields[one.name], columns[one.name], one) for one in found}
+    sampled = {
+        field.name: _measure(fields[field.name], columns[field.name], field) for field in found
+    }
     return Sample(sampled, fitting, refused)
 
 

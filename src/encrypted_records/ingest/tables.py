@@ -98,7 +98,7 @@ def count_rounded(definition: SchemaDefinition, table: Table) -> dict[str, int]:
             continue
         kept = spec.numbers.precision
         more = [cell for cell in cells if cell is not None and len(cell.partition(".")[2]) > kept]
-        if count := sum(spec.is_rounded(spec.field_type.of_cell(one)) for one in more):
+        if count := sum(spec.is_rounded(spec.field_type.of_cell(text)) for text in more):
             counts[name] = count
     return counts
 

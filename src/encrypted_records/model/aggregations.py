@@ -177,7 +177,8 @@ def parse_aggregation(
         expected = f"expected an array of up to {MAX_GROUP_FIELDS} field names"
         raise invalid_query("type", expected, "/group_by")
     grouped = [
-        _grouping(one, f"/group_by/{position}", conditions) for position, one in enumerate(group_by)
+        _grouping(field, f"/group_by/{position}", conditions)
+        for position, field in enumerate(group_by)
     ]
     group_by = [name for name, _ in grouped]
     if len(set(group_by)) != len(group_by):
@@ -185,7 +186,8 @@ def parse_aggregation(
     return Aggregation(
         where=where,
         measures=tuple(
-            _measure(one, f"/measures/{position}", conditions) for position, one in enumerate(asked)
+            _measure(measure, f"/measures/{position}", conditions)
+            for position, measure in enumerate(asked)
         ),
         names=tuple(measure["op"] for measure in asked),
         group_by=tuple(group_by),

@@ -88,7 +88,7 @@ _FIXED = frozenset(
 
 def is_fixed_length(length: int) -> bool:
     """Whether values of some type have this length, and no text has it."""
-    return any(one.length == length for one in _FIXED)
+    return any(fixed.length == length for fixed in _FIXED)
 
 
 def least_class(spec: FieldSpec, at_least: int = 0) -> LeastClass:

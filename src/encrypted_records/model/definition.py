@@ -282,7 +282,7 @@ class SchemaDefinition:
         required = ",".join(map(_quoted, sorted(self.required)))
         enforced = '"formats":"enforced",' if self.formats else ""
         enforced += '"rounding":"refuse",' if self.exact else ""
-        sets = ",".join(f"[{','.join(map(_quoted, one))}]" for one in self.unique)
+        sets = ",".join(f"[{','.join(map(_quoted, names))}]" for names in self.unique)
         unique = f',"unique":[{sets}]' if sets else ""
         kept = f',"retention":{self.retention.canonical}' if self.retention else ""
         rest = f'"required":[{required}]{unique}{kept}'
@@ -316,7 +316,7 @@ class SchemaDefinition:
     @cached_property
     def numeric(self) -> frozenset[str]:
         """The names of the fields whose values are numbers."""
-        return frozenset(name for name, one in self.fields.items() if one.field_type.is_number)
+        return frozenset(name for name, spec in self.fields.items() if spec.field_type.is_number)
 
     def find_rounded(self, sent: Mapping[str, object]) -> list[str]:
         """The fields of a record whose values are stored with fewer decimals than were sent."""
@@ -324,16 +324,16 @@ class SchemaDefinition:
 
     @cached_property
     def _rounding(self) -> Mapping[str, FieldSpec]:
-        return {name: one for name, one in self.fields.items() if one.field_type.has_decimals}
+        return {name: spec for name, spec in self.fields.items() if spec.field_type.has_decimals}
 
     @cached_property
     def cell_readers(self) -> Mapping[str, Callable[[str], object]]:
         """Readers of cells of tables, for the fields whose records do not hold texts."""
         of_texts = FieldType.of_cell
         return {
-            name: one.field_type.of_cell
-            for name, one in self.fields.items()
-            if type(one.field_type).of_cell is not of_texts
+            name: spec.field_type.of_cell
+            for name, spec in self.fields.items()
+            if type(spec.field_type).of_cell is not of_texts
         }
 
     def spec(self, name: str) -> FieldSpec | None:

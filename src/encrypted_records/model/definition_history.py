@@ -57,7 +57,9 @@ class DefinitionHistory:
         narrower = any(change.cost is Cost.PROOF for change in changes)
         if narrower and not proven:
             raise NotFollowing("a definition demands more, and records may have come in between")
-        every = {digest: one for digest, one in self.every.items() if digest != new.digest}
+        every = {
+            digest: definition for digest, definition in self.every.items() if digest != new.digest
+        }
         kept = frozenset() if narrower else self.usable
         history = DefinitionHistory(new, {**every, new.digest: new}, kept | frozenset({new.digest}))
         if not history.is_comparable:
@@ -88,15 +90,21 @@ class DefinitionHistory:
     def is_comparable(self) -> bool:
         """Whether a key has bits enough for the grids of :attr:`compared`."""
         every = (field.number for field in self.compared.fields.values())
-        return all(one is None or one.highest - one.lowest < MAX_POINTS for one in every)
+        return all(
+            range_ is None or range_.highest - range_.lowest < MAX_POINTS for range_ in every
+        )
 
     def _reach(self, spec: FieldSpec) -> FieldSpec:
         if spec.number is None:
             return spec
-        had = (one.by_id[spec.id].numbers for one in self.every.values() if spec.id in one.by_id)
+        had = (
+            definition.by_id[spec.id].numbers
+            for definition in self.every.values()
+            if spec.id in definition.by_id
+        )
         every = [spec.number, *had]
-        least = min(one.minimum for one in every)
-        greatest = max(one.maximum for one in every)
+        least = min(field.minimum for field in every)
+        greatest = max(field.maximum for field in every)
         if (least, greatest) == (spec.number.minimum, spec.number.maximum):
             return spec
         return replace(spec, number=replace(spec.number, minimum=least, maximum=greatest))

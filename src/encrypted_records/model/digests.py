@@ -153,12 +153,12 @@ def check_rows(group: Group, rows: Mapping[int, SealedRow], told: Sequence[RowDi
     Raises:
         Altered: a row is not the one that was stored, or what is shown does not prove that it is.
     """
-    if not told or any(one.group != group.uid for one in told):
+    if not told or any(group_rows.group != group.uid for group_rows in told):
         raise Altered(f"{_NOT_AS_STORED}: group {group.uid.hex()}")
     salt, runs = told[0].salt, told[0].runs
     if group_digest(runs) != group.rows:
         raise Altered(f"{_NOT_AS_STORED}: group {group.uid.hex()}")
-    shown = {one.first: one.rows for one in told}
+    shown = {group_rows.first: group_rows.rows for group_rows in told}
     for first in sorted({ordinal - ordinal % RUN for ordinal in rows}):
         places = range(first, min(first + RUN, group.count))
         own = [rows.get(at) for at in places]

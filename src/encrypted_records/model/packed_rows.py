@@ -77,7 +77,7 @@ def pack_bodies(columns: Sequence[Sequence[bytes]]) -> list[bytes]:
     for column in columns:
         heads = {size: _head(size + 1) + _VERSION for size in set(map(len, column))}
         alike = len(heads) == 1
-        parts.append(repeat(*heads.values()) if alike else [heads[len(one)] for one in column])
+        parts.append(repeat(*heads.values()) if alike else [heads[len(value)] for value in column])
         parts.append(column)
     return list(map(b"".join, zip(*parts, strict=False)))
 

@@ -60,7 +60,7 @@ def number(precision: int, magnitude: int, digits: int = 0) -> dict[str, Any]:
 
 def text(longest: int) -> dict[str, Any]:
     """A field of texts of up to ``longest`` bytes in UTF-8."""
-    padded = next((one for one in _PADDED if longest <= one), None)
+    padded = next((width for width in _PADDED if longest <= width), None)
     return {"type": "string"} if padded is None else {"type": "string", "padTo": padded}
 
 

@@ -289,7 +289,7 @@ class CommitBody(_Sealed, frozen=True):
 
     @property
     def killed_count(self) -> int:
-        return sum(one.count for one in self.killed)
+        return sum(kills.count for kills in self.killed)
 
     @property
     def of_one_key(self) -> bool:

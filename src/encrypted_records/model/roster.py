@@ -424,7 +424,11 @@ def _commitments(signed: _Signed, datasets: Set[bytes] | None = None) -> Iterato
             if signed.names and concerns(signed.dataset):
                 yield signed.names
         case list():
-            yield from (one.names for one in signed if one.names and concerns(one.dataset))
+            yield from (
+                placement.names
+                for placement in signed
+                if placement.names and concerns(placement.dataset)
+            )
 
 
 def _conceal(content: Content, salts: Salts) -> tuple[_Signed, list[bytes]]:
@@ -449,11 +453,11 @@ def _conceal(content: Content, salts: Salts) -> tuple[_Signed, list[bytes]]:
             ]
             placed = [
                 _SignedPlacement(
-                    one.schema, one.dataset, b"" if names is None else commit_to(names)
+                    placement.schema, placement.dataset, b"" if names is None else commit_to(names)
                 )
-                for one, names in zip(content, found, strict=True)
+                for placement, names in zip(content, found, strict=True)
             ]
-            return placed, [one for one in found if one is not None]
+            return placed, [names for names in found if names is not None]
         case _:
             return content, []
 
@@ -475,7 +479,7 @@ def _reveal(signed: _Signed, shown: Mapping[bytes, bytes]) -> Content:
                 slug, name = names.slug, names.name
             return Dataset(signed.dataset, slug, name, signed.epoch, signed.commitment, signed.ends)
         case list():
-            return [_placement(one, shown.get(one.names)) for one in signed]
+            return [_placement(placement, shown.get(placement.names)) for placement in signed]
         case _:
             return signed
 

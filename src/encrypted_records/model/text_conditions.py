@@ -84,7 +84,7 @@ def read_text_test(
         case "in":
             if not isinstance(value, list) or not 1 <= len(value) <= most:
                 raise _refuse("type", f"expected an array of 1 to {most} values", at)
-            texts = (text(one, f"{at}/{place}") for place, one in enumerate(value))
+            texts = (text(item, f"{at}/{place}") for place, item in enumerate(value))
             return test("one_of", *dict.fromkeys(texts))
         case "prefix" | "contains" | "ends_with":
             return test(op, text(value, at))

@@ -65,7 +65,7 @@ def _conditions(fields: tuple[str, ...], keys: set[tuple[int | str, ...]]) -> It
         yield _among(fields[0], [values[0] for values in keys])
         return
     for values in keys:
-        yield And(tuple(_among(name, [one]) for name, one in zip(fields, values, strict=True)))
+        yield And(tuple(_among(name, [value]) for name, value in zip(fields, values, strict=True)))
 
 
 def _among(name: str, values: Sequence[int | str]) -> Predicate:

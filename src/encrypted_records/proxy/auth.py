@@ -289,7 +289,7 @@ class Access:
             return
         # An error is right for all: they sent the same credentials, and are one sender.
         credentials, _ = together[0].item
-        refresh = any(refresh for _, refresh in (one.item for one in together))
+        refresh = any(refresh for _, refresh in (waiter.item for waiter in together))
         caller = await self._identify(credentials, refresh=refresh)
         for waiting in together:
             waiting.settle(caller)

@@ -165,7 +165,7 @@ class Rosters:
         with self._database.writing() as database:
             database.executemany(
                 _KEEP_ENTRY,
-                [(user, organization, number, *_columns(one)) for number, one in entries],
+                [(user, organization, number, *_columns(entry)) for number, entry in entries],
             )
 
     def kept_entries(self, user: bytes, organization: bytes, first: int) -> list[RosterEntry]:

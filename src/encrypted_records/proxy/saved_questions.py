@@ -334,7 +334,7 @@ class SavedQuestions:
         def decide(sealed: SealedQuestions) -> tuple[bytes, bytes]:
             known, _ = self._open_all(holder, schema, sealed)
             found = _one_of(known, identifier)
-            others = [one for one in known if one.id != identifier]
+            others = [question_ for question_ in known if question_.id != identifier]
             return self._seal(holder, schema, replace(found, name=name), others)
 
         await runtime.in_thread(self._store.change, holder.user, schema, decide)

@@ -224,7 +224,7 @@ def require_deleter(user: User, organization: str, *made: Dataset | Schema) -> N
     Raises:
         NotAllowed: the user is a member only, and has not made all of it.
     """
-    if any(one.creator_id != user.pk for one in made) and not _owns(user, organization):
+    if any(record.creator_id != user.pk for record in made) and not _owns(user, organization):
         raise NotAllowed(
             "only owners of the organization can delete what others created",
             code="owners_only",

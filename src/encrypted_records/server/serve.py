@@ -366,7 +366,9 @@ def _refuse_other_versions() -> None:
 
     loader = MigrationLoader(connection, ignore_no_migrations=True)
     applied = set(loader.applied_migrations)
-    replaced = {one for found in loader.disk_migrations.values() for one in found.replaces}
+    replaced = {
+        migration for found in loader.disk_migrations.values() for migration in found.replaces
+    }
     if applied & replaced and not replaced <= applied:
         raise Startup(
             "the database was last used by an earlier version of this service, whose tables"

@@ -177,7 +177,7 @@ def _trusted_proxies() -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
 
 
 TRUSTED_PROXIES = _trusted_proxies()
-OPERATORS = {one.strip().lower() for one in env.list("ERS_ADMIN", default=[])} - {""}
+OPERATORS = {name.strip().lower() for name in env.list("ERS_ADMIN", default=[])} - {""}
 STATIC_URL = "/admin/static/"
 
 #: name -> how many in which time; of one source, ``messages`` of one address, and ``codes`` and

@@ -283,7 +283,7 @@ async def _erasure(session: CommandSession, schema: Resource) -> Finding:
         look = await session.client.look_at_erasure(schema["url"])
     except ErsError as error:
         return _report_failure(check, error)
-    since = [one for one in (_days_of(look["api"]["since"]), _days(look["index"]["since"])) if one]
+    since = [day for day in (_days_of(look["api"]["since"]), _days(look["index"]["since"])) if day]
     days = max(since, default=0.0)
     rows = format_count(max(look["api"]["rows"], look["index"]["rows"]), "deleted row")
     holds = ", ".join(f"{hold['email']} ({hold['reason']})" for hold in look["api"]["holds"])

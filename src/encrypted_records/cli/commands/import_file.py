@@ -494,10 +494,11 @@ def _require_no_difference(name: str, found: Mapping[str, Any]) -> None:
         return
     flags = list(dict.fromkeys(flag for one in open_ones for flag in _flags(one["say"] or {})))
     hint = "--reading none detects the reading again; with --keep, also for later files"
-    if flags and all(one["say"] for one in open_ones):
+    if flags and all(difference["say"] for difference in open_ones):
         hint = f"{' '.join(flags)} accepts this file; with --keep, also later files"
+    details = "; ".join(difference["detail"] for difference in open_ones)
     raise BadInput(
-        f"{name} differs from the previous file: {'; '.join(one['detail'] for one in open_ones)}",
+        f"{name} differs from the previous file: {details}",
         code="reading",
         hint=f"{hint}; nothing was stored",
     )
@@ -617,7 +618,7 @@ def _require_sure(found: Mapping[str, Any], reading: ReadingOptions, *, yes: boo
         "below": f"--below {found['reading']['below']}",
         "sheet": f"--sheet {shlex.quote(found['reading']['sheet'] or '')}",
     }
-    open_ones = [flags[one] for one in found["guessed"]]
+    open_ones = [flags[guess] for guess in found["guessed"]]
     if yes and open_ones:
         raise InvalidSetting(
             "--yes confirms no guesses about how the file is read",

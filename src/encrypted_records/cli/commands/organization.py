@@ -384,4 +384,4 @@ async def _signed_invitation(session: CommandSession, invitation: str) -> str | 
     people = await _roster_people(session, organization)
     if people is None or not any(person.you and person.role == "owner" for person in people.people):
         return None
-    return organization if any(one.id == invitation for one in people.invitations) else None
+    return organization if any(listed.id == invitation for listed in people.invitations) else None

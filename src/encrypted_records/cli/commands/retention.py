@@ -81,7 +81,7 @@ async def run(
       ers retention run
     """
     named = [await session.names.schema(schema) for schema in schemas]
-    every = {one["url"]: str(one["slug"]) for one in named} or await _every(session)
+    every = {entry["url"]: str(entry["slug"]) for entry in named} or await _every(session)
     codes, closed = [DONE], list[str]()
 
     async def found() -> AsyncIterator[Mapping[str, Any]]:

@@ -113,7 +113,7 @@ async def _forget(
             "Someone who kept an older grant and an older copy of the data can still decrypt that"
             " copy. Otherwise the older keys decrypt nothing."
         )
-        records = format_count(sum(one["records"] for one in older), "record")
+        records = format_count(sum(group["records"] for group in older), "record")
         confirm(
             f"Encrypt {records} of {path} again, and forget all keys before epoch {keys['epoch']}?",
             yes=yes,

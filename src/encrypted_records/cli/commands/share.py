@@ -180,7 +180,9 @@ async def _await_admission(session: CommandSession, organization: str, invitatio
     while time.monotonic() < deadline:
         code = tell(await session.client.settle(organization))
         people = await session.client.people(organization)
-        if all(one.id != invitation or one.status == "expired" for one in people.invitations):
+        if all(
+            listed.id != invitation or listed.status == "expired" for listed in people.invitations
+        ):
             return code
         await asyncio.sleep(_LOOK_SECONDS)
     return code
@@ -348,7 +350,7 @@ async def wanted_share(
         found: list[Mapping[str, Any]] = [
             await session.names.schema(schema, dataset) for schema in schemas
         ]
-        wanted["schemas"] = [one["url"] for one in found]
+        wanted["schemas"] = [resource["url"] for resource in found]
     return wanted
 
 

@@ -144,7 +144,7 @@ async def resume(session: CommandSession, id: str, renew: bool, expires: timedel
     """
     token = None
     if renew:
-        known = {one.id: one for one in await session.client.webhooks()}
+        known = {webhook.id: webhook for webhook in await session.client.webhooks()}
         if id not in known:
             raise InvalidSetting("you have no such webhook here", hint="ers webhook list")
         resource = await session.client.resource(known[id].schema)

@@ -97,7 +97,7 @@ def _read_parquet(content: Any) -> tuple[Any, Iterator[Any]]:
         if (types.is_string(field.type) or types.is_binary(field.type))
         and _may_stay_folded(metadata, field.name)
     ]
-    fixed = [one.type for one in schema if types.is_fixed_size_binary(one.type)]
+    fixed = [field.type for field in schema if types.is_fixed_size_binary(field.type)]
     width = sum(kind.byte_width for kind in fixed)
     # A text that all rows share is there once, and stays so: unfolded, 58 kB become 10 GB.
     opened = parquet.ParquetFile(

@@ -87,7 +87,7 @@ async def _is_unused(
     session: CommandSession, schema: Resource, definition: Mapping[str, Any]
 ) -> bool:
     """Whether a schema has this definition, and neither records nor an import that brings some."""
-    begun = {one.schema for one in remembered_imports().read().values()}
+    begun = {remembered.schema for remembered in remembered_imports().read().values()}
     if schema["url"] in begun or as_sent(schema["schema"]) != as_sent(definition):
         return False
     return (await session.client.search(schema["url"], limit=0)).count == 0

@@ -136,7 +136,7 @@ class PostgresqlTable(SourceTable):
 
         asked: list[Any] = [sql.SQL("1")]
         measured = [(column, what) for column in self._columns for what in measures_of(column)]
-        asked += [sql.SQL(what).format(sql.Identifier(one.name)) for one, what in measured]
+        asked += [sql.SQL(what).format(sql.Identifier(field.name)) for field, what in measured]
         async with self._connect() as connection:
             query = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(asked), self._table)
             row = await (await connection.execute(query)).fetchone()
@@ -152,7 +152,7 @@ class PostgresqlTable(SourceTable):
                 notes[column.name] = note
         for name in self._unique:
             told = "its values are unique there: --unique keeps this rule"
-            notes[name] = "; ".join(one for one in (notes.get(name), told) if one)
+            notes[name] = "; ".join(part for part in (notes.get(name), told) if part)
         required = [column.name for column in self._columns if column.required]
         return Shape(fields, required, notes)
 
@@ -269,7 +269,7 @@ class PostgresqlTable(SourceTable):
             async with await psycopg.AsyncConnection.connect(
                 self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS
             ) as connection:
-                told = [one for pair in _SETTINGS.items() for one in pair]
+                told = [word for pair in _SETTINGS.items() for word in pair]
                 await connection.execute(sql.SQL(f"SELECT {settings}"), told)
                 yield connection
         except psycopg.Error as error:

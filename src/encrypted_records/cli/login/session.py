@@ -166,7 +166,9 @@ class CommandSession:
 
     async def slugs(self, collection: str) -> dict[str, str]:
         """The slug of each dataset, schema or organization that the account can reach, by path."""
-        return {str(one["url"]): str(one["slug"]) async for one in self.client.listing(collection)}
+        return {
+            str(entry["url"]): str(entry["slug"]) async for entry in self.client.listing(collection)
+        }
 
     async def with_slugs(self, resource: Mapping[str, Any]) -> dict[str, Any]:
         """A dataset or schema for people: with the slugs of what it belongs to instead of paths."""

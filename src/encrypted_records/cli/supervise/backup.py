@@ -99,7 +99,7 @@ def back_up(settings: Settings, target: Path) -> BackedUp:
         listed.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
         listed.chmod(0o600)
         sync(listed)
-    sizes = [one.size for one in files.copied.values()]
+    sizes = [file.size for file in files.copied.values()]
     return BackedUp(len(sizes), len(files.objects), sum(sizes))
 
 

@@ -129,7 +129,9 @@ async def _search(schema: AsyncSchema) -> None:
         ("range search: age from 70 to 79", "age between 70 and 79"),
     ):
         with _step(what):
-            records = [one.data async for one in schema.search(where, fields=fields, limit=SHOWN)]
+            records = [
+                record.data async for record in schema.search(where, fields=fields, limit=SHOWN)
+            ]
             count = await schema.count(where)
         terminal.say()
         for line in terminal.table(records, fields):

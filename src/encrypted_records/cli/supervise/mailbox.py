@@ -80,7 +80,7 @@ def _link_to(address: str, written: bytes) -> SignedLink | None:
         return None
     message = email.message_from_bytes(written, policy=email.policy.default)
     to = message["To"].addresses if message["To"] else ()
-    if address.lower() not in {one.addr_spec.lower() for one in to}:
+    if address.lower() not in {recipient.addr_spec.lower() for recipient in to}:
         return None
     body = message.get_body(("plain",))
     links = (signed_link(url) for url in _LINK.findall(body.get_content() if body else ""))

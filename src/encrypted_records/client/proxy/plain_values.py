@@ -61,9 +61,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float | Decimal):
         return _number(value)
     if isinstance(value, Mapping):
-        return {name: _at(name, one) for name, one in value.items()}
+        return {name: _at(name, item) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset) and not hasattr(kind, "n_sequence_fields"):
-        return [_at(place, one) for place, one in enumerate(value)]
+        return [_at(place, item) for place, item in enumerate(value)]
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta | UUID):
         return _as_text(value)
     if isinstance(value, bytes | bytearray | memoryview):

@@ -120,7 +120,7 @@ def _type_of(kind: Any) -> FieldType | None:
     """The type that all columns of this type of Arrow become."""
     printed = str(kind)
     taken = ((kind, kind.frame.taken) for kind in TYPES)
-    return next((one for one, form in taken if form and re.fullmatch(form, printed)), None)
+    return next((type_ for type_, form in taken if form and re.fullmatch(form, printed)), None)
 
 
 def _is_text(kind: Any) -> bool:
@@ -133,7 +133,9 @@ def _longest(texts: Any) -> int:
     from pyarrow import compute, types  # noqa: PLC0415 - optional, and slow to import
 
     if types.is_string_view(texts.type):
-        return max((len(one.encode()) for one in texts.to_pylist() if one is not None), default=0)
+        return max(
+            (len(text.encode()) for text in texts.to_pylist() if text is not None), default=0
+        )
     return compute.max(compute.binary_length(texts)).as_py() or 0
 
 

@@ -117,7 +117,7 @@ class AsyncSchema(AsyncCare):
         async for piece in async_pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
             if piece.rows and not skip_invalid:
                 created = await self._link.proxy.ingest(self.url, piece.rows)
-                warn_of_rounding([name for one in created for name in one.rounded])
+                warn_of_rounding([name for record in created for name in record.rounded])
                 return len(created)
             if upload is None and not piece.body:
                 return 0
@@ -161,8 +161,8 @@ class AsyncSchema(AsyncCare):
         async for piece in async_pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
             if piece.rows:
                 stored = await self._link.proxy.upsert(self.url, piece.rows, fields)
-                warn_of_rounding([name for one in stored for name in one.rounded])
-                return len([one for one in stored if one.replaced])
+                warn_of_rounding([name for record in stored for name in record.rounded])
+                return len([record for record in stored if record.replaced])
             if upload is None and not piece.body:
                 return 0
             if upload is None:
@@ -478,4 +478,4 @@ class AsyncSearch:
         return rows.to_polars(await self._data(), self._schema.definition, self._fields)
 
     async def _data(self) -> list[Mapping[str, Any]]:
-        return [one.data async for one in self]
+        return [record.data async for record in self]

@@ -76,7 +76,10 @@ class NotUnderstood(InvalidQuery):
 
     def __init__(self, what: str, text: str, at: int, hint: str) -> None:
         # Escapes would move the caret; it must stand below the character that it means.
-        line = "".join(" " if one.isspace() or not one.isprintable() else one for one in text)
+        line = "".join(
+            " " if character.isspace() or not character.isprintable() else character
+            for character in text
+        )
         pointed = f"{what}, at character {at + 1} of the expression"
         super().__init__(f"{pointed}\n  {line}\n  {' ' * at}^", hint=hint)
         self.what, self.at = what, at

@@ -111,7 +111,9 @@ def read_answer(answer: Mapping[str, Any], texts: Sequence[str], group_by: Any) 
         if group_by is None:
             results = _results(answer, texts)
             return results[texts[0]] if len(texts) == 1 else Measures(results, answer)
-        fields = [one if isinstance(one, str) else one["field"] for one in group_by]
+        fields = [
+            grouping if isinstance(grouping, str) else grouping["field"] for grouping in group_by
+        ]
         named = name_measures(texts, fields)
         rows = [
             {

@@ -47,7 +47,7 @@ class Names:
         wanted = wanted or self._organization
         if wanted is not None and (resource := await self._by_id("organizations", wanted)):
             return resource
-        every = [one async for one in self._client.listing("organizations")]
+        every = [entry async for entry in self._client.listing("organizations")]
         if wanted is None:
             fitting = every
         else:
@@ -60,7 +60,7 @@ class Names:
             raise InvalidSetting(
                 "you belong to several organizations",
                 hint="name one with organization (--organization): "
-                + _join([one["slug"] for one in every]),
+                + _join([entry["slug"] for entry in every]),
             )
         return await self._only("organization", wanted or "", fitting, every)
 
@@ -108,7 +108,7 @@ class Names:
         """The path of the organization where to look, or those of all."""
         if self._organization is not None:
             return [str((await self.organization())["url"])]
-        return [one["url"] async for one in self._client.listing("organizations")]
+        return [entry["url"] async for entry in self._client.listing("organizations")]
 
     async def existing(
         self,
@@ -180,11 +180,11 @@ class Names:
         fitting = _named(name, found)
         every = found
         if not fitting:
-            every = [one async for one in self._client.listing(collection, **filters)]
+            every = [entry async for entry in self._client.listing(collection, **filters)]
             fitting = _named(name, every)
         kind = collection.removesuffix("s")
         _require_signed(kind, name, found, fitting)
-        trusted = [one for one in fitting if one.get("signed") is not False]
+        trusted = [entry for entry in fitting if entry.get("signed") is not False]
         return await self._only(kind, name, trusted, every)
 
     async def _only(
@@ -197,7 +197,9 @@ class Names:
             "dataset": self.path_of_dataset,
         }
         shown = (fitting or every)[: _LISTED + 1]
-        names = [await paths[kind](one) if kind in paths else str(one["slug"]) for one in shown]
+        names = [
+            await paths[kind](entry) if kind in paths else str(entry["slug"]) for entry in shown
+        ]
         if fitting:
             raise InvalidSetting(
                 f"{name} names {len(fitting)} {kind}s", hint=f"name one of: {_join(names)}"

@@ -153,7 +153,7 @@ def _of_pandas(column: Any, declared: Any) -> Field | None:
 
     if types.is_floating(declared.type):
         present = column.dropna()
-        whole = len(present) and all(isfinite(one) and one == int(one) for one in present)
+        whole = len(present) and all(isfinite(value) and value == int(value) for value in present)
         if whole and abs(present).max() <= 2**53 and not proposals.is_amount(declared.name):
             return proposals.whole_number(), "decimals that are all whole: whole numbers"
     if types.is_timestamp(declared.type) and declared.type.tz is None:
@@ -291,7 +291,7 @@ def _bounds(limits: dict[str, Any], step: Any) -> tuple[Any, Any]:
 def _number(limits: dict[str, Any]) -> Field:
     decimals, digits = limits.get("decimal_places"), limits.get("max_digits")
     low, high = (bound if bound is None else Decimal(str(bound)) for bound in _bounds(limits, 0))
-    before = max((abs(one).adjusted() + 1 for one in (low, high) if one), default=_DECIMALS)
+    before = max((abs(bound).adjusted() + 1 for bound in (low, high) if bound), default=_DECIMALS)
     if digits is not None:
         before = max(digits - (decimals or 0), 1)
     precision = min(_DECIMALS, proposals.MAX_DIGITS - before) if decimals is None else decimals
@@ -307,10 +307,10 @@ def _number(limits: dict[str, Any]) -> Field:
 def _choices(name: str, kind: Any) -> dict[str, Any]:
     """The type of declared values. A proposed definition does not publish them."""
     values = list(kind.values) if isinstance(kind, inspect.LiteralType) else None
-    known = [one.value for one in kind.cls] if values is None else values
-    if all(isinstance(one, int) and not isinstance(one, bool) for one in known):
+    known = [member.value for member in kind.cls] if values is None else values
+    if all(isinstance(value, int) and not isinstance(value, bool) for value in known):
         return proposals.whole_number()
-    texts = [one for one in known if isinstance(one, str)]
+    texts = [value for value in known if isinstance(value, str)]
     if len(texts) == len(known):
         return proposals.text(max(len(text.encode()) for text in texts))
     raise _refused(name, "its values are of several types", "give a definition")

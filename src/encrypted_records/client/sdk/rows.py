@@ -217,7 +217,7 @@ def _columns(
 ) -> Iterator[_Column]:
     for name in fields:
         kind = type_in(definition, name)
-        values = [kind.to_frame(one) for one in (record.get(name) for record in records)]
+        values = [kind.to_frame(value) for value in (record.get(name) for record in records)]
         if not kind.is_number:
             yield _Column(name, values, kind.frame.arrow, kind.frame.pandas)
             continue

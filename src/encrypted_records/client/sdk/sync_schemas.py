@@ -121,7 +121,7 @@ class Schema(Care):
         for piece in pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
             if piece.rows and (not skip_invalid):
                 created = self._link.run(self._link.proxy.ingest(self.url, piece.rows))
-                warn_of_rounding([name for one in created for name in one.rounded])
+                warn_of_rounding([name for record in created for name in record.rounded])
                 return len(created)
             if upload is None and (not piece.body):
                 return 0
@@ -167,8 +167,8 @@ class Schema(Care):
         for piece in pieces(rows, self._link.proxy.limits.rows_bytes, self.definition):
             if piece.rows:
                 stored = self._link.run(self._link.proxy.upsert(self.url, piece.rows, fields))
-                warn_of_rounding([name for one in stored for name in one.rounded])
-                return len([one for one in stored if one.replaced])
+                warn_of_rounding([name for record in stored for name in record.rounded])
+                return len([record for record in stored if record.replaced])
             if upload is None and (not piece.body):
                 return 0
             if upload is None:
@@ -491,4 +491,4 @@ class Search:
         return rows.to_polars(self._data(), self._schema.definition, self._fields)
 
     def _data(self) -> list[Mapping[str, Any]]:
-        return [one.data for one in self]
+        return [record.data for record in self]

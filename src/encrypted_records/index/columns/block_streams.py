@@ -129,7 +129,7 @@ def _side_by_side(
     ordinals = np.concatenate([block.ordinals for block in blocks])
     keys: Keys = np.concatenate([block.keys for block in blocks])
     offsets = np.cumsum([0, *(len(block.ordinals) for block in blocks[:-1])])
-    begins = [one.starts.astype(np.int64) + at for one, at in zip(blocks, offsets, strict=True)]
+    begins = [block.starts.astype(np.int64) + at for block, at in zip(blocks, offsets, strict=True)]
     return ordinals, keys, np.concatenate(begins)
 
 

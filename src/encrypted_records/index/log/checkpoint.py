@@ -209,7 +209,7 @@ def require_equal(claimed: Ledger, own: LedgerState) -> None:
     """
     assert claimed.begun is not None and own.order.begun is None
     since = claimed.requests_since
-    said, known = (encode(one, requests_since=since, ends={}) for one in (claimed.state(), own))
+    said, known = (encode(state, requests_since=since, ends={}) for state in (claimed.state(), own))
     if claimed.version != own.snapshot.version or said != known:
         raise CheckpointBroken(
             f"the checkpoint at version {claimed.begun.version} does not match the log"
@@ -224,7 +224,7 @@ def _ends(
         return {}
     digests = state.order.digests
     every = (end for end in membership.roster.ends(schema) if end.number <= number)
-    return {one.version: digests[one.version] for one in every if one.version < len(digests)}
+    return {end.version: digests[end.version] for end in every if end.version < len(digests)}
 
 
 UID, COUNTER, DIGEST = 16, 8, 32
@@ -291,7 +291,7 @@ def encode(state: LedgerState, *, requests_since: int, ends: Mapping[int, bytes]
             present=state.present,
             since=state.since,
             epochs=order.epochs,
-            definitions=[one.canonical for one in history.every.values()],
+            definitions=[definition.canonical for definition in history.every.values()],
             usable=sorted(history.usable),
             defined_at=state.defined_at,
             resealed=(
@@ -316,8 +316,8 @@ def encode(state: LedgerState, *, requests_since: int, ends: Mapping[int, bytes]
                 b"".join([group.rows for group in groups]),
             ),
             segments=list(snapshot.segments),
-            dead=[KilledRows(one.uid, _runs(snapshot.dead[one.uid])) for one in dead],
-            deaths=[(one.uid, list(snapshot.deaths.get(one.uid, ()))) for one in dead],
+            dead=[KilledRows(group.uid, _runs(snapshot.dead[group.uid])) for group in dead],
+            deaths=[(group.uid, list(snapshot.deaths.get(group.uid, ()))) for group in dead],
             stored=sorted(state.past.stored.items()),
             last=state.past.last,
             laid=sorted((uid, list(own)) for uid, own in snapshot.laid.items()),
@@ -368,7 +368,7 @@ def decode(data: bytes, version: int, digest: bytes, begun: Begun) -> RestoredSt
         order=OrderState(
             digests=digests,
             base=oldest,
-            apart={at: one for at, one in state.ends if at < oldest},
+            apart={at: end for at, end in state.ends if at < oldest},
             writers=_writers(state.writers),
             requests=set(_cut(state.requests, UID)),
             requests_since=state.requests_since,
@@ -404,7 +404,9 @@ def _groups(state: _State) -> Iterator[Group]:
 
 
 def _history(state: _State) -> DefinitionHistory:
-    every = {one.digest: one for one in map(parse_canonical, state.definitions)}
+    every = {
+        definition.digest: definition for definition in map(parse_canonical, state.definitions)
+    }
     present = list(every.values())[-1]
     history = DefinitionHistory(present, every, frozenset(state.usable))
     if not history.is_comparable or present.digest not in history.usable:
@@ -421,7 +423,10 @@ def _history(state: _State) -> DefinitionHistory:
 
 def _writers(joined: bytes) -> dict[bytes, tuple[int, bytes]]:
     every = _cut(joined, UID + COUNTER + DIGEST)
-    return {one[:UID]: (int.from_bytes(one[UID:-DIGEST], "big"), one[-DIGEST:]) for one in every}
+    return {
+        writer[:UID]: (int.from_bytes(writer[UID:-DIGEST], "big"), writer[-DIGEST:])
+        for writer in every
+    }
 
 
 def _in_place(every: Sequence[KilledRows], groups: Mapping[bytes, Group]) -> Iterator[KilledRows]:
@@ -458,7 +463,7 @@ def _check_segments(
 
 
 def _ascending(numbers: Sequence[int]) -> bool:
-    return all(one < after for one, after in pairwise(numbers))
+    return all(number < after for number, after in pairwise(numbers))
 
 
 def _runs(rows: BitMap) -> list[tuple[int, int]]:

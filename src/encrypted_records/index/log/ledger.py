@@ -110,8 +110,8 @@ class Endings:
         killed, self._killed = self._killed, []
         moved, self._moved = self._moved, []
         replaced, self._replaced = self._replaced, []
-        some = (one for version, every in killed if version > since for one in every)
-        rows = [row for one in some if one.group in live for row in one.rows()]
+        some = (row for version, every in killed if version > since for row in every)
+        rows = [row for kills in some if kills.group in live for row in kills.rows()]
         return Ended(
             rows,
             _joined(at for version, every in moved if version > since for at in every),
@@ -285,7 +285,7 @@ class Ledger(Order):
             _present=kept.present,
             _since=kept.since,
             history=kept.history,
-            _groups={one.uid: GroupState(one, at) for at, one in enumerate(kept.groups)},
+            _groups={group.uid: GroupState(group, at) for at, group in enumerate(kept.groups)},
             _in_order=kept.groups,
             _starts=[0, *accumulate(group.count for group in kept.groups)],
             _segments={segment.uid: segment for segment in kept.segments},
@@ -588,4 +588,4 @@ def keep_live(
     if not new and all(uid in live for uid in known):
         return known
     every = {**known, **{header.segment: header for header in new}}
-    return {uid: one for uid, one in every.items() if uid in live}
+    return {uid: group for uid, group in every.items() if uid in live}

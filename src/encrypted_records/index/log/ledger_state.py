@@ -114,7 +114,9 @@ class LedgerState:
                 first=self.first,
                 present=self.present,
                 since=self.since,
-                definitions=[one.canonical for one in history.every.values()] if history else [],
+                definitions=[definition.canonical for definition in history.every.values()]
+                if history
+                else [],
                 usable=sorted(history.usable) if history else [],
                 digests=b"".join(order.digests),
                 base=order.base,
@@ -231,7 +233,7 @@ def _history(packed: _Packed) -> DefinitionHistory | None:
     every = [parse_canonical(text) for text in packed.definitions]
     if not every:
         return None
-    by_digest = {one.digest: one for one in every}
+    by_digest = {definition.digest: definition for definition in every}
     return DefinitionHistory(every[-1], by_digest, frozenset(packed.usable))
 
 

@@ -101,7 +101,7 @@ class Order:
             list(self._digests),
             self._base,
             dict(self._apart),
-            {uid: (one.counter, one.digest) for uid, one in self._writers.items()},
+            {uid: (writer.counter, writer.digest) for uid, writer in self._writers.items()},
             set(self._requests),
             self.requests_since,
             self.begun,

@@ -211,7 +211,7 @@ class Signing:
         Args:
             head: the log's newest version.
         """
-        first = (since for since, one in self.epochs if one >= epoch)
+        first = (since for since, epoch_then in self.epochs if epoch_then >= epoch)
         return next(first, head + 1) - 1
 
     def _epoch_at(self, version: int) -> int:

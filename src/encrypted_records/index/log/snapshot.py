@@ -379,7 +379,7 @@ class Snapshot:
         many: so a caller who needs all of them gets few parts.
         """
         every = [(self.places(segment), segment) for segment in self.segments]
-        some = [(own.lowest, own.highest, one) for own, one in every if own.highest >= after]
+        some = [(own.lowest, own.highest, group) for own, group in every if own.highest >= after]
         some.sort(key=lambda one: one[:2])
         part: list[Segment] = []
         before, held, newest = 0, 0, -1

@@ -190,8 +190,8 @@ class _Work:
         shown = [
             Bucket(
                 tuple(
-                    self._shown.group_value(one, int(code), period)
-                    for one, code, period in zip(keys, codes, asked.periods, strict=True)
+                    self._shown.group_value(key, int(code), period)
+                    for key, code, period in zip(keys, codes, asked.periods, strict=True)
                 ),
                 tuple(result[at] for result in results),
             )

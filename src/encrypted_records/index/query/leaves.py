@@ -205,9 +205,13 @@ class RangeLeaf(LeafOperator):
         directory = segment.directories[self.field]
         every = [some for some in map(directory.pages, self.ranges.possible) if some]
         if len(every) > 1:
-            pages = np.unique(np.concatenate([np.arange(one.start, one.stop) for one in every]))
+            pages = np.unique(
+                np.concatenate([np.arange(stretch.start, stretch.stop) for stretch in every])
+            )
             return Cost(len(pages), int(directory.page_entries[pages].sum()))
-        entries = (directory.start(one.stop) - directory.start(one.start) for one in every)
+        entries = (
+            directory.start(stretch.stop) - directory.start(stretch.start) for stretch in every
+        )
         return Cost(sum(map(len, every)), sum(entries))
 
     def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
@@ -627,7 +631,7 @@ def _read_between(
     """The rows of some key ranges, and of some others; pages are read once for all of these."""
     if field in segment.columns:
         filters = yield from filter_column(segment, field, every, limits)
-        return [one.all_rows() for one in filters]
+        return [matches_of.all_rows() for matches_of in filters]
     directory = segment.directories[field]
     masks = [_no_rows(segment) for _ in every]
     wanted: dict[int, list[tuple[Mask, KeyRange]]] = {}

@@ -194,10 +194,10 @@ class Matching:
         found = yield from self.match_each(segments)
         pairs = zip(segments, found, strict=True)
         live = (
-            SegmentMatches(one, matches.without(self.space.snapshot.dead_rows(one.segment)))
-            for one, matches in pairs
+            SegmentMatches(opened, matches.without(self.space.snapshot.dead_rows(opened.segment)))
+            for opened, matches in pairs
         )
-        return [one for one in live if one.matches.possible]
+        return [segment for segment in live if segment.matches.possible]
 
     def _decide_tests(self, answers: list[SegmentMatches]) -> Asking[list[SegmentMatches]]:
         """The answers once the long strings that the tests could not decide are known."""

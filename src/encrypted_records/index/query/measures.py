@@ -87,13 +87,13 @@ class Shown:
                     results.append(self._variances(measure, tally))
                 case Percentile():
                     found = tables[measure.field]
-                    results.append([self._percentiles(measure, one) for one in found])
+                    results.append([self._percentiles(measure, counts) for counts in found])
                 case Histogram():
                     found = tables[measure.field]
-                    results.append([self._histogram(measure, one) for one in found])
+                    results.append([self._histogram(measure, counts) for counts in found])
                 case Distinct():
                     found = tables[measure.field]
-                    results.append([self._distinct(measure, one) for one in found])
+                    results.append([self._distinct(measure, counts) for counts in found])
                 case _:
                     assert_never(measure)
         return results

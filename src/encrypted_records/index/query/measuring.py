@@ -26,7 +26,7 @@ def measure(space: Workspace, condition: Condition, aggregation: Aggregation) ->
         InvalidQuery: it would take too many records or groups.
         DoesNotOpen: a page, a column or a row does not open.
     """
-    if not aggregation.group_by and all(one == Count() for one in aggregation.measures):
+    if not aggregation.group_by and all(measure == Count() for measure in aggregation.measures):
         count = None if condition.tests else (yield from count_matches(space, condition))
         if count is not None:
             return Aggregated([Bucket((), (count,) * len(aggregation.measures))], 1)
@@ -59,6 +59,6 @@ def _needs_columns(space: Workspace, aggregation: Aggregation) -> bool:
     """Whether more than directories and a few pages is needed of the fields that are measured."""
     if aggregation.group_by or not isinstance(aggregation.where, Everything):
         return True
-    if not all(one.needs in ALL_RANKS for one in aggregation.measures):
+    if not all(measure.needs in ALL_RANKS for measure in aggregation.measures):
         return True
     return any(space.definition.fields[name].is_of_texts for name in aggregation.fields)

@@ -293,8 +293,8 @@ def _leave_out(
     while left and request.wanted and (batch := list(islice(candidates, left))):
         if limit is not None and request.space.counted.rows >= limit:
             return None
-        unsure = [one for one in batch if not one.certain]
-        records = yield from open_rows([one.ref for one in unsure], ranked=ranked)
+        unsure = [row for row in batch if not row.certain]
+        records = yield from open_rows([row.ref for row in unsure], ranked=ranked)
         fits = yield from check_records(request.space, request.condition.predicate, records)
         left -= len(batch) - len(unsure) + sum(fits)
     return count - left

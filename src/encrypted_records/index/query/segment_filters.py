@@ -278,8 +278,8 @@ def open_filters(
     Raises:
         DoesNotOpen: a page or a column does not open.
     """
-    by_uid = {one.uid: one for one in batch}
-    segments = [one.segment for one in batch]
+    by_uid = {opened.uid: opened for opened in batch}
+    segments = [opened.segment for opened in batch]
     with scope(*segments):
         yield from bring_together(
             segments, lambda segment: by_uid[segment.segment.uid].missing(segment)

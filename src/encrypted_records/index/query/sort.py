@@ -102,7 +102,9 @@ def _narrow(
     part: Candidates, order: Sequence[SortKey], want: int, after: SortPosition | None
 ) -> NDArray[np.intp]:
     """Which of a segment's rows can be among the first ``want`` of them after ``after``."""
-    levels = [_Level(part, one, after.keys[at] if after else None) for at, one in enumerate(order)]
+    levels = [
+        _Level(part, term, after.keys[at] if after else None) for at, term in enumerate(order)
+    ]
     unsure = np.zeros(len(part), np.bool_)
     remaining = np.arange(len(part))
     if after is not None:
@@ -185,8 +187,8 @@ class _RowsSideBySide:
         self.certain = np.concatenate([*(part.certain for part in parts), np.ones(len(own), bool)])
         #: of each field: which rows have it, and their keys, zero for the others
         self.columns: list[tuple[NDArray[np.bool_], NDArray[Any]]] = [
-            _gather(parts, one.field, [] if after is None else [after.keys[level]])
-            for level, one in enumerate(order)
+            _gather(parts, term.field, [] if after is None else [after.keys[level]])
+            for level, term in enumerate(order)
         ]
 
     def first(self, texts: Texts, want: int) -> SortedRows | None:

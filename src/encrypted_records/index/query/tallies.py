@@ -69,7 +69,7 @@ class Values:
 
     @property
     def nbytes(self) -> int:
-        return sum(one.nbytes for one in (self.groups, self.keys, self.counts, self.positions))
+        return sum(array.nbytes for array in (self.groups, self.keys, self.counts, self.positions))
 
     def only(self, kept: NDArray[np.bool_] | NDArray[np.intp] | slice) -> Values:
         return Values(self.groups[kept], self.keys[kept], self.counts[kept], self.positions[kept])

@@ -96,7 +96,7 @@ def _scan_sorted(
         for answer in answers
         if isinstance(answer, SegmentMatches) and answer.matches.possible
     ]
-    large = bool(unread) or sum(one.segment.count for one in whole) > space.sizes.few_rows
+    large = bool(unread) or sum(part.segment.count for part in whole) > space.sizes.few_rows
     return parts + (yield from sought.of_matches(whole, large=large))
 
 
@@ -150,11 +150,11 @@ class _First:
         rows, most = 0, 1
         while left:
             some, left = left[:most], left[most:]
-            rows += sum(one.segment.covered for one in some)
+            rows += sum(segment.segment.covered for segment in some)
             most *= 2
             stays = self.space.keeps_columns(rows, len(self.condition.columns))
             parts += yield from self._of_some(some, stays=stays)
-            left = [one for one in left if not self.threshold.excludes(best[one.uid])]
+            left = [segment for segment in left if not self.threshold.excludes(best[segment.uid])]
         return parts
 
     def _of_some(self, unread: Sequence[UnreadSegment], *, stays: bool) -> Asking[list[Candidates]]:
@@ -181,7 +181,7 @@ class _First:
             among = [other.segment.segment for other in others]
             answers = yield from Matching(self.space, self.condition).find(among)
             found_in = [answer.without(later[answer.uid]) for answer in answers]
-            possible = [one for one in found_in if one.matches.possible]
+            possible = [segment for segment in found_in if segment.matches.possible]
             parts += yield from self.of_matches(possible, large=True)
         return parts
 
@@ -192,11 +192,11 @@ class _First:
         opened = yield from open_filters(self.space, filters)
         scans = {
             uid: self._scan(one.segment, opened[uid].of, opened[uid].estimate(one.segment.count))
-            for uid, one in ((one.uid, one) for one in filters)
+            for uid, one in ((opened.uid, opened) for opened in filters)
         }
         parts: list[Candidates] = []
         left: list[UnreadSegment] = []
-        segments = [one.segment for one in filters]
+        segments = [opened.segment for opened in filters]
         with scope(*segments):
             yield from self._fill(segments, scans)
             for filtered in filters:
@@ -219,7 +219,7 @@ class _First:
 
     def _take(self, segment: LoadedSegment, rows: BitMap, result: Result) -> Asking[Candidates]:
         """The rows among ``rows`` that can be among the first."""
-        names = [one.field for one in self.query.order]
+        names = [term.field for term in self.query.order]
         if len(names) > 1:
             part = yield from self._narrow(segment, Matches.exactly(rows), result)
         else:
@@ -230,7 +230,7 @@ class _First:
 
     def _learn(self, part: Candidates) -> None:
         """Tell the threshold of rows that match and surely come after the page before."""
-        fields = [part.dictionary(one.field) for one in self.query.order]
+        fields = [part.dictionary(term.field) for term in self.query.order]
         rows = part.matches.certain
         if self.after is not None:
             # Of long strings that begin as one of the page before, some are before it.

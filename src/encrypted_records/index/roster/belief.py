@@ -152,7 +152,9 @@ def _identities(roster: Roster, member: bytes, keyring: Keyring) -> dict[int, Id
 
 
 def _version_of(identities: dict[int, Identity], keys: bytes) -> int | None:
-    return next((one for one, identity in identities.items() if identity.keys == keys), None)
+    return next(
+        (version for version, identity in identities.items() if identity.keys == keys), None
+    )
 
 
 def _require_own(

@@ -111,16 +111,18 @@ def seal_grant(
         )
     first = roster.first(dataset)
     wanted = range(first, epoch.epoch + 1)
-    missing = [one for one in wanted if one not in keys]
+    missing = [epoch for epoch in wanted if epoch not in keys]
     if missing:
         raise KeyMissing(f"the dataset's key of epoch {missing[0]} is missing here")
     scope = standing.reads(dataset)
     if scope.whole:
-        held = [keys[one].export() for one in wanted]
+        held = [keys[epoch].export() for epoch in wanted]
         secrets = [_Secrets(WHOLE_DATASET, [], first, held)]
     else:
         secrets = [
-            _Secrets(schema, [], first, [keys[one].schema(schema).hand_over() for one in wanted])
+            _Secrets(
+                schema, [], first, [keys[epoch].schema(schema).hand_over() for epoch in wanted]
+            )
             for schema in sorted(scope.schemas)
         ]
     plain = _encoder.encode(secrets)

@@ -194,7 +194,7 @@ class Roster:
         admission.
         """
         found = (state.at(member, number) for member in self._state.members.values())
-        return [one for one in found if one is not None and one.present]
+        return [member for member in found if member is not None and member.present]
 
     def owners(self, number: int | None = None) -> list[Member]:
         return [member for member in self.members(number) if member.owns]
@@ -247,7 +247,9 @@ class Roster:
     def open(self, dataset: bytes) -> list[Schema]:
         """The schemas of a dataset that are older than its newest epoch and whose logs have no end
         with it yet, so that former writers could still add to them."""
-        found = (self._state.schemas[one][-1] for one in self._state.open.get(dataset, ()))
+        found = (
+            self._state.schemas[schema_id][-1] for schema_id in self._state.open.get(dataset, ())
+        )
         return sorted((schema for schema in found if schema.slug), key=lambda schema: schema.schema)
 
     def invitation(self, invitation: bytes) -> Invitation | None:

@@ -103,8 +103,8 @@ class Crowds:
                 chosen = self._cut(run)
                 if len(chosen) > 1:
                     first = snapshot.starts[snapshot.groups[chosen[0].uid].sequence]
-                    end = first + sum(one.count for one in chosen)
-                    return Crowd(segment.uid, tuple(one.uid for one in chosen), first, end)
+                    end = first + sum(group.count for group in chosen)
+                    return Crowd(segment.uid, tuple(group.uid for group in chosen), first, end)
         return None
 
     def _cut(self, run: list[Group]) -> list[Group]:

@@ -116,14 +116,14 @@ def read_again(
         round=said.round or kept.round,
         columns=columns,
     )
-    names = [one.column.name or "" for one in found.decided]
+    names = [column.column.name or "" for column in found.decided]
     own = {name: _said_of(column, name, said) for column, name in zip(columns, names, strict=True)}
     told = msgspec.structs.replace(said, columns=own)
     decided = [
         follow(Decided(column), told, name, list(cells))
         for column, name, cells in zip(columns, names, found.cells, strict=True)
     ]
-    recipe = msgspec.structs.replace(recipe, columns=[one.column for one in decided])
+    recipe = msgspec.structs.replace(recipe, columns=[column.column for column in decided])
     recipe = read_recipe(msgspec.json.encode(recipe))
     for column, one, cells in zip(recipe.columns, found.decided, found.cells, strict=True):
         difference = _differs(column, one, recipe, list(cells))

@@ -122,7 +122,7 @@ def _wide(sample: bytes) -> str | None:
 
 
 def _legacy(sample: bytes, line: int) -> Charset:
-    good = sum(len(one) for one in _UTF8_SEQUENCE.findall(sample))
+    good = sum(len(run) for run in _UTF8_SEQUENCE.findall(sample))
     bad = len(sample.translate(None, _ASCII)) - good
     scores = {name: _score(name, sample) for name in (*_LATIN, *_SCRIPTS, *_EAST)}
     best = max(scores, key=lambda name: scores[name])
@@ -154,14 +154,14 @@ def _score(name: str, sample: bytes) -> float:
         if error.start < min(len(sample), _SCORED_BYTES) - 4:
             return -1.0
         text = sample[: error.start].decode(name, errors="ignore")
-    high = [at for at, one in enumerate(text) if one > "\x7f"]
+    high = [at for at, character in enumerate(text) if character > "\x7f"]
     if not high:
         return -1.0
     if name in _LATIN:
         usual = frozenset(_LATIN[name])
         return sum(_latin(text, at, usual) for at in high) / len(high)
     runs = re.compile(f"[{(_SCRIPTS | _EAST)[name]}]{{2,}}")
-    inside = sum(len(one) for one in runs.findall(text))
+    inside = sum(len(run) for run in runs.findall(text))
     share = inside / len(high)
     if name in _SCRIPTS:
         # A small letter before a capital one is no word of these languages.

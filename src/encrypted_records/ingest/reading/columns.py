@@ -191,7 +191,7 @@ def _are_digits(filled: Sequence[str]) -> bool:
 
 def _exponents_are_numbers(filled: Sequence[str]) -> bool:
     with_one = [cell for cell in filled if "e" in cell.lower() and cell.strip()[-1:].isdigit()]
-    return not with_one or any("." in one or "-" in one.strip()[1:] for one in with_one)
+    return not with_one or any("." in text or "-" in text.strip()[1:] for text in with_one)
 
 
 def _settle(
@@ -202,7 +202,9 @@ def _settle(
         other = "," if mark == "." else "."
         grouped = [cell for cell in filled if other in cell]
         plain = [cell for cell in filled if other not in cell and mark not in cell]
-        small = all(len([one for one in cell if one.isdigit()]) <= 3 for cell in plain)
+        small = all(
+            len([character for character in cell if character.isdigit()]) <= 3 for cell in plain
+        )
         # Whole numbers up to 999, and longer ones with separators.
         if (
             len(grouped) >= _LEAST_GROUPED

@@ -247,7 +247,7 @@ def _find(source: _Source, layout: Layout, wanted: Wanted) -> Found:
     decided = decide_all(sources, names, columns, numbers=source.numbers, texts=source.texts)
     short = sum(1 for row in data if len(row.cells) < width)
     recipe = Recipe(
-        columns=[one.column for one in decided],
+        columns=[column.column for column in decided],
         header_row=layout.header,
         above=len(layout.above),
         below=len(layout.below) if source.whole else wanted.below,

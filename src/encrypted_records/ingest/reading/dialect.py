@@ -163,7 +163,7 @@ def _score(head: str, delimiter: str, quote: str, *, whole: bool) -> float:
         return 0.01
     cells = [cell for row in rows for cell in row.cells]
     filled = [cell for cell in cells if cell]
-    others = [one for one in (*DELIMITERS, quote) if one != delimiter]
+    others = [character for character in (*DELIMITERS, quote) if character != delimiter]
     typed = sum(1 for cell in filled if _TYPED.fullmatch(cell.strip())) / max(len(filled), 1)
     bare = [c for row in rows for at, c in enumerate(row.cells) if at not in row.quoted]
     clean = sum(1 for c in bare if not any(other in c for other in others)) / max(len(bare), 1)

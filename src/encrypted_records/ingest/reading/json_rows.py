@@ -158,7 +158,7 @@ def _too_large() -> InvalidRecords:
 
 
 def _is_of_columns(document: Any) -> bool:
-    return len(document) > 1 and all(isinstance(one, Mapping) for one in document.values())
+    return len(document) > 1 and all(isinstance(value, Mapping) for value in document.values())
 
 
 def _lists_of(document: Any) -> dict[str, list[Any]]:

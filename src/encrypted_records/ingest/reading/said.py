@@ -108,14 +108,16 @@ def detect_as(sample: bytes, said: Said, *, whole: bool, texts: Collection[str] 
     require_columns(found, said)
     recipe = msgspec.structs.replace(found.recipe, time_zone=said.time_zone, round=said.round)
     columns = [
-        Decided(Column(one.column.source, one.column.name)) if one.column.name in texts else one
-        for one in found.decided
+        Decided(Column(column.column.source, column.column.name))
+        if column.column.name in texts
+        else column
+        for column in found.decided
     ]
     decided = [
-        follow(one, said, one.column.name or "", list(cells))
-        for one, cells in zip(columns, found.cells, strict=True)
+        follow(column, said, column.column.name or "", list(cells))
+        for column, cells in zip(columns, found.cells, strict=True)
     ]
-    recipe = msgspec.structs.replace(recipe, columns=[one.column for one in decided])
+    recipe = msgspec.structs.replace(recipe, columns=[column.column for column in decided])
     recipe = read_recipe(msgspec.json.encode(recipe))
     for one, cells in zip(decided, found.cells, strict=True):
         _require_all(one.column, recipe, list(cells))
@@ -220,7 +222,7 @@ def _number(column: Column, decimal: str | None, filled: Sequence[str]) -> Colum
 
 
 def _dated(column: Column, kind: str | None, format_: str | None, filled: Sequence[str]) -> Column:
-    timed = kind in MOMENTS or (kind is None and any(":" in one for one in filled))
+    timed = kind in MOMENTS or (kind is None and any(":" in text for text in filled))
     wanted = (format_,) if format_ else values.DATE_FORMATS
     for offset in (True, False) if timed else (False,):
         for form in wanted:

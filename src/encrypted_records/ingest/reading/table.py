@@ -185,7 +185,9 @@ def names_of(sources: Sequence[str], width: int) -> tuple[list[str], dict[str, s
     taken: set[str] = set()
     for at in range(width):
         source = sources[at] if at < len(sources) else ""
-        shown = "".join(one for one in " ".join(source.split()) if _is_in_names(one))
+        shown = "".join(
+            character for character in " ".join(source.split()) if _is_in_names(character)
+        )
         name = shown[:MAX_FIELD_NAME].strip() or f"column_{at + 1}"
         if name.startswith((SCHEMA_ENTRY, LEFT_OUT)):
             name = f"_{name}"[:MAX_FIELD_NAME]

@@ -126,7 +126,7 @@ def _of_exponent(text: str) -> str | None:
     if not -MAX_DIGITS <= number.adjusted() < MAX_DIGITS:
         return "0" if not number else None
     plain = format(number.normalize(), "f")
-    return plain if sum(one.isdigit() for one in plain.lstrip("-0.")) <= MAX_DIGITS else None
+    return plain if sum(digit.isdigit() for digit in plain.lstrip("-0.")) <= MAX_DIGITS else None
 
 
 def _unsigned(text: str, unit: str) -> tuple[str, bool]:
@@ -174,7 +174,9 @@ _TOKEN = re.compile(r"yyyy|yy|mon|mm|dd|.")
 def _date_pattern(format_: str) -> re.Pattern[str]:
     tight = format_ in (COMPACT, "ddmonyyyy") or format_.startswith("yyyy-")
     parts = _PARTS | (_EXACT if tight else _LOOSE)
-    return re.compile("".join(parts.get(one, re.escape(one)) for one in _TOKEN.findall(format_)))
+    return re.compile(
+        "".join(parts.get(token, re.escape(token)) for token in _TOKEN.findall(format_))
+    )
 
 
 @lru_cache(maxsize=64)

@@ -159,8 +159,8 @@ def read_sheet(body: bytes, wanted: str | None) -> Sheet:
         name = _choose(book.sheets_metadata, seen, wanted)
         _require_values(seen[name])
         visible = [sheet.name for sheet in book.sheets_metadata if _is_shown(sheet)]
-        shown = [one for one in visible if one != name and seen[one].cells]
-        hidden = [one for one in seen if one not in visible]
+        shown = [sheet for sheet in visible if sheet != name and seen[sheet].cells]
+        hidden = [sheet for sheet in seen if sheet not in visible]
         sheet = book.get_sheet_by_name(name)
         return _read(sheet, seen[name], tuple(shown), tuple(hidden))
     except (python_calamine.CalamineError, expat.ExpatError, OverflowError):
@@ -225,7 +225,7 @@ def _part(archive: zipfile.ZipFile, name: str) -> bytes:
     Raises:
         InvalidRecords: there is none, or its XML is of a kind that programs do not write.
     """
-    found = {one.lower(): one for one in archive.namelist()}.get(name.lower())
+    found = {name.lower(): name for name in archive.namelist()}.get(name.lower())
     if found is None:
         raise refused("the workbook lacks a part, and cannot be read")
     content = archive.read(found)
@@ -242,7 +242,7 @@ def _attribute(tag: bytes, name: bytes) -> str:
 
 def _look_at_all(archive: zipfile.ZipFile, sheets: Sequence[Any]) -> dict[str, _Seen]:
     """Each sheet by its name; of OpenDocument all together."""
-    names = [one.lower() for one in archive.namelist()]
+    names = [name.lower() for name in archive.namelist()]
     if "xl/workbook.xml" not in names:
         return _look_at_tables(_part(archive, "content.xml"), sheets)
     book = _part(archive, "xl/workbook.xml")
@@ -278,7 +278,7 @@ def _styles_of_zeros(archive: zipfile.ZipFile) -> dict[int, int]:
     begin = content.find(b"cellXfs")
     styles = content[begin : content.find(b"/cellXfs", begin)] if begin >= 0 else b""
     used = [_attribute(tag, rb"numFmtId") for tag in _XF.findall(styles)]
-    return {at: widths[one] for at, one in enumerate(used) if one in widths}
+    return {at: widths[style] for at, style in enumerate(used) if style in widths}
 
 
 def _look_at(seen: _Seen, content: bytes, zeros: dict[int, int]) -> None:

@@ -220,7 +220,9 @@ async def show_phrases(request: Request) -> Response:
     missing = await runtime.in_thread(services.keyrings.backups.missing, holder.user, keyring)
     note(services, holder, "words_shown")
     wanted = sorted(keyring.roots) if asked.all else missing
-    return answer([{"version": one, "phrase": phrase_of(keyring.roots[one])} for one in wanted])
+    return answer(
+        [{"version": version, "phrase": phrase_of(keyring.roots[version])} for version in wanted]
+    )
 
 
 @endpoint(

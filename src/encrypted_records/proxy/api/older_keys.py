@@ -84,5 +84,5 @@ def _json_of(keys: KeysInUse) -> dict[str, Any]:
             }
             for schema in keys.schemas
         ],
-        "absent": [one.name for one in keys.absent],
+        "absent": [key.name for key in keys.absent],
     }

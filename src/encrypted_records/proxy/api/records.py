@@ -231,13 +231,13 @@ async def decrypt_records(request: Request) -> Response:
     }
 
     # Of each schema one for all of its records, and not in a thread: its log goes on meanwhile.
-    seen = {uid: (one.ledger.keys, one.ledger.snapshot()) for uid, one in states.items()}
+    seen = {uid: (state.ledger.keys, state.ledger.snapshot()) for uid, state in states.items()}
 
     def open_all() -> list[bytes]:
-        together = ((uid, *seen[uid], one) for uid, one in zip(schemas, several, strict=True))
+        together = ((uid, *seen[uid], record) for uid, record in zip(schemas, several, strict=True))
         return [
-            to_json(record_json(open_sealed(keys, snapshot, one), uid, snapshot.definition))
-            for uid, keys, snapshot, one in together
+            to_json(record_json(open_sealed(keys, snapshot, record), uid, snapshot.definition))
+            for uid, keys, snapshot, record in together
         ]
 
     results = await by_size(len(body))(open_all)

@@ -166,7 +166,9 @@ async def aggregate_records(request: Request) -> Response:
             (dict(zip(asked.group_by, group.values, strict=True)), group)
             for group in outcome.groups
         )
-        return [to_json({"group": name, "measures": _results(asked, one)}) for name, one in named]
+        return [
+            to_json({"group": name, "measures": _results(asked, values)}) for name, values in named
+        ]
 
     is_long = len(outcome.groups) * len(asked.measures) > MANY_MEASURES
     results = await aside(groups) if is_long else groups()

@@ -169,7 +169,7 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
         holder = await services.admission.holder(request)
     except (NotAuthenticated, NotAllowed):
         return body  # nor will they store anything here
-    shown = [_shown(kind, one) for one in listed]
+    shown = [_shown(kind, name) for name in listed]
     asked = request.query_params
     found = await services.sharing.shown_names.find(
         holder,
@@ -228,4 +228,4 @@ def _name(resource: _Resource, named: ShownAs) -> None:
         }
         if one.dataset is not None:
             told["dataset"] = ids.reference("datasets", one.dataset)
-    resource.update({name: msgspec.Raw(msgspec.json.encode(one)) for name, one in told.items()})
+    resource.update({name: msgspec.Raw(msgspec.json.encode(value)) for name, value in told.items()})

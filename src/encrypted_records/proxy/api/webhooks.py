@@ -108,7 +108,9 @@ async def list_webhooks(request: Request) -> Response:
     services = services_of(request)
     caller = await services.holder(request)
     only(request, set())
-    return answer({"results": [_describe(one) for one in await services.webhooks.list(caller)]})
+    return answer(
+        {"results": [_describe(webhook) for webhook in await services.webhooks.list(caller)]}
+    )
 
 
 @endpoint(

@@ -232,7 +232,7 @@ def _way(scope: Scope, headers: Headers) -> str:
     announced = ",".join(headers.getlist("x-forwarded-for")).split(",")
     peer = scope.get("client")  # which uvicorn may have taken from the same header
     way = [*announced[-_HOPS:], peer[0] if peer else ""]
-    return ", ".join(_address(one.strip()) for one in way if one.strip())
+    return ", ".join(_address(hop.strip()) for hop in way if hop.strip())
 
 
 def _address(text: str) -> str:

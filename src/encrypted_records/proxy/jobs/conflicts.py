@@ -100,7 +100,7 @@ class Matching:
 
     def _begin(self, wanted: tuple[tuple[int, ...], ...]) -> None:
         self.sets = [SetCodes.of(self.keys, fields) for fields in wanted]
-        self.holders = [np.full(one.count + 1, -1, np.int64) for one in self.sets]
+        self.holders = [np.full(values.count + 1, -1, np.int64) for values in self.sets]
         self._of, self._stored = wanted, 0
 
     def _drop_dead(self, snapshot: Snapshot) -> None:
@@ -463,7 +463,7 @@ class Conflicts:
             raise
         verdict = await aside(
             decide,
-            [one.codes for one in own.matching.sets],
+            [values.codes for values in own.matching.sets],
             own.matching.holders,
             by=require_set(context.definition, job.options),
             skip=job.options.skips_conflicts,
@@ -618,7 +618,7 @@ decode_fates = msgspec.msgpack.Decoder(list[messages.Fate]).decode
 
 
 def _refs(snapshot: Snapshot, verdict: Verdict) -> list[RowRef]:
-    return [snapshot.ref(one) for one in verdict.target[verdict.target >= 0].tolist()]
+    return [snapshot.ref(position) for position in verdict.target[verdict.target >= 0].tolist()]
 
 
 def _refusal(refused: int, job: Job) -> Conflict:

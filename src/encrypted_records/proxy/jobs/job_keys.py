@@ -52,8 +52,8 @@ class JobKeys:
         fields: dict[int, FieldCodes] = {}
         for at, field in enumerate(parts[0][1].fields):
             own = [part.fields[at] for _, part in parts]
-            present = np.concatenate([np.frombuffer(one.present, np.bool_) for one in own])
-            keys = np.concatenate([np.frombuffer(one.keys, one.dtype) for one in own])
+            present = np.concatenate([np.frombuffer(column.present, np.bool_) for column in own])
+            keys = np.concatenate([np.frombuffer(column.keys, column.dtype) for column in own])
             distinct, places = np.unique(keys, return_inverse=True)
             codes: Numbers = np.zeros(len(present), np.int64)
             codes[present] = places + 1

@@ -63,7 +63,7 @@ def _blocks_of(
 def _shortest(group: Group) -> int:
     """The field whose sealed values take the least: one of many lengths may take a mebibyte."""
     classes = zip(group.classes, group.fields, strict=True)
-    return min((not one.only, one.length, field) for one, field in classes)[2]
+    return min((not rule.only, rule.length, field) for rule, field in classes)[2]
 
 
 def _cut(blocks: Sequence[BlockRef]) -> Iterator[Sequence[BlockRef]]:

@@ -118,10 +118,10 @@ class JobPacking:
         self._source = source
         self._schemas = schemas
         self._packs = packs
-        self._place = {one.number: at for at, own in enumerate(packs) for one in own}
+        self._place = {part.number: at for at, own in enumerate(packs) for part in own}
         #: by chunk, the groups of those that are sealed
         self._groups: dict[int, list[messages.SealedRows]] = {}
-        self._sealed = {one.number: asyncio.Event() for own in packs for one in own}
+        self._sealed = {part.number: asyncio.Event() for own in packs for part in own}
         #: packs that had chunks to seal when this attempt began
         self._open: list[int] = []
         #: bytes of the runs in ``_groups``
@@ -254,7 +254,7 @@ class JobPacking:
                 await self._sealed[said.chunk].wait()
                 own = self._take(said.chunk)
                 return messages.GroupsReply(
-                    [one for one in own if schemas is None or one.schema in schemas]
+                    [listener for listener in own if schemas is None or listener.schema in schemas]
                 )
             assert isinstance(said, messages.PackedPages)
             await self._api.stage(said.schema, said.body, self._caller.auth, attempt=attempt)

@@ -85,7 +85,10 @@ class Publisher:
         for _ in range(2):
             for part in parts:
                 states[part.schema] = await self._schemas.knowing(caller, part.schema, job.id)
-            found = {is_published(states[one.schema], job.id, own) for one, own in parts.items()}
+            found = {
+                is_published(states[published.schema], job.id, own)
+                for published, own in parts.items()
+            }
             if len(found) < 2:
                 return list(states.values()), True in found
         raise LogBroken("the API has published a job in some of its schemas only")

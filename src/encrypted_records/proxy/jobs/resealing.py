@@ -326,7 +326,7 @@ def _draft(
         replaced=[segment.uid for segment in snapshot.segments],
         exact=True,
         new_definition=bool(target.definition),
-        ended=[one.uid for one in snapshot.in_order[: len(snapshot.groups)]],
+        ended=[group.uid for group in snapshot.in_order[: len(snapshot.groups)]],
         holes=[
             RowRef(group.uid, at)
             for group, own in zip(groups, holes, strict=True)

@@ -311,7 +311,7 @@ class Unlocked:
         with self._lock:
             before = self._clock() - self.seconds
             devices = self._devices.get(user, {})
-            for device in [one for one, used in devices.items() if used < before]:
+            for device in [device for device, used in devices.items() if used < before]:
                 del devices[device]
             if devices or user not in self._given:
                 return False

@@ -59,7 +59,7 @@ def _asked(visit: Visit) -> dict[str, Any]:
     if visit.text("reach") != "all":
         # Also where none is ticked: the API refuses that, and all would be more than was asked for.
         ticked = [name.removeprefix(_TICK) for name in visit.form if name.startswith(_TICK)]
-        asked["datasets"] = [f"/api/datasets/{one}/" for one in ticked]
+        asked["datasets"] = [f"/api/datasets/{dataset}/" for dataset in ticked]
     return asked
 
 

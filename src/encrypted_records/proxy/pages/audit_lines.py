@@ -78,7 +78,7 @@ async def names_of(visit: Visit) -> dict[str, str]:
     """Names of the datasets, schemas and organizations that the visitor can see, by URL."""
     names: dict[str, str] = {}
     for kind in ("datasets", "schemas", "organizations"):
-        names |= {one["url"]: one["name"] for one in await visit.every(f"/api/{kind}/")}
+        names |= {entry["url"]: entry["name"] for entry in await visit.every(f"/api/{kind}/")}
     return names
 
 

@@ -59,8 +59,8 @@ def write_rows(
         first: the number of the first record.
     """
     starts = [
-        (one.name, BY_NAME[one.type].is_text, *_starts(one, place))
-        for place, one in enumerate(columns)
+        (column.name, BY_NAME[column.type].is_text, *_starts(column, place))
+        for place, column in enumerate(columns)
     ]
     at, query = escape(links.at), escape(links.query)
     parts: list[str] = []

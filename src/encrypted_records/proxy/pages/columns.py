@@ -70,7 +70,7 @@ def propose(names: Sequence[str], fields: Collection[str]) -> list[str]:
     """The field of each column, empty where none suggests itself: that of the same name, or else of
     the same letters and digits. A field is proposed once."""
     proposed = [name if name in fields else "" for name in names]
-    proposed = [one if one not in proposed[:at] else "" for at, one in enumerate(proposed)]
+    proposed = [name if name not in proposed[:at] else "" for at, name in enumerate(proposed)]
     by_letters: dict[str, str] = {}
     for field in fields:
         if field not in proposed:
@@ -92,13 +92,13 @@ def chosen(form: Mapping[str, str], heading: Heading, fields: Collection[str]) -
     if form.get("heading") != heading.json:
         return None
     picked = [form.get(f"column-{at}", "") for at in range(len(heading.names))]
-    return [one if one in fields else "" for one in picked]
+    return [name if name in fields else "" for name in picked]
 
 
 def header_line(fields: Sequence[str]) -> str:
     """The header of a file whose columns are of these fields, empty for those that are left out;
     with its line end."""
-    names = [one or f"{csv_text.LEFT_OUT}{number}" for number, one in enumerate(fields, 1)]
+    names = [name or f"{csv_text.LEFT_OUT}{number}" for number, name in enumerate(fields, 1)]
     return csv_text.line(names).decode()
 
 

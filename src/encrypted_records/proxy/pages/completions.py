@@ -212,7 +212,7 @@ def _values(done: Completion, kind: str, spec: Mapping[str, Any]) -> Completion:
         known = (True, False)
     if known is not None:
         wanted = done.typed.casefold()
-        listed = [one for one in known if plain(one).casefold().startswith(wanted)]
+        listed = [value for value in known if plain(value).casefold().startswith(wanted)]
         shown = tuple(
             Option(f"{write_value(value)} ", plain(value), "") for value in listed[:MOST_OPTIONS]
         )

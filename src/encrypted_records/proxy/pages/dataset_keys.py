@@ -43,7 +43,7 @@ async def _shown(visit: Visit, keys: dict[str, Any]) -> dict[str, Any]:
     """The template's values for an answer about the keys."""
     dataset = await visit.ask("GET", _url(visit))
     listed = await visit.every("/api/schemas/", dataset=dataset["id"])
-    names = {one["url"]: one["name"] for one in listed}
+    names = {entry["url"]: entry["name"] for entry in listed}
     schemas = [schema | {"name": names.get(schema["schema"], "")} for schema in keys["schemas"]]
     older = _older(keys)
     return {
@@ -51,7 +51,7 @@ async def _shown(visit: Visit, keys: dict[str, Any]) -> dict[str, Any]:
         "keys": keys,
         "schemas": schemas,
         "older": older,
-        "records": sum(one["records"] for one in older),
+        "records": sum(group["records"] for group in older),
         "waits_for": [key["left"] for key in keys.get("erasing", {}).get("schemas", ())],
         "troubles": keys.get("troubles", ()),
     }

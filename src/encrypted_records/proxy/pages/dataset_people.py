@@ -62,7 +62,7 @@ def _readers(
 
 
 def _covers(share: Mapping[str, Any], schema: Mapping[str, Any] | None) -> bool:
-    named = [one["schema"] for one in share.get("schemas") or ()]
+    named = [schema["schema"] for schema in share.get("schemas") or ()]
     return schema is None or not named or schema["url"] in named
 
 

@@ -90,7 +90,7 @@ class FileReading:
     @property
     def delimiter(self) -> str:
         mark = self.recipe.get("delimiter", self.said.get("delimiter", ""))
-        return next((name for name, one in DELIMITERS.items() if one == mark), "")
+        return next((name for name, character in DELIMITERS.items() if character == mark), "")
 
     @property
     def encoding(self) -> str:

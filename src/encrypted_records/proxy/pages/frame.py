@@ -86,7 +86,7 @@ class Frame:
 
     def name_of(self, dataset: str) -> str:
         """The name of a dataset; empty where it is not among those that are listed."""
-        return next((one.name for one in self.datasets if one.id == dataset), "")
+        return next((dataset_.name for dataset_ in self.datasets if dataset_.id == dataset), "")
 
     @property
     def groups(self) -> list[tuple[str, list[Place]]]:
@@ -159,13 +159,19 @@ async def _find_out(asker: Asker, known: Frame) -> Frame:
 async def _list_left(asker: Asker, known: Frame, organizations: dict[str, Any]) -> tuple[Left, ...]:
     if organizations["next"] is not None:
         return known.left
-    now = {str(one["id"]) for one in organizations["results"]}
-    before = [one for one in known.left if one.id not in now]
-    told = {one.id for one in before}
+    now = {str(organization["id"]) for organization in organizations["results"]}
+    before = [organization for organization in known.left if organization.id not in now]
+    told = {organization.id for organization in before}
     gone = [
         organization for organization in known.organizations if organization.id not in now | told
     ]
-    return (*before, *[Left(one.id, one.name, await _remover(asker, one.id)) for one in gone])
+    return (
+        *before,
+        *[
+            Left(organization.id, organization.name, await _remover(asker, organization.id))
+            for organization in gone
+        ],
+    )
 
 
 async def _remover(asker: Asker, organization: str) -> str:

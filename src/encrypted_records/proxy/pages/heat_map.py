@@ -97,11 +97,11 @@ async def _divide(visit: Visit, on: SchemaQuestion, name: str, where: Any) -> li
         ]
     (found,) = await _measure(visit, on, where, {"op": "histogram", "field": name, "bins": BINS})
     bins = found["bins"] or []
-    lows = [one["from"] for one in bins]
+    lows = [bin_["from"] for bin_ in bins]
     above = [*lows[1:], bins[-1]["to"] + _step(on, name)] if bins else []
     return [
-        Stretch(_label(one), low=low, above=end)
-        for one, low, end in zip(bins, lows, above, strict=True)
+        Stretch(_label(bin_), low=low, above=end)
+        for bin_, low, end in zip(bins, lows, above, strict=True)
     ]
 
 
@@ -136,7 +136,7 @@ async def _count(
     bounds = [*(column.low for column in columns), columns[-1].above]
     measure = {"op": "histogram", "field": across, "bounds": bounds}
     (found,) = await _measure(visit, on, both, measure)
-    return [int(one["count"]) for one in found["bins"]]
+    return [int(bin_["count"]) for bin_ in found["bins"]]
 
 
 async def _measure(visit: Visit, on: SchemaQuestion, where: Any, measure: dict[str, Any]) -> Any:

@@ -21,7 +21,10 @@ async def start(visit: Visit) -> Response:
     wanted = visit.text("wanted").strip()[:100]
     found = await aside(manual.find, wanted) if wanted else []
     # As HTML, which is escaped there.
-    results = [(one, manual.mark_words(manual.cut_snippet(one, wanted), wanted)) for one in found]
+    results = [
+        (section, manual.mark_words(manual.cut_snippet(section, wanted), wanted))
+        for section in found
+    ]
     listed = await aside(manual.list_documents)
     return visit.render("help.html", wanted=wanted, results=results, documents=listed)
 

@@ -132,7 +132,9 @@ async def _overview(
     newest = sorted(filled, key=lambda schema: str(schema["id"]), reverse=True)
     shown = newest[:MOST_SCHEMAS]
     states = await states_of(visit, shown)
-    cards = [Card(one, by_url.get(one["dataset"]), states.get(one["id"])) for one in shown]
+    cards = [
+        Card(schema, by_url.get(schema["dataset"]), states.get(schema["id"])) for schema in shown
+    ]
     known = list(states.values())
     keyring = await _keyring(visit)
     complete = len(known) == len(filled)
@@ -141,9 +143,9 @@ async def _overview(
         cards=cards,
         more=len(filled) - len(cards),
         # Said only where it is the sum of all.
-        records=sum(one.records for one in known) if complete else None,
-        size=sum(one.size for one in known) if complete else None,
-        last=max((one.last for one in known if one.last), default=None),
+        records=sum(state.records for state in known) if complete else None,
+        size=sum(state.size for state in known) if complete else None,
+        last=max((state.last for state in known if state.last), default=None),
         days=_days(known),
         searches=_searches(visit),
         complete=complete,
@@ -183,12 +185,12 @@ async def states_of(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[
         for task in asked:
             task.cancel()
     found = [task.result() for task in answered]
-    return dict(one for one in found if one is not None)
+    return dict(state for state in found if state is not None)
 
 
 def _days(states: Sequence[State]) -> list[Bar]:
     """The last days, today's last; nothing where no row was stored on any of them."""
-    rows = [sum(counts) for counts in zip(*(one.days for one in states), strict=True)]
+    rows = [sum(counts) for counts in zip(*(state.days for state in states), strict=True)]
     highest = max(rows, default=0)
     if not highest:
         return []
@@ -309,7 +311,9 @@ async def _latest(visit: Visit, named: Sequence[Mapping[str, Any]]) -> list[Line
         entries = await visit.ask("GET", path, params={"limit": "40"})
     except ErsError:  # for owners alone
         return []
-    return lines_of(entries["results"], {one["url"]: one["name"] for one in named})[:MOST_LINES]
+    return lines_of(entries["results"], {entry["url"]: entry["name"] for entry in named})[
+        :MOST_LINES
+    ]
 
 
 async def _is_backed_up(visit: Visit) -> bool:

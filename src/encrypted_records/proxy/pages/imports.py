@@ -183,7 +183,7 @@ async def look(
     wrong: dict[int, dict[str | None, str]] = {}
     for flaw in preview["errors"]:
         wrong.setdefault(flaw["row"], {})[flaw["field"]] = flaw["detail"]
-    spreads = {one["name"]: one for one in preview["fields"]}
+    spreads = {field["name"]: field for field in preview["fields"]}
     return preview | {"wrong": wrong, "spreads": spreads}
 
 

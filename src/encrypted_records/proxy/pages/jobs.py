@@ -32,13 +32,15 @@ async def _listed(visit: Visit, schema: str | None) -> Response:
     params = {"limit": str(SHOWN_JOBS)} | ({"schema": schema} if schema else {})
     listed = await visit.ask("GET", "/api/jobs/", params=params)
     views = [JobView(result, names) for result in listed["results"]]
-    used = {one for view in views for one, _ in view.schemas} | ({schema} if schema else set())
+    used = {schema for view in views for schema, _ in view.schemas} | (
+        {schema} if schema else set()
+    )
     return visit.render(
         "jobs.html",
         jobs=views,
         count=listed["count"],
         schema=schema,
-        schemas=sorted((names.get(one, one), one) for one in used),
+        schemas=sorted((names.get(schema, schema), schema) for schema in used),
     )
 
 

@@ -208,7 +208,7 @@ async def _show(
 
 def _draw_codes(shown: Sequence[Mapping[str, Any]]) -> dict[int, Markup]:
     """By version of the keyring."""
-    return {one["version"]: draw_code(one["phrase"]) for one in shown}
+    return {phrase["version"]: draw_code(phrase["phrase"]) for phrase in shown}
 
 
 async def _existing(visit: Visit) -> dict[str, Any] | None:

@@ -99,7 +99,7 @@ def load_document(page: str) -> Document:
     html = PARSER.renderer.render(tokens, PARSER.options, {})
     html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
     html = html.replace("</table>", "</table></div>").replace("<pre>", '<pre tabindex="0">')
-    pages = tuple(one for one, _ in outline.parts)
+    pages = tuple(part for part, _ in outline.parts)
     sections = tuple(_sections(tokens, page, outline.title))
     return Document(page, outline.title, html, outline.contents, sections, pages)
 

@@ -76,7 +76,7 @@ def lines_of(visit: Visit, people: dict[str, Any]) -> list[Line]:
 def _cell_of(visit: Visit, member: dict[str, Any], dataset: str) -> Cell:
     shares = [share for share in member["shares"] if id_of(share["dataset"]) == dataset]
     now = str(shares[0]["role"]) if shares else ""
-    schemas = [str(one["name"]) for one in shares[0]["schemas"] or ()] if shares else []
+    schemas = [str(schema["name"]) for schema in shares[0]["schemas"] or ()] if shares else []
     name = f"{member['id']}-{dataset}"
     shown = visit.text(f"was-{name}", now)
     typed = visit.text(f"right-{name}", shown)

@@ -226,7 +226,7 @@ async def _measure(
         mean, quartiles = more
         figures.append(("mean", words.rounded(mean["value"])))
         together = zip(_NAMES, quartiles["values"], strict=True)
-        figures += [(label, words.grouped(one["value"])) for label, one in together]
+        figures += [(label, words.grouped(figure["value"])) for label, figure in together]
     return _Measurement(total["value"], present["value"], spread["bins"] or [], figures=figures)
 
 
@@ -279,7 +279,7 @@ async def _measure_dates(
         for _, low, high in columns
     ]
     known = zip(("earliest", "median", "latest"), (least, middle["values"][0], most), strict=True)
-    figures = [(label, words.plain(one["value"])) for label, one in known]
+    figures = [(label, words.plain(figure["value"])) for label, figure in known]
     return _Measurement(total["value"], present["value"], items, figures=figures)
 
 

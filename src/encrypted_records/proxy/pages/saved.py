@@ -65,7 +65,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
     known, lost = await _saved_questions(visit).find_all(await _holder(visit), from_text(visit.id))
     shown: dict[str, Any] = {
         "schema": on.schema,
-        "questions": [_describe(on, one) for one in known],
+        "questions": [_describe(on, question) for question in known],
         "lost": lost,
         "types": on.types,
         # What could not be saved under its name is offered again.

@@ -23,7 +23,7 @@ from encrypted_records.model.strict_json import escape_pointer
 
 #: The number of records of an estimate until the user enters one.
 EXPECTED_RECORDS = 100_000
-NUMERIC = tuple(one.name for one in PLAIN.values() if one.is_number)
+NUMERIC = tuple(kind.name for kind in PLAIN.values() if kind.is_number)
 #: Types of JSON, and enforced formats, which are types of their own.
 TYPES = tuple(BY_NAME)
 #: What a field leaves behind that becomes one of another type.
@@ -90,7 +90,11 @@ class Row:
     def published(self) -> list[str]:
         """The values that the definition holds, which the server can read."""
         held = [self.more.get(keyword) for keyword in _VALUES]
-        each = [value for one in held for value in (one if isinstance(one, list) else [one])]
+        each = [
+            value
+            for held_value in held
+            for value in (held_value if isinstance(held_value, list) else [held_value])
+        ]
         return list(dict.fromkeys(_text(value) for value in each if value is not None))
 
     @property
@@ -248,7 +252,7 @@ class Draft:
         names = required if isinstance(required, list) else []
         enforced = definition.get("formats") == "enforced"
         sets = definition.get("unique", [])
-        single = [one[0] for one in sets if _is_single(one)] if _is_list(sets) else []
+        single = [names[0] for names in sets if _is_single(names)] if _is_list(sets) else []
         rows = []
         for name, rules in definition["properties"].items():
             if not isinstance(rules, dict):
@@ -273,7 +277,9 @@ class Draft:
             del self.rest["formats"]
         if _is_list(sets) and "unique" in self.rest:
             names_of_rows = {row.name for row in rows}
-            left = [one for one in sets if not (_is_single(one) and one[0] in names_of_rows)]
+            left = [
+                names for names in sets if not (_is_single(names) and names[0] in names_of_rows)
+            ]
             self.rest["unique"] = left
             if not left:
                 del self.rest["unique"]
@@ -312,7 +318,7 @@ class Draft:
 
     def annotate(self, proposed: Iterable[Mapping[str, Any]]) -> None:
         """Take over what a proposal says of its fields."""
-        notes = {one["name"]: one for one in proposed}
+        notes = {field["name"]: field for field in proposed}
         for row in self.rows:
             one = notes.get(row.name, {})
             row.note = one.get("note") or ""

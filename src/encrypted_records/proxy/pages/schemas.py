@@ -184,7 +184,7 @@ async def _keep(visit: Visit) -> Response:
     before = {"replaces": schema["schema"]}
     if visit.text("shown", _rule_of(schema)) != _rule_of(schema):
         return await _show_settings(visit, problem=_changed())
-    definition = {name: one for name, one in schema["schema"].items() if name != "retention"}
+    definition = {name: value for name, value in schema["schema"].items() if name != "retention"}
     days, field = visit.text("days").strip(), visit.text("field")
     if visit.text("stay") != "always":
         rule: dict[str, Any] = {"field": field} if field else {}

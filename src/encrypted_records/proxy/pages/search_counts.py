@@ -27,7 +27,7 @@ class SearchCounts:
         """Count a search that is made now."""
         now = self._now()
         self._by_minute[now] = self._by_minute.get(now, 0) + 1
-        for minute in [one for one in self._by_minute if one <= now - KEPT_MINUTES]:
+        for minute in [minute for minute in self._by_minute if minute <= now - KEPT_MINUTES]:
             del self._by_minute[minute]
 
     def bars(self) -> list[int]:

@@ -196,7 +196,7 @@ class Question:
         """Add a value to those that a field must have, or take it away; begin at the first page."""
         own = self.own_pick(name, types)
         number, before = own or (len(self.parts), [])
-        values = [one for one in before if one != value]
+        values = [value_ for value_ in before if value_ != value]
         if len(values) == len(before):
             values.append(value)
         self.replace(number, [write(one_of(name, values))] if values else [])
@@ -207,7 +207,7 @@ class Question:
             f"any text contains {write_words(part)}" if is_words(part, types) else part
             for part in self.parts
         ]
-        return [shorten(one) for one in said]
+        return [shorten(text) for text in said]
 
     def body(self, schema: str, types: Mapping[str, str]) -> dict[str, Any]:
         """The body for /api/records/search/, without page and count.
@@ -289,7 +289,7 @@ def example_of(types: Mapping[str, str]) -> str:
 def _comparison_at(where: Mapping[str, Any], pointer: str) -> int:
     """The number of the comparison that a JSON pointer of an error leads into."""
     known = list(_pointers(where, "/where"))
-    within = [one for one in known if f"{pointer}/".startswith(f"{one}/")]
+    within = [place for place in known if f"{pointer}/".startswith(f"{place}/")]
     return known.index(max(within, key=len)) if within else 0
 
 
@@ -375,7 +375,7 @@ def _fit(where: dict[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
     """A year is written without quotes; of a date it is a text."""
     if "field" not in where:
         return {
-            word: [_fit(one, types) for one in inner]
+            word: [_fit(condition, types) for condition in inner]
             if isinstance(inner, list)
             else _fit(inner, types)
             for word, inner in where.items()
@@ -385,7 +385,7 @@ def _fit(where: dict[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
         return where
     value = where["value"]
     if isinstance(value, list):
-        return {**where, "value": [_year(one) for one in value]}
+        return {**where, "value": [_year(bound) for bound in value]}
     return {**where, "value": _year(value)}
 
 
@@ -415,7 +415,7 @@ def _read_former_filter(form: Mapping[str, str], number: int, types: Mapping[str
     typed = [form.get(f"{part}-{number}", "") for part in ("value", "second")]
     if op in ("missing", "present"):
         return write({"field": name, "op": "is_null", "value": op == "missing"})
-    if not any(one.strip() for one in typed):
+    if not any(part.strip() for part in typed):
         return ""
     if op in ("among", "not_among"):
         selection = re.sub(r"(?i)^\s*select\s", "", typed[0])
@@ -425,7 +425,7 @@ def _read_former_filter(form: Mapping[str, str], number: int, types: Mapping[str
     op, added = _FORMER.get(op, (op, more))
     if (name not in types or is_text(types[name])) and op in FOLDING:
         more = {"fold": True} if form.get(f"spelling-{number}") == "any" else {}
-    if op == "between" and not all(one.strip() for one in typed):
+    if op == "between" and not all(part.strip() for part in typed):
         op, typed = ("ge", typed[:1]) if typed[0].strip() else ("le", typed[1:])
     lines = [line for line in typed[0].splitlines() if line.strip()] if op == "in" else typed
     values = [read_value(types.get(name, ""), text, name, []) for text in lines]

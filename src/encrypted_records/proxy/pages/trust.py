@@ -113,9 +113,9 @@ async def show(visit: Visit) -> Response:
     values = _NOTHING | {"schema": schema, "keyring": keyring, "access": access}
     values["published"] = [row for row in draft.rows if row.published]
     values["others"] = [
-        one
-        for one in await visit.every("/api/schemas/")
-        if one["key_id"] is not None and one["id"] != schema["id"]
+        schema_
+        for schema_ in await visit.every("/api/schemas/")
+        if schema_["key_id"] is not None and schema_["id"] != schema["id"]
     ][:20]
     if schema["key_id"] is None:
         return visit.render("trust.html", **values)

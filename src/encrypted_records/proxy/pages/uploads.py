@@ -122,7 +122,7 @@ def _mapping_of(visit: Visit, heading: Heading, definition: Any) -> Mapping:
     picked = columns.chosen(visit.form, heading, names)
     fields = columns.propose(heading.names, names) if picked is None else picked
     required = definition.get("required", [])
-    lacking = [one for one in required if one not in fields]
+    lacking = [name for name in required if name not in fields]
     return Mapping(heading, fields, lacking, chosen=picked is not None)
 
 

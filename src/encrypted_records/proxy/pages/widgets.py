@@ -57,9 +57,11 @@ def widget_of(kind: str, spec: Mapping[str, Any], value: str) -> Widget:
     control, said = own.control, own.said
     shows = not value or re.fullmatch(control.pattern, value) is not None
     if "enum" in spec or "const" in spec:
-        listed = [words.plain(one) for one in spec.get("enum", [spec.get("const")])]
+        listed = [words.plain(value) for value in spec.get("enum", [spec.get("const")])]
         if not value or value in listed:
-            return Widget("menu", value, "one of a list", choices=[(one, one) for one in listed])
+            return Widget(
+                "menu", value, "one of a list", choices=[(choice, choice) for choice in listed]
+            )
     elif control.form == "number":
         return _of_number(own, spec, value)
     elif control.form == "choice" and value in ("", *(typed for typed, _ in BOOLEANS)):

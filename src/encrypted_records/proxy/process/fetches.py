@@ -86,4 +86,4 @@ async def wait_for(fetches: Collection[Fetch]) -> bool:
     """
     ended = {fetch.ended for fetch in fetches}
     await asyncio.wait(ended)
-    return any(one.cancelled() for one in ended)
+    return any(task.cancelled() for task in ended)

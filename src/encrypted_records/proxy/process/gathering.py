@@ -47,8 +47,8 @@ class Line(Generic[I, O]):
         """Take the tasks that are served now: the first ones that still wait, and as many as
         ``fit`` says, at least one. Empty if all went away.
         """
-        here = [one for one in self.waiting if not one.outcome.done()]
-        count = max(1, fit([one.item for one in here])) if here else 0
+        here = [waiter for waiter in self.waiting if not waiter.outcome.done()]
+        count = max(1, fit([waiter.item for waiter in here])) if here else 0
         self.taken, self.waiting = here[:count], here[count:]
         return self.taken
 

@@ -102,7 +102,7 @@ class LogReader:
         """The error of a log that lacks commits which this user has seen. It tells of other users
         of this proxy who have accepted the log."""
         accepted = await runtime.in_thread(self._heads.acceptances, schema)
-        return lacking([one for one in accepted if one.user != caller.user])
+        return lacking([acceptance for acceptance in accepted if acceptance.user != caller.user])
 
     async def go_on(self, caller: Holder, state: SchemaState) -> None:
         """Ask once more for what comes after the log of ``state``, and take it in.

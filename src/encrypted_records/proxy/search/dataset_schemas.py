@@ -73,20 +73,20 @@ class DatasetSchemas:
     ) -> dict[bytes, DatasetSchema]:
         there = [_shown(schema) for schema in await self._api.schemas_of(dataset, caller.auth)]
         if view is None:
-            return {one.id: one for one in there}
+            return {schema.id: schema for schema in there}
         roster = view.roster
         signed = [
             schema
             for schema in roster.schemas(dataset)
             if schema.slug and roster.may_read(view.user, schema.schema)
         ]
-        require_shown(*(one.slug for one in signed))
+        require_shown(*(schema.slug for schema in signed))
         found = {
             placed.schema: DatasetSchema(placed.schema, placed.slug, placed.name, signed=True)
             for placed in signed
         }
         is_placed = _placed_by(roster)
-        return found | {one.id: one for one in there if not is_placed(one.id)}
+        return found | {schema.id: schema for schema in there if not is_placed(schema.id)}
 
     async def require_gone(self, caller: Holder, schema: DatasetSchema) -> None:
         """Require that a schema missing at the API is legitimately gone: it is unsigned, or its

@@ -67,9 +67,9 @@ async def search_dataset(
     query = {name: body[name] for name in ("where", "filters") if name in body}
     query |= {"limit": limit, "count": True}
     answers = [await _ask(runner, caller, schema, there[schema], query) for schema in asked]
-    found = tuple(one for one in answers if one is not None)
-    refused = [one.error for one in found if isinstance(one.error, InvalidQuery)]
-    if refused and not any(one.page for one in found):
+    found = tuple(answer for answer in answers if answer is not None)
+    refused = [outcome.error for outcome in found if isinstance(outcome.error, InvalidQuery)]
+    if refused and not any(outcome.page for outcome in found):
         raise refused[0]
     return DatasetAnswer(found, to_text(asked[-1]) if len(left) > len(asked) else None)
 

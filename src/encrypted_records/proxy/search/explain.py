@@ -61,7 +61,7 @@ async def explain(
         with context.stats.stage("plan"):
             query = await parse_body(parse_query, body, context)
         await answer(context, query, first_rows=first_rows)
-        sorted_by = {one.field for one in query.order}
+        sorted_by = {term.field for term in query.order}
         columns = tuple(sorted(fields_of(query.where) | sorted_by))
         return Explanation("search", columns, _scanned(context, query.where), context)
 

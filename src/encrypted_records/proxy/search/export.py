@@ -210,7 +210,7 @@ async def _in_order(
             end = min(every, start + context.fetcher.window(context.state))
             some = ranking.candidates(context, slice(start, end))
             stored_rows = await runtime.in_thread(kept.read, start, end)
-            sealed = {one.ref: row for one, row in zip(some, stored_rows, strict=True)}
+            sealed = {stored.ref: row for stored, row in zip(some, stored_rows, strict=True)}
             records = await row_opening.open_rows(context.state, context.snapshot, sealed)
             in_order = [records[candidate.ref] for candidate in some]
             rows = check_candidates(context.space, query.where, some, in_order)

@@ -99,7 +99,7 @@ class PageFetcher:
         return {ref: fetch for ref, fetch in under_way.items() if fetch.size <= most}
 
     async def _fetch_own(self, upstream: Upstream, wanted: _Wanted, passing: bool) -> None:
-        needed, segments = _refs(wanted), [one.segment for one, _ in wanted]
+        needed, segments = _refs(wanted), [opened.segment for opened, _ in wanted]
         with self._fetches.claim(needed) as claim:
             refs = await self._choose(upstream, segments, needed)
             claim(refs)
@@ -233,16 +233,16 @@ class PageFetcher:
 
 
 def _refs(wanted: _Wanted) -> set[PageRef]:
-    return {PageRef(one.segment.uid, number) for one, numbers in wanted for number in numbers}
+    return {PageRef(opened.segment.uid, number) for opened, numbers in wanted for number in numbers}
 
 
 def _only(wanted: _Wanted, refs: Collection[PageRef]) -> _Wanted:
     """The part of ``wanted`` that is among ``refs``."""
     parts = (
-        (one, {number for number in numbers if PageRef(one.segment.uid, number) in refs})
-        for one, numbers in wanted
+        (opened, {number for number in numbers if PageRef(opened.segment.uid, number) in refs})
+        for opened, numbers in wanted
     )
-    return [(one, numbers) for one, numbers in parts if numbers]
+    return [(opened, numbers) for opened, numbers in parts if numbers]
 
 
 async def _fetch_in_parts(

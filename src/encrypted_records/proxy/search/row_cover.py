@@ -86,12 +86,12 @@ def _others(needed: frozenset[int], total: int, end: int, size: int, draw: Draw)
     first, last = min(needed), max(needed)
     between = range(first, last + 1)
     if len(between) <= 8 * total:
-        inside = [one for one in between if one not in needed]
+        inside = [row for row in between if row not in needed]
         inside.sort(key=lambda run: draw(b"run", _PLACE.pack(size, run)))
     else:
         draws = (draw(b"any", _PLACE.pack(size, at)) for at in range(4 * room))
         drawn = dict.fromkeys(between[draw % len(between)] for draw in draws)
-        inside = [one for one in drawn if one not in needed]
+        inside = [row for row in drawn if row not in needed]
     after = range(last + 1, min(end, last + 1 + 2 * total))
     before = range(first - 1, max(-1, first - 1 - 2 * total), -1)
     return [*inside, *after, *before]

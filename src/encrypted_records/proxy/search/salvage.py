@@ -258,9 +258,9 @@ class _SalvageRun:
         self.counts.rows += len(rows)
         with _disk_errors():
             checked = [self._check_row(newest, row) for row in rows]
-        saved = [one for one in checked if one is not None]
+        saved = [outcome for outcome in checked if outcome is not None]
         self.counts.records += len(saved)
-        self.counts.proven += sum(one.proven for one in saved)
+        self.counts.proven += sum(outcome.proven for outcome in saved)
         return saved
 
     def _check_row(self, newest: sqlite3.Connection, row: StoredRecord) -> SavedRecord | None:

@@ -63,7 +63,7 @@ async def explain_nothing(
     async def question(context: QueryContext) -> Reasons:
         where = await parse_body(_read, body, context)
         asked = _comparisons(body)
-        reasons = [await _look_at(context, one, pointer) for pointer, one in asked]
+        reasons = [await _look_at(context, comparison, pointer) for pointer, comparison in asked]
         count = await _count(context, where)
         return Reasons(context.snapshot.count, count, tuple(reasons))
 
@@ -146,7 +146,7 @@ def _changed(
 
 def _trimmed(value: Any) -> Any:
     if isinstance(value, list):
-        return [_trimmed(one) for one in value]
+        return [_trimmed(item) for item in value]
     return value.strip() if isinstance(value, str) else value
 
 

@@ -95,7 +95,7 @@ class OwnGrants:
             self._opened.popitem(last=False)
 
     def forget_user(self, user: bytes) -> None:
-        for place in [one for one in self._opened if one[0] == user]:
+        for place in [key for key in self._opened if key[0] == user]:
             del self._opened[place]
 
     async def _fetch(self, view: View, dataset: bytes) -> OpenedGrant | None:

@@ -194,4 +194,4 @@ def member_named(roster: Roster, name: str) -> Member | None:
     wanted = name.casefold()
     people = [history[-1] for history in roster.histories() if history[-1].type == form.PERSON]
     named = [person for person in people if person.name.casefold() == wanted]
-    return next((one for one in named if one.present), named[-1] if named else None)
+    return next((member for member in named if member.present), named[-1] if named else None)

@@ -232,18 +232,18 @@ class RosterReader:
     def has_read(self, user: bytes, organization: bytes) -> bool:
         """Whether the organization was found to have a roster; asks nothing."""
         return any(
-            one.roster.number > 0
-            for place, one in self._known.items()
+            view.roster.number > 0
+            for place, view in self._known.items()
             if place[:2] == (user, organization)
         )
 
     def forget_user(self, user: bytes) -> None:
         """Drop what was read for a user, whose keyring is another one now."""
-        for place in [one for one in self._known if one[0] == user]:
+        for place in [place for place in self._known if place[0] == user]:
             del self._known[place]
 
     def forget(self, user: bytes, organization: bytes) -> None:
-        for place in [one for one in self._known if one[:2] == (user, organization)]:
+        for place in [place for place in self._known if place[:2] == (user, organization)]:
             del self._known[place]
 
     def _newest(self, user: bytes, organization: bytes) -> int:
@@ -355,7 +355,11 @@ def _named(entries: Iterable[RosterEntry]) -> dict[bytes, str]:
     found: dict[bytes, str] = {}
     for entry in entries:
         content = form.read_entry(entry).content
-        names = [(one.schema, one.slug) for one in content] if isinstance(content, list) else []
+        names = (
+            [(placement.schema, placement.slug) for placement in content]
+            if isinstance(content, list)
+            else []
+        )
         if isinstance(content, form.Dataset):
             names = [(content.dataset, content.slug)]
         for one, slug in names:

@@ -275,7 +275,7 @@ class Settling:
             head = await self._heads.remembered(holder, schema)
             before = roster.ends(schema)[-1:]
             # A proxy that was away while another owner's went on has nothing to say.
-            if head is not None and all(one.version <= head.version for one in before):
+            if head is not None and all(end.version <= head.version for end in before):
                 found[schema] = End(schema, head.version, head.digest)
         return found
 
@@ -293,9 +293,9 @@ class Settling:
         while True:
             view = await self._view(holder, organization)
             every, present = view.roster.open(dataset), view.roster.epoch(dataset)
-            wanted = [one.schema for one in every if one.schema not in refused][:_MOST_ENDS]
+            wanted = [log.schema for log in every if log.schema not in refused][:_MOST_ENDS]
             if not wanted or present is None:
-                return [_open_log(view.roster, one, refused[one.schema]) for one in every]
+                return [_open_log(view.roster, log, refused[log.schema]) for log in every]
             stands = await self._read(holder, wanted, present.epoch)
             refused |= stands.silent
 
@@ -312,12 +312,12 @@ class Settling:
                 if error.reason != "log_moved":
                     raise
                 moved = _named(error) & stands.ends.keys() or set(stands.ends)
-                refused |= {one: error for one in moved if tried[one] >= _HEADS_READ}
+                refused |= {schema: error for schema in moved if tried[schema] >= _HEADS_READ}
 
     def _end(self, draft: Draft, dataset: bytes, epoch: Epoch, ends: Mapping[bytes, End]) -> None:
         draft.require_owner()
         named, present = draft.roster.dataset(dataset), draft.roster.epoch(dataset)
-        left = {one.schema for one in draft.roster.open(dataset)}
+        left = {schema.schema for schema in draft.roster.open(dataset)}
         kept = [end for schema, end in sorted(ends.items()) if schema in left]
         # Another owner may have begun another epoch, or ended them.
         if named is None or present != epoch or not kept:

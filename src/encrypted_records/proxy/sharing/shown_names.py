@@ -179,7 +179,7 @@ class ShownNames:
                 does not show what one is called.
             Unavailable: the API cannot be asked.
         """
-        organizations = {one.organization for one in shown}
+        organizations = {resource.organization for resource in shown}
         # What it is of, is the API's word too.
         rosters = self._reader.rosters
         organizations |= set(await runtime.in_thread(rosters.organizations, holder.user))
@@ -188,8 +188,8 @@ class ShownNames:
         )
         found = await ask(within=_FRESH)
         if any(
-            named is not None and (named.signed is False or named.shown != one)
-            for one, named in zip(shown, found, strict=True)
+            named is not None and (named.signed is False or named.shown != resource)
+            for resource, named in zip(shown, found, strict=True)
         ):
             # It may have been given another name since the roster was read.
             found = await ask(within=0.0)

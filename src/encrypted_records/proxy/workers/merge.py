@@ -38,11 +38,11 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
     """
     definition = parse_canonical(task.definition)
     every = [parse_canonical(text) for text in task.earlier]
-    by_digest = {one.digest: one for one in every}
+    by_digest = {definition.digest: definition for definition in every}
     history = DefinitionHistory(definition, by_digest, frozenset())
     scope = {"organization": task.organization, "schema": task.schema}
     keys = {version: SchemaKey(key, version=version, **scope) for version, key in task.keys}
-    digests = {one.uid: own for one, own in zip(task.inputs, task.digests, strict=True)}
+    digests = {segment.uid: own for segment, own in zip(task.inputs, task.digests, strict=True)}
     minis = _mini_pages(task, digests)
     inputs: list[MergeInput] = [
         _open(keys[segment.key_version], history, segment, header, minis)
@@ -77,7 +77,9 @@ def merge(task: messages.MergeTask) -> messages.MergedSegment:
 def _refs(
     segments: Mapping[bytes, PagedSegment], missing: Callable[[PagedSegment], Collection[int]]
 ) -> list[PageRef]:
-    return [PageRef(uid, at) for uid, one in segments.items() for at in sorted(missing(one))]
+    return [
+        PageRef(uid, at) for uid, segment in segments.items() for at in sorted(missing(segment))
+    ]
 
 
 def _open(

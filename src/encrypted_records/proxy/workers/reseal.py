@@ -64,7 +64,7 @@ def reseal(task: messages.ResealTask) -> messages.SealedChunk:
     """
     scope = {"organization": task.organization, "schema": task.schema}
     keys = {version: SchemaKey(key, version=version, **scope) for version, key in task.keys}
-    every = {one.digest: one for one in map(parse_canonical, task.earlier)}
+    every = {definition.digest: definition for definition in map(parse_canonical, task.earlier)}
     present = list(every.values())[-1]
     definition = parse_canonical(task.definition)
     change = Change(present, definition, task.origins)
@@ -291,7 +291,7 @@ def rebuild(task: messages.RebuildTask) -> messages.MergedSegment:
     scope = {"organization": task.organization, "schema": task.schema}
     keys = {version: SchemaKey(key, version=version, **scope) for version, key in task.keys}
     definition = parse_canonical(task.definition)
-    every = {one.digest: one for one in map(parse_canonical, task.earlier)}
+    every = {definition.digest: definition for definition in map(parse_canonical, task.earlier)}
     change = Change(definition, definition, ())
     contents = SpooledContents(Path(task.folder), task.keep_free, "rebuilding an index")
     merger = RunMerger(keys[task.version], definition, b"", contents, inputs=[task.lost])

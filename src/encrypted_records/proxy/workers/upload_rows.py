@@ -140,7 +140,7 @@ def keys_by_row(
         spec = records.definition.by_id[number]
         column = records.values[spec.name]
         present = np.array([value is not None for value in column], np.bool_)
-        keys = keys_of(spec, tails.field(spec), [one for one in column if one is not None])
+        keys = keys_of(spec, tails.field(spec), [key for key in column if key is not None])
         found.append(messages.FieldKeys(number, present.tobytes(), keys.dtype.str, keys.tobytes()))
     rows = np.array(records.rows, np.uint32)
     return messages.SchemaRows(schema.schema, rows.tobytes(), found)

@@ -62,7 +62,7 @@ class Plan:
         """The most that any of the changes takes."""
         costs = {change.cost for change in self.changes}
         order = (Cost.RESEAL, Cost.PROOF, Cost.COMMIT)
-        return next((one.value for one in order if one in costs), "nothing")
+        return next((cost.value for cost in order if cost in costs), "nothing")
 
     @property
     def needs_reseal(self) -> bool:
@@ -265,7 +265,9 @@ def _require_present(
             a request that is repeated, is the present one.
     """
     possible = [] if replaced is None else [replaced, sent]
-    if possible and all(one.following(present).digest != present.digest for one in possible):
+    if possible and all(
+        definition.following(present).digest != present.digest for definition in possible
+    ):
         raise PreconditionFailed(
             "the schema now has another definition",
             hint="read it again, and repeat the change if you still want it",

@@ -130,7 +130,7 @@ class Eraser:
         index = IndexLeft(
             len(segments),
             sum(len(snapshot.dead_rows(segment)) - segment.purged for segment in segments),
-            min((one for one in since if one is not None), default=None),
+            min((day for day in since if day is not None), default=None),
         )
         return await self._erasures.state(schema, caller.auth), index
 
@@ -155,7 +155,7 @@ class Eraser:
             Unavailable: they are deleted, and not erased yet.
             ErsError: as :meth:`Updater.delete`; nothing was deleted.
         """
-        schemas = {one.schema for one in await self.estimate(caller, record_ids)}
+        schemas = {record.schema for record in await self.estimate(caller, record_ids)}
         await self._changer.delete(caller, record_ids, versions=versions)
         return await self._erase_deleted(caller, schemas)
 

@@ -202,17 +202,17 @@ class DirectIngest:
             return
         self._merger.require_room(list(states.values()))
         cells = _count_cells(states, fresh)
-        run = by_size(sum(one.item.request.size for one in fresh), few=cells <= FEW_CELLS)
+        run = by_size(sum(waiter.item.request.size for waiter in fresh), few=cells <= FEW_CELLS)
         plain, outcomes = await run(_validate, states, fresh)
         for schema, state in states.items():
             if state.definition.unique:
                 await self._refuse_taken(caller, state, schema, plain, outcomes)
         drafts = await run(_draft, states, plain)
         if drafts:
-            uploads = [(state, one.upload) for state, one in drafts]
-            built = [one.built for _, one in drafts]
+            uploads = [(state, draft.upload) for state, draft in drafts]
+            built = [draft.built for _, draft in drafts]
             await self._committer.store(caller, uploads, built=built)
-        for one, first in [*((one, one) for one in fresh), *repeated]:
+        for one, first in [*((waiter, waiter) for waiter in fresh), *repeated]:
             outcome = outcomes[first]
             if isinstance(outcome, ErsError):
                 one.refuse(outcome)

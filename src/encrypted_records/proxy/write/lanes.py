@@ -101,7 +101,9 @@ class Lane(Tasks):
                 raise
             now = self._clock()
             # What has rested for long is as good as new, and nobody may ask for it again.
-            kept = {one: rest for one, rest in self._rests.items() if now < rest.until + MOST_REST}
+            kept = {
+                lane: rest for lane, rest in self._rests.items() if now < rest.until + MOST_REST
+            }
             failures = kept[key].failures + 1 if key in kept else 1
             pause = max(LEAST_REST, now - began) * 2 ** min(failures - 1, 10)
             self._rests = kept | {key: Rest(failures, now + min(pause, MOST_REST))}

@@ -156,7 +156,9 @@ class MergeExecutor:
             schema=state.id,
             organization=key.organization,
             definition=snapshot.definition.canonical,
-            earlier=[] if history is None else [one.canonical for one in history.every.values()],
+            earlier=[]
+            if history is None
+            else [definition.canonical for definition in history.every.values()],
             keys=[(version, ledger.keys.of(version).hand_over()) for version in versions],
             version=key.version,
             tails=tails.version,
@@ -183,7 +185,7 @@ class MergeExecutor:
         opened = [load(kept) for kept in await self._fetcher.open(upstream, inputs)]
         lacking = bring_together(opened, lambda segment: segment.missing_columns(every))
         await drive(self._fetcher, upstream, lacking)
-        if sum(one.size for one in opened) > MOST_HERE:
+        if sum(segment.size for segment in opened) > MOST_HERE:
             return None
         key = state.ledger.key
         built = await runtime.in_thread(merge, key, definition, opened, snapshot)
@@ -287,7 +289,9 @@ class MergeExecutor:
             schema=state.id,
             organization=key.organization,
             definition=snapshot.definition.canonical,
-            earlier=[] if history is None else [one.canonical for one in history.every.values()],
+            earlier=[]
+            if history is None
+            else [definition.canonical for definition in history.every.values()],
             keys=keys,
             version=key.version,
             inputs=list(inputs),

@@ -307,13 +307,13 @@ class MergeScheduler:
 
         def choose(present: SchemaState) -> tuple[Segment, ...]:
             every = present.ledger.snapshot().segments
-            return tuple(one for one in every if one.uid == lost)
+            return tuple(segment for segment in every if segment.uid == lost)
 
         for _ in range(MOST_LOST):
             segment = choose(state)
             if not segment:
                 return None
-            lane = next(one for one in self._lanes.every if rows_of(segment) in one.rows)
+            lane = next(lane for lane in self._lanes.every if rows_of(segment) in lane.rows)
             async with lane.lock:
                 if lost not in self._taken:
                     return await self._merge(caller, state, choose, fetch)

@@ -73,7 +73,7 @@ class FetchedRows:
             schema=state.id,
             organization=key.organization,
             definition=(definition or history.present).canonical,
-            earlier=[one.canonical for one in history.every.values()],
+            earlier=[definition.canonical for definition in history.every.values()],
             keys=[(version, ledger.keys.of(version).hand_over()) for version in versions],
             version=key.version,
             sources=self.sources,

@@ -87,7 +87,7 @@ async def find_obstacles(
         for name, spec in ((name, new.fields[name]) for name in asked)
         if spec.id in present.by_id
     }
-    wanted = {*names.values(), *(one.field for one in lost)}
+    wanted = {*names.values(), *(unique.field for unique in lost)}
     parts = await context.match_rows(Everything()) if demands or lost else []
     segments = [part.segment for part in parts]
     await context.run(bring_columns(segments, sorted(wanted), context.space.sizes))
@@ -105,8 +105,8 @@ async def find_obstacles(
     for demand in demands:
         if demand.code == "unique_added":
             own = next(doubled)
-            if all(one in names for one in own):  # else no stored record has all of them
-                fields = [names[one] for one in own]
+            if all(field in names for field in own):  # else no stored record has all of them
+                fields = [names[field] for field in own]
                 records, where = await find_doubles(context, parts, fields, MOST_NAMED)
                 obstacles += [Obstacle(demand, records, where)] if records else []
             continue

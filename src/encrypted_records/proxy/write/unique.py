@@ -94,7 +94,9 @@ class UniqueKeys:
 
 def owners_of(stored: Mapping[UniqueKey, StoredRecord], but: Collection[RowRef] = ()) -> Owners:
     """Owners of the keys, without those whose rows end."""
-    return {key: Owner(one.record.record_id) for key, one in stored.items() if one.row not in but}
+    return {
+        key: Owner(owner.record.record_id) for key, owner in stored.items() if owner.row not in but
+    }
 
 
 def claim(

@@ -166,8 +166,8 @@ class Upserter:
         every = {key for record in fresh for key in keys_of(definition, record.data)}
         stored = await self._unique.look_up(caller, state, every)
         records, replaced = _put_in_place(definition, fresh, by, stored)
-        taken = owners_of(stored, but=[one.row for one in replaced])
-        numbered = [(one.row, record) for one, record in zip(raw, records, strict=True)]
+        taken = owners_of(stored, but=[stored.row for stored in replaced])
+        numbered = [(stored.row, record) for stored, record in zip(raw, records, strict=True)]
         _, flaws = claim(definition, numbered, taken)
         if flaws:
             raise not_unique(flaws)
@@ -176,13 +176,15 @@ class Upserter:
             state.ledger,
             definition,
             records,
-            killed=[one.row for one in replaced],
-            before=greatest_classes([one.group for one in replaced]),
+            killed=[stored.row for stored in replaced],
+            before=greatest_classes([stored.group for stored in replaced]),
         )
         await self._committer.store(caller, [(state, sealed.upload)], built=[sealed.built])
         return [
-            Upserted(one.record_id, state.id, one.version > 1, definition.find_rounded(sent.data))
-            for sent, one in zip(raw, records, strict=True)
+            Upserted(
+                stored.record_id, state.id, stored.version > 1, definition.find_rounded(sent.data)
+            )
+            for sent, stored in zip(raw, records, strict=True)
         ]
 
 

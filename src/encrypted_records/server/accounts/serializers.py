@@ -133,14 +133,16 @@ class UserSerializer(serializers.ModelSerializer[User]):
         token = instance.acting
         if token is not None and token.limited:
             within = set(token.datasets.values_list("organization_id", flat=True))
-            reached = [one for one in reached if one in within]
+            reached = [organization for organization in reached if organization in within]
         return {
             "id": instance.pk,
             "url": instance.url,
             "email": instance.email,
             "first_name": instance.first_name,
             "last_name": instance.last_name,
-            "organizations": [ids.reference("organizations", one) for one in reached],
+            "organizations": [
+                ids.reference("organizations", organization) for organization in reached
+            ],
             "date_joined": instance.date_joined,
         }
 

@@ -483,7 +483,7 @@ def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
     groups = {
         bytes(uid): pk
         for pk, uid in RecordGroup.objects.filter(
-            schema=schema, uid__in=[one.group for one in killed], staging=None, ended_at=None
+            schema=schema, uid__in=[kills.group for kills in killed], staging=None, ended_at=None
         ).values_list("pk", "uid")
     }
     gone = Conflict(
@@ -493,7 +493,7 @@ def end_rows(schema: Schema, body: CommitBody, version: int) -> set[Identity]:
     )
     if len(groups) != len(killed):
         raise gone
-    keys = [(groups[row.group], row.ordinal) for one in killed for row in one.rows()]
+    keys = [(groups[row.group], row.ordinal) for kills in killed for row in kills.rows()]
     ended, without = _identities(keys)
     if len(ended) + without != len(keys) or store.dead_among(keys):
         raise gone

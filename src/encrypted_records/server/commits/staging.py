@@ -293,8 +293,10 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
         BadInput: ``invalid_commit``; parts are others than the commit describes.
     """
     staging = _lock_staging(user, schema, uid)
-    groups = {bytes(one.uid): one for one in RecordGroup.objects.filter(staging=staging)}
-    segments = {bytes(one.uid): one for one in IndexSegment.objects.filter(staging=staging)}
+    groups = {bytes(group.uid): group for group in RecordGroup.objects.filter(staging=staging)}
+    segments = {
+        bytes(segment.uid): segment for segment in IndexSegment.objects.filter(staging=staging)
+    }
     rows: dict[int, int] = {}
     pages: dict[int, int] = {}
     for group in body.groups:
@@ -356,11 +358,11 @@ def _check_parts(
     changed: set[int] = set()
     for part in StagedPart.objects.filter(staging=staging).order_by("sequence"):
         batches, single = _numbers.decode(part.rows), _numbers.decode(part.pages)
-        named = [group in rows for group, _, _ in batches] + [one in pages for one, _ in single]
+        named = [group in rows for group, _, _ in batches] + [uid in pages for uid, _ in single]
         if not any(named):
             continue
         checks.require(all(named), "a part contains more than the commit names")
-        own = {made[0, group] for group, _, _ in batches} | {made[1, one] for one, _ in single}
+        own = {made[0, group] for group, _, _ in batches} | {made[1, uid] for uid, _ in single}
         checks.require(
             own <= {bytes(part.definition)},
             "a part was made under another definition than its groups and segments name",

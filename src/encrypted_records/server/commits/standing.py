@@ -169,7 +169,7 @@ class Standing:
             RecordGroup.objects.filter(pk__in=some).update(
                 ended_at=timezone.now(), ended=version, segment=None, live=0, erase_at=None
             )
-        with_dead = [numbers[one.group] for one in self._body.killed]
+        with_dead = [numbers[kills.group] for kills in self._body.killed]
         RecordGroup.objects.filter(pk__in=with_dead).update(erase_at=timezone.now())
 
     def _compare(self, pieces: Sequence[_Piece], numbers: Mapping[bytes, int]) -> None:
@@ -184,7 +184,7 @@ class Standing:
         dead, holes = self._dead_rows[piece.new.uid], self._holes.get(piece.new.uid, set())
         shift = piece.to - piece.first
         require(
-            [(at + shift, *one) for at, *one in old if at + shift not in dead]
+            [(at + shift, *rest) for at, *rest in old if at + shift not in dead]
             == [row for row in new if row[0] not in dead],
             "a row is not of the record and version that it replaces",
         )
@@ -253,7 +253,7 @@ def _start(group: RecordGroup) -> int:
 def _is_no_lower(new: Group, old: RecordGroup) -> bool:
     had = store.classes_of(old.fields)
     stated = zip(new.fields, new.classes, strict=True)
-    return all(one.length >= had[number].length for number, one in stated if number in had)
+    return all(part.length >= had[number].length for number, part in stated if number in had)
 
 
 def _by_group(every: Sequence[KilledRows], groups: Sequence[Group]) -> dict[bytes, set[int]]:

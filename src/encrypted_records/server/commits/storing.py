@@ -225,7 +225,7 @@ class _Bases:
 
     def _commit(self, version: int) -> CommitBody:
         entry = CommitLog.objects.get(schema=self._schema, version=version)
-        parts = (bytes(one) for one in (entry.body, entry.mac, entry.signature))
+        parts = (bytes(part) for part in (entry.body, entry.mac, entry.signature))
         return wire.decode_commit_body(Commit(*parts))
 
 

@@ -308,7 +308,7 @@ def describe(result: dict[str, Any], generator: Any, request: Any, public: Any) 
                 {"in": "path", "name": named, "schema": {"type": "string"}, "required": True}
                 for named in of_schema
             ]
-            + [{"name": one, **described} for one, described in endpoint.parameters.items()],
+            + [{"name": name, **described} for name, described in endpoint.parameters.items()],
             "tags": ["schemas" if of_schema else name],
             **({} if is_read else {"requestBody": body}),
             "security": [{kind.__name__.lower(): []} for kind in WITH_JOBS],

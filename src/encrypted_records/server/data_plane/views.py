@@ -246,7 +246,7 @@ def _find(user: User, record_ids: Sequence[str]) -> list[dict[str, Any] | None]:
     are.
     """
     named = [_identifier(text) for text in record_ids]
-    rows = contents.live_rows_of({one for one in named if one is not None})
+    rows = contents.live_rows_of({record_id for record_id in named if record_id is not None})
     groups = RecordGroup.objects.filter(staging=None).in_bulk(
         {row.group for found in rows.values() for row in found}
     )
@@ -261,7 +261,7 @@ def _find(user: User, record_ids: Sequence[str]) -> list[dict[str, Any] | None]:
                 return reading.sealed_record(schema, group, row)
         return None
 
-    return [sealed(one) for one in named]
+    return [sealed(record_id) for record_id in named]
 
 
 def _identifier(text: str) -> bytes | None:
@@ -388,7 +388,7 @@ def _state(schema: Schema) -> dict[str, Any]:
 
 
 def _holds(schema: Schema) -> list[dict[str, Any]]:
-    return [vars(one) for one in holds.list_active(schema)]
+    return [vars(hold) for hold in holds.list_active(schema)]
 
 
 class Erasure(APIView):

@@ -213,7 +213,7 @@ def update(model: type[Model], where: Mapping[str, Any], **values: Any) -> None:
     sql, fields = _updating(model, tuple(values), tuple(where))
     every = [*values.values(), *where.values()]
     pairs = zip(fields, every, strict=True)
-    execute(as_driver_has_it(sql), [_prepare(one, value) for one, value in pairs])
+    execute(as_driver_has_it(sql), [_prepare(column, value) for column, value in pairs])
 
 
 @cache
@@ -221,8 +221,8 @@ def _updating(
     model: type[Model], names: tuple[str, ...], conditions: tuple[str, ...]
 ) -> tuple[str, list[Field[Any, Any]]]:
     new, old = ([_field(model, name) for name in some] for some in (names, conditions))
-    sets = ", ".join(f"{_column(one)} = %s" for one in new)
-    wheres = " AND ".join(f"{_column(one)} = %s" for one in old)
+    sets = ", ".join(f"{_column(column)} = %s" for column in new)
+    wheres = " AND ".join(f"{_column(column)} = %s" for column in old)
     table = connection.ops.quote_name(model._meta.db_table)
     return f"UPDATE {table} SET {sets} WHERE {wheres}", [*new, *old]  # noqa: S608  no input
 

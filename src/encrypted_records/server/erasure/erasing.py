@@ -323,16 +323,18 @@ def _finish(number: int) -> None:
                 salt=b"", erased=group.count, erase_at=None
             )
             return
-        again = [_HELD_AGAIN + now] if any(one > limits.capped(one) for one in left) else []
+        again = (
+            [_HELD_AGAIN + now] if any(version > limits.capped(version) for version in left) else []
+        )
         created = dict(
             CommitLog.objects.filter(schema=group.schema_id, version__in=left).values_list(
                 "version", "created"
             )
         )
         grace = store.kept_for()
-        again += [created[one] + grace for one in left if one > limits.soon]
-        again += [created[one] + grace + settings.ERASE_WITHIN for one in left]
-        again += [now for one in left if one <= limits.capped(limits.asked)]
+        again += [created[version] + grace for version in left if version > limits.soon]
+        again += [created[version] + grace + settings.ERASE_WITHIN for version in left]
+        again += [now for version in left if version <= limits.capped(limits.asked)]
         RecordGroup.objects.filter(pk=number).update(
             erase_at=max(now + timedelta(seconds=1), min(again)) if again else None
         )
@@ -455,7 +457,7 @@ def rewritten(
     made = layout.row_objects(bytes(group.uid), part.first, rows, row_digests, gone)
     # One at most: it is no longer than the one before, which was not too long.
     written = list(made) if any(rows) else []
-    with objects.written([one.data for one in written]) as numbers, transaction.atomic():
+    with objects.written([piece.data for piece in written]) as numbers, transaction.atomic():
         locked = RecordGroup.objects.select_for_update().filter(pk=group.pk, ended_at=None)
         mine = RowPart.objects.filter(group_id=group.pk, first=part.first, object_id=part.object_id)
         if not locked.exists() or not mine.exists():

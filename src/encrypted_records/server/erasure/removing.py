@@ -74,7 +74,7 @@ def drop_empty(staging: int) -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT id FROM {parents} WHERE staging_id = %s", [staging])  # noqa: S608
             numbers = {number for (number,) in cursor.fetchall()}
-        full = {one for table in tables for one in _among(table, column, numbers)}
+        full = {number for table in tables for number in _among(table, column, numbers)}
         _drop_of(parents, "id", numbers - full)
 
 

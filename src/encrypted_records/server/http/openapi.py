@@ -175,7 +175,11 @@ def _tags(operations: dict[str, Any]) -> Iterator[str]:
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
-    parameters = [_limit(one) for one in operation.get("parameters", []) if _belongs(one, path)]
+    parameters = [
+        _limit(parameter)
+        for parameter in operation.get("parameters", [])
+        if _belongs(parameter, path)
+    ]
     statuses = set(_ALWAYS)
     if operation.get("security"):
         statuses |= set(_WITH_CREDENTIALS)

@@ -72,8 +72,12 @@ class Reconciliation:
                 hint="name it with --bulk-url",
             )
         there = dict(held.listing())
-        lost = [one for one in _named() if one.name not in there and not _is_there(held, one)]
-        numbers = {one.pk: one.name for one in lost}
+        lost = [
+            stored
+            for stored in _named()
+            if stored.name not in there and not _is_there(held, stored)
+        ]
+        numbers = {stored.pk: stored.name for stored in lost}
         parts = [part for part in _row_parts(numbers) if not self._find(held, there, part)]
         left = {part.object_id for part in parts}
         pages = {
@@ -89,7 +93,7 @@ class Reconciliation:
         for head, every in self._strangers(held, there).items():
             if not _is_over(head):
                 continue
-            known = objects.known_among([one.name for one in every])
+            known = objects.known_among([stored.name for stored in every])
             for stored in every:
                 if stored.name not in known:  # what was taken is
                     objects.adopt_doomed(stored.name, stored.size, at_once=True)

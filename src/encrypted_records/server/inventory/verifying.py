@@ -96,7 +96,7 @@ class Walk:
             name = _name_of(part.object_id)
             try:
                 for run, own in row_runs_of(_store(name), name, part, bytes(group.uid), salt, gone):
-                    self.rows += sum(one != HOLE for one in own)
+                    self.rows += sum(digest != HOLE for digest in own)
                     if runs.get(run) != hashlib.sha256(b"".join(own)).digest():
                         yield Flaw("altered", f"object {name}: rows from {run * RUN} of {called}")
             except (ObjectLost, ObjectAltered) as error:
@@ -108,7 +108,7 @@ class Walk:
             if here is None or runs[run] != hashlib.sha256(b"".join(here)).digest():
                 yield Flaw("altered", f"rows from {run * RUN} of {called} in the database")
             else:
-                self.rows += sum(one != HOLE for one in here)
+                self.rows += sum(digest != HOLE for digest in here)
         if group.ended_at is None and group.version is not None and salt:
             yield from self._stated(group, runs, called)
 
@@ -146,7 +146,7 @@ class Walk:
         if segment.version is None or segment.superseded_at is not None:
             return
         named = _stated_digests(segment.schema_id, segment.version).get(bytes(segment.uid))
-        own = b"".join(found[one] for one in sorted(found))
+        own = b"".join(found[number] for number in sorted(found))
         if sorted(found) != list(range(segment.pages)):
             yield Flaw("lost", f"pages of {called}: {len(found)} of {segment.pages} are there")
         elif named != digests.segment_digest(bytes(segment.salt), bytes(segment.header), own):
@@ -225,7 +225,10 @@ def is_as_kept(group: RecordGroup, first: int, own: bytes) -> bool:
     gone = erased.digests_of(group.pk, first, first + len(own) // DIGEST)
     runs = _runs_of(group.pk)
     every = [own[at : at + DIGEST] for at in range(0, len(own), DIGEST)]
-    every = [gone.get(first + at, one) if one == HOLE else one for at, one in enumerate(every)]
+    every = [
+        gone.get(first + at, digest) if digest == HOLE else digest
+        for at, digest in enumerate(every)
+    ]
     found = digests.run_digests(b"".join(every))
     return all(
         runs.get(first // RUN + at // DIGEST) == found[at : at + DIGEST]
@@ -306,12 +309,12 @@ def _runs_in_database(
                 continue
             every = range(first, min(end, group.count))
             own = [rows.get(at) or gone.get(at) or (HOLE if at in holes else None) for at in every]
-            whole = [one for one in own if one is not None]
+            whole = [digest for digest in own if digest is not None]
             if any(gone.get(at) == HOLE for at in every):
                 continue  # they were lost, were given up, and nothing is left to compare
             # Holes of a staged group are not known before its commit.
             if len(whole) < len(own) and group.staging_id is not None:
-                whole = [one or HOLE for one in own]
+                whole = [digest or HOLE for digest in own]
             yield run, whole if len(whole) == len(own) else None
 
 

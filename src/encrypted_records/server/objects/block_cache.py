@@ -226,10 +226,10 @@ class BlockCache:
         theirs: Mapping[Range, Event] = {}
         if left:
             with self._reads.claim(self._worth_waiting_for(left)) as theirs:
-                if own := [one for one in left if one not in theirs]:
+                if own := [block for block in left if block not in theirs]:
                     beside = self._beside(own, spare, ahead)
                     with self._reads.claim(beside) as others:
-                        every = own + [one for one in beside if one not in others]
+                        every = own + [block for block in beside if block not in others]
                         found |= self._ask(store, every, turn)
         if theirs:
             wait_for(theirs.values())
@@ -268,19 +268,19 @@ class BlockCache:
             if len(self._kept) > MOST_RANGES // 2:
                 return []
         most = min(AHEAD_BYTES, free // len(left))
-        around = {near for one in left for near in ahead(one, most)} if most > 0 else set()
+        around = {near for block in left for near in ahead(block, most)} if most > 0 else set()
         with self._lock:
             new = around.difference(left, self._kept)
-        return sorted(one for one in new if self._can_keep(one.end - one.start))
+        return sorted(block for block in new if self._can_keep(block.end - block.start))
 
     def _between(self, left: Sequence[Range], spare: Spare) -> list[Range]:
         """Spare ranges that are not here and lie between two of these that are read as one."""
         kept_too = spare()
         reach = find_reach(left)
         chosen: list[Range] = []
-        room = MOST_AT_ONCE - sum(one.end - one.start for one in left)
+        room = MOST_AT_ONCE - sum(block.end - block.start for block in left)
         with self._lock:
-            new = [one for one in sorted(set(kept_too)) if one not in self._kept]
+            new = [block for block in sorted(set(kept_too)) if block not in self._kept]
         for before, behind in pairwise(left):
             if before.name == behind.name and behind.start - before.end <= reach:
                 at = bisect_left(new, (before.name, before.end, 0))
@@ -304,7 +304,7 @@ class BlockCache:
     def forget(self, names: Collection[str]) -> None:
         """Overwrite what is kept of these objects."""
         with self._lock, self._whole():
-            self._drop([one for one in self._kept if one.name in names], "gone")
+            self._drop([block for block in self._kept if block.name in names], "gone")
 
     def look(self, registry: Registry, *, soon: bool = False) -> bool:
         """Drop cached objects that other processes have deleted, and report that to the database.
@@ -376,7 +376,7 @@ class BlockCache:
     def names(self) -> set[str]:
         """Names of the objects of which something is kept."""
         with self._lock:
-            return {one.name for one in self._kept}
+            return {block.name for block in self._kept}
 
     def _find(self, wanted: Sequence[Range]) -> tuple[int, dict[Range, bytes]]:
         """The number of the last look, and what there is of these ranges."""

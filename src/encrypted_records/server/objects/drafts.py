@@ -45,7 +45,7 @@ class Draft:
     @property
     def contents(self) -> list[bytes]:
         """The bytes of each object."""
-        return [one.data for _, one in self._rows] + [page.data for page in self._pages]
+        return [part.data for _, part in self._rows] + [page.data for page in self._pages]
 
     def enter(
         self, numbers: Sequence[int], groups: Mapping[bytes, int], segments: Mapping[bytes, int]
@@ -97,7 +97,7 @@ def of_rows(
     Args:
         changed: as of :class:`Draft`.
     """
-    return Draft([], [], list(changed), [(group, one) for one in made], [])
+    return Draft([], [], list(changed), [(group, part) for part in made], [])
 
 
 def divide(bound: BoundPart, pages: Sequence[Page]) -> Draft:

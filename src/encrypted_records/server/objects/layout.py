@@ -242,7 +242,7 @@ def entry_of(data: bytes) -> Entry:
 
 def entries_of(data: bytes) -> list[Entry]:
     """All entries of an object, in the order of its blocks."""
-    return [Entry(*one) for one in _ENTRY.iter_unpack(data)]
+    return [Entry(*fields) for fields in _ENTRY.iter_unpack(data)]
 
 
 def lines_of(data: bytes, entry: Entry, name: str) -> list[Line]:
@@ -257,7 +257,7 @@ def lines_of(data: bytes, entry: Entry, name: str) -> list[Line]:
     """
     if hashlib.sha256(data).digest() != entry.lines:
         raise altered(name)
-    return [Line(*one) for one in _LINE.iter_unpack(data)]
+    return [Line(*fields) for fields in _LINE.iter_unpack(data)]
 
 
 def places_of(lines: Sequence[Line]) -> list[int]:
@@ -273,7 +273,7 @@ def blocks_around(entries: Sequence[Entry], at: int, most: int) -> Sequence[Entr
     while count:
         first = at - at % count
         some = entries[first : first + count]
-        if sum(one.length for one in some) <= most:
+        if sum(block.length for block in some) <= most:
             return some
         count //= 2
     return ()

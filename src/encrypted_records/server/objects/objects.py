@@ -228,6 +228,6 @@ def strangers() -> list[str]:
     if store is None:
         return []
     # Names are written down before the first byte: what is listed first is known afterwards.
-    listed = [one for one, _ in store.listing()]
+    listed = [name for name, _ in store.listing()]
     known = set(BulkObject.objects.values_list("name", flat=True).iterator())
     return sorted(set(listed) - known)

@@ -352,5 +352,5 @@ def page_digests_of(segments: Iterable[int]) -> list[tuple[int, int, bytes]]:
         )
         with connection.cursor() as cursor:
             cursor.execute(statement, list(some))
-            found += [(one, first, bytes(own)) for one, first, own in cursor.fetchall()]
+            found += [(segment, first, bytes(own)) for segment, first, own in cursor.fetchall()]
     return found

@@ -95,7 +95,7 @@ class S3:
         starts = [span.start for span in ranges]
         ends = [span.end for span in ranges]
         every = join_neighbours(ranges, reach)
-        small = sum(one.end - one.start for one in every) <= _SMALL_BYTES
+        small = sum(block.end - block.start for block in every) <= _SMALL_BYTES
         store = self._hasty if small else self._store
         with _named():
             try:

@@ -98,7 +98,7 @@ def require_caller(user: User, given: Iterable[Given], *, is_owner: bool) -> Non
         NotAllowed: ``owners_only``; a caller who is not an owner sent a grant that another
             member signed.
     """
-    if not is_owner and any(ids.to_text(one.body.actor) != user.pk for one in given):
+    if not is_owner and any(ids.to_text(entry.body.actor) != user.pk for entry in given):
         raise NotAllowed("only owners of the organization may do this", code="owners_only")
 
 
@@ -148,7 +148,7 @@ def _since(change: Change, dataset: bytes) -> int:
 
 def _require_roster(change: Change, given: Sequence[Given]) -> None:
     """Check that the roster that each states is a beginning of the organization's."""
-    stated = {(one.body.number, one.body.digest) for one in given}
+    stated = {(entry.body.number, entry.body.digest) for entry in given}
     numbers = sorted({number for number, _ in stated})
     there: set[tuple[int, bytes]] = set()
     for at in range(0, len(numbers), _AT_ONCE):

@@ -101,8 +101,8 @@ def append(
     if len(entries) > MAX_NEW_ENTRIES or len(grants) > MAX_GRANTS:
         raise TooLarge(f"a request has at most {MAX_NEW_ENTRIES} entries and {MAX_GRANTS} grants")
     read = [_Read(entry, form.read_entry(entry), form.entry_digest(entry)) for entry in entries]
-    _require_chain(organization, [(one.body, one.digest) for one in read])
-    given = granting.verify(organization, grants, [one.body for one in read])
+    _require_chain(organization, [(entry.body, entry.digest) for entry in read])
+    given = granting.verify(organization, grants, [entry.body for entry in read])
     for entry in read:
         if isinstance(entry.body.content, form.Invite):
             limits.throttle("invite")
@@ -121,7 +121,7 @@ def append(
         for entry in new:
             _apply(change, entry, is_owner=is_owner)
         stored = granting.store(change, given)
-        size = sum(len(one.entry.body) for one in new)
+        size = sum(len(entry.entry.body) for entry in new)
         STATES.keep_when_stored(locked, Sum(change.state, known.size + size))
     members.write_to(change.invited)
     return bool(new) or stored > 0
@@ -149,16 +149,16 @@ def _following(organization: Organization, read: Sequence[_Read]) -> Sequence[_R
         TooLarge: the roster is as long as it may be.
     """
     head = organization.roster_number
-    old = [one for one in read if one.body.number <= head]
+    old = [entry for entry in read if entry.body.number <= head]
     new = read[len(old) :]
     if old:
-        numbers = [one.body.number for one in old]
+        numbers = [entry.body.number for entry in old]
         known = dict(
             Entry.objects.filter(organization=organization, number__in=numbers).values_list(
                 "number", "digest"
             )
         )
-        if any(bytes(known.get(one.body.number, b"")) != one.digest for one in old):
+        if any(bytes(known.get(entry.body.number, b"")) != entry.digest for entry in old):
             raise _moved()
     if new:
         first = new[0].body
@@ -197,7 +197,7 @@ def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str,
         some = Schema.objects.select_for_update(of=("self",), no_key=True).filter(
             pk__in=names[at : at + _LOCKED_AT_ONCE], dataset__organization=organization
         )
-        locked |= {one.pk: one for one in some.select_related("dataset").order_by("pk")}
+        locked |= {schema.pk: schema for schema in some.select_related("dataset").order_by("pk")}
     return locked
 
 
@@ -297,7 +297,7 @@ def _schemas_of(change: Change, dataset: str) -> list[Schema]:
             code="roster_moved",
             hint="read the roster to its end, and sign the entry again",
         )
-    schemas = [change.schemas[one] for one in own]
+    schemas = [change.schemas[schema] for schema in own]
     for schema in schemas:
         sealed = CommitLog.objects.filter(schema=schema, version=schema.resealed_at).first()
         if sealed is not None:

@@ -201,7 +201,7 @@ def _require_first_use(user: User, entries: Sequence[RosterEntry]) -> None:
                     raise _beyond()
                 named.add(dataset)
             case list():
-                named |= {ids.to_text(one.dataset) for one in content}
+                named |= {ids.to_text(grant.dataset) for grant in content}
             case _:
                 raise _beyond()
     reached = permissions.datasets(user).filter(pk__in=named).values_list("pk", flat=True)

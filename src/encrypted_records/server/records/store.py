@@ -379,7 +379,9 @@ def page_digests_of(segments: Collection[int]) -> list[tuple[int, int, bytes]]:
         )
         with connection.cursor() as cursor:
             cursor.execute(statement, list(some))
-            found += [(one, number, bytes(digest)) for one, number, digest in cursor.fetchall()]
+            found += [
+                (segment, number, bytes(digest)) for segment, number, digest in cursor.fetchall()
+            ]
     return found
 
 

@@ -55,8 +55,10 @@ def rows_in(ranges: Sequence[Range]) -> dict[Range, list[StoredSealedRow]]:
         ObjectLost, ObjectAltered, StoreUnavailable: as :func:`rows_between`.
     """
     return {
-        one: rows if len(rows) == one[2] - one[1] else [row for row, _ in rows_between(*one)]
-        for one, rows in row_ranges.rows_in(ranges).items()
+        range_: rows
+        if len(rows) == range_[2] - range_[1]
+        else [row for row, _ in rows_between(*range_)]
+        for range_, rows in row_ranges.rows_in(ranges).items()
     }
 
 

@@ -44,7 +44,7 @@ def _is_any_in(table: str, wanted: Collection[bytes], span: tuple[bytes, bytes])
     with executed(between_them, [*span, _MOST_BETWEEN + 1]) as cursor:
         between = cursor.fetchall()
     if len(between) <= _MOST_BETWEEN:
-        return any(bytes(one) in wanted for (one,) in between)
+        return any(bytes(record_id) in wanted for (record_id,) in between)
     with connection.cursor() as cursor:
         for some in store.cut(sorted(wanted)):
             marks = ", ".join(["%s"] * len(some))
@@ -69,7 +69,7 @@ def _changed_in(table: str, group: int) -> list[Identity]:
     statement = f"SELECT record_id, version FROM {table} WHERE group_id = %s AND version > 1"  # noqa: S608
     with connection.cursor() as cursor:
         cursor.execute(statement, [group])
-        return [(bytes(one), version) for one, version in cursor.fetchall()]
+        return [(bytes(record_id), version) for record_id, version in cursor.fetchall()]
 
 
 def list_in(ranges: Sequence[Range]) -> dict[Range, list[tuple[int, bytes, int]]]:

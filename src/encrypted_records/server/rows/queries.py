@@ -247,7 +247,10 @@ def _delta(schema: Schema, since: int, version: int, entries: list[LogEntry]) ->
         key_id,
         bytes(schema.definition_digest),
         entries,
-        [SegmentHeader(bytes(one.uid), bytes(one.salt), bytes(one.header)) for one in added],
+        [
+            SegmentHeader(bytes(segment.uid), bytes(segment.salt), bytes(segment.header))
+            for segment in added
+        ],
     )
 
 
@@ -560,8 +563,8 @@ def names(schema: Schema, wanted: Sequence[BlockRef]) -> Iterator[BlockNames]:
         )
     )
     places = {
-        uid: {field: at for at, field in enumerate(store.fields_of(described[one.number]))}
-        for uid, one in groups.items()
+        uid: {field: at for at, field in enumerate(store.fields_of(described[group.number]))}
+        for uid, group in groups.items()
     }
     for ref in wanted:
         group = groups.get(ref.group)

@@ -20,15 +20,15 @@ _AT_ONCE = 64
 def rows_in(ranges: Sequence[Range]) -> dict[Range, list[StoredSealedRow]]:
     """The rows of each of these ranges, by ordinal; one that is not there is left out."""
     found = _in("group_id, ordinal, record_id, version, sealed", ranges)
-    return {one: [store.row_of(row) for row in rows] for one, rows in found.items()}
+    return {range_: [store.row_of(row) for row in rows] for range_, rows in found.items()}
 
 
 def versions_in(ranges: Sequence[Range]) -> dict[Range, list[tuple[int, bytes, int]]]:
     """Ordinal, id and version of each row of these ranges, by ordinal."""
     found = _in("group_id, ordinal, record_id, version", ranges)
     return {
-        one: [(at, bytes(record_id), version) for _, at, record_id, version in rows]
-        for one, rows in found.items()
+        range_: [(at, bytes(record_id), version) for _, at, record_id, version in rows]
+        for range_, rows in found.items()
     }
 
 

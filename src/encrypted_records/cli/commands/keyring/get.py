@@ -85,8 +85,10 @@ async def get(session: CommandSession, output: Output) -> None:
 def _protects(version: int, schemas: Sequence[SealedSchema]) -> str:
     """The schemas whose records may be sealed under ``version``."""
     held = [schema for schema in schemas if schema.held]
-    new = [_name(one) for one in held if one.key_version == version]
-    old = [_name(one) for one in held if one.first_key_version <= version < one.key_version]
+    new = [_name(holder) for holder in held if holder.key_version == version]
+    old = [
+        _name(holder) for holder in held if holder.first_key_version <= version < holder.key_version
+    ]
     parts = [("new records of", new), ("older records of", old)]
     said = "; ".join(f"{what} {', '.join(names)}" for what, names in parts if names)
     return said or "nothing yet"

@@ -146,7 +146,7 @@ async def search(
         fields=wanted,
         limit=most and most + 1,
     )
-    await _show((asdict(one) async for one in first(records, most)), wanted or known, output)
+    await _show((asdict(record) async for record in first(records, most)), wanted or known, output)
 
 
 @click.command(short_help="Show a record.")
