@@ -31,7 +31,7 @@ from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index.columns.column import Column, key_type
 from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.sums import ColumnSums
-from encrypted_records.index.log.snapshot import Places
+from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.asking import Asking, Keep, KeptColumn, Need, Work
 from encrypted_records.index.query.candidates import Candidates
@@ -122,7 +122,7 @@ class Asked:
         )
         self.opened = 0
         count = self.made.segment.count
-        self.places = Places(np.array([0]), np.array([count]), np.array([0]))
+        self.places = GroupPlaces(np.array([0]), np.array([count]), np.array([0]))
 
     def again(self) -> None:
         """As another question finds it."""

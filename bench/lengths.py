@@ -24,7 +24,7 @@ import numpy as np
 from bench.support.people import record
 from bench.support.table import Row, show
 from bench.watching import census
-from encrypted_records.ingest.lengths import Lengths, Told, attack, lengths_of
+from encrypted_records.ingest.lengths import LengthLeak, Lengths, attack, lengths_of
 from encrypted_records.model.ciphertext_lengths import padded_length
 from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.rules import StringRules
@@ -115,7 +115,7 @@ def of_texts(fields: Fields, values: Mapping[str, Sequence[str | None]]) -> Leng
     ).T
 
 
-def line(told: Told) -> Row:
+def line(told: LengthLeak) -> Row:
     beside = f"most frequent {told.guess:.3f}  advantage {told.advantage:+.4f}"
     return Row(told.name, f"{told.attack:.3f}", f"{beside}  bits of its own {told.bits:.2f}")
 

@@ -44,7 +44,7 @@ from encrypted_records.model import digests, wire
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import new_id
 from encrypted_records.model.records import SealedRow
-from encrypted_records.model.roster import RosterEntry, Share, Standing
+from encrypted_records.model.roster import MemberStanding, RosterEntry, Share
 from encrypted_records.model.signed import message
 
 ORGANIZATION, DATASET, ADA = new_id(), new_id(), new_id()
@@ -106,13 +106,13 @@ def many(work: Callable[[], None], count: int) -> float:
     return cpu(run)
 
 
-def standing(roster: Roster, member: bytes, root: RootKey) -> Standing[str]:
+def standing(roster: Roster, member: bytes, root: RootKey) -> MemberStanding[str]:
     identity = root.identity(ORGANIZATION, member, 1)
     anchor = root.anchor(ORGANIZATION, member, 1).anchor(roster.found)
     proof = identity.sign("keys", roster.found, member, identity.keys, anchor)
     shares = [Share(DATASET, form.READER, [])]
     name = "somebody@example.org"
-    return Standing(
+    return MemberStanding(
         member, form.PERSON, form.MEMBER, name, identity.keys, anchor, proof, b"", 0, shares
     )
 
@@ -138,9 +138,9 @@ def grants_and_identities(members: int) -> list[Row]:
         entries.append(sign_entry(roster, ada, ADA, NOW, content))
         roster.append(entries[-1])
 
-    put(form.Found(ada.keys, "ada@example.org", bytes(32)))
+    put(form.FoundingEntry(ada.keys, "ada@example.org", bytes(32)))
     key = DatasetKey.generate(ORGANIZATION, DATASET, 1)
-    put(form.Dataset(DATASET, "people", "People", 1, key.commitment, []))
+    put(form.DatasetName(DATASET, "people", "People", 1, key.commitment, []))
     people = {new_id(): RootKey.generate() for _ in range(members)}
     for member, own in people.items():
         put(standing(roster, member, own))

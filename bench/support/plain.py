@@ -26,7 +26,7 @@ from django.urls import path
 from psycopg import sql
 
 from bench.support.people import FIELDS, INTEGERS
-from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.pace import ServerLimits
 from encrypted_records.listening.serving import Server, listening
 
 _URL = "PLAIN_DATABASE_URL"
@@ -149,16 +149,16 @@ urlpatterns = [
 
 
 def _serve(port: int) -> None:
-    from encrypted_records.server.gateway.admission import Places
+    from encrypted_records.server.gateway.admission import RequestPlaces
     from encrypted_records.server.gateway.gateway import Gateway
     from encrypted_records.server.gateway.held_bodies import Room
 
     settings.configure(ALLOWED_HOSTS=["127.0.0.1"], ROOT_URLCONF="bench.support.plain")
     django.setup()
     room = Room(Path(tempfile.gettempdir()))
-    gateway = Gateway(get_wsgi_application(), room, Places(8), lambda *_: None)
+    gateway = Gateway(get_wsgi_application(), room, RequestPlaces(8), lambda *_: None)
     with listening("127.0.0.1", port, "PORT") as sockets:
-        Server(gateway, Limits(), stop_seconds=1, lifespan="off").run(sockets)
+        Server(gateway, ServerLimits(), stop_seconds=1, lifespan="off").run(sockets)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class ClosedConnections:
         )
 
     def observe(self, reason: str) -> None:
-        """Count one; ``reason`` is a word of :class:`listening.watch.Watch`'s."""
+        """Count one; ``reason`` is a word of :class:`listening.watch.ConnectionWatch`'s."""
         self._count.labels(reason).inc()
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Route, expect
 
-from encrypted_records.proxy.pages.finding import Target, find_matching
+from encrypted_records.proxy.pages.finding import Destination, find_matching
 from tests.browser.census import Census
 from tests.browser.visitor import Visitor
 
@@ -182,7 +182,7 @@ def test_a_link_that_was_used_before_says_what_to_do(visitor: Visitor) -> None:
 
 
 def test_names_that_begin_with_what_was_typed_come_first() -> None:
-    targets = [Target("/a/", label, "page") for label in ("New dataset", "Datasets", "Jobs")]
+    targets = [Destination("/a/", label, "page") for label in ("New dataset", "Datasets", "Jobs")]
     assert [one.label for one in find_matching(targets, "DATA")] == ["Datasets", "New dataset"]
     assert [one.label for one in find_matching(targets, "set new")] == ["New dataset"]
     assert find_matching(targets, "none of these") == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.cli.input.files import Lines
+from encrypted_records.cli.input.files import LineCounter
 from tests.cli.command import Ers, environment
 from tests.cli.terminals import COMMAND, at_terminal
 from tests.support.eventually import eventually
@@ -158,7 +158,7 @@ def test_an_export_says_how_many_records_and_overwrites_only_when_told(
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_records_of_an_export_are_counted_however_it_is_cut(size: int) -> None:
     text = b'a,b\n"x\n""y""\n",2\r\n"\n"\n,\n'
-    lines = Lines("csv")
+    lines = LineCounter("csv")
     for at in range(0, len(text), size):
         lines.add(text[at : at + size])
     assert lines.records == 3

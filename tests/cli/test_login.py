@@ -15,7 +15,7 @@ from pathlib import Path
 import keyring
 import pytest
 
-from encrypted_records.cli.login.token_store import Login, Logins
+from encrypted_records.cli.login.token_store import KeptLogin, Logins
 from encrypted_records.client.proxy.client import ProxyClient, Tokens
 from encrypted_records.errors import InvalidSetting, NotAuthenticated
 from encrypted_records.model import jwt
@@ -161,7 +161,7 @@ def _token(expires: float, **more: float) -> str:
 
 def kept(folder: Path, *, expires: float) -> Logins:
     logins = Logins(folder)
-    login = Login("ada@example.org", Tokens(_token(expires), "refresh-0"))
+    login = KeptLogin("ada@example.org", Tokens(_token(expires), "refresh-0"))
     asyncio.run(logins.keep(ADDRESS, login))
     return logins
 
@@ -207,7 +207,9 @@ def test_how_old_a_token_is_needs_no_clock_that_is_right(
     here = issued + off
     monkeypatch.setattr(time, "time", lambda: here)
     token = _token(issued + 900, iat=issued)
-    asyncio.run(logins.keep(ADDRESS, Login("ada@example.org", Tokens(token, "refresh-0"), here)))
+    asyncio.run(
+        logins.keep(ADDRESS, KeptLogin("ada@example.org", Tokens(token, "refresh-0"), here))
+    )
 
     here = issued + off + 800
     assert asyncio.run(logins.authorization(ADDRESS, trader)) == f"Bearer {token}"
@@ -226,7 +228,7 @@ def test_a_login_lies_in_the_keychain_where_there_is_one(
     monkeypatch.setattr(keyring, "get_keyring", FileKeychain)
 
     logins = Logins(tmp_path)
-    login = Login("ada@example.org", Tokens("access", "refresh"))
+    login = KeptLogin("ada@example.org", Tokens("access", "refresh"))
     assert asyncio.run(logins.keep(ADDRESS, login)) == "the keychain"
     assert not logins.file.path.exists()
     assert Logins(tmp_path).find(ADDRESS) == login
@@ -243,7 +245,7 @@ def test_a_locked_keychain_leaves_the_file(
     monkeypatch.setattr(keyring, "get_keyring", FileKeychain)
 
     logins = Logins(tmp_path)
-    login = Login("ada@example.org", Tokens("access", "refresh"))
+    login = KeptLogin("ada@example.org", Tokens("access", "refresh"))
     assert asyncio.run(logins.keep(ADDRESS, login)) == str(logins.file.path)
     assert logins.find(ADDRESS) == login
     assert logins.find("http://elsewhere") is None
@@ -259,7 +261,7 @@ def test_a_damaged_file_is_named_with_the_way_out(nobody: Ers, tmp_path: Path) -
 
 
 def test_tokens_do_not_print() -> None:
-    assert "secret" not in repr(Login("ada@example.org", Tokens("secret-a", "secret-b")))
+    assert "secret" not in repr(KeptLogin("ada@example.org", Tokens("secret-a", "secret-b")))
 
 
 def test_real_tokens_say_when_they_expire(running: Service, account: Account) -> None:

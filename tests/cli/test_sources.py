@@ -33,7 +33,7 @@ from encrypted_records.cli.input.files import (
     read_sample,
 )
 from encrypted_records.cli.input.json_stream import values_of
-from encrypted_records.cli.input.upload_sources import Source, source_of
+from encrypted_records.cli.input.upload_sources import FileSource, source_of
 from encrypted_records.client.sdk import frames
 from encrypted_records.errors import InvalidRecords, InvalidSetting, Malformed
 from encrypted_records.model import json_text, strict_json
@@ -43,7 +43,7 @@ PLAIN = [{"name": "Ada", "age": 36}, {"name": "Alan"}]
 WHOLE = [{"data": one} for one in PLAIN]
 
 
-def source_at(path: Path | str, kind: str | None = None) -> Source:
+def source_at(path: Path | str, kind: str | None = None) -> FileSource:
     return source_of(open_input(str(path)), kind)
 
 

@@ -164,7 +164,7 @@ def test_a_keyring_comes_back_from_the_phrases_of_all_its_versions_in_their_orde
         root.export() for _, root in sorted(KEYRING.roots.items())
     ]
     assert {root.created for root in found.roots.values()} == {5}
-    with pytest.raises(BadInput, match="not none"):
+    with pytest.raises(BadInput, match="phrases of all its versions"):
         recovery.keyring_of([], created=5)
 
 

@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from encrypted_records.ingest.lengths import Lengths, Told, attack, lengths_of
+from encrypted_records.ingest.lengths import LengthLeak, Lengths, attack, lengths_of
 from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_definition
@@ -159,7 +159,7 @@ def order_preserving(truth: Sequence[str]) -> list[bytes]:
     return [code_of[value].to_bytes(4, "big") for value in truth]
 
 
-def attacked(stolen: Stolen, what: str) -> tuple[SchemaDefinition, dict[str, Told]]:
+def attacked(stolen: Stolen, what: str) -> tuple[SchemaDefinition, dict[str, LengthLeak]]:
     """The attack on the lengths that are in the stolen database, with the other half known."""
     definition = parse_definition(KINDS[what])
 

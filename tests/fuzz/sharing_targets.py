@@ -158,7 +158,7 @@ _NEXT = [
 _OPENINGS = [
     opening
     for entry in _entries(ROSTERS["entries"])
-    if isinstance(form.read_entry(entry).content, form.Dataset)
+    if isinstance(form.read_entry(entry).content, form.DatasetName)
     for opening in entry.openings
 ]
 

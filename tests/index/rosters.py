@@ -24,9 +24,9 @@ from encrypted_records.model.roster import (
     Content,
     EntryBody,
     Grant,
+    MemberStanding,
     RosterEntry,
     Share,
-    Standing,
 )
 from encrypted_records.rules.roster.judging import Void
 
@@ -57,14 +57,16 @@ class Person:
     def of(self, version: int) -> Identity:
         return self.keyring.root(version).identity(self.organization, self.id, version)
 
-    def standing(self, roster: Roster, *shares: Share, role: int = form.MEMBER) -> Standing[str]:
+    def standing(
+        self, roster: Roster, *shares: Share, role: int = form.MEMBER
+    ) -> MemberStanding[str]:
         """The keys of this person, with all that shows whose they are."""
         version = self.keyring.newest
         identity = self.of(version)
         key = self.keyring.root(version).anchor(self.organization, self.id, version)
         anchor = key.anchor(roster.found)
         proof = identity.sign("keys", roster.found, self.id, identity.keys, anchor)
-        return Standing(
+        return MemberStanding(
             self.id,
             form.PERSON,
             form.OWNER if role == form.OWNER else form.MEMBER,
@@ -78,10 +80,10 @@ class Person:
         )
 
 
-def again(person: Person, *shares: Share, role: int = form.MEMBER) -> Standing[str]:
+def again(person: Person, *shares: Share, role: int = form.MEMBER) -> MemberStanding[str]:
     """Another standing under the keys that there are."""
     owner = role == form.OWNER
-    return Standing(
+    return MemberStanding(
         person.id,
         form.PERSON,
         form.OWNER if owner else form.MEMBER,
@@ -113,7 +115,7 @@ class Team:
         self.roster = Roster(ORGANIZATION)
         founder = self.person(name)
         keys = founder.identity.keys
-        self.accept(founder, form.Found(keys, f"{name}@example.org", uid("nonce") * 2))
+        self.accept(founder, form.FoundingEntry(keys, f"{name}@example.org", uid("nonce") * 2))
 
     def person(self, name: str) -> Person:
         return self.people.setdefault(name, Person(name))
@@ -147,7 +149,7 @@ class Team:
         """A dataset, or a new epoch of one."""
         key = DatasetKey.generate(ORGANIZATION, uid(name), epoch)
         self.keys.setdefault(uid(name), {})[epoch] = key
-        content = form.Dataset(uid(name), name, name.title(), epoch, key.commitment, list(ends))
+        content = form.DatasetName(uid(name), name, name.title(), epoch, key.commitment, list(ends))
         self.accept(self.people[by], content)
         return key
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from encrypted_records.index.segments.builder import STANDARD, Limits
+from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
 from tests.reference import definitions as plain
 
 NAMES = [
@@ -219,9 +219,9 @@ def questions(fields: dict[str, plain.Field]) -> st.SearchStrategy[Any]:
 #: not, and mixtures that merging makes of them.
 EVERY_FORM = [
     STANDARD,
-    Limits(mini=0, entries=3),
-    Limits(mini=0, plain=0, entries=4),
-    Limits(mini=5, plain=8, entries=2),
+    SegmentLimits(mini=0, entries=3),
+    SegmentLimits(mini=0, plain=0, entries=4),
+    SegmentLimits(mini=5, plain=8, entries=2),
 ]
 
 
@@ -230,7 +230,7 @@ class Case:
     """A definition, records in groups, questions about them, and the form that segments take."""
 
     text: str
-    limits: Limits
+    limits: SegmentLimits
     groups: list[list[dict[str, Any]]]
     asked: list[Any]
 

@@ -21,9 +21,9 @@ from encrypted_records.index.query.tallies import (
     DIRECTORY,
     ENDS_AND_SUMS,
     RANKS_AND_SUMS,
-    Tally,
+    FieldTally,
 )
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.aggregations import Variance, parse_aggregation
@@ -191,8 +191,10 @@ def test_sums_beyond_64_bits_are_exact() -> None:
     assert whole.results[1] == Decimal(total) / 8
 
 
-@pytest.mark.parametrize("own", [Limits(), Limits(mini=8, plain=1 << 16), Limits(mini=8, plain=0)])
-def test_a_variance_is_exact_over_small_paged_and_packed_segments(own: Limits) -> None:
+@pytest.mark.parametrize(
+    "own", [SegmentLimits(), SegmentLimits(mini=8, plain=1 << 16), SegmentLimits(mini=8, plain=0)]
+)
+def test_a_variance_is_exact_over_small_paged_and_packed_segments(own: SegmentLimits) -> None:
     """Numbers of 64 bits, whose squares are no floats, with and without rows that are left
     out."""
     text = (
@@ -224,7 +226,7 @@ def test_half_of_a_last_decimal_is_rounded_to_even() -> None:
 
 def test_values_that_tell_less_than_a_measure_needs_are_refused() -> None:
     """An aggregate that is added later cannot be answered by a source that does not tell enough."""
-    spread = Tally(1, [Variance("n", is_root=False)])
+    spread = FieldTally(1, [Variance("n", is_root=False)])
     values = of_one_group(np.array([1, 9], np.uint64), np.array([1, 1]))
     for source in (DIRECTORY, ALL_RANKS, RANKS_AND_SUMS, ENDS_AND_SUMS):
         with pytest.raises(AssertionError):

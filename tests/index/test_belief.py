@@ -63,7 +63,7 @@ def test_a_fresh_proxy_refuses_an_organization_that_was_made_up(team: Team) -> N
     made_up = Team("mallory")
     mallory = made_up.person("mallory")
     # Her proof is for the other organization, so her keys do not even get into this one.
-    stolen = form.Standing(
+    stolen = form.MemberStanding(
         grace.id,
         form.PERSON,
         form.MEMBER,
@@ -90,7 +90,7 @@ def test_a_fresh_proxy_refuses_a_founder_who_has_not_founded(team: Team) -> None
     grace = team.person("grace")
     other = grace.keyring.root(1).identity(ORGANIZATION, grace.id, 1)
     proof = other.sign("keys", team.roster.found, grace.id, other.keys, b"a" * 32)
-    content = form.Standing(
+    content = form.MemberStanding(
         grace.id,
         form.PERSON,
         form.MEMBER,

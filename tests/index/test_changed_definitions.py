@@ -19,7 +19,7 @@ from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.sort import first
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.queries import SortKey
@@ -29,7 +29,7 @@ from tests.index.reading import answer
 from tests.index.world import Row, World
 
 #: Segments of more than two rows have pages, so that both forms come up.
-SMALL = Limits(mini=2, plain=6, entries=3)
+SMALL = SegmentLimits(mini=2, plain=6, entries=3)
 
 
 @dataclass

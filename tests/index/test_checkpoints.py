@@ -21,7 +21,7 @@ from encrypted_records.errors import CheckpointBroken, LogBroken
 from encrypted_records.index.log import checkpoint as checkpoint_module
 from encrypted_records.index.log import checkpoint as taking
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.model import checkpoints
 from encrypted_records.model import roster as form
 from encrypted_records.model.checkpoints import Checkpoint, CheckpointBody
@@ -167,14 +167,14 @@ def test_the_way_from_what_was_seen_to_a_checkpoint_is_proven() -> None:
     world = small()
     ledger = taken(made(world.ledger), world.ledger)
     for version in range(3):
-        seen = Head(version, world.ledger.digest_at(version) or b"")
+        seen = LogHead(version, world.ledger.digest_at(version) or b"")
         taking.prove_passage(ledger, seen, world.log[version:])
         assert ledger.knows(seen)
-    other = Head(1, bytes(32))
+    other = LogHead(1, bytes(32))
     for seen, between in [
         (other, world.log[1:]),
-        (Head(1, world.ledger.digest_at(1) or b""), world.log[2:]),
-        (Head(1, world.ledger.digest_at(1) or b""), world.log[1:2]),
+        (LogHead(1, world.ledger.digest_at(1) or b""), world.log[2:]),
+        (LogHead(1, world.ledger.digest_at(1) or b""), world.log[1:2]),
     ]:
         with pytest.raises(CheckpointBroken, match="that was seen"):
             taking.prove_passage(ledger, seen, between)

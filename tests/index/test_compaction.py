@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from encrypted_records.errors import CheckpointBroken, DoesNotOpen
 from encrypted_records.index.log import checkpoint
 from encrypted_records.index.log.order import Begun
-from encrypted_records.index.segments.crowds import Crowd, Crowds, Sizes
+from encrypted_records.index.segments.crowds import Crowd, Crowds, CrowdSizes
 from encrypted_records.index.segments.merge import merge
 from tests import oracle
 from tests.index.strategies import Case, cases
@@ -23,7 +23,7 @@ from tests.index.test_standing import answers
 from tests.index.world import World
 
 TEXT = '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}}'
-SMALL = Sizes(few=3, small=(2, 5), rows=8, groups=4)
+SMALL = CrowdSizes(few=3, small=(2, 5), rows=8, groups=4)
 
 
 def crowded(*counts: int) -> World:
@@ -231,7 +231,7 @@ def test_a_segment_without_any_is_not_looked_at_again_until_it_has_other_groups(
 
 def test_as_many_groups_as_ingests_become_few_and_no_row_is_sealed_often() -> None:
     """Each of one record, as they come: a merge for four, and what may become one becomes one."""
-    world, crowds = World(TEXT), Crowds(Sizes(few=4, small=(4, 16), rows=64, groups=16))
+    world, crowds = World(TEXT), Crowds(CrowdSizes(few=4, small=(4, 16), rows=64, groups=16))
     sealed, most = 0, 0
     for number in range(96):
         world.ingest([{"n": number}])

@@ -16,7 +16,7 @@ from encrypted_records.index.query import counting, segment_filters
 from encrypted_records.index.query.measuring import measure
 from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.builder import STANDARD as MINIS
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.reading import ReadingLimits
 from encrypted_records.model.aggregations import parse_aggregation
 from tests import oracle
@@ -59,7 +59,7 @@ def made() -> tuple[World, dict[int, dict[str, Any]]]:
     what lives, by position."""
     world = World(json.dumps({"type": "object", "properties": FIELDS}), limits=MINIS)
     world.ingest([person(0)])
-    world.limits = Limits(mini=0, entries=40)
+    world.limits = SegmentLimits(mini=0, entries=40)
     for first in range(1, 3 * MANY, MANY):
         world.ingest([person(number) for number in range(first, first + MANY)])
     records = dict(enumerate(map(person, range(3 * MANY + 1))))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from encrypted_records.index.query.asking import Keep, Need, Together, Work
 from encrypted_records.index.query.counting import count_all, count_matches
 from encrypted_records.index.query.sizes import Sizes
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.model.predicates import matches
 from encrypted_records.model.queries import parse_query
 from tests.index.executor import Executor
@@ -72,7 +72,7 @@ def test_folded_counts_are_those_of_the_records(where: Any, sizes: Sizes, stay: 
 
 def world() -> World:
     """Four large segments, with ``n`` from 100 times their number on."""
-    made = World(TEXT, limits=Limits(mini=0, entries=5))
+    made = World(TEXT, limits=SegmentLimits(mini=0, entries=5))
     for at in range(4):
         made.ingest([{"n": 100 * at + row, "k": row % 10} for row in range(ROWS)])
     return made

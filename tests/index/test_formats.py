@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import InvalidQuery
 from encrypted_records.index.query.sort import first
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.model.queries import parse_query
 from tests.index.questions import Question
 from tests.index.test_aggregate import Aggregation
@@ -38,7 +38,11 @@ TEXT = json.dumps(
 )
 NAMES = ("born", "at", "seen", "local", "took", "id", "alive")
 #: Forms of segments: one page, pages as they are, packed pages.
-LIMITS = [Limits(), Limits(mini=2, plain=1000, entries=2), Limits(mini=2, plain=2, entries=3)]
+LIMITS = [
+    SegmentLimits(),
+    SegmentLimits(mini=2, plain=1000, entries=2),
+    SegmentLimits(mini=2, plain=2, entries=3),
+]
 
 _days = st.one_of(
     st.sampled_from([date(2024, 2, 29), date(2023, 12, 31), date(2024, 1, 1), date.min, date.max]),
@@ -84,7 +88,7 @@ def _text(value: date | time | datetime | timedelta | UUID) -> str:
     return str(value) if isinstance(value, UUID) else value.isoformat()
 
 
-def built(records: list[dict[str, Any]], limits: Limits) -> World:
+def built(records: list[dict[str, Any]], limits: SegmentLimits) -> World:
     world = World(TEXT, limits=limits)
     half = len(records) // 2
     for part in (records[:half], records[half:]):
@@ -111,7 +115,7 @@ COMPARE = {
 @settings(max_examples=25)
 @given(st.lists(_records, min_size=1, max_size=9), st.data())
 def test_a_comparison_finds_what_python_finds(
-    limits: Limits, records: list[dict[str, Any]], data: st.DataObject
+    limits: SegmentLimits, records: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     world = built(records, limits)
     for round_ in range(2):
@@ -139,7 +143,7 @@ def test_a_comparison_finds_what_python_finds(
 @settings(max_examples=25)
 @given(st.lists(_records, min_size=1, max_size=9), st.sampled_from(LIMITS), st.booleans())
 def test_rows_are_sorted_as_python_sorts_them(
-    records: list[dict[str, Any]], limits: Limits, descending: bool
+    records: list[dict[str, Any]], limits: SegmentLimits, descending: bool
 ) -> None:
     world = built(records, limits)
     for name in NAMES:
@@ -162,7 +166,7 @@ def test_rows_are_sorted_as_python_sorts_them(
 @settings(max_examples=25)
 @given(st.lists(_records, min_size=1, max_size=9), st.sampled_from(LIMITS))
 def test_extremes_and_distinct_values_are_pythons(
-    records: list[dict[str, Any]], limits: Limits
+    records: list[dict[str, Any]], limits: SegmentLimits
 ) -> None:
     world = built(records, limits)
     for name in NAMES:
@@ -195,7 +199,7 @@ def _period(day: date, by: str) -> str:
     st.sampled_from(LIMITS),
 )
 def test_groups_by_period_are_those_of_the_calendar(
-    records: list[dict[str, Any]], by: str, limits: Limits
+    records: list[dict[str, Any]], by: str, limits: SegmentLimits
 ) -> None:
     world = built(records, limits)
     for name in ("born", "seen", "local"):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encrypted_records.index.columns.column import Column
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.merge import merge
 from encrypted_records.index.segments.mini import Built, KnownMini, MiniSegment
 from encrypted_records.ingest.seal import seal
@@ -112,7 +112,7 @@ def test_what_was_built_has_the_columns_that_opening_it_gives(
 
 
 def test_a_segment_in_pages_is_not_known_as_a_whole() -> None:
-    world = World(json.dumps(DEFINITION), limits=Limits(mini=0))
+    world = World(json.dumps(DEFINITION), limits=SegmentLimits(mini=0))
     assert stored(world, [{"name": "a"}]).columns is None
 
 

@@ -16,7 +16,7 @@ from encrypted_records.index.columns.column import Column, key_type
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.ordinals import ordinals
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.segments.builder import Builder, Limits, Shell
+from encrypted_records.index.segments.builder import Builder, SegmentLimits, Shell
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.merge import SegmentMerger, merge
 from encrypted_records.index.segments.mini import Built, MiniSegment
@@ -228,7 +228,7 @@ def test_a_packed_segment_has_as_many_pages_whenever_it_is_built_again() -> None
 
     def pages(origin: bytes, count: int) -> int:
         shell = Shell([(new_id(), 0)], np.arange(count, dtype=np.uint32), origin=origin)
-        builder = Builder(KEY, DEFINITION, shell, Limits(mini=0, plain=0, entries=9))
+        builder = Builder(KEY, DEFINITION, shell, SegmentLimits(mini=0, plain=0, entries=9))
         for name, spec in DEFINITION.fields.items():
             builder.add(name, columns.build(spec, KEY.field(spec), [None] * count))
         return builder.finish().segment.pages

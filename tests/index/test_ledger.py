@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import BadInput, KeyMissing, LogBroken, Unsupported
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.order import EMPTY_DIGEST, Head
+from encrypted_records.index.log.order import EMPTY_DIGEST, LogHead
 from encrypted_records.model import wire
 from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.ids import new_id
@@ -165,7 +165,7 @@ def test_a_remembered_head_is_missing_from_a_log_that_went_another_way(world: Wo
     for _ in range(6):
         fork.ingest([{"a": "instead"}])
     assert not fork.ledger.knows(world.ledger.head)
-    assert fork.ledger.knows(Head(0, EMPTY_DIGEST))
+    assert fork.ledger.knows(LogHead(0, EMPTY_DIGEST))
 
 
 def test_drafting_changes_nothing_until_the_commit_is_in_the_log(world: World) -> None:

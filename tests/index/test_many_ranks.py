@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from encrypted_records.index.query.asking import Asking, Need, Together
-from encrypted_records.index.query.ranks import Ranks, SortedRows
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.query.ranks import RankedRows, Ranks
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
 from tests.index.reading import answer, needs_of
@@ -33,7 +33,7 @@ T = TypeVar("T")
 @pytest.fixture(scope="module")
 def made() -> tuple[World, list[int]]:
     """Segments of the same values as far as chance goes, so that pages of all of them overlap."""
-    world = World(TEXT, limits=Limits(mini=8, plain=1 << 16, entries=PAGE))
+    world = World(TEXT, limits=SegmentLimits(mini=8, plain=1 << 16, entries=PAGE))
     values = np.random.default_rng(7).integers(0, 10**12, (SEGMENTS, ROWS)).tolist()
     for some in values:
         world.ingest([{"n": value} for value in some])
@@ -49,7 +49,7 @@ def ranks_of(world: World, limits: ReadingLimits) -> Ranks:
         for number in segment.missing_directories(["n"]):
             segment.put(number, world.sealed(segment, number))
         firsts, lasts, counts = segment.directories["n"].stretches()
-        parts.append(SortedRows(firsts, lasts, counts, firsts[:0], segment))
+        parts.append(RankedRows(firsts, lasts, counts, firsts[:0], segment))
     return Ranks("n", parts, limits)
 
 

@@ -23,7 +23,7 @@ from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.matching import Matching
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.builder import STANDARD as MINIS
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import STANDARD, ReadingLimits
 from encrypted_records.model.predicates import Everything
@@ -174,9 +174,9 @@ def test_counts_by_tests_are_the_oracles(
 
 def large_world() -> World:
     """A mini between two segments of many pages."""
-    world = World(TEXT, limits=Limits(mini=0, entries=5))
+    world = World(TEXT, limits=SegmentLimits(mini=0, entries=5))
     for at in range(3):
-        world.limits = MINIS if at == 1 else Limits(mini=0, entries=5)
+        world.limits = MINIS if at == 1 else SegmentLimits(mini=0, entries=5)
         world.ingest([{"n": 7 * row % 200 + at, "s": f"text {row}"} for row in range(60)])
     return world
 

@@ -13,7 +13,7 @@ from pyroaring import BitMap
 
 from encrypted_records.index.columns.column import Column
 from encrypted_records.index.columns.dictionary import ByRow, ColumnDictionary, PageMap
-from encrypted_records.index.log.snapshot import Places
+from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import PIECE
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.candidates import Candidates
@@ -68,7 +68,7 @@ class Numbers:
         self.segment = LoadedSegment(OpenedHeader(self.key, DEFINITION, made.segment, made.header))
         for number in self.segment.missing_directories(["number", "amount"]):
             self.segment.put(number, self.stored[number])
-        self.places = Places(np.array([0]), np.array([rows]), np.array([0]))
+        self.places = GroupPlaces(np.array([0]), np.array([rows]), np.array([0]))
 
     def sealed(self, _: OpenedSegment, number: int) -> bytes:
         return self.stored[number]

@@ -15,7 +15,7 @@ from encrypted_records.index.query.long_strings import MAX_OPENED
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.sort import SortedRows, SortPosition, first, locate_record
 from encrypted_records.index.query.sorted_scan import ScanLimits, ScanRequest, SortedScan, Start
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model.predicates import Everything, matches
 from encrypted_records.model.queries import parse_query
@@ -185,7 +185,7 @@ NUMBERS = """{"type": "object", "properties": {
 
 @pytest.mark.parametrize("order", ["n", "-n"])
 def test_the_first_of_many_rows_take_a_page_or_two(order: str) -> None:
-    world = World(NUMBERS, limits=Limits(mini=0, entries=10))
+    world = World(NUMBERS, limits=SegmentLimits(mini=0, entries=10))
     world.ingest([{"n": n} for n in range(300)])
     scan = Scanning(world, [order])
     expected = [(0, n if order == "n" else 299 - n) for n in range(5)]
@@ -199,7 +199,7 @@ def test_the_first_of_many_rows_take_a_page_or_two(order: str) -> None:
 
 @pytest.mark.parametrize("order", ["n", "-n"])
 def test_equal_rows_are_scanned_to_the_last_and_come_as_they_were_stored(order: str) -> None:
-    world = World(NUMBERS, limits=Limits(mini=0, entries=4))
+    world = World(NUMBERS, limits=SegmentLimits(mini=0, entries=4))
     for _ in range(3):
         world.ingest([{"n": 7}] * 9 + [{}] * 9)
     # The group that was stored last comes first in the segment.
@@ -214,7 +214,7 @@ def test_equal_rows_are_scanned_to_the_last_and_come_as_they_were_stored(order: 
 
 
 def test_where_the_condition_bounds_the_field_the_scan_begins_there() -> None:
-    world = World(NUMBERS, limits=Limits(mini=0, entries=10))
+    world = World(NUMBERS, limits=SegmentLimits(mini=0, entries=10))
     world.ingest([{"n": n} for n in range(300)])
     scan = Scanning(world, ["n"], {"field": "n", "op": "gt", "value": 250})
     assert scan.rows(2) == [(0, 251), (0, 252)]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from encrypted_records.crypto import rows
 from encrypted_records.index.columns import words
 from encrypted_records.index.segments import sorted_runs
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.contents import Contents, ContentsInMemory
 from encrypted_records.index.segments.sorted_runs import RunMerger, cut_columns
 from encrypted_records.ingest.seal import build_columns
@@ -45,7 +45,7 @@ def pack(
     world: World,
     groups: Iterable[Sequence[Mapping[str, Any]]],
     contents: Contents,
-    limits: Limits,
+    limits: SegmentLimits,
     most_words: int | None = None,
 ) -> None:
     """Commit groups that have one segment together."""
@@ -89,7 +89,9 @@ def test_what_is_packed_answers_as_the_oracle_and_as_what_is_not(case: Case, ent
 
 
 @given(cases(), st.integers(1, 5), st.sampled_from(FORMS))
-def test_its_columns_are_those_that_a_merge_makes(case: Case, entries: int, limits: Limits) -> None:
+def test_its_columns_are_those_that_a_merge_makes(
+    case: Case, entries: int, limits: SegmentLimits
+) -> None:
     apart = world_of(case)
     packed, apart.limits = World(case.text, apart.keys), limits
     with blocks_of(entries), tempfile.TemporaryDirectory() as folder:
@@ -134,7 +136,7 @@ def build_again(world: World, most: int) -> None:
 
 @given(cases(), st.data(), st.integers(1, 7), st.integers(1, 5), st.sampled_from(FORMS))
 def test_a_segment_built_again_from_rows_is_the_one_that_a_merge_makes(
-    case: Case, data: st.DataObject, most: int, entries: int, limits: Limits
+    case: Case, data: st.DataObject, most: int, entries: int, limits: SegmentLimits
 ) -> None:
     world = world_of(case)
     world.limits = limits
@@ -165,7 +167,7 @@ def test_a_segment_built_again_from_rows_is_the_one_that_a_merge_makes(
     st.sampled_from(FORMS),
 )
 def test_more_words_than_a_segment_may_list_leave_the_same_rows_undecided(
-    notes: list[list[str | None]], most: int, limits: Limits
+    notes: list[list[str | None]], most: int, limits: SegmentLimits
 ) -> None:
     text = '{"type": "object", "properties": {"note": {"type": "string", "x-index": ["words"]}}}'
     groups = [[{"note": note} for note in own] for own in notes]
@@ -193,7 +195,7 @@ def test_dummies_are_drawn_by_what_is_packed_and_not_anew() -> None:
 
     def pages(origin: bytes) -> int:
         group, _, _ = rows.seal_group(world.key, world.definition, identities, values)
-        limits = Limits(mini=0, plain=0, entries=2)
+        limits = SegmentLimits(mini=0, plain=0, entries=2)
         merger = RunMerger(world.key, world.definition, origin, ContentsInMemory(), limits)
         columns = build_columns(world.key, world.definition, group, values)
         merger.add(group, cut_columns(world.definition, columns))

@@ -15,7 +15,7 @@ from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import directory, pages
 from encrypted_records.index.columns.column import Column
 from encrypted_records.index.columns.directory import Directory
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.headers import PagedHeader
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader
@@ -33,7 +33,7 @@ replace = msgspec.structs.replace
 
 
 def new_world(*, packed: bool) -> World:
-    world = World(TEXT, limits=Limits(mini=0, plain=0 if packed else 65536, entries=7))
+    world = World(TEXT, limits=SegmentLimits(mini=0, plain=0 if packed else 65536, entries=7))
     for sign in "+-":
         world.ingest(
             {"a": None if at % 5 == 0 else f"{sign}{at % 2}", "b": f"{sign}{at}", "n": at % 10}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import packing, pages
 from encrypted_records.index.columns.column import Column, EntryBlock, key_type
-from encrypted_records.index.columns.pages import CAPACITY, Cut
+from encrypted_records.index.columns.pages import CAPACITY, PageCut
 from encrypted_records.model.field_types.base import KeyKind
 from tests.reference.paged import raw_frame
 
@@ -47,7 +47,7 @@ def columns(draw: st.DrawFn) -> tuple[KeyKind, Column]:
     return kind, Column(held, keys[order])
 
 
-def opened(kind: KeyKind, column: Column, cuts: list[Cut], *, packed: bool) -> list[EntryBlock]:
+def opened(kind: KeyKind, column: Column, cuts: list[PageCut], *, packed: bool) -> list[EntryBlock]:
     begins = [0, *(cut.end for cut in cuts)]
     return [
         pages.open_block(

@@ -26,7 +26,7 @@ from encrypted_records.index.query.pages import FIRST_ROWS
 from encrypted_records.index.query.sizes import Sizes, WorkSizes
 from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.builder import STANDARD as MINIS
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.model.aggregations import parse_aggregation
 from encrypted_records.model.predicates import And, InColumn, Not, Or, Predicate, matches
 from encrypted_records.model.queries import parse_query
@@ -155,9 +155,9 @@ TEXT = """{"type": "object", "properties": {
 @cache
 def large_world() -> World:
     """Five segments, the second of which is small; many rows are equal, some lack a field."""
-    world = World(TEXT, limits=Limits(mini=0, entries=5))
+    world = World(TEXT, limits=SegmentLimits(mini=0, entries=5))
     for at in range(5):
-        world.limits = MINIS if at == 1 else Limits(mini=0, entries=5)
+        world.limits = MINIS if at == 1 else SegmentLimits(mini=0, entries=5)
         world.ingest(
             [
                 {"n": 7 * row % 20 + 100 * at, "s": f"text {row % 9}"}
@@ -275,7 +275,7 @@ def requests_of(steps: list[Step]) -> list[Step]:
 
 @pytest.mark.parametrize("sizes", [Sizes(), LARGE], ids=["small", "large"])
 def test_a_count_takes_the_ends_of_all_segments_in_one_request(sizes: Sizes) -> None:
-    world = World(TEXT, limits=Limits(mini=0, entries=5))
+    world = World(TEXT, limits=SegmentLimits(mini=0, entries=5))
     for _ in range(4):
         world.ingest([{"n": row} for row in range(60)])
     executor = Executor(world, sizes)

@@ -21,8 +21,8 @@ from encrypted_records.index.query.aggregate import AggregateLimits, aggregate
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.long_strings import MAX_OPENED, Texts
-from encrypted_records.index.query.ranks import Ranks, SortedRows
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.query.ranks import RankedRows, Ranks
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import ReadingLimits, sum_column
 from encrypted_records.model.aggregations import parse_aggregation
@@ -41,8 +41,8 @@ FIELDS: dict[str, dict[str, Any]] = {
 }
 #: A page or two at a time, and no more of them for a value than must be.
 FEW_ENTRIES = ReadingLimits(window=2, entries=1, few=0)
-LONG = Limits(mini=8, plain=1 << 16, entries=5)
-PACKED = Limits(mini=8, plain=0, entries=5)
+LONG = SegmentLimits(mini=8, plain=1 << 16, entries=5)
+PACKED = SegmentLimits(mini=8, plain=0, entries=5)
 MEASURES: list[dict[str, Any]] = [
     {"op": "percentile", "field": "n", "p": [0, 1, 5, 50, Decimal("99.9"), 100]},
     {"op": "percentile", "field": "n", "p": list(range(1, 101))},
@@ -124,7 +124,7 @@ def test_every_rank_is_found_among_exact_stretches(
         out = data.draw(st.lists(st.integers(0, len(part) - 1), unique=True)) if part else []
         left += [key for at, key in enumerate(part) if at not in out]
         rows.append(
-            SortedRows(keys, keys, counts, np.array([part[at] for at in out], np.uint64), None)
+            RankedRows(keys, keys, counts, np.array([part[at] for at in out], np.uint64), None)
         )
     left.sort()
     ranks = Ranks("n", rows)

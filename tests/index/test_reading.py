@@ -17,7 +17,7 @@ from encrypted_records.index.columns.by_row import ByRowBuilder, by_row_bytes
 from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap
 from encrypted_records.index.columns.outline import Outline
-from encrypted_records.index.log.snapshot import Places
+from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.query.aggregate import aggregate
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.condition import Condition
@@ -27,7 +27,7 @@ from encrypted_records.index.query.leaves import TestLeaf, read_tests
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
-from encrypted_records.index.segments.builder import Builder, Limits, Shell
+from encrypted_records.index.segments.builder import Builder, SegmentLimits, Shell
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.index.segments.reading import (
@@ -181,7 +181,7 @@ TEXT = '{"type": "object", "properties": {"n": {"type": "integer", "minimum": 0,
 
 
 def numbers_world(values: list[int | None], entries: int = 3) -> tuple[World, LoadedSegment]:
-    world = World(TEXT, limits=Limits(mini=0, entries=entries))
+    world = World(TEXT, limits=SegmentLimits(mini=0, entries=entries))
     world.ingest([{"n": value} for value in values])
     (segment,) = map(world.open_segment, world.ledger.snapshot().segments)
     assert isinstance(segment, LoadedSegment)
@@ -332,7 +332,7 @@ class Large:
         self.segment = LoadedSegment(OpenedHeader(keys, LARGE, made.segment, made.header))
         for number in self.segment.missing_directories(["text", "number"]):
             self.segment.put(number, self.stored[number])
-        places = Places(np.array([0]), np.array([rows]), np.array([0]))
+        places = GroupPlaces(np.array([0]), np.array([rows]), np.array([0]))
         self.part = Candidates(self.segment, Matches.exactly(self.segment.everything), places)
 
     def sealed(self, _: OpenedSegment, number: int) -> bytes:

@@ -142,7 +142,7 @@ def test_an_organization_is_never_without_an_owner(team: Team) -> None:
 
 
 def test_nobody_founds_an_organization_twice(team: Team) -> None:
-    content = form.Found(team.ada.identity.keys, "ada@example.org", bytes(32))
+    content = form.FoundingEntry(team.ada.identity.keys, "ada@example.org", bytes(32))
     assert team.put(team.ada, content) is Void.FOUNDED
 
 

@@ -69,7 +69,7 @@ def shares(chance: Random) -> list[Share]:
     return found
 
 
-def standing(chance: Random, roster: Roster) -> form.Standing[str]:
+def standing(chance: Random, roster: Roster) -> form.MemberStanding[str]:
     name, version = chance.choice(NAMES), chance.choice([1, 1, 2])
     before = roster.member(uid(name))
     member = chance.choice([uid(name)] * 20 + [uid("grace"), uid("first")])
@@ -86,12 +86,12 @@ def standing(chance: Random, roster: Roster) -> form.Standing[str]:
     invitation = chance.choice(INVITATIONS) if chance.random() < 0.25 else b""
     shared = [] if owner and chance.random() < 0.8 else shares(chance)
     role: Any = form.OWNER if owner else form.MEMBER
-    return form.Standing(
+    return form.MemberStanding(
         member, kind, role, name, parts[0], parts[1], parts[2], invitation, 0, shared
     )
 
 
-def dataset(chance: Random, roster: Roster) -> form.Dataset:
+def dataset(chance: Random, roster: Roster) -> form.DatasetName:
     which = chance.choice(DATASETS)
     epoch = roster.epoch(which)
     present = epoch.epoch if epoch else 0
@@ -102,7 +102,7 @@ def dataset(chance: Random, roster: Roster) -> form.Dataset:
         form.End(chance.choice(SCHEMAS), version, chance.choice([bytes(32), b"d" * 32]))
         for version in chance.sample([0, 0, 1, 2], chance.choice([0, 1, 2]) if ended else 0)
     ]
-    return form.Dataset(which, *labels(chance), number, commitment, ends)
+    return form.DatasetName(which, *labels(chance), number, commitment, ends)
 
 
 def places(chance: Random) -> list[form.Placement]:
@@ -135,13 +135,13 @@ def content(chance: Random, roster: Roster) -> Content:
         return invite(chance)
     if kind == 4:
         return form.Remove(chance.choice([*map(uid, NAMES), *INVITATIONS]))
-    return form.Found(keys("ada", 1), "ada", bytes(32))
+    return form.FoundingEntry(keys("ada", 1), "ada", bytes(32))
 
 
 def opening(roster: Roster) -> Content:
     """A dataset with a schema, so that more of what comes counts."""
     if roster.number == 1:
-        return form.Dataset(DATASETS[0], "x", "X", 1, b"c" * 32, [])
+        return form.DatasetName(DATASETS[0], "x", "X", 1, b"c" * 32, [])
     return [form.Placement(SCHEMAS[0], DATASETS[0], "x", "X", b"d" * 32)]
 
 
@@ -161,7 +161,7 @@ def signed(body: EntryBody, name: str, version: int) -> RosterEntry:
 
 
 def foundation() -> RosterEntry:
-    content = form.Found(keys("ada", 1), "ada", bytes(32))
+    content = form.FoundingEntry(keys("ada", 1), "ada", bytes(32))
     body = EntryBody(ORGANIZATION, 1, bytes(32), NOW, uid("ada"), content)
     return signed(body, "ada", 1)
 

@@ -92,7 +92,7 @@ def test_services_are_due_when_their_maker_is_no_owner_any_more(team: Team) -> N
 
 def test_epochs_follow_one_another_and_the_present_one_keeps_its_key(team: Team) -> None:
     key = team.keys[uid("people")][1]
-    entry = form.Dataset(uid("people"), "people", "People", 1, key.commitment, [])
+    entry = form.DatasetName(uid("people"), "people", "People", 1, key.commitment, [])
     other = msgspec.structs.replace(entry, commitment=bytes(32))
     assert team.put(team.ada, other) is Void.COMMITMENT
     for epoch in (3, 1024):
@@ -120,7 +120,7 @@ def test_a_dataset_is_due_until_its_newest_epoch_has_ended_each_log_that_is_olde
     team.accept(team.ada, [placement("people", "children"), placement("people", "pets")])
     assert open_schemas() == {uid("children")}
 
-    later = form.Dataset(uid("people"), "people", "People", 2, key.commitment, [children])
+    later = form.DatasetName(uid("people"), "people", "People", 2, key.commitment, [children])
     number = team.roster.number + 1
     team.accept(team.ada, later)
     assert open_schemas() == set()
@@ -136,7 +136,9 @@ def test_a_dataset_is_due_until_its_newest_epoch_has_ended_each_log_that_is_olde
 
 def test_an_end_that_no_log_can_have_does_not_count(team: Team) -> None:
     def void(*ends: form.End) -> Void | None:
-        return team.put(team.ada, form.Dataset(uid("people"), "p", "P", 3, bytes(32), list(ends)))
+        return team.put(
+            team.ada, form.DatasetName(uid("people"), "p", "P", 3, bytes(32), list(ends))
+        )
 
     team.dataset("people", 2, form.End(uid("adults"), 7, b"d" * 32))
     assert void(form.End(uid("rents"), 1, b"d" * 32)) is Void.ENDS
@@ -209,11 +211,11 @@ def test_more_than_an_organization_may_have_does_not_count(
         monkeypatch.setattr(form, f"MAX_{name}", most)
     grace = team.person("grace").standing(team.roster)
     assert team.put(team.ada, grace) is Void.LIMIT
-    third = form.Dataset(uid("third"), "third", "Third", 1, bytes(32), [])
+    third = form.DatasetName(uid("third"), "third", "Third", 1, bytes(32), [])
     assert team.put(team.ada, third) is Void.LIMIT
     assert team.put(team.ada, [placement("people", "pets")]) is Void.LIMIT
     assert team.put(team.ada, [placement("people", "adults", "grown")]) is None
-    second = form.Dataset(uid("people"), "people", "People", 2, bytes(32), [])
+    second = form.DatasetName(uid("people"), "people", "People", 2, bytes(32), [])
     assert team.put(team.ada, second) is Void.LIMIT
     with pytest.raises(TooLarge):
         sign_entry(team.roster, team.ada.identity, team.ada.id, NOW, second)
@@ -224,6 +226,6 @@ def test_more_than_an_organization_may_have_does_not_count(
 
 def test_an_entry_is_not_signed_that_is_too_large(team: Team) -> None:
     ends = [form.End(uid(str(at)), 1, bytes(32)) for at in range(6000)]
-    content = form.Dataset(uid("people"), "people", "People", 2, bytes(32), ends)
+    content = form.DatasetName(uid("people"), "people", "People", 2, bytes(32), ends)
     with pytest.raises(TooLarge):
         sign_entry(team.roster, team.ada.identity, team.ada.id, NOW, content)

@@ -16,7 +16,7 @@ from encrypted_records.index.query.condition_tree import combine, take_range
 from encrypted_records.index.query.leaves import RangeLeaf
 from encrypted_records.index.query.row_lookups import ColumnFilter
 from encrypted_records.index.query.segment_filters import ConditionFilter
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import ReadingLimits, turn_round
 from encrypted_records.model.queries import parse_query
@@ -113,7 +113,7 @@ def test_a_range_that_is_taken_out_and_the_rest_are_the_whole_condition(
 
 
 def test_a_filter_without_keys_reads_the_pages_in_which_ranges_begin_and_end() -> None:
-    world = World(NUMBERS, limits=Limits(mini=0, entries=10))
+    world = World(NUMBERS, limits=SegmentLimits(mini=0, entries=10))
     world.ingest([{"n": n} for n in range(300)])
     (opened,) = world.ledger.snapshot().segments
     segment = world.open_segment(opened)

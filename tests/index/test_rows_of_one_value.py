@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 
 from encrypted_records.index.columns.column import Column
-from encrypted_records.index.log.snapshot import Places
+from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.query.narrowing import NarrowRequest, narrow
 from encrypted_records.index.segments.builder import Builder, Shell
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
@@ -37,7 +37,7 @@ def peak_of_sorting(rows: int) -> int:
     made = builder.finish()
     stored = {page.number: page.data for page in made.pages}
     segment = LoadedSegment(OpenedHeader(key, DEFINITION, made.segment, made.header))
-    places = Places(np.array([0]), np.array([rows]), np.array([0]))
+    places = GroupPlaces(np.array([0]), np.array([rows]), np.array([0]))
     order = parse_query({"order_by": ["text"]}, DEFINITION).order
     want = rows // 4 + 5
     request = NarrowRequest(order, segment.everything, want, None, places, {})

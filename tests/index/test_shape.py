@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import pages
 from encrypted_records.index.columns.column import Column
-from encrypted_records.index.segments.builder import STANDARD, Limits
+from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model.ciphertext_lengths import are_sealed_fields, least_class
 from encrypted_records.model.field_types.base import KeyKind
@@ -70,14 +70,14 @@ def twins(draw: st.DrawFn) -> tuple[str, Records, Records]:
 
 
 FORMS = pytest.mark.parametrize(
-    "limits", [STANDARD, Limits(mini=0, entries=4)], ids=["mini", "paged"]
+    "limits", [STANDARD, SegmentLimits(mini=0, entries=4)], ids=["mini", "paged"]
 )
 
 
 @FORMS
 @given(twins())
 def test_two_data_sets_of_one_shape_have_equal_index_lengths(
-    limits: Limits, both: tuple[str, Records, Records]
+    limits: SegmentLimits, both: tuple[str, Records, Records]
 ) -> None:
     text, one, other = both
     assert_same_shape(World(text, limits=limits), one, other)
@@ -151,15 +151,15 @@ def frame_unpadded(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("frame", "limits"),
     [
-        (frame_unpadded, Limits(mini=0, entries=100)),
-        (pages.frame, Limits(mini=0, plain=0)),
+        (frame_unpadded, SegmentLimits(mini=0, entries=100)),
+        (pages.frame, SegmentLimits(mini=0, plain=0)),
     ],
     ids=["a number of entries, not of bytes", "packed"],
 )
 def test_a_paged_builder_that_shows_more_is_caught_by_the_same_check(
-    frame: object, limits: Limits, monkeypatch: pytest.MonkeyPatch
+    frame: object, limits: SegmentLimits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert_same_shape(World(TEXT, limits=Limits(mini=0)), MANY_ALIKE, ALL_DIFFERENT)
+    assert_same_shape(World(TEXT, limits=SegmentLimits(mini=0)), MANY_ALIKE, ALL_DIFFERENT)
     monkeypatch.setattr(pages, "frame", frame)
     with pytest.raises(AssertionError):
         # A packed segment has some pages more than it needs, by luck: one time in thirty both have

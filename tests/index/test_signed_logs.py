@@ -13,7 +13,7 @@ import pytest
 from encrypted_records.errors import ErsError, LogBroken
 from encrypted_records.index.log import ledger_state
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.signing import Membership
+from encrypted_records.index.log.signing import LogMembership
 from encrypted_records.index.roster.grants import OpenedGrant
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
@@ -52,7 +52,7 @@ class Place:
 
     def ledger(self, person: Person, roster: Roster | None = None) -> Ledger:
         known = roster or self.team.roster
-        membership = Membership(known, person.id, person.identity)
+        membership = LogMembership(known, person.id, person.identity)
         return Ledger(self.keys(known), new_id(), membership)
 
     def read(self, person: Person | None = None) -> Ledger:
@@ -273,7 +273,7 @@ def test_an_end_that_comes_after_its_epoch_stops_what_a_removed_writer_added_mea
     taken = place.read()
     assert taken.version == 4
     end = place.end(3)
-    later = form.Dataset(uid("people"), "people", "People", 2, key.commitment, [end])
+    later = form.DatasetName(uid("people"), "people", "People", 2, key.commitment, [end])
     team.accept(team.ada, later)
     with pytest.raises(ErsError) as refused:
         taken.check_ends()
@@ -333,7 +333,7 @@ def test_a_kept_log_goes_on_as_one_that_was_read(place: Place) -> None:
     place.add(place.draft(team.ada))
     read = place.read()
     kept = ledger_state.decode(read.state().encode())
-    membership = Membership(team.roster, team.ada.id, team.ada.identity)
+    membership = LogMembership(team.roster, team.ada.id, team.ada.identity)
     restored = Ledger.restore(place.keys(team.roster), new_id(), kept, membership)
     assert (restored.head, restored.tails.id) == (read.head, read.tails.id)
     place.add(place.draft(team.ada))

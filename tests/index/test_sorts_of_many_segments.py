@@ -20,7 +20,7 @@ from encrypted_records.index.query.matching import Matching
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.query.sorted_scan import ScanLimits
 from encrypted_records.index.segments.builder import STANDARD as MINIS
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.reading import ReadingLimits
 from tests import oracle
 from tests.index.executor import Executor
@@ -35,7 +35,7 @@ FIELDS: dict[str, Any] = {
     "name": {"type": "string"},
 }
 SEGMENTS, ROWS = 8, 80
-SMALL = Limits(mini=0, entries=5)
+SMALL = SegmentLimits(mini=0, entries=5)
 LONG = "a long string that goes on beyond what an index key holds of it: "
 #: Scans always pay, and so do columns by row.
 EAGER = ScanLimits(step=4, spare=-(2**60), share=1.0)

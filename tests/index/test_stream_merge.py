@@ -16,7 +16,7 @@ from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.columns import block_streams, words
 from encrypted_records.index.columns.column import EntryBlock
 from encrypted_records.index.segments import merge as in_memory
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.contents import ContentsInMemory
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.merge import SegmentMerger
@@ -54,7 +54,7 @@ def same_draws() -> Iterator[None]:
         yield
 
 
-def merged_as_stream(world: World, limits: Limits, most_words: int | None = None) -> Built:
+def merged_as_stream(world: World, limits: SegmentLimits, most_words: int | None = None) -> Built:
     snapshot = world.ledger.snapshot()
     inputs = [world.open_segment(segment) for segment in snapshot.segments]
     groups = [snapshot.groups_of(segment) for segment in snapshot.segments]
@@ -74,14 +74,14 @@ def merged_as_stream(world: World, limits: Limits, most_words: int | None = None
     return Built(sealed.segment, sealed.header, tuple(sealed.pages))
 
 
-def merged_in_memory(world: World, limits: Limits, most_words: int | None = None) -> Built:
+def merged_in_memory(world: World, limits: SegmentLimits, most_words: int | None = None) -> Built:
     snapshot = world.ledger.snapshot()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(words.limit, "__defaults__", (most_words,))
         return in_memory.merge(world.key, world.definition, world.opened(), snapshot, limits)
 
 
-def same(world: World, limits: Limits, most_words: int | None = None) -> Built:
+def same(world: World, limits: SegmentLimits, most_words: int | None = None) -> Built:
     expected = merged_in_memory(world, limits, most_words)
     assert merged_as_stream(world, limits, most_words) == expected
     return expected
@@ -91,10 +91,10 @@ LONG = "the same beginning of many long strings, up to where keys end: "
 VALUES = ["", "a", "a\0", "b", "zz", LONG, *(LONG + end for end in "abc"), None]
 NOTES = ["one two", "one", "", "a b c d e f g h i j k l m n", "three two one", None]
 FORMS = [
-    Limits(),
-    Limits(mini=0, entries=3),
-    Limits(mini=0, plain=0, entries=2),
-    Limits(mini=0, plain=0),
+    SegmentLimits(),
+    SegmentLimits(mini=0, entries=3),
+    SegmentLimits(mini=0, plain=0, entries=2),
+    SegmentLimits(mini=0, plain=0),
 ]
 
 
@@ -145,7 +145,7 @@ def histories(draw: st.DrawFn) -> World:
 @settings(max_examples=60, deadline=None)
 @given(histories(), st.sampled_from(FORMS[1:]), st.sampled_from([0, 3, 9, None]))
 def test_a_stream_merges_to_the_same_bytes_as_memory(
-    world: World, limits: Limits, most_words: int | None
+    world: World, limits: SegmentLimits, most_words: int | None
 ) -> None:
     made = same(world, limits, most_words)
     assert made.segment.form == ("paged" if made.segment.count else "mini")
@@ -153,7 +153,7 @@ def test_a_stream_merges_to_the_same_bytes_as_memory(
 
 def test_segments_with_pages_of_standard_size_merge_to_the_same_bytes() -> None:
     """Runs of one value over several pages, windows of several pages, and unique values."""
-    world = World(definition(0, 0, fields=3), limits=Limits(mini=0, plain=0, entries=700))
+    world = World(definition(0, 0, fields=3), limits=SegmentLimits(mini=0, plain=0, entries=700))
     rng = np.random.default_rng(7)
     for count in (5000, 1, 3000, 2500):
         names = rng.integers(0, 2**40, count).tolist()
@@ -163,7 +163,7 @@ def test_segments_with_pages_of_standard_size_merge_to_the_same_bytes() -> None:
             for name, size in zip(names, sizes, strict=True)
         )
     world.kill([(0, at) for at in range(0, 5000, 7)])
-    made = same(world, Limits(mini=0, plain=0, entries=900))
+    made = same(world, SegmentLimits(mini=0, plain=0, entries=900))
     assert made.segment.purged == len(range(0, 5000, 7))
     assert made.segment.pages > 30
 
@@ -190,7 +190,7 @@ def test_streams_merge_in_the_order_of_keys_and_then_of_inputs(
 
 
 def paged_world() -> World:
-    world = World(definition(0, 0, fields=2), limits=Limits(mini=0, plain=0, entries=2))
+    world = World(definition(0, 0, fields=2), limits=SegmentLimits(mini=0, plain=0, entries=2))
     for _ in range(2):
         world.ingest([{"name": "a", "size": size} for size in (1, 1, 1, 2, 3)])
     return world

@@ -11,7 +11,7 @@ from pyroaring import BitMap
 
 from encrypted_records.index.columns.dictionary import PartialDictionary, build_partial_dictionary
 from encrypted_records.index.query.thresholds import NONE, Best, Threshold, Value
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model.queries import SortKey
 from tests.index.test_ordering import NUMBERS
@@ -99,7 +99,7 @@ def test_what_lies_behind_by_the_second_field_is_left_alone() -> None:
 
 
 def test_the_best_value_of_a_segment_is_in_its_directory() -> None:
-    world = World(NUMBERS, limits=Limits(mini=0, entries=3))
+    world = World(NUMBERS, limits=SegmentLimits(mini=0, entries=3))
     world.ingest([{"n": n} for n in (5, 9, 7, 8)])
     world.ingest([{"n": 5}, {}, {"n": 7}])
     world.ingest([{}])

@@ -16,7 +16,7 @@ from encrypted_records.crypto.keys import FieldKey
 from encrypted_records.errors import DoesNotOpen, InvalidDefinition
 from encrypted_records.index.columns import block_streams, word_limit, words
 from encrypted_records.index.columns.column import Column, EntryBlock
-from encrypted_records.index.segments.builder import STANDARD, Limits
+from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
 from encrypted_records.index.segments.merge_policy import TIERS
 from encrypted_records.model.ciphertext_lengths import LeastClass
 from encrypted_records.model.definition_changes import Cost, list_changes
@@ -29,9 +29,9 @@ KEY = FieldKey(bytes(32))
 LEAST = LeastClass(32, 0)
 FORMS = [
     STANDARD,
-    Limits(mini=0, entries=3),
-    Limits(mini=0, plain=0, entries=4),
-    Limits(words=40),
+    SegmentLimits(mini=0, entries=3),
+    SegmentLimits(mini=0, plain=0, entries=4),
+    SegmentLimits(words=40),
 ]
 
 
@@ -55,7 +55,9 @@ def changed(column: Column, at: int, key: int) -> Column:
 
 
 @pytest.mark.parametrize("limits", FORMS)
-def test_how_large_a_segment_is_follows_from_the_lengths_of_its_texts(limits: Limits) -> None:
+def test_how_large_a_segment_is_follows_from_the_lengths_of_its_texts(
+    limits: SegmentLimits,
+) -> None:
     sizes = []
     for texts in (
         ["a b c d e f g h", "one two", "x" * 100, None],
@@ -70,7 +72,9 @@ def test_how_large_a_segment_is_follows_from_the_lengths_of_its_texts(limits: Li
 
 
 @pytest.mark.parametrize("limits", FORMS)
-def test_a_row_with_more_words_than_room_is_possible_in_every_question(limits: Limits) -> None:
+def test_a_row_with_more_words_than_room_is_possible_in_every_question(
+    limits: SegmentLimits,
+) -> None:
     world = World(text_of(NOTE), limits=limits)
     many = " ".join("abcdefghijklmn")
     world.ingest([{"note": "fever and cough"}, {"note": many}, {"note": None}, {"note": "a\uffff"}])
@@ -89,7 +93,7 @@ def test_a_row_with_more_words_than_room_is_possible_in_every_question(limits: L
 
 
 @pytest.mark.parametrize("limits", FORMS)
-def test_a_merge_brings_no_room_of_rows_that_died(limits: Limits) -> None:
+def test_a_merge_brings_no_room_of_rows_that_died(limits: SegmentLimits) -> None:
     world = World(text_of(NOTE), limits=limits)
     world.ingest([{"note": "w1 w2 " * 2000}, {"note": "short"}])
     world.ingest([{"note": "short"}])
@@ -107,7 +111,7 @@ def test_a_merge_brings_no_room_of_rows_that_died(limits: Limits) -> None:
 
 
 @pytest.mark.parametrize("limits", FORMS)
-def test_rows_from_before_the_index_are_possible_also_after_a_merge(limits: Limits) -> None:
+def test_rows_from_before_the_index_are_possible_also_after_a_merge(limits: SegmentLimits) -> None:
     world = World(text_of({"note": {"type": "string"}}), limits=limits)
     world.ingest([{"note": "fever"}, {"note": "cough"}])
     world.change(text_of(NOTE))
@@ -242,7 +246,7 @@ def test_to_index_words_or_not_is_a_change_that_a_commit_brings() -> None:
 
 
 def test_a_small_segment_whose_texts_are_long_is_no_single_page() -> None:
-    world = World(text_of(NOTE), limits=Limits(words=40))
+    world = World(text_of(NOTE), limits=SegmentLimits(words=40))
     world.ingest([{"note": "fever"}])
     world.ingest([{"note": "a cough"}])
     assert [segment.form for segment in world.ledger.snapshot().segments] == ["mini", "mini"]

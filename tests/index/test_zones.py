@@ -8,7 +8,7 @@ import pytest
 
 from encrypted_records.errors import Unsupported
 from encrypted_records.index.query.condition import Condition
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model.queries import parse_query
 from tests.index.test_paged_tampering import Forger, new_world, read_all
@@ -26,7 +26,7 @@ LONG = "m" * 60
 def world() -> World:
     """Two paged segments: names a.. and m.., the second with long ones; numbers below 0 and above;
     nothing in the last field."""
-    world = World(TEXT, limits=Limits(mini=0, entries=5))
+    world = World(TEXT, limits=SegmentLimits(mini=0, entries=5))
     world.ingest({"name": f"a{at:02}", "n": -at - 1} for at in range(20))
     world.ingest({"name": LONG if at == 7 else f"m{at:02}", "n": at} for at in range(20))
     return world

@@ -10,7 +10,7 @@ from encrypted_records.crypto.keys import Keyring, SchemaKey, SchemaKeys
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.query.condition import Condition
 from encrypted_records.index.query.matches import Matches
-from encrypted_records.index.segments.builder import STANDARD, Limits
+from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
 from encrypted_records.index.segments.loaded import (
     KeptSegment,
     LoadedSegment,
@@ -53,7 +53,7 @@ class World:
     """Applies commits as an honest API does; everything passes through the wire format."""
 
     def __init__(
-        self, text: str, keys: SchemaKeys | None = None, limits: Limits = STANDARD
+        self, text: str, keys: SchemaKeys | None = None, limits: SegmentLimits = STANDARD
     ) -> None:
         self.shown = parse_definition(text)
         self.keys = keys or new_keys()

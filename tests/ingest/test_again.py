@@ -11,11 +11,11 @@ import pytest
 from encrypted_records.errors import ErsError
 from encrypted_records.ingest.blocks import BadRow
 from encrypted_records.ingest.parse_csv import read_numbers
-from encrypted_records.ingest.reading.again import Difference, read_again
-from encrypted_records.ingest.reading.detect import Found, detect
+from encrypted_records.ingest.reading.again import ReadingDifference, read_again
+from encrypted_records.ingest.reading.detect import Detection, detect
 from encrypted_records.ingest.reading.proposal import propose
 from encrypted_records.ingest.reading.recipe import Recipe
-from encrypted_records.ingest.reading.said import NOTHING, Said, detect_as
+from encrypted_records.ingest.reading.said import NOTHING, ReadingChoices, detect_as
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model.definition_parser import parse_definition
 from tests.ingest.test_reading import content, is_same, records, rows_by
@@ -39,13 +39,13 @@ def kept(text: str | bytes = JANUARY) -> Recipe:
 
 def again(
     text: str | bytes, recipe: Recipe | None = None, **said: Any
-) -> tuple[Found, list[Difference]]:
+) -> tuple[Detection, list[ReadingDifference]]:
     body = text if isinstance(text, bytes) else text.encode()
-    told = msgspec.convert(said, Said) if said else NOTHING
+    told = msgspec.convert(said, ReadingChoices) if said else NOTHING
     return read_again(body, recipe or kept(), told, whole=True)
 
 
-def kinds(differences: list[Difference], *, taken: bool) -> list[str]:
+def kinds(differences: list[ReadingDifference], *, taken: bool) -> list[str]:
     return [difference.kind for difference in differences if difference.taken is taken]
 
 
@@ -247,7 +247,7 @@ def test_what_stood_below_the_table_is_counted_anew_and_never_cuts_a_row_off() -
 def test_what_is_said_goes_before_what_is_kept_and_the_rest_stays() -> None:
     recipe = detect_as(
         JANUARY.encode(),
-        msgspec.convert({"columns": {"Umsatz": {"name": "revenue"}}}, Said),
+        msgspec.convert({"columns": {"Umsatz": {"name": "revenue"}}}, ReadingChoices),
         whole=True,
     ).recipe
     text = JANUARY.replace("Umsatz", "Netto").replace("1.234,50", "1,234.50")

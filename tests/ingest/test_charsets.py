@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import BadInput, InvalidRecords, Unsupported
 from encrypted_records.ingest import charsets
-from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordBlock, RecordStart, Table
+from encrypted_records.ingest.blocks import BadRow, CellBlock, RawRecord, RecordBlock, RecordStart
 from encrypted_records.ingest.layouts import parser_for, recognize
 from encrypted_records.model.charsets import Charset, charset_named, charset_of, require_utf8
 from encrypted_records.model.media_types import Format
@@ -33,20 +33,20 @@ def text_for(charset: Charset) -> str:
 
 def parsed(
     data: bytes, charset: Charset | None, *, piece: int = 1 << 20, start: RecordStart | None = None
-) -> list[RecordBlock | Table]:
+) -> list[RecordBlock | CellBlock]:
     recognized = recognize(data, Format.CSV, final=True, charset=charset)
     assert recognized is not None
     layout, first = recognized
     begin = start or first
     settled = charsets.settle(charset, data, final=True)
     parser = parser_for(layout, begin, schema_named=True, charset=settled)
-    blocks: list[RecordBlock | Table] = []
+    blocks: list[RecordBlock | CellBlock] = []
     for at in range(begin.offset, len(data), piece):
         blocks += parser.feed(data[at : at + piece])
     return [*blocks, *parser.finish()]
 
 
-def records(blocks: Sequence[RecordBlock | Table]) -> list[RawRecord | BadRow]:
+def records(blocks: Sequence[RecordBlock | CellBlock]) -> list[RawRecord | BadRow]:
     return [record for block in blocks for record in block.records]
 
 

@@ -15,8 +15,8 @@ from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.reading import workbook
 from encrypted_records.ingest.reading.again import read_again
 from encrypted_records.ingest.reading.containers import head_of, parser_by
-from encrypted_records.ingest.reading.detect import Found, Wanted, detect
-from encrypted_records.ingest.reading.said import NOTHING, Said
+from encrypted_records.ingest.reading.detect import Detection, Wanted, detect
+from encrypted_records.ingest.reading.said import NOTHING, ReadingChoices
 from encrypted_records.model import ids
 from tests.ingest.test_reading import records, rows_by
 from tests.support.workbooks import (
@@ -47,7 +47,7 @@ def one_sheet(*rows: list[Cell], more: str = "") -> bytes:
     return xlsx({"Data": sheet(rows, more)})
 
 
-def look(body: bytes, **wanted: Any) -> Found:
+def look(body: bytes, **wanted: Any) -> Detection:
     return detect(body, whole=True, wanted=Wanted(**wanted))
 
 
@@ -374,7 +374,7 @@ def test_the_next_workbook_is_read_as_the_one_before() -> None:
     with pytest.raises(InvalidRecords, match="no sheet of that name"):
         read_again(xlsx({"Neu": sheet(ROWS)}), kept, NOTHING, whole=True)
     renamed = xlsx({"Neu": sheet(ROWS)})
-    found, differences = read_again(renamed, kept, Said(sheet="Neu"), whole=True)
+    found, differences = read_again(renamed, kept, ReadingChoices(sheet="Neu"), whole=True)
     assert (found.recipe.sheet, differences) == ("Neu", [])
 
 

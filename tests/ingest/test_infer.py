@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import ErsError, InvalidRecords
 from encrypted_records.ingest.blocks import RawRecord
-from encrypted_records.ingest.infer import NOTHING_MORE, Proposal, Wishes, infer
+from encrypted_records.ingest.infer import NOTHING_MORE, InferredSchema, Wishes, infer
 from encrypted_records.ingest.layouts import parser_for, recognize
 from encrypted_records.ingest.parse_csv import read_numbers
 from encrypted_records.ingest.sampling import look_at
@@ -27,11 +27,11 @@ ALL = Wishes(enum=True, unique=True, required=True, tight=True)
 WIDE = 10**18 - 1
 
 
-def infer_csv(sample: bytes, wishes: Wishes = NOTHING_MORE) -> Proposal:
+def infer_csv(sample: bytes, wishes: Wishes = NOTHING_MORE) -> InferredSchema:
     return infer(sample, Format.CSV, wishes)
 
 
-def infer_json(sample: bytes) -> Proposal:
+def infer_json(sample: bytes) -> InferredSchema:
     return infer(sample, Format.JSON)
 
 

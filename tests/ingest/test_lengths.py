@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.ingest.lengths import Columns, Lengths, Told, attack
+from encrypted_records.ingest.lengths import Columns, LengthLeak, Lengths, attack
 
 
 def attacked(
@@ -18,7 +18,7 @@ def attacked(
     truth: Columns,
     lengths: Sequence[Sequence[int]],
     known: Columns,
-) -> dict[str, Told]:
+) -> dict[str, LengthLeak]:
     def table(rows: Sequence[Sequence[int]]) -> Lengths:
         return np.array(rows, np.int64).reshape(len(rows), -1)
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.reading import parser as reading_parser
 from encrypted_records.ingest.reading.dialect import rows_of
-from encrypted_records.ingest.reading.parser import Head, ReadingParser, Tally
-from encrypted_records.ingest.reading.recipe import Column, Recipe
+from encrypted_records.ingest.reading.parser import CellCounts, FileHead, ReadingParser
+from encrypted_records.ingest.reading.recipe import FileColumn, Recipe
 
 
 def slowly(text: str, delimiter: str, quote: str) -> Iterator[tuple[list[str], set[int]]]:
@@ -88,9 +88,9 @@ def test_rows_are_those_of_a_plain_reading(lines: list[tuple[list[str], bool, st
 
 _RECIPE = Recipe(
     [
-        Column("a", "a", null=["none"]),
-        Column("b", "b", type="number", decimal=",", thousands=".", null=["k.A."]),
-        Column("c", "c", type="date", format="dd.mm.yyyy"),
+        FileColumn("a", "a", null=["none"]),
+        FileColumn("b", "b", type="number", decimal=",", thousands=".", null=["k.A."]),
+        FileColumn("c", "c", type="date", format="dd.mm.yyyy"),
     ],
     encoding="cp1252",
     delimiter=";",
@@ -139,8 +139,8 @@ def test_rows_that_are_read_by_column_are_those_that_are_read_one_by_one(
     text = "".join(line + end for line in some)
 
     def read(block: int) -> tuple[list[RawRecord | BadRow], Any]:
-        parser = ReadingParser(recipe, Head(RecordStart(0, 1), (0, 1, 2)), RecordStart(0, 1))
-        parser.tally = Tally()
+        parser = ReadingParser(recipe, FileHead(RecordStart(0, 1), (0, 1, 2)), RecordStart(0, 1))
+        parser.tally = CellCounts()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(reading_parser, "BLOCK_BYTES", block)
             parser._wait = block
@@ -169,7 +169,7 @@ def test_a_text_in_utf_8_among_lines_of_another_charset_is_named_by_its_row(
 ) -> None:
     lines = f"{own};1;\n".encode(encoding) * 60
     recipe = msgspec.structs.replace(_RECIPE, encoding=encoding)
-    parser = ReadingParser(recipe, Head(RecordStart(0, 1), (0, 1, 2)), RecordStart(0, 1))
+    parser = ReadingParser(recipe, FileHead(RecordStart(0, 1), (0, 1, 2)), RecordStart(0, 1))
     parser._wait = 1
     rows = [
         record

@@ -16,10 +16,10 @@ from encrypted_records.ingest import parse_csv
 from encrypted_records.ingest.blocks import (
     MAX_RECORD_BYTES,
     BadRow,
+    CellBlock,
     RawRecord,
     RecordBlock,
     RecordStart,
-    Table,
 )
 from encrypted_records.ingest.parse_csv import (
     BLOCK_BYTES,
@@ -35,11 +35,11 @@ SCHEMA = "2JZrK9LZcQyCsYHgvEuy9G"
 
 def blocks_of(
     data: bytes, cuts: list[int] | None = None, *, block_bytes: int = BLOCK_BYTES
-) -> list[RecordBlock | Table]:
+) -> list[RecordBlock | CellBlock]:
     header = read_header(data, final=True)
     assert header is not None
     parser = CsvParser(header, RecordStart(header.size, 1), block_bytes=block_bytes)
-    blocks: list[RecordBlock | Table] = []
+    blocks: list[RecordBlock | CellBlock] = []
     rest = data[header.size :]
     places = sorted({0, len(rest), *(cut % (len(rest) + 1) for cut in cuts or [])})
     for begin, end in itertools.pairwise(places):

@@ -15,10 +15,10 @@ from encrypted_records.errors import Malformed, TooLarge
 from encrypted_records.ingest.blocks import (
     MAX_RECORD_BYTES,
     BadRow,
+    CellBlock,
     Parser,
     RawRecord,
     RecordBlock,
-    Table,
 )
 from encrypted_records.ingest.parse_json_stream import (
     BLOCK_BYTES,
@@ -43,11 +43,11 @@ def parser_of(
 
 def blocks_of(
     data: bytes, cuts: list[int] | None = None, **options: Any
-) -> list[RecordBlock | Table]:
+) -> list[RecordBlock | CellBlock]:
     parser, begin = parser_of(data, **options)
     rest = data[begin:]
     places = sorted({0, len(rest), *(cut % (len(rest) + 1) for cut in cuts or [])})
-    blocks: list[RecordBlock | Table] = []
+    blocks: list[RecordBlock | CellBlock] = []
     for start, end in itertools.pairwise(places):
         blocks += parser.feed(rest[start:end])
     return [*blocks, *parser.finish()]

@@ -20,11 +20,11 @@ from encrypted_records.ingest.parse_csv import read_numbers
 from encrypted_records.ingest.reading import columns
 from encrypted_records.ingest.reading import detect as detecting
 from encrypted_records.ingest.reading.containers import head_of, parser_by
-from encrypted_records.ingest.reading.detect import Found, detect
-from encrypted_records.ingest.reading.parser import Head, ReadingParser, Tally, read_head
+from encrypted_records.ingest.reading.detect import Detection, detect
+from encrypted_records.ingest.reading.parser import CellCounts, FileHead, ReadingParser, read_head
 from encrypted_records.ingest.reading.proposal import propose
 from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
-from encrypted_records.ingest.reading.said import Said, SaidOfColumn, detect_as
+from encrypted_records.ingest.reading.said import ReadingChoices, SaidOfColumn, detect_as
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model.definition_parser import parse_definition
 from tests.support.mutated_files import (
@@ -59,7 +59,7 @@ def rows_by(
     recipe: Recipe, body: bytes, step: int = 1 << 20, start: RecordStart | None = None
 ) -> list[RawRecord | BadRow]:
     head = head_of(body, recipe, final=True)
-    assert isinstance(head, Head)
+    assert isinstance(head, FileHead)
     begin = start or head.start
     parser = parser_by(recipe, head, begin)
     rows: list[RawRecord | BadRow] = []
@@ -183,7 +183,7 @@ def test_what_cannot_be_read_is_refused_by_name(body: bytes, says: str) -> None:
     assert (caught.value.reason, says in caught.value.message) == ("reading", True)
 
 
-def csv(*cells: str, name: str = "x") -> Found:
+def csv(*cells: str, name: str = "x") -> Detection:
     return detect("\n".join([f"{name};y", *(f"{cell};1" for cell in cells)]).encode(), whole=True)
 
 
@@ -264,16 +264,22 @@ def test_what_nobody_can_know_stays_text_until_it_is_said(
     found = detect(body, whole=True)
     assert (found.decided[0].ask, found.recipe.columns[0].type) == (ask, "text")
     assert records(found.recipe, body)[0]["x"] == cells[0]
-    said = Said(columns={"x": SaidOfColumn(**column)})
+    said = ReadingChoices(columns={"x": SaidOfColumn(**column)})
     assert records(detect_as(body, said, whole=True).recipe, body)[0]["x"] == stored
 
 
 def test_what_is_said_of_a_column_has_to_read_all_of_it() -> None:
     with pytest.raises(InvalidRecords, match="x: 'A' cannot be read as number"):
-        detect_as(b"x;y\n1;1\nA;1\n", Said(columns={"x": SaidOfColumn(type="number")}), whole=True)
+        detect_as(
+            b"x;y\n1;1\nA;1\n",
+            ReadingChoices(columns={"x": SaidOfColumn(type="number")}),
+            whole=True,
+        )
     with pytest.raises(InvalidRecords, match="no column z"):
-        detect_as(b"x;y\n1;1\n", Said(columns={"z": SaidOfColumn(null=["A"])}), whole=True)
-    said = Said(columns={"x": SaidOfColumn(null=["A"])})
+        detect_as(
+            b"x;y\n1;1\n", ReadingChoices(columns={"z": SaidOfColumn(null=["A"])}), whole=True
+        )
+    said = ReadingChoices(columns={"x": SaidOfColumn(null=["A"])})
     found = detect_as(b"x;y\n1;1\nA;1\n", said, whole=True)
     assert records(found.recipe, b"x;y\n1;1\nA;1\n") == [{"x": "1", "y": "1"}, {"y": "1"}]
 
@@ -297,7 +303,7 @@ def test_a_cell_that_does_not_read_is_named_by_row_and_field_and_not_repeated() 
 )
 def test_a_moment_that_is_of_no_year_in_utc_is_an_error_of_its_row(cell: str, zone: str) -> None:
     body = b"x;y\n2024-01-05 10:11:12;1\n"
-    recipe = detect_as(body, Said(time_zone=zone), whole=True).recipe
+    recipe = detect_as(body, ReadingChoices(time_zone=zone), whole=True).recipe
     rows = rows_by(recipe, body + f"{cell};1\n".encode())
     assert [row.row for row in rows if isinstance(row, BadRow)] == [2]
 
@@ -313,7 +319,7 @@ def test_columns_in_another_order_are_taken_and_others_are_refused_by_number() -
 
 
 def test_cells_of_blanks_are_counted_as_one_however_long_they_are() -> None:
-    tally, blanks = Tally(), [" " * length for length in range(100)]
+    tally, blanks = CellCounts(), [" " * length for length in range(100)]
     tally.add("x", [*blanks, "k.A.", "1,5", "2"], [*[None] * 101, "1.5", "2"])
     assert tally.absent == {"x": {"": 100, "k.A.": 1}}
     assert tally.rewritten == {"x": 1}
@@ -348,9 +354,9 @@ def test_a_note_below_rows_that_were_not_looked_at_is_named_and_never_a_record(
     assert (found.whole, found.recipe.below, found.recipe.short_rows) == (False, None, True)
     rows = rows_by(found.recipe, body)
     assert [row.row for row in rows if isinstance(row, BadRow)] == [123]
-    below = detect_as(body, Said(below=1), whole=True)
+    below = detect_as(body, ReadingChoices(below=1), whole=True)
     assert len(records(below.recipe, body)) == 122
-    assert len(records(detect_as(body, Said(below=0), whole=True).recipe, body)) == 123
+    assert len(records(detect_as(body, ReadingChoices(below=0), whole=True).recipe, body)) == 123
     assert len(records(found.recipe, table.encode())) == 122
 
 
@@ -558,7 +564,7 @@ def test_rows_without_values_are_left_out_and_counted_and_blank_lines_are_nothin
         head = read_head(long.encode(), recipe, final=True)
         assert head is not None
         parser = ReadingParser(recipe, head, head.start)
-        parser.tally = Tally()
+        parser.tally = CellCounts()
         body = long.encode()[head.start.offset :]
         count = sum(
             block.count

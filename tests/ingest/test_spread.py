@@ -12,7 +12,7 @@ from encrypted_records.errors import InvalidRecords
 from encrypted_records.ingest.infer import infer
 from encrypted_records.ingest.parse_csv import check_columns, read_header
 from encrypted_records.ingest.preview import preview
-from encrypted_records.ingest.spread import BINS, Common, Seen
+from encrypted_records.ingest.spread import BINS, Common, SeenValues
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.media_types import Format
 from tests.ingest.test_parse_csv import rows
@@ -38,7 +38,7 @@ def test_a_preview_says_how_the_values_of_a_column_are_spread() -> None:
 
 @given(st.lists(st.decimals(allow_nan=False, allow_infinity=False), min_size=1))
 def test_every_number_is_in_one_stretch(numbers: list[Decimal]) -> None:
-    seen = Seen()
+    seen = SeenValues()
     for number in numbers:
         seen.add(number)
     found = seen.spread("n", numeric=True)

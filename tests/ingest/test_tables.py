@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from encrypted_records.errors import Malformed
 from encrypted_records.ingest import check
-from encrypted_records.ingest.blocks import RecordBlock, RecordStart, Table
+from encrypted_records.ingest.blocks import CellBlock, RecordBlock, RecordStart
 from encrypted_records.ingest.check import STANDARD, Checker, ChunkLimits, Findings, SchemaLookup
 from encrypted_records.ingest.grid import Grid
 from encrypted_records.ingest.parse_csv import CsvParser, Header
-from encrypted_records.ingest.tables import Columns
+from encrypted_records.ingest.tables import RecordColumns
 from encrypted_records.model.ciphertext_lengths import padded_width
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.ids import ID_BYTES
@@ -67,15 +67,15 @@ def files(draw: st.DrawFn) -> tuple[Header, bytes]:
 
 def parsed(
     header: Header, rows: bytes, piece: int, *, by_column: bool = True
-) -> list[RecordBlock | Table]:
-    blocks: list[RecordBlock | Table] = []
+) -> list[RecordBlock | CellBlock]:
+    blocks: list[RecordBlock | CellBlock] = []
     parser = CsvParser(header, RecordStart(0, 1), block_bytes=piece, by_column=by_column)
     for at in range(0, len(rows), piece):
         blocks += parser.feed(rows[at : at + piece])
     return [*blocks, *parser.finish()]
 
 
-def by_row(header: Header, rows: bytes, piece: int) -> list[RecordBlock | Table]:
+def by_row(header: Header, rows: bytes, piece: int) -> list[RecordBlock | CellBlock]:
     return parsed(header, rows, piece, by_column=False)
 
 
@@ -83,16 +83,16 @@ def schemas() -> SchemaLookup:
     return SchemaLookup(lambda _: DEFINITION, named=SCHEMA)
 
 
-def findings(blocks: list[RecordBlock | Table], limits: ChunkLimits = STANDARD) -> Findings:
+def findings(blocks: list[RecordBlock | CellBlock], limits: ChunkLimits = STANDARD) -> Findings:
     checker = Checker(schemas(), text=True, limits=limits)
     checker.take(blocks)
     return checker.finish()
 
 
-def gathered(blocks: list[RecordBlock | Table], first: int, last: int) -> tuple[int, object]:
+def gathered(blocks: list[RecordBlock | CellBlock], first: int, last: int) -> tuple[int, object]:
     """What is stored of the rows ``first`` to ``last``."""
     parts = [block.part(first, last) for block in blocks]
-    found = check.gather(schemas(), parts, text=True).get(SCHEMA, Columns(DEFINITION))
+    found = check.gather(schemas(), parts, text=True).get(SCHEMA, RecordColumns(DEFINITION))
     return found.count, found.values
 
 
@@ -170,7 +170,7 @@ def test_sound_rows_without_quotes_go_by_column(end: str) -> None:
     header = Header(("name", "count", "price", "code"), None, 0)
     rows = end.join(["Ann,1,2.50,", "", "Zoë,-7,0,abc", ""]).encode()
     (table,) = parsed(header, rows, 1000)
-    assert isinstance(table, Table)
+    assert isinstance(table, CellBlock)
     assert findings([table]).rows == 2
     accepted = check.accept_table(schemas(), table)
     assert accepted is not None
@@ -183,7 +183,7 @@ def test_usual_rows_are_checked_without_making_texts_of_their_cells() -> None:
     rows = f"Ann,{ID},abc,a,-7\nBob,,,,\n".encode()
     (table,) = parsed(header, rows, 1000)
     assert check.fit_table(schemas(), table) is not None
-    assert isinstance(table, Table)
+    assert isinstance(table, CellBlock)
     assert isinstance(table.columns, Grid)
     assert "_cells" not in vars(table.columns)
 
@@ -207,7 +207,7 @@ def test_integers_are_read_from_bytes_as_they_are_from_texts(numbers: list[int |
 
 
 def test_texts_that_repeat_are_one_object_each_and_others_are_left_alone() -> None:
-    columns = Columns(DEFINITION)
+    columns = RecordColumns(DEFINITION)
     for begin in (0, 2000):
         rows = range(begin, begin + 2000)
         few = [None if row % 7 == 0 else f"name {row % 5}" for row in rows]

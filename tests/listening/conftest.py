@@ -14,15 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records.listening import pace
 from encrypted_records.listening.connections import Lingering
-from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.pace import ServerLimits
 from encrypted_records.listening.serving import Server
 from encrypted_records.listening.socket_protocol import Socket
-from encrypted_records.listening.watch import Watch
+from encrypted_records.listening.watch import ConnectionWatch
 from tests.support.eventually import eventually
 
 #: Seconds that a test waits for what must come.
 PATIENCE = 60.0
-SHORT = Limits(
+SHORT = ServerLimits(
     head_seconds=0.6,
     head_bytes=8 << 10,
     idle_seconds=30,
@@ -42,7 +42,7 @@ class Running:
     closed: Counter[str] = field(default_factory=Counter)
 
     @property
-    def watch(self) -> Watch:
+    def watch(self) -> ConnectionWatch:
         return self.server.watch
 
     @property
@@ -94,7 +94,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextmanager
-def running(app: ASGIApp, limits: Limits = SHORT, sockets: bool = False) -> Iterator[Running]:
+def running(app: ASGIApp, limits: ServerLimits = SHORT, sockets: bool = False) -> Iterator[Running]:
     closed: Counter[str] = Counter()
 
     def count(reason: str) -> None:

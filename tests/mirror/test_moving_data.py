@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.errors import Locked
-from encrypted_records.index.segments.crowds import Sizes
+from encrypted_records.index.segments.crowds import CrowdSizes
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.mirror.copy import MirrorCopy
 from encrypted_records.mirror.layout import read_head
@@ -26,7 +26,7 @@ from tests.support.store import Store, new_store
 from tests.support.swift import Swift
 
 #: Segments merge early, and small groups become one.
-EARLY = Overrides(tiers=(Tier(4096, 2),), crowds=Sizes(few=3, small=(64,), rows=64, groups=64))
+EARLY = Overrides(tiers=(Tier(4096, 2),), crowds=CrowdSizes(few=3, small=(64,), rows=64, groups=64))
 
 
 def test_what_is_compacted_and_merged_is_followed_from_copy_to_copy(

@@ -19,11 +19,11 @@ import msgspec
 import pytest
 
 from encrypted_records.errors import Unavailable
-from encrypted_records.index.log.order import EMPTY_DIGEST, Head
+from encrypted_records.index.log.order import EMPTY_DIGEST, LogHead
 from encrypted_records.model import device_secret
 from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import ManifestDelta
-from encrypted_records.proxy.schemas.heads import Acceptance, Heads
+from encrypted_records.proxy.schemas.heads import AcceptedHead, Heads
 from tests.proxy.lies import each, on
 from tests.support.front import Front, running_front
 from tests.support.older import make_older
@@ -301,12 +301,14 @@ def test_two_people_can_compare_the_heads_of_their_proxies(place: Place, tmp_pat
 ADA, EVE = b"a" * 16, b"e" * 16
 
 
-def accepted(user: bytes, head: Head, seen: Head) -> Acceptance:
-    return Acceptance(user, head, seen, writer=True, time=1_700_000_000_000)
+def accepted(user: bytes, head: LogHead, seen: LogHead) -> AcceptedHead:
+    return AcceptedHead(user, head, seen, writer=True, time=1_700_000_000_000)
 
 
-def some(first: int, last: int, mark: int = 0) -> list[Head]:
-    return [Head(at, bytes([mark]) * 16 + at.to_bytes(16, "big")) for at in range(first, last + 1)]
+def some(first: int, last: int, mark: int = 0) -> list[LogHead]:
+    return [
+        LogHead(at, bytes([mark]) * 16 + at.to_bytes(16, "big")) for at in range(first, last + 1)
+    ]
 
 
 def test_versions_before_the_head_are_kept_as_far_as_they_are_not_too_many(
@@ -362,10 +364,10 @@ def test_another_log_takes_the_place_of_one_schema_for_one_user_or_nothing_chang
         for schema in (one, other):
             kept.remember(user, schema, some(5, 5)[0], some(1, 5))
 
-    def memory(user: bytes, schema: bytes) -> tuple[Head | None, list[Head]]:
+    def memory(user: bytes, schema: bytes) -> tuple[LogHead | None, list[LogHead]]:
         return kept.get(user, schema), kept.list_passed(user, schema, 99)
 
-    unusable = accepted(ADA, Head(2, None), before[0])  # type: ignore[arg-type]
+    unusable = accepted(ADA, LogHead(2, None), before[0])  # type: ignore[arg-type]
     with pytest.raises(Unavailable):
         kept.accept(one, unusable, some(1, 2, mark=9))
     assert memory(ADA, one) == before

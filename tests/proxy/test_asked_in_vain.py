@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import pytest
 
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.segments.builder import Limits
-from encrypted_records.index.segments.crowds import Sizes
+from encrypted_records.index.segments.builder import SegmentLimits
+from encrypted_records.index.segments.crowds import CrowdSizes
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import wire
 from encrypted_records.model.records import Page, PageRef, RowRef, SealedRow, StoredRow
@@ -46,10 +46,10 @@ ROWS = 600
 #: In five stretches of which others lie between: a request has eight.
 WANTED = [103, 190, 290, 420, 560]
 #: A segment of pages, so that its columns have more than a hundred.
-PAGED = Limits(mini=0, entries=5)
-MINI = Limits()
+PAGED = SegmentLimits(mini=0, entries=5)
+MINI = SegmentLimits()
 #: A few groups that follow one another become one.
-SIZES = Sizes(few=3, small=(64,), rows=64, groups=64)
+SIZES = CrowdSizes(few=3, small=(64,), rows=64, groups=64)
 #: Any draw may be the same once, and not so often.
 TIMES = 4
 

@@ -14,7 +14,7 @@ import pytest
 
 from encrypted_records.client.api import SealedRecord
 from encrypted_records.errors import Altered, Conflict
-from encrypted_records.index.segments.crowds import Sizes
+from encrypted_records.index.segments.crowds import CrowdSizes
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import wire
 from encrypted_records.model.ids import from_text
@@ -47,7 +47,7 @@ DEFINITION: dict[str, Any] = {
 }
 ROWS = [{"name": f"row {n % 5}", "n": n} for n in range(12)]
 TIERS = (Tier(4096, 2),)
-SIZES = Sizes(few=3, small=(64,), rows=64, groups=64)
+SIZES = CrowdSizes(few=3, small=(64,), rows=64, groups=64)
 #: How many bytes of rows come with the commit, and are not staged.
 WAYS = {"with the commit": MOST_WITH_COMMIT, "staged": 0}
 

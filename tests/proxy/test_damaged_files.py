@@ -16,7 +16,7 @@ import pytest
 
 from encrypted_records.errors import Startup, Unavailable
 from encrypted_records.http import problem
-from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.model import ids
 from encrypted_records.proxy.app import create_app
 from encrypted_records.proxy.disk.sqlite import Database
@@ -124,7 +124,7 @@ def test_a_page_that_is_damaged_under_a_running_proxy_is_named_in_its_log_and_we
     heads = Heads(tmp_path / "heads.sqlite3")
     known = [ids.new_id() for _ in range(500)]
     for number, schema in enumerate(known):
-        heads.remember(bytes(16), schema, Head(number, bytes(32)))
+        heads.remember(bytes(16), schema, LogHead(number, bytes(32)))
     have_read_again(tmp_path / "heads.sqlite3")
     for page in range(1, (tmp_path / "heads.sqlite3").stat().st_size // 4096):
         with (tmp_path / "heads.sqlite3").open("r+b") as file:

@@ -18,7 +18,7 @@ from encrypted_records.index.query.asking import (
     Work,
 )
 from encrypted_records.index.query.sizes import STANDARD, WORK
-from encrypted_records.index.segments.builder import Limits
+from encrypted_records.index.segments.builder import SegmentLimits
 from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.proxy.search.driver import drive
@@ -34,7 +34,7 @@ class Pages:
 
     def __init__(self, segments: int = 2) -> None:
         self.sizes = STANDARD
-        self.world = World(TEXT, limits=Limits(mini=0, entries=4))
+        self.world = World(TEXT, limits=SegmentLimits(mini=0, entries=4))
         for _ in range(segments):
             self.world.ingest([{"n": number} for number in range(20)])
         opened = map(self.world.open_segment, self.world.ledger.snapshot().segments)

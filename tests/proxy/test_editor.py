@@ -10,7 +10,7 @@ import pytest
 
 from encrypted_records.errors import InvalidDefinition, Malformed
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.proxy.pages.schema_form import Draft, draft_of
+from encrypted_records.proxy.pages.schema_form import SchemaDraft, draft_of
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -29,7 +29,7 @@ DEFINITION: dict[str, Any] = {
 }
 
 
-def form_of(draft: Draft) -> dict[str, str]:
+def form_of(draft: SchemaDraft) -> dict[str, str]:
     """What a browser would send of the form that shows this draft."""
     form = {"rest": draft.rest_json, "json": draft.json, "json-shown": draft.json}
     for number, row in enumerate(draft.rows):
@@ -47,8 +47,8 @@ def form_of(draft: Draft) -> dict[str, str]:
     return form
 
 
-def shown(definition: Any) -> Draft:
-    draft = Draft()
+def shown(definition: Any) -> SchemaDraft:
+    draft = SchemaDraft()
     draft.take(definition)
     return draft
 

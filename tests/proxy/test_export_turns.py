@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records import runtime
-from encrypted_records.proxy.http.load_limit import Crowd
+from encrypted_records.proxy.http.load_limit import RunningRequests
 from encrypted_records.proxy.process import turns
 from encrypted_records.proxy.process.turns import AT_ONCE, Turns
 from tests.support.proxies import running_proxy
@@ -115,7 +115,7 @@ def test_an_export_rests_as_long_as_a_part_took_where_others_ask(
 
 def test_a_crowd_knows_whether_a_request_was_under_way_lately() -> None:
     now = 100.0
-    crowd = Crowd(clock=lambda: now)
+    crowd = RunningRequests(clock=lambda: now)
     assert not crowd.was_busy(5.0)
     crowd.enter(b"a")
     assert crowd.was_busy(0.0)

@@ -11,7 +11,7 @@ import pytest
 
 from encrypted_records import runtime
 from encrypted_records.errors import ApiUnreachable, NotFound
-from encrypted_records.proxy.feed.waiting import Watch
+from encrypted_records.proxy.feed.waiting import WatchedSchema
 
 
 class Clock:
@@ -57,14 +57,14 @@ class Log:
 
 
 async def wait_all(
-    watch: Watch, log: Log, names: list[str], until: float
+    watch: WatchedSchema, log: Log, names: list[str], until: float
 ) -> list[BaseException | None]:
     waiting = (watch.wait(7, until, log.by(name)) for name in names)
     return await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def test_however_many_wait_one_of_them_asks_each_second(clock: Clock) -> None:
-    watch, log = Watch(), Log(clock, moves_after=12)
+    watch, log = WatchedSchema(), Log(clock, moves_after=12)
     names = [f"w{number}" for number in range(5)]
     asyncio.run(wait_all(watch, log, names, until=200.0))
     times = [at for _, at in log.asked]
@@ -75,13 +75,13 @@ def test_however_many_wait_one_of_them_asks_each_second(clock: Clock) -> None:
 
 
 def test_those_who_wait_take_turns(clock: Clock) -> None:
-    watch, log = Watch(), Log(clock, moves_after=20)
+    watch, log = WatchedSchema(), Log(clock, moves_after=20)
     asyncio.run(wait_all(watch, log, ["a", "b", "c", "d"], until=200.0))
     assert set(Counter(name for name, _ in log.asked[:20]).values()) == {5}
 
 
 def test_who_is_refused_ends_alone_and_the_others_go_on(clock: Clock) -> None:
-    watch, log = Watch(), Log(clock, moves_after=9)
+    watch, log = WatchedSchema(), Log(clock, moves_after=9)
     log.refused["b"] = NotFound("gone")
     ends = asyncio.run(wait_all(watch, log, ["a", "b", "c"], until=200.0))
     assert [type(end) for end in ends] == [type(None), NotFound, type(None)]
@@ -89,7 +89,7 @@ def test_who_is_refused_ends_alone_and_the_others_go_on(clock: Clock) -> None:
 
 
 def test_an_api_that_is_away_for_a_while_ends_no_wait(clock: Clock) -> None:
-    watch, log = Watch(), Log(clock, moves_after=4)
+    watch, log = WatchedSchema(), Log(clock, moves_after=4)
     answer = log.by("a")
 
     async def ask() -> int:
@@ -103,21 +103,21 @@ def test_an_api_that_is_away_for_a_while_ends_no_wait(clock: Clock) -> None:
 
 
 def test_an_api_that_is_away_at_the_end_is_named(clock: Clock) -> None:
-    watch, log = Watch(), Log(clock)
+    watch, log = WatchedSchema(), Log(clock)
     log.refused["a"] = ApiUnreachable("away")
     with pytest.raises(ApiUnreachable):
         asyncio.run(watch.wait(7, 105.0, log.by("a")))
 
 
 def test_a_wait_without_changes_ends_at_its_time(clock: Clock) -> None:
-    watch, log = Watch(), Log(clock)
+    watch, log = WatchedSchema(), Log(clock)
     asyncio.run(watch.wait(7, 103.5, log.by("a")))
     assert clock.now == 103.5
     assert len(log.asked) == 4
 
 
 def test_somebody_who_goes_away_in_their_turn_leaves_it_to_the_next(clock: Clock) -> None:
-    watch, log = Watch(), Log(clock, moves_after=3)
+    watch, log = WatchedSchema(), Log(clock, moves_after=3)
 
     async def run() -> None:
         first = asyncio.ensure_future(watch.wait(7, 200.0, log.by("a")))

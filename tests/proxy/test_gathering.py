@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from encrypted_records.proxy.process.gathering import Gathering, Line
+from encrypted_records.proxy.process.gathering import Gathering, WaitingLine
 
 asker: ContextVar[str] = ContextVar("asker", default="nobody")
 
@@ -20,7 +20,7 @@ class Kitchen:
         self.served: list[tuple[list[str], str]] = []
         self.go = asyncio.Event()
 
-    async def serve(self, line: Line[str, str]) -> None:
+    async def serve(self, line: WaitingLine[str, str]) -> None:
         together = line.take()
         self.served.append(([one.item for one in together], asker.get()))
         await self.go.wait()

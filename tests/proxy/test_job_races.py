@@ -18,7 +18,7 @@ from encrypted_records.model import ids, json_text, wire
 from encrypted_records.model.records import ATTEMPT_HEADER, Commit
 from encrypted_records.proxy.jobs import runner as job_runner
 from encrypted_records.proxy.process.background import JOB_SWEEP, JOBS, UPLOAD_SWEEP
-from encrypted_records.proxy.uploads.service import Uploads
+from encrypted_records.proxy.uploads.service import UploadService
 from tests.proxy.tus.test_clock_jumps import append, begin, create
 from tests.support import jobs
 from tests.support.eventually import eventually
@@ -240,14 +240,14 @@ def test_what_ended_long_ago_is_forgotten_while_the_proxy_runs_and_orphans_are_d
 def test_the_first_sweep_of_uploads_fails_jobs_that_lost_theirs_and_none_that_begins_meanwhile(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enter = Uploads._enter
+    enter = UploadService._enter
 
     def die(*_: Any) -> Any:
         raise SystemError
 
     with running_proxy(service.base_url, tmp_path / "data") as proxy:
         store = at(new_store(service, DEFINITION), proxy)
-        monkeypatch.setattr(Uploads, "_enter", die)
+        monkeypatch.setattr(UploadService, "_enter", die)
         assert create(store, 1000).status == 500
         (lost,) = store.proxy("GET", "/api/jobs/").json()["results"]
     assert lost["status"] == "uploading"
@@ -259,7 +259,7 @@ def test_the_first_sweep_of_uploads_fails_jobs_that_lost_theirs_and_none_that_be
             proxy.settle(UPLOAD_SWEEP)
             return enter(*arguments)
 
-        monkeypatch.setattr(Uploads, "_enter", sweep_first)
+        monkeypatch.setattr(UploadService, "_enter", sweep_first)
         upload, job = begin(store, data)
         assert jobs.status(store, f"/api/jobs/{lost['job_id']}/")["status"] == "failed"
         assert append(store, upload, 10, data[10:]).status == 204

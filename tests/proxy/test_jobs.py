@@ -25,7 +25,7 @@ from encrypted_records.errors import (
 from encrypted_records.model.media_types import Format
 from encrypted_records.model.records import Segment
 from encrypted_records.proxy.app import create_app
-from encrypted_records.proxy.jobs.job import Job, JobOptions
+from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
 from encrypted_records.proxy.jobs.secrets import JobSecrets
 from encrypted_records.proxy.jobs.store import CheckedSchema, JobStore
 from encrypted_records.proxy.services import Services
@@ -39,8 +39,8 @@ USER, SCHEMA = os.urandom(16), os.urandom(16)
 SEGMENT = Segment(bytes(16), "mini", 1, 30, 0, [(bytes(16), 0)], 1, bytes(32), bytes(32))
 
 
-def new_job(**members: object) -> Job:
-    job = Job(
+def new_job(**members: object) -> StoredJob:
+    job = StoredJob(
         id=os.urandom(16),
         user=USER,
         options=JobOptions(Format.CSV),
@@ -72,7 +72,7 @@ def chunks(*sizes: int) -> list[ChunkAt]:
     ]
 
 
-def checked(store: JobStore, job: Job, *sizes: int) -> list[ChunkAt]:
+def checked(store: JobStore, job: StoredJob, *sizes: int) -> list[ChunkAt]:
     found = chunks(*sizes)
     store.mark_checked(
         job.id,
@@ -85,7 +85,7 @@ def checked(store: JobStore, job: Job, *sizes: int) -> list[ChunkAt]:
     return found
 
 
-def now(store: JobStore, job: Job) -> Job:
+def now(store: JobStore, job: StoredJob) -> StoredJob:
     found = store.get(job.id)
     assert found is not None
     return found

@@ -24,7 +24,7 @@ import pytest
 from encrypted_records.crypto.keys import Keyring, SchemaKeys
 from encrypted_records.crypto.recovery import MachineKey, unwrap
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.model import ids
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.schemas.heads import Heads
@@ -365,12 +365,12 @@ def test_only_the_keys_place_and_user_that_sealed_it_open_it(alone: LedgerStore)
     found = opened()
     assert found is not None
     assert found.snapshot() == ledger.snapshot()
-    assert opened(seen=Head(7, bytes(32))) is not None  # what it is, the log tells
+    assert opened(seen=LogHead(7, bytes(32))) is not None  # what it is, the log tells
     assert opened(user=ids.new_id()) is None
     assert opened(keys=Keyring.generate().schema(keys.organization, keys.schema)) is None
     assert opened(keys=keyring.schema(ids.new_id(), keys.schema)) is None
     assert opened(keys=keyring.schema(keys.organization, ids.new_id())) is None
-    assert opened(seen=Head(2, bytes(32))) is None
+    assert opened(seen=LogHead(2, bytes(32))) is None
     assert opened(keys=keyring.rotate().schema(keys.organization, keys.schema)) is not None
 
 

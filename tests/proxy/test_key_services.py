@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from moto.server import ThreadedMotoServer
 
-from encrypted_records.crypto.recovery import ServiceKey
+from encrypted_records.crypto.recovery import ServiceWrappingKey
 from encrypted_records.errors import Closed, Startup
 from encrypted_records.model.ids import new_id
 from encrypted_records.proxy.keyrings.key_services import service as services
@@ -278,7 +278,7 @@ def test_a_key_that_the_service_opens_seals_keyrings_and_is_nowhere_in_the_clear
     assert keyrings.wrapping_name(USER) == case.name
     assert fingerprint(folder, case.environment) == made
     (key,) = secrets_from(dict(case.environment), folder)
-    assert isinstance(key, ServiceKey)
+    assert isinstance(key, ServiceWrappingKey)
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert folder / case.file in files and folder / "machine.key" not in files
     secret = key.key(b"")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from encrypted_records.model import ids
-from encrypted_records.proxy.auth import Access, Caller, Credentials
+from encrypted_records.proxy.auth import Access, Caller, RequestCredentials
 
-TOKEN = Credentials("bearer", "a.b.c")
+TOKEN = RequestCredentials("bearer", "a.b.c")
 CROWD = 50
 
 

@@ -17,7 +17,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from encrypted_records.errors import Overloaded
-from encrypted_records.proxy.http.load_limit import Crowd, LoadLimit
+from encrypted_records.proxy.http.load_limit import LoadLimit, RunningRequests
 from encrypted_records.proxy.overrides import Overrides
 from tests.support.front import Asked, Front, Reply, running_front
 from tests.support.proxies import Proxy, running_proxy
@@ -40,7 +40,7 @@ class Clock:
         return self.now
 
 
-def admitted(crowd: Crowd, sender: bytes, count: int) -> int:
+def admitted(crowd: RunningRequests, sender: bytes, count: int) -> int:
     """How many of so many requests are taken."""
     taken = 0
     for _ in range(count):
@@ -52,7 +52,9 @@ def admitted(crowd: Crowd, sender: bytes, count: int) -> int:
     return taken
 
 
-def answered(crowd: Crowd, clock: Clock, sender: bytes, count: int, seconds: float) -> None:
+def answered(
+    crowd: RunningRequests, clock: Clock, sender: bytes, count: int, seconds: float
+) -> None:
     for _ in range(count):
         clock.now += seconds
         crowd.leave(sender)
@@ -60,7 +62,7 @@ def answered(crowd: Crowd, clock: Clock, sender: bytes, count: int, seconds: flo
 
 def test_few_requests_are_taken_however_long_they_last() -> None:
     clock = Clock()
-    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    crowd = RunningRequests(few=10, most_seconds=1.0, clock=clock)
     for _ in range(5):
         assert admitted(crowd, b"one", 10) == 10
         answered(crowd, clock, b"one", 10, seconds=60.0)
@@ -68,7 +70,7 @@ def test_few_requests_are_taken_however_long_they_last() -> None:
 
 def test_as_many_are_taken_as_are_answered_in_time() -> None:
     clock = Clock()
-    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    crowd = RunningRequests(few=10, most_seconds=1.0, clock=clock)
     # A hundredth of a second each, so a hundred in a second.
     for _ in range(10):
         taken = admitted(crowd, b"one", 300)
@@ -78,7 +80,7 @@ def test_as_many_are_taken_as_are_answered_in_time() -> None:
 
 def test_answers_that_come_many_together_are_not_taken_for_the_pace() -> None:
     clock = Clock()
-    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    crowd = RunningRequests(few=10, most_seconds=1.0, clock=clock)
     under_way = admitted(crowd, b"one", 1000)
     for _ in range(20):
         # Two hundred in a second, and half of a second's at once.
@@ -91,7 +93,7 @@ def test_answers_that_come_many_together_are_not_taken_for_the_pace() -> None:
 
 def test_a_crowd_is_not_taken_on_the_word_of_a_faster_one_before_it() -> None:
     clock = Clock()
-    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    crowd = RunningRequests(few=10, most_seconds=1.0, clock=clock)
 
     def end_quickly() -> None:
         while crowd.under_way:
@@ -113,7 +115,7 @@ def test_a_crowd_is_not_taken_on_the_word_of_a_faster_one_before_it() -> None:
 
 def test_the_first_crowd_of_a_proxy_that_has_answered_many_is_as_any_other() -> None:
     clock = Clock()
-    fresh, known = (Crowd(few=10, most_seconds=1.0, clock=clock) for _ in range(2))
+    fresh, known = (RunningRequests(few=10, most_seconds=1.0, clock=clock) for _ in range(2))
     for _ in range(100):
         assert admitted(known, b"one", 5) == 5
         answered(known, clock, b"one", 5, seconds=0.01)
@@ -122,7 +124,7 @@ def test_the_first_crowd_of_a_proxy_that_has_answered_many_is_as_any_other() -> 
 
 def test_where_nobody_is_answered_nobody_more_is_taken() -> None:
     clock = Clock()
-    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    crowd = RunningRequests(few=10, most_seconds=1.0, clock=clock)
     for _ in range(5):
         taken = admitted(crowd, b"one", 50)
         answered(crowd, clock, b"one", taken, seconds=0.01)
@@ -133,7 +135,7 @@ def test_where_nobody_is_answered_nobody_more_is_taken() -> None:
 
 def test_nobody_is_taken_on_the_word_of_a_faster_time_while_others_wait_for_too_long() -> None:
     clock = Clock()
-    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    crowd = RunningRequests(few=10, most_seconds=1.0, clock=clock)
     # A thousand in a second, of whom five hundred wait.
     assert admitted(crowd, b"one", 100) == 100
     for _ in range(40):
@@ -153,7 +155,7 @@ def test_nobody_is_taken_on_the_word_of_a_faster_time_while_others_wait_for_too_
 
 def test_long_requests_among_many_short_ones_keep_nobody_out() -> None:
     clock = Clock()
-    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    crowd = RunningRequests(few=10, most_seconds=1.0, clock=clock)
     assert admitted(crowd, b"one", 5) == 5
     clock.now += 60  # five that last
     for _ in range(100):
@@ -165,7 +167,7 @@ def test_long_requests_among_many_short_ones_keep_nobody_out() -> None:
 
 def test_who_asks_little_is_taken_beside_who_asks_much() -> None:
     clock = Clock()
-    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    crowd = RunningRequests(few=10, most_seconds=1.0, clock=clock)
     for _ in range(5):
         answered(crowd, clock, b"much", admitted(crowd, b"much", 300), seconds=0.01)
     assert admitted(crowd, b"much", 300) < 300
@@ -175,7 +177,7 @@ def test_who_asks_little_is_taken_beside_who_asks_much() -> None:
 
 def test_after_a_crowd_everything_is_taken_again() -> None:
     clock = Clock()
-    crowd = Crowd(few=10, most_seconds=1.0, clock=clock)
+    crowd = RunningRequests(few=10, most_seconds=1.0, clock=clock)
     # Slow ones.
     for _ in range(5):
         answered(crowd, clock, b"one", admitted(crowd, b"one", 50), seconds=0.4)
@@ -264,7 +266,7 @@ async def _entered(*clients: str, bodies: bool) -> int:
         taken += 1
         await done.wait()
 
-    limit = LoadLimit(endpoint, Crowd(few=FEW, most_seconds=1.0, clock=clock))
+    limit = LoadLimit(endpoint, RunningRequests(few=FEW, most_seconds=1.0, clock=clock))
 
     async def ask(address: str) -> None:
         async def receive() -> Message:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import Conflict, Unavailable
-from encrypted_records.index.segments.crowds import Sizes
+from encrypted_records.index.segments.crowds import CrowdSizes
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.write.lanes import MOST_REST, Lanes, Tasks
@@ -300,7 +300,7 @@ def test_a_purge_waits_for_it(store: Store, run: Run) -> None:
 
 def test_a_compaction_leaves_its_segments_alone(run: Run) -> None:
     async def test(proxy: Proxy) -> None:
-        merging = merger(proxy, sizes=Sizes(few=1, small=(1 << 12,)))
+        merging = merger(proxy, sizes=CrowdSizes(few=1, small=(1 << 12,)))
         await fill(proxy, SMALL, times=4)
         for _ in range(2):
             await merging.merge_next(proxy.caller, proxy.state)

@@ -8,7 +8,7 @@ from encrypted_records.errors import Conflict
 from encrypted_records.index.log.past import Resealed
 from encrypted_records.ingest.blocks import RawRecord
 from encrypted_records.model import ids
-from encrypted_records.proxy.schemas.state import SchemaState, Shown
+from encrypted_records.proxy.schemas.state import SchemaState, ShownSchema
 from encrypted_records.proxy.write.idempotency import NEWEST, IdempotencyKey
 from encrypted_records.proxy.write.ingest import IngestRequest
 from tests.index.world import World
@@ -26,7 +26,7 @@ def state_of(world: World, *former: tuple[int, bytes]) -> SchemaState:
     ledger = world.ledger
     ledger.resealed = Resealed(ledger.version, MOMENT if former else 0, former)
     schema = ledger.keys.schema
-    shown = Shown(ledger.keys.organization, bytes(16), "rows", "rows", world.definition)
+    shown = ShownSchema(ledger.keys.organization, bytes(16), "rows", "rows", world.definition)
     return SchemaState(schema, shown, ledger)
 
 

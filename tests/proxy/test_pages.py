@@ -207,7 +207,7 @@ def test_pages_without_their_scripts_say_so_and_ask_for_none() -> None:
         "title": "Jobs",
         "lines": [],
         "link": None,
-        "frame": frame.Frame(),
+        "frame": frame.PageFrame(),
         "visitor": "",
         "is_part": False,
     }

@@ -17,7 +17,7 @@ from encrypted_records.crypto.recovery import (
     KeychainKey,
     MachineKey,
     Passphrase,
-    ServiceKey,
+    ServiceWrappingKey,
 )
 from encrypted_records.errors import Closed, Conflict, NotFound, OutOfSpace, Throttled
 from encrypted_records.model.ids import new_id
@@ -333,14 +333,14 @@ def test_a_full_disk_is_named_and_every_keyring_stays_as_it_was(tmp_path: Path) 
     assert not [file for file in files(tmp_path) if file.name.startswith(".")]
 
 
-KEYCHAIN, TRANSIT = KeychainKey(os.urandom(32)), ServiceKey(WRAP_VAULT, os.urandom(32))
+KEYCHAIN, TRANSIT = KeychainKey(os.urandom(32)), ServiceWrappingKey(WRAP_VAULT, os.urandom(32))
 
 
 def test_files_under_a_secret_that_comes_later_are_sealed_with_the_preferred_one(
     tmp_path: Path,
 ) -> None:
     made = keyrings_in(tmp_path).of(holder(USER))
-    steps: list[tuple[str, list[KeychainKey | ServiceKey | Passphrase]]] = [
+    steps: list[tuple[str, list[KeychainKey | ServiceWrappingKey | Passphrase]]] = [
         ("vault", [TRANSIT]),
         ("keychain", [KEYCHAIN, TRANSIT]),
         ("passphrase", [OLD, KEYCHAIN, TRANSIT]),
@@ -360,7 +360,7 @@ def test_files_under_a_secret_that_comes_later_are_sealed_with_the_preferred_one
 
 @pytest.mark.parametrize(("secret", "name"), [(KEYCHAIN, "keychain"), (TRANSIT, "vault")])
 def test_without_the_secret_that_sealed_it_a_keyring_is_locked_and_nothing_takes_its_place(
-    tmp_path: Path, secret: KeychainKey | ServiceKey, name: str
+    tmp_path: Path, secret: KeychainKey | ServiceWrappingKey, name: str
 ) -> None:
     keyrings_in(tmp_path, secret).of(holder(USER))
     before = files(tmp_path)[0].read_bytes()
@@ -372,7 +372,7 @@ def test_without_the_secret_that_sealed_it_a_keyring_is_locked_and_nothing_takes
 
 
 def test_a_wrapping_key_has_32_bytes_and_does_not_print() -> None:
-    for kind in (MachineKey, KeychainKey, partial(ServiceKey, WRAP_VAULT)):
+    for kind in (MachineKey, KeychainKey, partial(ServiceWrappingKey, WRAP_VAULT)):
         with pytest.raises(ValueError, match="32 bytes"):
             kind(bytes(31))
         assert repr(bytes(range(32)))[2:-1] not in repr(kind(bytes(range(32))))

@@ -11,7 +11,7 @@ import pytest
 from encrypted_records.errors import Unavailable
 from encrypted_records.index.log.past import Past
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.retention.clocks import NOTE_SECONDS, Standing, WatchedClock
+from encrypted_records.proxy.retention.clocks import NOTE_SECONDS, ClockReading, WatchedClock
 from encrypted_records.proxy.retention.service import Retainer
 from encrypted_records.proxy.schemas.heads import Doubt, Heads
 
@@ -53,7 +53,7 @@ class Machine:
         self.real, self.boot = 5.0, f"{self.boot}, then another"
         self.start()
 
-    def look(self) -> Standing:
+    def look(self) -> ClockReading:
         return asyncio.run(self.clock.look())
 
     def settle(self) -> None:
@@ -245,20 +245,20 @@ NOW = TODAY * DAY + 5
 
 def test_commits_of_long_before_a_doubt_are_evidence_and_those_of_its_clock_are_not() -> None:
     """A proxy that was off for 30 days; others stored meanwhile, or this clock's own did since."""
-    off = Standing(NOW, (Doubt(30 * DAY, NOW, 0.0),))
+    off = ClockReading(NOW, (Doubt(30 * DAY, NOW, 0.0),))
     assert off.certain_for(past_of(TODAY - 40)) == NOW - 30 * DAY
     assert off.certain_for(past_of(TODAY - 40, TODAY - 3)) == (TODAY - 3) * DAY
     assert off.certain_for(past_of(TODAY - 40, TODAY - 1, TODAY)) == NOW - 30 * DAY
     assert "30 days" in (off.doubt(past_of(TODAY - 40)) or "")
-    assert Standing(NOW).certain_for(past_of(TODAY - 40)) == NOW
+    assert ClockReading(NOW).certain_for(past_of(TODAY - 40)) == NOW
 
 
 def test_a_new_proxy_goes_by_the_commits_of_a_log_that_is_older_than_it() -> None:
-    new = Standing(NOW, (Doubt(None, NOW, 0.0),))
+    new = ClockReading(NOW, (Doubt(None, NOW, 0.0),))
     assert new.certain_for(past_of(TODAY - 400, TODAY)) == (TODAY - 400) * DAY
     assert "400 days" in (new.doubt(past_of(TODAY - 400, TODAY)) or "")
     # Tomorrow, its own of today are no evidence either.
-    later = Standing(NOW + DAY, new.doubts)
+    later = ClockReading(NOW + DAY, new.doubts)
     assert later.certain_for(past_of(TODAY - 400, TODAY)) == (TODAY - 400) * DAY
     # A log that began with it has nothing to compare with.
     assert new.certain_for(past_of(TODAY)) == NOW

@@ -16,7 +16,7 @@ import pytest
 
 from encrypted_records.cli.settings import Settings
 from encrypted_records.cli.supervise.supervisor import environment as environment_of
-from encrypted_records.crypto.recovery import KeychainKey, Passphrase, ServiceKey
+from encrypted_records.crypto.recovery import KeychainKey, Passphrase, ServiceWrappingKey
 from encrypted_records.errors import Closed, Startup
 from encrypted_records.model.ids import new_id
 from encrypted_records.proxy.keyrings import secrets
@@ -193,7 +193,7 @@ def test_a_key_that_vault_opens_seals_keyrings_and_lies_nowhere_in_the_clear(
     assert wrapping(folder, environment) == "vault"
     assert engine.asked == ["encrypt", "decrypt"]
     (key,) = secrets_from(dict(environment), folder)
-    assert isinstance(key, ServiceKey)
+    assert isinstance(key, ServiceWrappingKey)
     assert engine.asked == ["encrypt", "decrypt", "decrypt"]
     (secret,) = engine.seen
     assert len(secret) == 32
@@ -274,7 +274,7 @@ def test_each_secret_goes_before_those_that_come_later(
     passphrase = {"ERS_KEYRING_PASSPHRASE": "seven wet kettles"}
     order = [passphrase | environment, environment, environment | {"ERS_KEYRING_KEYCHAIN": "off"}]
     for number, (variables, kind) in enumerate(
-        zip(order, (Passphrase, KeychainKey, ServiceKey), strict=True)
+        zip(order, (Passphrase, KeychainKey, ServiceWrappingKey), strict=True)
     ):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -283,7 +283,7 @@ def test_each_secret_goes_before_those_that_come_later(
     # One that was used before is asked for as well, to open what it sealed.
     folder = tmp_path / "2"
     assert [type(secret) for secret in secrets_from(passphrase | environment, folder)] == [
-        *(Passphrase, ServiceKey)
+        *(Passphrase, ServiceWrappingKey)
     ]
 
 

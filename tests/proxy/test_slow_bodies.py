@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.pace import ServerLimits
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import ANSWER_SECONDS, Service, call
 from tests.support.store import Store, new_store
@@ -19,7 +19,7 @@ from tests.support.store import Store, new_store
 # Nothing here is the database's affair.
 pytestmark = pytest.mark.parametrize("service", ["sqlite"], indirect=True)
 
-LIMITS = Limits(grace_seconds=1.0, known_grace_seconds=30.0)
+LIMITS = ServerLimits(grace_seconds=1.0, known_grace_seconds=30.0)
 DEFINITION = {
     "type": "object",
     "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 10_000}},

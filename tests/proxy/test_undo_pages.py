@@ -118,13 +118,13 @@ class Overtaken:
     async def ask(self, method: str, path: str, **_: Any) -> Any:
         return {"costs": []}
 
-    async def answer(self, method: str, path: str, **more: Any) -> internal_client.Answer:
+    async def answer(self, method: str, path: str, **more: Any) -> internal_client.ProxyAnswer:
         if method == "DELETE":
             self.record, self.version = {**self.record, "data": {"name": "Eda"}}, 2
             assert more["headers"]["if-match"] == '"1"'
             raise PreconditionFailed("the record now has version 2")
         etag = f'"{self.version}"'.encode()
-        return internal_client.Answer(200, [(b"etag", etag)], json.dumps(self.record).encode())
+        return internal_client.ProxyAnswer(200, [(b"etag", etag)], json.dumps(self.record).encode())
 
     def problem(self, error: ErsError, template: str, **shown: Any) -> Response:
         self.shown = {"error": error, **shown}

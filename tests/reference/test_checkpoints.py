@@ -11,7 +11,7 @@ from encrypted_records.crypto.keys import RootKey
 from encrypted_records.errors import CheckpointBroken
 from encrypted_records.index.log import checkpoint as taking
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.signing import Membership
+from encrypted_records.index.log.signing import LogMembership
 from encrypted_records.index.roster.grants import OpenedGrant
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import checkpoints
@@ -50,7 +50,7 @@ def new_ledger() -> Ledger:
     opened = OpenedGrant(DATASET, 2, roster.number, ADA, keys, {})
     identity = RootKey(bytes.fromhex(FOUND["root"])).identity(ORGANIZATION, ADA, FOUND["kv"])
     shared = SharedKeys(ORGANIZATION, SCHEMA, roster, opened)
-    return Ledger(shared, bytes(16), Membership(roster, ADA, identity))
+    return Ledger(shared, bytes(16), LogMembership(roster, ADA, identity))
 
 
 def extend(ledger: Ledger, version: int) -> None:

@@ -265,7 +265,9 @@ def test_a_keyring_file_under_a_key_kept_elsewhere_is_read_as_specified(wrapping
     entry = KEYRING["others"][str(wrapping)]
     key = bytes.fromhex(entry["key"])
     kept_elsewhere = wrapping in fmt.WRAP_SERVICES
-    wrapper = recovery.ServiceKey(wrapping, key) if kept_elsewhere else recovery.KeychainKey(key)
+    wrapper = (
+        recovery.ServiceWrappingKey(wrapping, key) if kept_elsewhere else recovery.KeychainKey(key)
+    )
     assert unwrapped(entry, wrapper) == KEYRING["roots"]
     with pytest.raises(DoesNotOpen):
         unwrapped(entry, recovery.MachineKey(bytes.fromhex(entry["key"])))

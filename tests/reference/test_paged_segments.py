@@ -15,7 +15,7 @@ from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import pages, words
 from encrypted_records.index.columns.column import Column
-from encrypted_records.index.segments.builder import Builder, Limits, Shell
+from encrypted_records.index.segments.builder import Builder, SegmentLimits, Shell
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.model.ciphertext_lengths import class_step, least_class
@@ -96,7 +96,7 @@ def test_the_package_builds_the_very_bytes_of_the_vector(monkeypatch: pytest.Mon
     drawn = iter([made["randomness"], made["salt"]])
     monkeypatch.setattr(runtime.machine, "random_bytes", lambda _: bytes.fromhex(next(drawn)))
     shell = Shell(GROUPS, ROWS, VECTOR["covered"] - len(ROWS))
-    limits = Limits(mini=0, entries=VECTOR["entries_per_page"])
+    limits = SegmentLimits(mini=0, entries=VECTOR["entries_per_page"])
     builder = Builder(KEY, DEFINITION, shell, limits)
     for name in DEFINITION.fields:
         builder.add(name, column(name))
@@ -161,7 +161,7 @@ def test_the_reference_reads_what_the_package_packs(case: Case) -> None:
     definition = parse_definition(case.text)
     records = case.records
     shell = Shell([(new_id(), 0)], np.arange(len(records), dtype=np.uint32))
-    builder = Builder(key, definition, shell, Limits(mini=0, plain=0, entries=4))
+    builder = Builder(key, definition, shell, SegmentLimits(mini=0, plain=0, entries=4))
     for name, spec in definition.fields.items():
         accepted = [spec.accept(record.get(name)) for record in records]
         builder.add(name, columns.build(spec, key.field(spec), accepted))

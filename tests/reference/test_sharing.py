@@ -27,7 +27,7 @@ from encrypted_records.model import public_keys, service_key
 from encrypted_records.model.openings import Withheld
 from encrypted_records.model.roster import Answer, Grant, RosterEntry, cut_entry
 from encrypted_records.model.signed import SignedKind, message
-from encrypted_records.proxy.auth import Credentials
+from encrypted_records.proxy.auth import RequestCredentials
 from tests.reference import Refused
 from tests.reference import grants as naive_grants
 from tests.reference import hpke as naive_hpke
@@ -354,7 +354,7 @@ def test_a_service_string_is_as_specified() -> None:
 
 def test_a_service_string_with_the_id_of_another_is_refused() -> None:
     with pytest.raises(NotAuthenticated) as caught:
-        _ = Credentials("bearer", INVITATIONS["services"]["of_another"]).service
+        _ = RequestCredentials("bearer", INVITATIONS["services"]["of_another"]).service
     assert caught.value.reason == "bad_token"
 
 

@@ -10,7 +10,7 @@ from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.crypto.keys import RootKey
 from encrypted_records.errors import ErsError
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.signing import Membership
+from encrypted_records.index.log.signing import LogMembership
 from encrypted_records.index.roster.grants import OpenedGrant
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import wire
@@ -63,7 +63,7 @@ def ledger_by(roster: Roster) -> Ledger:
     opened = OpenedGrant(DATASET, 2, roster.number, ADA, keys, {})
     identity = RootKey(bytes.fromhex(LOG["root"])).identity(ORGANIZATION, ADA, LOG["kv"])
     shared = SharedKeys(ORGANIZATION, SCHEMA, roster, opened)
-    return Ledger(shared, bytes(16), Membership(roster, ADA, identity))
+    return Ledger(shared, bytes(16), LogMembership(roster, ADA, identity))
 
 
 def extend(ledger: Ledger, commits: list[Commit]) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from encrypted_records.listening.pace import Limits
-from encrypted_records.server.gateway.admission import SENDER, Places
+from encrypted_records.listening.pace import ServerLimits
+from encrypted_records.server.gateway.admission import SENDER, RequestPlaces
 from encrypted_records.server.gateway.gateway import Gateway
 from encrypted_records.server.gateway.held_bodies import Room
 from tests.listening.conftest import PATIENCE, SHORT, Running, rest_of, running
@@ -107,11 +107,15 @@ def starting(folder: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def begin(
-            limits: Limits = PATIENT, *, waiting: int = 4, wait_seconds: float = 60.0, **room: int
+            limits: ServerLimits = PATIENT,
+            *,
+            waiting: int = 4,
+            wait_seconds: float = 60.0,
+            **room: int,
         ) -> Api:
             app, seen = App(), list[tuple[str, int]]()
             space = Room(folder, **room)
-            places = Places(THREADS, waiting=waiting, wait_seconds=wait_seconds)
+            places = RequestPlaces(THREADS, waiting=waiting, wait_seconds=wait_seconds)
             gateway = Gateway(app, space, places, lambda *told: seen.append(told[:2]))
             api = Api(app, space, stack.enter_context(running(gateway, limits)), seen)
             stack.callback(app.gate.set)

@@ -69,12 +69,12 @@ def standing(
     found: bytes = b"",
     invitation: bytes = b"",
     **changes: Any,
-) -> form.Standing[str]:
+) -> form.MemberStanding[str]:
     """What an owner signs of a member; with ``found``, the member's keys are stated."""
     keys = person.identity.keys if found else b""
     anchor = os.urandom(32) if found else b""
     proof = person.identity.sign("keys", found, person.uid, keys, anchor) if found else b""
-    stated = form.Standing(
+    stated = form.MemberStanding(
         person.uid,
         1,
         _one_or_two(role),
@@ -183,13 +183,15 @@ class Ring:
         encoded = form.encode_grant_body(msgspec.structs.replace(body, **changes))
         return Grant(encoded, by.identity.sign("grant", encoded))
 
-    def dataset(self, dataset: Any, epoch: int = 1, **changes: Any) -> form.Dataset:
-        stated = form.Dataset(
+    def dataset(self, dataset: Any, epoch: int = 1, **changes: Any) -> form.DatasetName:
+        stated = form.DatasetName(
             id_bytes(dataset), dataset["slug"], dataset["name"], epoch, os.urandom(32), []
         )
         return msgspec.structs.replace(stated, **changes)
 
-    def begin(self, dataset: Any, *people: Person, epoch: int = 1, **changes: Any) -> form.Dataset:
+    def begin(
+        self, dataset: Any, *people: Person, epoch: int = 1, **changes: Any
+    ) -> form.DatasetName:
         """Begin an epoch, with grants for the owner and others."""
         content = self.dataset(dataset, epoch, **changes)
         entries = self.chain(content)
@@ -261,7 +263,7 @@ class Ring:
 
     def join(
         self, person: Person, shares: Sequence[form.Share] = (), role: int = form.MEMBER
-    ) -> form.Standing[str]:
+    ) -> form.MemberStanding[str]:
         """Invite, answer, admit, with grants of every dataset shared."""
         invited = self.invite(person, shares)
         given = self.answer(person, invited)
@@ -292,8 +294,8 @@ def put_answer(person: Person, given: Answered, path: str = "") -> Answer:
 
 def admission(
     person: Person, given: Answered, shares: Sequence[form.Share] = (), role: int = form.MEMBER
-) -> form.Standing[str]:
-    return form.Standing(
+) -> form.MemberStanding[str]:
+    return form.MemberStanding(
         given.member,
         1,
         _one_or_two(role),
@@ -331,6 +333,6 @@ def team_of(api: Api) -> Team:
 def found(account: Account) -> Ring:
     """An organization whose roster has its first entry."""
     ring = Ring(Person(account))
-    content = form.Found(ring.owner.identity.keys, account.email, os.urandom(32))
+    content = form.FoundingEntry(ring.owner.identity.keys, account.email, os.urandom(32))
     ring.add(*ring.chain(content))
     return ring

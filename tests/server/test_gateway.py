@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.errors import Overloaded
-from encrypted_records.server.gateway.admission import Places
+from encrypted_records.server.gateway.admission import RequestPlaces
 from encrypted_records.server.gateway.gateway import Passing, Untaken
-from encrypted_records.server.gateway.held_bodies import DISK_BYTES, MEMORY_BYTES, Held, Room
+from encrypted_records.server.gateway.held_bodies import DISK_BYTES, MEMORY_BYTES, HeldBody, Room
 from tests.listening.conftest import PATIENCE, rest_of
 from tests.server.gateways import (
     FRAMES,
@@ -178,7 +178,7 @@ def test_sealed_bodies_go_into_a_file_where_memory_is_full_and_others_are_refuse
 
 
 def test_files_have_no_name(tmp_path: Path) -> None:
-    held = Held(Room(tmp_path, memory=0), on_disk=True)
+    held = HeldBody(Room(tmp_path, memory=0), on_disk=True)
     held.write(b"x" * 1_000_000)
     assert held.is_in_file
     assert held.rewind().read() == b"x" * 1_000_000
@@ -188,7 +188,7 @@ def test_files_have_no_name(tmp_path: Path) -> None:
 
 def test_what_may_hold_a_password_never_touches_a_disk(tmp_path: Path) -> None:
     room = Room(tmp_path / "nothing can be written here", memory=100_000)
-    held = Held(room, on_disk=False)
+    held = HeldBody(room, on_disk=False)
     held.write(b"x" * 60_000)
     with pytest.raises(Overloaded):
         held.write(b"x" * 200_000)
@@ -261,7 +261,7 @@ def test_the_thread_that_had_work_last_has_the_next_request() -> None:
     """Its connection to the database is nearest to the processor."""
 
     async def ask() -> list[int]:
-        places = Places(THREADS)
+        places = RequestPlaces(THREADS)
 
         async def rest() -> None:
             # An answer is told before its thread is free again.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.server.gateway.held_bodies import MEMORY_BYTES, Held, Room
+from encrypted_records.server.gateway.held_bodies import MEMORY_BYTES, HeldBody, Room
 from tests.server.gateways import THREADS, Start, code, starting, status
 from tests.support.eventually import eventually
 
@@ -99,7 +99,7 @@ def test_a_body_larger_than_all_turns_has_them_all(start: Start) -> None:
 
 
 def test_a_body_in_memory_is_there_once_and_gone_with_its_request(tmp_path: Path) -> None:
-    held = Held(Room(tmp_path), on_disk=True)
+    held = HeldBody(Room(tmp_path), on_disk=True)
     for _ in range(30):
         held.write(b"x" * 65_537)
     body = held.rewind()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from encrypted_records.errors import ObjectLost
 from encrypted_records.server.objects import layout
 from encrypted_records.server.objects.block_cache import MOST_AT_ONCE, MOST_OF_ONE, BlockCache
-from encrypted_records.server.objects.layout import Entry
+from encrypted_records.server.objects.layout import BlockEntry
 from encrypted_records.server.objects.protocol import (
     JOINED_BYTES,
     READ_OVER_BYTES,
@@ -128,7 +128,7 @@ def test_blocks_around_one_are_neighbours_of_no_more_bytes_than_were_said(
     lengths: list[int], most: int, data: st.DataObject
 ) -> None:
     entries = [
-        Entry(at, length, bytes(32), bytes(16), bytes(16)) for at, length in enumerate(lengths)
+        BlockEntry(at, length, bytes(32), bytes(16), bytes(16)) for at, length in enumerate(lengths)
     ]
     one = data.draw(st.sampled_from(entries))
     around = layout.blocks_around(entries, one.start, most)

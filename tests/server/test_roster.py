@@ -57,16 +57,16 @@ def test_an_owner_founds_in_their_own_name_and_once(owner: Account, guests: list
     guest = Person(guests[0])
     join(owner, guest.account)
     ring = Ring(Person(owner))
-    content = form.Found(guest.identity.keys, guest.account.email, os.urandom(32))
+    content = form.FoundingEntry(guest.identity.keys, guest.account.email, os.urandom(32))
     assert ring.refuses(content, by=guest) == (403, "owners_only")
     # An owner hands in what a member signed: the member is no owner all the same.
     entry = ring.sign(content, by=guest)
     assert ring.refused(entry) == INVALID
-    own = form.Found(ring.owner.identity.keys, owner.email, os.urandom(32))
+    own = form.FoundingEntry(ring.owner.identity.keys, owner.email, os.urandom(32))
     first = ring.sign(own)
     assert ring.refused(ring.sign(own, number=2)) == MOVED
     ring.add(first)
-    another = form.Found(ring.owner.identity.keys, owner.email, os.urandom(32))
+    another = form.FoundingEntry(ring.owner.identity.keys, owner.email, os.urandom(32))
     assert ring.refuses(another) == MOVED
     ring.follow(first)
     assert ring.refuses(own) == INVALID
@@ -187,20 +187,20 @@ def test_of_two_owners_who_post_at_once_one_wins(ring: Ring, guests: list[Accoun
         ring.verify([ring.follow(won)])
 
 
-def _next(ring: Ring, dataset: Any) -> form.Dataset:
+def _next(ring: Ring, dataset: Any) -> form.DatasetName:
     """The epoch that follows what the roster says of a dataset."""
     past = [form.read_entry(entry).content for entry in ring.entries()]
     epochs = [
         one.epoch
         for one in past
-        if isinstance(one, form.Dataset) and ids.to_text(one.dataset) == dataset["id"]
+        if isinstance(one, form.DatasetName) and ids.to_text(one.dataset) == dataset["id"]
     ]
     return ring.dataset(dataset, max(epochs, default=0) + 1)
 
 
 def _epoch(entry: RosterEntry) -> int:
     content = form.read_entry(entry).content
-    assert isinstance(content, form.Dataset)
+    assert isinstance(content, form.DatasetName)
     return content.epoch
 
 

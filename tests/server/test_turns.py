@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import Overloaded
-from encrypted_records.server.gateway.admission import SENDER, Places
+from encrypted_records.server.gateway.admission import SENDER, RequestPlaces
 from encrypted_records.server.gateway.gateway import Gateway
 from encrypted_records.server.gateway.held_bodies import Room
 
@@ -47,13 +47,15 @@ class Works:
         await asyncio.to_thread(wait)
 
 
-def tasks(places: Places, works: Works, sender: bytes, count: int) -> list[asyncio.Task[bytes]]:
+def tasks(
+    places: RequestPlaces, works: Works, sender: bytes, count: int
+) -> list[asyncio.Task[bytes]]:
     return [asyncio.create_task(places.run(works.of(sender), sender)) for _ in range(count)]
 
 
 def test_who_asks_little_waits_for_no_line_of_others() -> None:
     async def ask() -> list[bytes]:
-        works, places = Works(), Places(1)
+        works, places = Works(), RequestPlaces(1)
         crowd = tasks(places, works, BUSY, 40)
         await works.until_begun(1)
         beside = tasks(places, works, QUIET, 1)
@@ -70,7 +72,7 @@ def test_who_asks_little_waits_for_no_line_of_others() -> None:
 
 def test_senders_take_turns_and_each_keeps_its_order() -> None:
     async def ask() -> list[bytes]:
-        works, places = Works(), Places(1)
+        works, places = Works(), RequestPlaces(1)
         first = tasks(places, works, b"first", 1)
         await works.until_begun(1)
         every = [task for name in (b"a", b"b", b"c") for task in tasks(places, works, name, 3)]
@@ -84,7 +86,7 @@ def test_senders_take_turns_and_each_keeps_its_order() -> None:
 
 def test_no_sender_has_all_threads() -> None:
     async def ask() -> None:
-        works, places = Works(), Places(3, most_of_one=2)
+        works, places = Works(), RequestPlaces(3, most_of_one=2)
         crowd = tasks(places, works, BUSY, 10)
         await works.until_begun(2)
         for _ in range(5):
@@ -98,7 +100,7 @@ def test_no_sender_has_all_threads() -> None:
 
 def test_full_lines_have_room_for_who_is_not_in_them() -> None:
     async def ask() -> None:
-        works, places = Works(), Places(1, waiting=10)
+        works, places = Works(), RequestPlaces(1, waiting=10)
         crowd = tasks(places, works, BUSY, 1)
         await works.until_begun(1)
         crowd += tasks(places, works, BUSY, 10)
@@ -116,7 +118,7 @@ def test_full_lines_have_room_for_who_is_not_in_them() -> None:
 
 def test_no_number_of_senders_with_long_lines_keeps_others_out() -> None:
     async def ask() -> None:
-        works, places = Works(), Places(1, waiting=10)
+        works, places = Works(), RequestPlaces(1, waiting=10)
         crowd = tasks(places, works, BUSY, 1)
         await works.until_begun(1)
         for sender in (b"a", b"b", b"c", b"d", b"e", b"f"):
@@ -142,7 +144,7 @@ def test_no_number_of_senders_with_long_lines_keeps_others_out() -> None:
 
 def test_who_waited_too_long_is_refused_and_leaves_no_place_taken() -> None:
     async def ask() -> None:
-        works, places = Works(), Places(1, waiting=2, wait_seconds=0.1)
+        works, places = Works(), RequestPlaces(1, waiting=2, wait_seconds=0.1)
         first = tasks(places, works, BUSY, 1)
         await works.until_begun(1)
         late = tasks(places, works, BUSY, 2)
@@ -156,7 +158,7 @@ def test_who_waited_too_long_is_refused_and_leaves_no_place_taken() -> None:
     asyncio.run(ask())
 
 
-class Lines(Places):
+class Lines(RequestPlaces):
     """That say in whose line each request was."""
 
     def __init__(self) -> None:

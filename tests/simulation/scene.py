@@ -13,7 +13,7 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from encrypted_records.index.segments.crowds import Sizes
+from encrypted_records.index.segments.crowds import CrowdSizes
 from encrypted_records.index.segments.merge_policy import Tier
 from tests.simulation.api import Account, ApiServer, Template
 from tests.simulation.expected import Fault
@@ -24,7 +24,7 @@ from tests.simulation.world import BEGINS, MONOTONIC, World
 #: Small enough that merges, and groups made of many, happen all the time.
 OFTEN: dict[str, Any] = {
     "tiers": (Tier(16, 3), Tier(64, 2)),
-    "crowds": Sizes(few=3, small=(64,), rows=64, groups=64),
+    "crowds": CrowdSizes(few=3, small=(64,), rows=64, groups=64),
 }
 #: Answers after which somebody may try again: others were first.
 OVERTAKEN = {

@@ -7,11 +7,11 @@ import pytest
 from mcp.server.mcpserver.exceptions import ToolError
 
 from encrypted_records.errors import SqlError
-from encrypted_records.sql.agent import ANSWER_CHARACTERS, VALUE_CHARACTERS, FirstRows
+from encrypted_records.sql.agent import ANSWER_CHARACTERS, VALUE_CHARACTERS, AgentRows
 
 
-def first_rows(statement: str, most: int = 100) -> FirstRows:
-    shown = FirstRows(most)
+def first_rows(statement: str, most: int = 100) -> AgentRows:
+    shown = AgentRows(most)
     with duckdb.connect() as connection:
         for batch in connection.sql(statement).to_arrow_reader(1_000):
             if not shown.more:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from encrypted_records.sql.catalogue import Catalogue, Table
+from encrypted_records.sql.catalogue import Catalogue, SqlTable
 
 A, B, OTHER = (
-    Table(dataset, name, f"/api/schemas/{dataset}-{name}/", ())
+    SqlTable(dataset, name, f"/api/schemas/{dataset}-{name}/", ())
     for dataset, name in (("a", "patient"), ("b", "Patient"), ("b", "visit"))
 )
 CATALOGUE = Catalogue(("a", "b"), (A, B, OTHER))
@@ -26,6 +26,6 @@ CATALOGUE = Catalogue(("a", "b"), (A, B, OTHER))
     ],
 )
 def test_names_find_every_table_that_they_may_mean(
-    name: str, dataset: str | None, found: list[Table]
+    name: str, dataset: str | None, found: list[SqlTable]
 ) -> None:
     assert CATALOGUE.named(name, dataset) == found

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from encrypted_records.sql import pushdown
-from encrypted_records.sql.catalogue import Catalogue, Column, Table
+from encrypted_records.sql.catalogue import Catalogue, SqlColumn, SqlTable
 from encrypted_records.sql.limits import STANDARD
 from encrypted_records.sql.planner import Planner
 
 COLUMNS = (
-    Column("age", "BIGINT", "age", "int64"),
-    Column("name", "VARCHAR", "name", "string"),
-    Column("paid", "DECIMAL(6,2)", "paid", "decimal128(6, 2)"),
-    Column("born", "DATE", "born", "date32[day]"),
+    SqlColumn("age", "BIGINT", "age", "int64"),
+    SqlColumn("name", "VARCHAR", "name", "string"),
+    SqlColumn("paid", "DECIMAL(6,2)", "paid", "decimal128(6, 2)"),
+    SqlColumn("born", "DATE", "born", "date32[day]"),
 )
 
 
 @pytest.fixture(scope="module")
 def planner() -> Planner:
-    table = Table("clinic", "people", "/api/schemas/x/", COLUMNS)
+    table = SqlTable("clinic", "people", "/api/schemas/x/", COLUMNS)
     return Planner(Catalogue(("clinic",), (table,)), "clinic", STANDARD)
 
 

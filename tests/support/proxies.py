@@ -13,10 +13,10 @@ from typing import Any
 
 import uvicorn.server
 
-from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.pace import ServerLimits
 from encrypted_records.listening.serving import Server, listening
 from encrypted_records.listening.socket_protocol import Socket
-from encrypted_records.listening.watch import Watch
+from encrypted_records.listening.watch import ConnectionWatch
 from encrypted_records.model.device_secret import DOOR_HEADER
 from encrypted_records.proxy.app import LIMITS, create_app
 from encrypted_records.proxy.overrides import Overrides
@@ -45,7 +45,7 @@ uvicorn.server.asyncio = _hurried  # type: ignore[attr-defined]
 class Proxy:
     url: str
     services: Services
-    watch: Watch
+    watch: ConnectionWatch
     door_file: Path
 
     @property
@@ -92,7 +92,7 @@ def running_proxy(
     allowed_hosts: tuple[str, ...] = (),
     inline_secret: str | None = None,
     memory_cache: int = 192,
-    limits: Limits = LIMITS,
+    limits: ServerLimits = LIMITS,
     mirror: MirrorPlace | None = None,
 ) -> Iterator[Proxy]:
     """A proxy on ``data_dir`` for the API at ``base_url``.

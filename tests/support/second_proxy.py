@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from encrypted_records.client.known import Known
-from encrypted_records.index.segments.builder import STANDARD, Limits
-from encrypted_records.index.segments.crowds import Sizes
+from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
+from encrypted_records.index.segments.crowds import CrowdSizes
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.ingest.seal import seal
 from encrypted_records.model import ids
 from encrypted_records.model.queries import parse_query
 from encrypted_records.model.records import PageRef, PlainRecord
 from encrypted_records.proxy.app import create_app
-from encrypted_records.proxy.auth import Credentials
+from encrypted_records.proxy.auth import RequestCredentials
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.background import Background
@@ -60,7 +60,9 @@ class Proxy:
 
         services.api.pages = pages  # type: ignore[method-assign]
 
-    async def ingest(self, records: Sequence[dict[str, Any]], limits: Limits = STANDARD) -> None:
+    async def ingest(
+        self, records: Sequence[dict[str, Any]], limits: SegmentLimits = STANDARD
+    ) -> None:
         """Store records as one group.
 
         Args:
@@ -83,7 +85,7 @@ class Proxy:
         self,
         *tiers: Tier,
         pages_at_once: int = PAGES_AT_ONCE,
-        sizes: Sizes | None = None,
+        sizes: CrowdSizes | None = None,
         lanes: Lanes | None = None,
         workers: WorkerPool | None = None,
         most_with_commit: int = MOST_WITH_COMMIT,
@@ -143,7 +145,7 @@ async def second_proxy(store: Store, data_dir: Path) -> AsyncIterator[Proxy]:
     async with app.router.lifespan_context(app):
         services: Services = app.state.services
         secret = f"{store.account.email}:{store.account.password}"
-        known = await services.access.caller(Credentials("basic", secret))
+        known = await services.access.caller(RequestCredentials("basic", secret))
         caller = Holder(known.user, known.auth)
         state = await services.schemas.refresh(caller, ids.from_text(store.schema_id))
         try:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.segments.builder import STANDARD, Limits
+from encrypted_records.index.segments.builder import STANDARD, SegmentLimits
 from encrypted_records.ingest.seal import SealedGroup, seal_columns
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.records import (
@@ -80,7 +80,7 @@ def stand(
     first: int = 0,
     end: int | None = None,
     cuts: Sequence[int] = (),
-    limits: Limits = STANDARD,
+    limits: SegmentLimits = STANDARD,
 ) -> Standing:
     """Seal the live rows of consecutive groups again.
 

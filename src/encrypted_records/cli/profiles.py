@@ -25,7 +25,7 @@ import click
 from click.core import ParameterSource
 
 from encrypted_records.cli.data_folder import for_owner
-from encrypted_records.cli.settings import PROFILES, Folder, Origin, default_config, read_toml
+from encrypted_records.cli.settings import PROFILES, FolderPath, Origin, default_config, read_toml
 from encrypted_records.errors import InvalidSetting, NotFound
 
 FORMATS = ("table", "json", "ndjson", "csv")
@@ -57,7 +57,7 @@ KEYS: Mapping[str, click.ParamType[Any]] = {
 def config_path() -> Path:
     """The config file: the one that ``ERS_CONFIG`` names, or that of the platform."""
     named = os.environ.get("ERS_CONFIG")
-    return Folder().convert(named, None, None) if named else default_config()
+    return FolderPath().convert(named, None, None) if named else default_config()
 
 
 def read_profiles() -> dict[str, Profile]:

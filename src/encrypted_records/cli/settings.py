@@ -62,7 +62,7 @@ class Origin(Url):
         return address
 
 
-class Folder(click.ParamType[Path]):
+class FolderPath(click.ParamType[Path]):
     """A path; ``~`` is the home folder wherever it is written, since only shells expand it."""
 
     name = "path"
@@ -88,7 +88,7 @@ class Settings:
         default_factory=_data_dir,
         metadata=_row(
             "Folder for keys, database, uploads and mail.",
-            Folder(),
+            FolderPath(),
             f"the platform's user data folder, {APP}",
         ),
     )
@@ -358,7 +358,7 @@ def takes_settings(*names: str) -> Callable[[Command], Command]:
             wrapped = _option(name)(wrapped)
         config = click.option(
             "--config",
-            type=Folder(),
+            type=FolderPath(),
             envvar="ERS_CONFIG",
             show_envvar=True,
             show_default=f"the platform's config folder, {APP}/config.toml",

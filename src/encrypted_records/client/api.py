@@ -97,7 +97,7 @@ class SealedRecord(msgspec.Struct, forbid_unknown_fields=True):
     fields: dict[str, bytes]
 
 
-class StoredRecord(SealedRecord, forbid_unknown_fields=True):
+class UnfilteredRecord(SealedRecord, forbid_unknown_fields=True):
     """A row as the API has it, whether it says that it is ``dead`` or not."""
 
     dead: bool
@@ -111,7 +111,7 @@ class StoredPage(msgspec.Struct):
     """Some rows of a schema, and the total ``count`` of its places."""
 
     count: U63
-    results: list[StoredRecord]
+    results: list[UnfilteredRecord]
 
 
 class Api:

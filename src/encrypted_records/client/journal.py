@@ -32,7 +32,7 @@ class Note:
 
 
 @dataclass(slots=True)
-class Tally:
+class PageCost:
     """The cost of one page: ``requests`` that left for it, with the bytes ``sent`` and
     ``received``; ``pages`` of the index and ``rows`` that its questions needed, from here or from
     the API, as EXPLAIN counts them."""
@@ -57,11 +57,11 @@ class Journal:
         self._notes.append(note)
 
 
-_kept: ContextVar[tuple[Journal, Tally] | None] = ContextVar("journal", default=None)
+_kept: ContextVar[tuple[Journal, PageCost] | None] = ContextVar("journal", default=None)
 
 
 @contextmanager
-def keep(journal: Journal, tally: Tally) -> Iterator[None]:
+def keep(journal: Journal, tally: PageCost) -> Iterator[None]:
     """Note in ``journal``, and add up in ``tally``, what is sent until the block ends."""
     token = _kept.set((journal, tally))
     try:

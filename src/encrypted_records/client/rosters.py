@@ -43,7 +43,7 @@ class DatasetResource(msgspec.Struct, frozen=True):
     name: str
 
 
-class SchemaResource(msgspec.Struct, frozen=True):
+class ListedSchema(msgspec.Struct, frozen=True):
     """A schema as the API shows it; ``schema`` is the definition's own text. ``key_version`` is
     null until it has records."""
 
@@ -165,9 +165,9 @@ class RosterApi:
         resource: DatasetResource = answer.convert(DatasetResource)
         return resource
 
-    async def schema(self, schema: bytes, auth: str) -> SchemaResource:
+    async def schema(self, schema: bytes, auth: str) -> ListedSchema:
         answer = await self._transport.request("GET", reference("schemas", schema), auth=auth)
-        resource: SchemaResource = answer.convert(SchemaResource)
+        resource: ListedSchema = answer.convert(ListedSchema)
         return resource
 
     async def datasets(self, organization: bytes, auth: str) -> list[DatasetResource]:
@@ -177,12 +177,12 @@ class RosterApi:
         )
         return await read_list(self._transport, path, DatasetResource, auth)
 
-    async def schemas(self, organization: bytes, auth: str) -> list[SchemaResource]:
+    async def schemas(self, organization: bytes, auth: str) -> list[ListedSchema]:
         """All of an organization that the caller reaches."""
         path = (
             f"/api/schemas/?limit={_PAGE}&organization={reference('organizations', organization)}"
         )
-        return await read_list(self._transport, path, SchemaResource, auth)
+        return await read_list(self._transport, path, ListedSchema, auth)
 
     async def _put(
         self, method: str, path: str, items: Sequence[msgspec.Struct], auth: str

@@ -88,7 +88,7 @@ class KeychainKey(WrappingKey):
     wrapping = fmt.WRAP_KEYCHAIN
 
 
-class ServiceKey(WrappingKey):
+class ServiceWrappingKey(WrappingKey):
     """Lies beside the keyrings as the ciphertext that a service made of it.
 
     Args:

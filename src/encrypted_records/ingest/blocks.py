@@ -65,7 +65,7 @@ class RecordBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CellBlock:
     """A block of ``count`` CSV rows by column: the text of each cell, None where it is absent.
 
     Every row is valid CSV of the header's width; its cells are not checked yet.
@@ -89,7 +89,7 @@ class Table:
             for row, cells in enumerate(zip(*self.columns.values(), strict=True), self.start.row)
         ]
 
-    def part(self, first: int, last: int) -> Table:
+    def part(self, first: int, last: int) -> CellBlock:
         """The records ``first`` to ``last``, like :meth:`RecordBlock.part`."""
         if first <= self.start.row and self.start.row + self.count <= last + 1:
             return self
@@ -101,15 +101,15 @@ class Table:
             columns = self.columns.part(begin, end)
         else:
             columns = {name: cells[begin:end] for name, cells in self.columns.items()}
-        return Table(start, self.schema, columns, end - begin)
+        return CellBlock(start, self.schema, columns, end - begin)
 
 
 class Parser(Protocol):
     """Bytes in, blocks out. An error that hides where the next record begins is raised."""
 
-    def feed(self, data: bytes) -> Sequence[RecordBlock | Table]: ...
+    def feed(self, data: bytes) -> Sequence[RecordBlock | CellBlock]: ...
 
-    def finish(self) -> Sequence[RecordBlock | Table]:
+    def finish(self) -> Sequence[RecordBlock | CellBlock]:
         """The last blocks, when no more bytes come."""
         ...
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from encrypted_records.errors import BadInput
-from encrypted_records.ingest.blocks import Parser, RecordBlock, RecordStart, Table
+from encrypted_records.ingest.blocks import CellBlock, Parser, RecordBlock, RecordStart
 from encrypted_records.model.charsets import Charset
 
 #: How many bytes of UTF-8 one byte becomes, at most.
@@ -125,7 +125,7 @@ class TranscodedParser:
         #: what the parser was given, from ``_seen`` on
         self._text = bytearray()
 
-    def feed(self, data: bytes) -> Sequence[RecordBlock | Table]:
+    def feed(self, data: bytes) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
             BadInput: as the parser.
@@ -134,7 +134,7 @@ class TranscodedParser:
         self._text += text
         return self._placed(self._parser.feed(text))
 
-    def finish(self) -> Sequence[RecordBlock | Table]:
+    def finish(self) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
             BadInput: as the parser.
@@ -144,8 +144,10 @@ class TranscodedParser:
         blocks = self._parser.feed(text) if text else []
         return self._placed([*blocks, *self._parser.finish()])
 
-    def _placed(self, blocks: Sequence[RecordBlock | Table]) -> Sequence[RecordBlock | Table]:
-        placed: list[RecordBlock | Table] = []
+    def _placed(
+        self, blocks: Sequence[RecordBlock | CellBlock]
+    ) -> Sequence[RecordBlock | CellBlock]:
+        placed: list[RecordBlock | CellBlock] = []
         for block in blocks:
             behind = block.start.offset - self._seen
             self._sent += self._transcoder.size_as_sent(bytes(self._text[:behind]))

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from encrypted_records.errors import BadInput, Flaw, NotFound
-from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordBlock, RecordStart, Table
+from encrypted_records.ingest.blocks import BadRow, CellBlock, RawRecord, RecordBlock, RecordStart
 from encrypted_records.ingest.grid import Grid
 from encrypted_records.ingest.parse_csv import read_numbers
-from encrypted_records.ingest.tables import Columns, Values, accept_columns, count_rounded
+from encrypted_records.ingest.tables import RecordColumns, Values, accept_columns, count_rounded
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model import ids, json_text
 from encrypted_records.model.ciphertext_lengths import padded_width
@@ -178,10 +178,10 @@ class AcceptedTable:
     count: int
 
 
-def accept_table(schemas: SchemaLookup, block: RecordBlock | Table) -> AcceptedTable | None:
+def accept_table(schemas: SchemaLookup, block: RecordBlock | CellBlock) -> AcceptedTable | None:
     """A table's records as they will be stored. None for other blocks, and if one of its rows may
     not fit: :func:`accept` of each row then reports the errors."""
-    if not isinstance(block, Table):
+    if not isinstance(block, CellBlock):
         return None
     named = schemas.of(block.schema)
     if isinstance(named, Flaw):
@@ -191,11 +191,11 @@ def accept_table(schemas: SchemaLookup, block: RecordBlock | Table) -> AcceptedT
     return None if columns is None else AcceptedTable(schema, definition, columns, block.count)
 
 
-def fit_table(schemas: SchemaLookup, block: RecordBlock | Table) -> AcceptedTable | None:
+def fit_table(schemas: SchemaLookup, block: RecordBlock | CellBlock) -> AcceptedTable | None:
     """Accept a table like :func:`accept_table`, but without its columns, if its bytes show that all
     records can be stored; None if they do not show it.
     """
-    if not isinstance(block, Table) or not isinstance(block.columns, Grid):
+    if not isinstance(block, CellBlock) or not isinstance(block.columns, Grid):
         return None
     named = schemas.of(block.schema)
     if isinstance(named, Flaw) or not block.columns.fits(named[1]):
@@ -204,18 +204,18 @@ def fit_table(schemas: SchemaLookup, block: RecordBlock | Table) -> AcceptedTabl
 
 
 def gather(
-    schemas: SchemaLookup, blocks: Iterable[RecordBlock | Table], *, text: bool
-) -> dict[bytes, Columns]:
+    schemas: SchemaLookup, blocks: Iterable[RecordBlock | CellBlock], *, text: bool
+) -> dict[bytes, RecordColumns]:
     """The valid records of these blocks, by schema, in their order; others are left out.
 
     Args:
         text: as for :func:`accept`.
     """
-    gathered: dict[bytes, Columns] = {}
+    gathered: dict[bytes, RecordColumns] = {}
 
-    def columns_of(accepted: Accepted | AcceptedTable) -> Columns:
+    def columns_of(accepted: Accepted | AcceptedTable) -> RecordColumns:
         if accepted.schema not in gathered:
-            gathered[accepted.schema] = Columns(accepted.definition)
+            gathered[accepted.schema] = RecordColumns(accepted.definition)
         return gathered[accepted.schema]
 
     for block in blocks:
@@ -269,11 +269,11 @@ class Checker:
         #: of a record, by schema
         self._weights: dict[bytes, _Weight] = {}
 
-    def take(self, blocks: Iterable[RecordBlock | Table]) -> None:
+    def take(self, blocks: Iterable[RecordBlock | CellBlock]) -> None:
         for block in blocks:
             table = fit_table(self._schemas, block) or accept_table(self._schemas, block)
             if table is not None:
-                assert isinstance(block, Table)
+                assert isinstance(block, CellBlock)
                 self._rows(block.start, self._weigh(table), table.count)
                 self.findings.rounded.update(count_rounded(table.definition, block))
                 continue

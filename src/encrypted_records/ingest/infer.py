@@ -88,7 +88,7 @@ class FieldNote:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class InferredSchema:
     """``definition`` is a JSON Schema that :func:`parse_definition` accepts."""
 
     definition: dict[str, Any]
@@ -201,7 +201,7 @@ class _Column:
         return sorted(seen)
 
 
-def infer(sample: bytes, kind: Format, wishes: Wishes = NOTHING_MORE) -> Proposal:
+def infer(sample: bytes, kind: Format, wishes: Wishes = NOTHING_MORE) -> InferredSchema:
     """Propose a definition from CSV text with a header row, in which empty cells are absent values;
     or from an array of records or of bare objects, or from one JSON object per line.
 
@@ -224,7 +224,7 @@ def infer(sample: bytes, kind: Format, wishes: Wishes = NOTHING_MORE) -> Proposa
     if unique and wishes.unique:
         definition["unique"] = unique[:MAX_SETS]
     _check(definition)
-    return Proposal(definition, sampled, notes)
+    return InferredSchema(definition, sampled, notes)
 
 
 def _identifies(name: str, column: _Column, proposed: Mapping[str, Any], sampled: int) -> bool:

@@ -9,12 +9,12 @@ from encrypted_records.ingest.charsets import TranscodedParser, Transcoder, sett
 from encrypted_records.ingest.parse_csv import MAX_HEADER_BYTES, CsvParser, Header, read_header
 from encrypted_records.ingest.parse_json_stream import ArrayParser, LinesParser
 from encrypted_records.ingest.reading.containers import head_of, parser_by
-from encrypted_records.ingest.reading.parser import Head
+from encrypted_records.ingest.reading.parser import FileHead
 from encrypted_records.ingest.reading.recipe import Recipe
 from encrypted_records.model.charsets import Charset
 from encrypted_records.model.media_types import Format
 
-Layout = Header | Head | parse_json_stream.Layout
+Layout = Header | FileHead | parse_json_stream.Layout
 
 
 def recognize(
@@ -78,7 +78,7 @@ def parser_for(
     Args:
         charset: of CSV, as :func:`settle` gives it.
     """
-    if isinstance(layout, Head):
+    if isinstance(layout, FileHead):
         assert reading is not None
         return parser_by(reading, layout, start)
     if isinstance(layout, Header):

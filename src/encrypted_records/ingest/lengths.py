@@ -29,7 +29,7 @@ _WEIGHT = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LengthLeak:
     """The information that lengths leak about one field.
 
     ``guess`` is the share of stored rows in which the most frequent value is right, ``attack`` the
@@ -58,7 +58,9 @@ def lengths_of(fields: Mapping[str, FieldSpec], columns: Mapping[str, Sequence[V
     ).T
 
 
-def attack(stored: Lengths, truth: Columns, known: Columns, known_lengths: Lengths) -> list[Told]:
+def attack(
+    stored: Lengths, truth: Columns, known: Columns, known_lengths: Lengths
+) -> list[LengthLeak]:
     """The success rate of guessing each field of the stored rows.
 
     Args:
@@ -81,7 +83,7 @@ def attack(stored: Lengths, truth: Columns, known: Columns, known_lengths: Lengt
         by_kind = np.full(len(kinds), mode)
         by_kind[wanted] = guesses
         told.append(
-            Told(
+            LengthLeak(
                 name=name,
                 guess=float((asked == mode).mean()),
                 attack=float((asked == by_kind[of_stored]).mean()),

@@ -18,10 +18,10 @@ from encrypted_records.errors import Flaw, InvalidRecords, Malformed
 from encrypted_records.ingest.blocks import (
     MAX_RECORD_BYTES,
     BadRow,
+    CellBlock,
     RawRecord,
     RecordBlock,
     RecordStart,
-    Table,
     bad_row,
     record_too_large,
 )
@@ -197,7 +197,7 @@ class CsvParser:
         self._wait = self._block_bytes
         self._by_column = by_column
 
-    def feed(self, data: bytes) -> Sequence[RecordBlock | Table]:
+    def feed(self, data: bytes) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
             TooLarge: a row does not end where one must.
@@ -207,14 +207,14 @@ class CsvParser:
             return self._take(final=False)
         return []
 
-    def finish(self) -> Sequence[RecordBlock | Table]:
+    def finish(self) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
             Malformed: the last row ends inside quotes.
         """
         return self._take(final=True)
 
-    def _take(self, *, final: bool) -> Sequence[RecordBlock | Table]:
+    def _take(self, *, final: bool) -> Sequence[RecordBlock | CellBlock]:
         end = len(self._buffer) if final else self._buffer.rfind(b"\n") + 1
         table = self._table(self._buffer[:end]) if self._by_column else None
         if table is not None:
@@ -242,7 +242,7 @@ class CsvParser:
             raise record_too_large(self._start.row)
         return [RecordBlock(start, records)] if records else []
 
-    def _table(self, rows: bytes) -> Table | None:
+    def _table(self, rows: bytes) -> CellBlock | None:
         """Rows by column, where no cell is quoted and nothing is wrong with their form."""
         if b'"' in rows:
             return None
@@ -257,7 +257,7 @@ class CsvParser:
             # Blank lines are no rows.
             rows = b"".join([line + b"\n" for line in rows.split(b"\n") if line])
             grid = Grid.of(rows, self._fields)
-        return None if grid is None else Table(self._start, self._schema, grid, grid.count)
+        return None if grid is None else CellBlock(self._start, self._schema, grid, grid.count)
 
     def _record(self, row: int, line: bytes) -> RawRecord | BadRow:
         try:

@@ -19,9 +19,9 @@ from encrypted_records.ingest.check import text_of_cell
 from encrypted_records.ingest.layouts import Layout, parser_for, recognize
 from encrypted_records.ingest.parse_csv import Header, check_columns, read_numbers
 from encrypted_records.ingest.reading.containers import ObjectsParser
-from encrypted_records.ingest.reading.parser import BLOCK_BYTES, Head, check_fields
-from encrypted_records.ingest.reading.recipe import Column, Recipe
-from encrypted_records.ingest.spread import Seen, Spread
+from encrypted_records.ingest.reading.parser import BLOCK_BYTES, FileHead, check_fields
+from encrypted_records.ingest.reading.recipe import FileColumn, Recipe
+from encrypted_records.ingest.spread import SeenValues, Spread
 from encrypted_records.ingest.validate import validate
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.media_types import Format
@@ -80,7 +80,7 @@ def preview(
     if recognized is None:
         raise Malformed("the sample has no rows")
     layout, start = recognized
-    is_text = isinstance(layout, Header | Head)
+    is_text = isinstance(layout, Header | FileHead)
     if isinstance(layout, Header):
         check_columns(layout.names, definition)
     if reading is not None:
@@ -90,7 +90,7 @@ def preview(
         found = Preview([name for name in layout.fields if name is not None])
     else:
         found = Preview(list(definition.fields))
-    seen = {name: Seen() for name in found.columns}
+    seen = {name: SeenValues() for name in found.columns}
     texts = {} if reading is None else _texts(layout, start, sample, reading, shown, whole=whole)
     parser = parser_for(layout, start, schema_named=True, reading=reading)
     for record in _records(_parts(parser, sample[start.offset :], whole=whole)):
@@ -136,7 +136,7 @@ def _texts(
     layout: Layout, start: RecordStart, sample: bytes, reading: Recipe, shown: int, *, whole: bool
 ) -> dict[int, dict[str, Any]]:
     """The cells of the first rows as they are written, by row and field."""
-    columns = [Column(column.source, column.name) for column in reading.columns]
+    columns = [FileColumn(column.source, column.name) for column in reading.columns]
     plain = msgspec.structs.replace(reading, columns=columns)
     parser = parser_for(layout, start, schema_named=True, reading=plain)
     data = sample[start.offset :]

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from encrypted_records.errors import Flaw, InvalidRecords
-from encrypted_records.ingest.blocks import BadRow, RecordBlock, RecordStart, Table
+from encrypted_records.ingest.blocks import BadRow, CellBlock, RecordBlock, RecordStart
 from encrypted_records.ingest.parse_csv import BLOCK_BYTES, CsvParser, Header, read_header
 from encrypted_records.ingest.reading.dialect import rows_of
 from encrypted_records.model import record_form, strict_json
@@ -73,7 +73,7 @@ def _header(sample: bytes) -> Header:
     return header
 
 
-def _blocks(sample: bytes, header: Header) -> Iterator[RecordBlock | Table]:
+def _blocks(sample: bytes, header: Header) -> Iterator[RecordBlock | CellBlock]:
     parser = CsvParser(header, RecordStart(header.size, 1))
     for at in range(header.size, len(sample), BLOCK_BYTES):
         yield from parser.feed(sample[at : at + BLOCK_BYTES])

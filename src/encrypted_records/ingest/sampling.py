@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 
 from encrypted_records.errors import Flaw, InvalidRecords
-from encrypted_records.ingest.lengths import Told, attack, lengths_of
+from encrypted_records.ingest.lengths import LengthLeak, attack, lengths_of
 from encrypted_records.ingest.parse_csv import read_numbers
 from encrypted_records.ingest.sample_rows import MAX_SAMPLED, read_rows
 from encrypted_records.ingest.validate import validate
@@ -35,7 +35,7 @@ class FieldSample:
     hide the whole sample, with its extra cost.
     """
 
-    told: Told
+    told: LengthLeak
     text: float
     sealed: float
     padding: float
@@ -86,7 +86,7 @@ def look_at(definition: SchemaDefinition, sample: bytes, kind: Format) -> Sample
     return Sample(sampled, fitting, refused)
 
 
-def _measure(spec: FieldSpec, values: Sequence[Value], told: Told) -> FieldSample:
+def _measure(spec: FieldSpec, values: Sequence[Value], told: LengthLeak) -> FieldSample:
     sealed = lengths_of({spec.name: spec}, {spec.name: values})[:, 0]
     if spec.field_type.fixed_bytes is not None:
         return FieldSample(told, 0.0, float(sealed.mean()), 0.0, None, 0.0)

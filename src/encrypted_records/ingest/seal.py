@@ -13,7 +13,7 @@ from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import words
 from encrypted_records.index.columns.column import Column
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.segments.builder import STANDARD, Builder, Limits, Shell
+from encrypted_records.index.segments.builder import STANDARD, Builder, SegmentLimits, Shell
 from encrypted_records.index.segments.mini import Built
 from encrypted_records.model.definition import SchemaDefinition, Value
 from encrypted_records.model.packed_rows import PackedRowBatch
@@ -51,7 +51,7 @@ def seal_group(
     tails: SchemaKey,
     definition: SchemaDefinition,
     records: Sequence[PlainRecord],
-    limits: Limits = STANDARD,
+    limits: SegmentLimits = STANDARD,
     before: Group | None = None,
 ) -> SealedGroup:
     """``records`` (1 to 2**20) as one group with its segment; see :func:`seal_columns`."""
@@ -67,7 +67,7 @@ def seal_columns(
     definition: SchemaDefinition,
     identities: Sequence[tuple[bytes, int]],
     values: Mapping[str, Sequence[Value]],
-    limits: Limits = STANDARD,
+    limits: SegmentLimits = STANDARD,
     *,
     origin: bytes = b"",
     before: Group | None = None,
@@ -126,7 +126,7 @@ def seal(
     records: Sequence[PlainRecord],
     *,
     killed: Sequence[RowRef] = (),
-    limits: Limits = STANDARD,
+    limits: SegmentLimits = STANDARD,
     requests: Sequence[bytes] = (),
     before: Group | None = None,
 ) -> SealedCommit:

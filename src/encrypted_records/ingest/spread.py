@@ -45,7 +45,7 @@ class Spread:
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenValues:
     """The values of a column, as far as they were looked at."""
 
     values: Counter[Any] = field(default_factory=Counter)

@@ -11,7 +11,7 @@ from itertools import compress
 from typing import Any
 
 from encrypted_records.crypto.values import seems_repeated
-from encrypted_records.ingest.blocks import Table
+from encrypted_records.ingest.blocks import CellBlock
 from encrypted_records.ingest.grid import Grid
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
 from encrypted_records.model.field_types.base import KeyKind
@@ -22,7 +22,7 @@ from encrypted_records.model.strict_json import MAX_NUMBER_LENGTH
 Values = Sequence[Value]
 
 
-class Columns:
+class RecordColumns:
     """Accepted records of one schema, one under the other."""
 
     def __init__(self, definition: SchemaDefinition) -> None:
@@ -57,18 +57,18 @@ class Columns:
         known = self._known.setdefault(name, {})
         return map(known.setdefault, column, column)
 
-    def without(self, rows: Collection[int]) -> Columns:
+    def without(self, rows: Collection[int]) -> RecordColumns:
         """The same without these rows."""
         if not rows:
             return self
-        left = Columns(self.definition)
+        left = RecordColumns(self.definition)
         kept = [row not in rows for row in self.rows]
         left.rows = list(compress(self.rows, kept))
         left.values = {name: list(compress(own, kept)) for name, own in self.values.items()}
         return left
 
 
-def accept_columns(definition: SchemaDefinition, table: Table) -> dict[str, Values] | None:
+def accept_columns(definition: SchemaDefinition, table: CellBlock) -> dict[str, Values] | None:
     """The table's values as they are stored; None if a row may be refused."""
     grid, columns = table.columns, dict[str, Values]()
     if isinstance(grid, Grid) and grid.fits(definition):
@@ -87,7 +87,7 @@ def accept_columns(definition: SchemaDefinition, table: Table) -> dict[str, Valu
     return columns
 
 
-def count_rounded(definition: SchemaDefinition, table: Table) -> dict[str, int]:
+def count_rounded(definition: SchemaDefinition, table: CellBlock) -> dict[str, int]:
     """The number of rounded values of an accepted table by field, stored with fewer decimals than
     they were sent with; fields without rounded values are left out.
     """

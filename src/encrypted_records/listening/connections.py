@@ -35,7 +35,7 @@ from encrypted_records.http import problem
 from encrypted_records.listening import pace
 from encrypted_records.listening.last_answers import Refusal, raw_answer
 from encrypted_records.listening.pace import Pace
-from encrypted_records.listening.watch import Watch
+from encrypted_records.listening.watch import ConnectionWatch
 
 if TYPE_CHECKING:
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -71,10 +71,10 @@ _NO_HANDSHAKE = raw_answer(
 _MALFORMED = raw_answer(problem.document(400, "malformed", "the request is not HTTP/1.1"))
 
 
-class Connection(asyncio.BufferedProtocol):
+class ServerConnection(asyncio.BufferedProtocol):
     """The protocol that the event loop calls, until the connection becomes a WebSocket."""
 
-    def __init__(self, watch: Watch, **given: Any) -> None:
+    def __init__(self, watch: ConnectionWatch, **given: Any) -> None:
         self._http = _Http(watch, **given)
         self._buffer = watch.buffer
 
@@ -107,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class _Http(HttpToolsProtocol):
-    def __init__(self, watch: Watch, **given: Any) -> None:
+    def __init__(self, watch: ConnectionWatch, **given: Any) -> None:
         super().__init__(**given)
         self._watch = watch
         self._pace: Pace | None = None  # of the body that is on its way

@@ -16,7 +16,7 @@ _PACE = "ers.pace"
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """Limits of a server, in seconds, bytes, and bytes a second."""
 
     #: For a head: from the connection on, or from the first byte after a request.
@@ -41,7 +41,7 @@ class Pace:
 
     __slots__ = ("_credit", "_limits", "_rate", "_seconds", "is_known", "is_over")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
         self._rate: float | None = limits.least_rate
         self._credit = self._seconds = limits.grace_seconds

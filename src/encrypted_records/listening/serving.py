@@ -27,11 +27,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records.errors import Startup
 from encrypted_records.listening.binding import CannotListen, bound
-from encrypted_records.listening.connections import Connection
+from encrypted_records.listening.connections import ServerConnection
 from encrypted_records.listening.last_answers import LastAnswers
-from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.pace import ServerLimits
 from encrypted_records.listening.sockets import GoingOn
-from encrypted_records.listening.watch import LOOK_SECONDS, Watch
+from encrypted_records.listening.watch import LOOK_SECONDS, ConnectionWatch
 
 #: Descriptors that are asked for, and how many of them are for other things than connections.
 _DESCRIPTORS, _OTHER_DESCRIPTORS = 1 << 16, 512
@@ -48,7 +48,8 @@ class Server(uvicorn.Server):
 
     Args:
         stop_seconds: how long requests under way may take when it is.
-        closed: told of each connection that is ended for its slowness, see :class:`Watch`.
+        closed: told of each connection that is ended for its slowness
+            (:class:`ConnectionWatch`).
         sockets: the protocol of WebSockets, where there are any.
         more: further settings of uvicorn's. What front servers say of a peer is not believed
             unless one says so.
@@ -57,14 +58,14 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         app: ASGIApp,
-        limits: Limits,
+        limits: ServerLimits,
         *,
         stop_seconds: int,
         closed: Callable[[str], None] = lambda _reason: None,
         sockets: type[asyncio.Protocol] | None = None,
         **more: Any,
     ) -> None:
-        self.watch = Watch(limits, closed)
+        self.watch = ConnectionWatch(limits, closed)
         super().__init__(
             uvicorn.Config(
                 GoingOn(Spelling(LastAnswers(app))),
@@ -73,7 +74,7 @@ class Server(uvicorn.Server):
                 server_header=False,
                 timeout_keep_alive=limits.idle_seconds,
                 timeout_graceful_shutdown=stop_seconds,
-                http=partial(Connection, self.watch),  # type: ignore[arg-type]  # called like one
+                http=partial(ServerConnection, self.watch),  # type: ignore[arg-type]  # called like one
                 ws=sockets or "none",
                 # What a job tells is short, and a compressor has windows for each socket.
                 ws_per_message_deflate=False,

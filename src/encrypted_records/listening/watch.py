@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Protocol
 
-from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.pace import ServerLimits
 
 #: What is read at once, at most.
 READ_BYTES = 256 << 10
@@ -35,7 +35,7 @@ class Watched(Protocol):
         """End the connection, with word of why where there is a way to say it."""
 
 
-class Watch:
+class ConnectionWatch:
     """Connections of one server, for its event loop alone.
 
     Args:
@@ -43,7 +43,7 @@ class Watch:
             ``answer``, ``crowd``.
     """
 
-    def __init__(self, limits: Limits, closed: Callable[[str], None]) -> None:
+    def __init__(self, limits: ServerLimits, closed: Callable[[str], None]) -> None:
         self.limits = limits
         self._closed = closed
         #: What is read goes here, and is understood before anything else is read: one is enough.

@@ -24,7 +24,7 @@ from encrypted_records.errors import (
     Unsupported,
 )
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.signing import NO_MEMBER, Membership
+from encrypted_records.index.log.signing import NO_MEMBER, LogMembership
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.mirror import layout
 from encrypted_records.mirror.layout import Head, SchemaHead, SchemaObjects
@@ -92,7 +92,7 @@ def begin_log(organization: bytes, schema: bytes, roster: Roster | None) -> Sche
     Args:
         roster: None if the organization has none.
     """
-    by = None if roster is None else Membership(roster, NO_MEMBER, _signs_nothing())
+    by = None if roster is None else LogMembership(roster, NO_MEMBER, _signs_nothing())
     return SchemaLog(KeylessLedger(NoKeys(organization, schema), _NOBODY, by))
 
 

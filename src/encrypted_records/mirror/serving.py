@@ -32,7 +32,7 @@ from encrypted_records.errors import (
     TooLarge,
 )
 from encrypted_records.http import problem
-from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.pace import ServerLimits
 from encrypted_records.listening.serving import Server, listening, room_for_connections, settle
 from encrypted_records.mirror.reader import PUBLIC, MirrorReader
 from encrypted_records.mirror.store import Store
@@ -129,7 +129,7 @@ def serving_beside(store: Store) -> Iterator[tuple[str, str]]:
 
 
 def _server(store: Store, secret: str | None) -> Server:
-    limits = Limits()
+    limits = ServerLimits()
     limits = replace(limits, connections=room_for_connections(limits.connections))
     return Server(create_app(store, secret), limits, stop_seconds=STOP_SECONDS)
 

@@ -19,7 +19,7 @@ _FORM = re.compile(r"ers([rw])1_[A-Za-z0-9_-]{43}")
 
 
 @dataclass(frozen=True, slots=True)
-class ApiToken:
+class BearerToken:
     """``text`` is the token itself; it must not print.
 
     Attributes:
@@ -35,19 +35,19 @@ class ApiToken:
         return hashlib.sha256(self.text.encode("ascii")).digest()
 
 
-def generate(*, writes: bool) -> ApiToken:
+def generate(*, writes: bool) -> BearerToken:
     """A new token."""
     secret = runtime.random_text(SECRET_BYTES)
-    return ApiToken(writes, f"ers{'w' if writes else 'r'}1_{secret}")
+    return BearerToken(writes, f"ers{'w' if writes else 'r'}1_{secret}")
 
 
-def parse(text: str) -> ApiToken | None:
+def parse(text: str) -> BearerToken | None:
     """The token ``text``; None if it is not one."""
     match = _FORM.fullmatch(text)
-    return None if match is None else ApiToken(match[1] == "w", text)
+    return None if match is None else BearerToken(match[1] == "w", text)
 
 
-def of_authorization(value: str) -> ApiToken | None:
+def of_authorization(value: str) -> BearerToken | None:
     """The token in an Authorization value; None if it holds none."""
     scheme, _, text = value.strip().partition(" ")
     return parse(text.strip()) if scheme.lower() == "bearer" else None

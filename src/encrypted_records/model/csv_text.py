@@ -29,7 +29,7 @@ _FORMULA = re.compile(rf'\A(?=[{_SIGNS}{_BLANKS}])|(?<=[,;|\t\r\n])("*)(?=[{_SIG
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class CsvColumns:
     """The columns of a file of records: one per name, and as many cells in each line.
 
     Args:
@@ -43,7 +43,7 @@ class Columns:
     spare: bool = False
 
     @classmethod
-    def of(cls, names: Sequence[str], required: Collection[str], *, safe: bool) -> Columns:
+    def of(cls, names: Sequence[str], required: Collection[str], *, safe: bool) -> CsvColumns:
         """The columns among ``names``; of these, records have the ``required`` ones."""
         return cls(names, safe, spare=len(names) == 1 and names[0] not in required)
 

@@ -42,7 +42,7 @@ class Cost(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DefinitionChange:
     """A difference between two definitions: a code, a sentence, and the position in the new
     definition.
 
@@ -80,7 +80,7 @@ def refuse_reserved(names: Iterable[str]) -> None:
         raise InvalidDefinition("the definition has reserved names", flaws=flaws)
 
 
-def refuse_changes(changes: Sequence[Change], *, proven: bool) -> None:
+def refuse_changes(changes: Sequence[DefinitionChange], *, proven: bool) -> None:
     """Refuse changes that need records re-encrypted, or, if they are not ``proven``, checked.
 
     Args:
@@ -102,18 +102,18 @@ def refuse_changes(changes: Sequence[Change], *, proven: bool) -> None:
         )
 
 
-def list_changes(old: SchemaDefinition, new: SchemaDefinition) -> list[Change]:
+def list_changes(old: SchemaDefinition, new: SchemaDefinition) -> list[DefinitionChange]:
     """Differences of ``new``, whose ids follow ``old``; titles and the like are left out."""
     return list(_changes(old, new))
 
 
-def _changes(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[Change]:
+def _changes(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[DefinitionChange]:
     for number, before in old.by_id.items():
         after = new.by_id.get(number)
         if after is None:
             pointer = f"/schema/properties/{escape_pointer(before.name)}"
             detail = "stored records have this field"
-            yield Change(Cost.RESEAL, "field_removed", detail, before.name, pointer)
+            yield DefinitionChange(Cost.RESEAL, "field_removed", detail, before.name, pointer)
             continue
         yield from _changes_of_field(before, after)
     for spec in new.fields.values():
@@ -125,30 +125,30 @@ def _changes(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[Change]:
         pointer = f"/schema/required/{escape_pointer(spec.name)}"
         if spec.name in new.required and spec.id not in required:
             detail = "stored records may lack this field"
-            yield Change(Cost.PROOF, "required_added", detail, spec.name, pointer)
+            yield DefinitionChange(Cost.PROOF, "required_added", detail, spec.name, pointer)
         elif spec.id in required and spec.name not in new.required:
             detail = "records may lack this field from now on"
-            yield Change(Cost.COMMIT, "required_removed", detail, spec.name, pointer)
+            yield DefinitionChange(Cost.COMMIT, "required_removed", detail, spec.name, pointer)
 
 
-def _changes_of_root(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[Change]:
+def _changes_of_root(old: SchemaDefinition, new: SchemaDefinition) -> Iterator[DefinitionChange]:
     if new.formats != old.formats:
         # A field whose values change their meaning by this has another format, and is a change.
         detail = f"formats are {'enforced' if new.formats else 'words'} from now on"
-        yield Change(Cost.COMMIT, "formats_changed", detail, "", "/schema/formats")
+        yield DefinitionChange(Cost.COMMIT, "formats_changed", detail, "", "/schema/formats")
     if new.exact != old.exact:
         detail = "numbers with more decimals than their field keeps are"
         detail = f"{detail} {'refused' if new.exact else 'rounded'} from now on"
-        yield Change(Cost.COMMIT, "rounding_changed", detail, "", "/schema/rounding")
+        yield DefinitionChange(Cost.COMMIT, "rounding_changed", detail, "", "/schema/rounding")
     for names in find_added_sets(old, new):
         detail = f"stored records may have equal values of {', '.join(names)}"
-        yield Change(Cost.PROOF, "unique_added", detail, names[-1], "/schema/unique")
+        yield DefinitionChange(Cost.PROOF, "unique_added", detail, names[-1], "/schema/unique")
     for names in find_added_sets(new, old):
         detail = f"records may have equal values of {', '.join(names)} from now on"
-        yield Change(Cost.COMMIT, "unique_removed", detail, names[-1], "/schema/unique")
+        yield DefinitionChange(Cost.COMMIT, "unique_removed", detail, names[-1], "/schema/unique")
     if _retention_of(new) != _retention_of(old):
         detail, field = _told_of_retention(new.retention)
-        yield Change(Cost.COMMIT, "retention_changed", detail, field, "/schema/retention")
+        yield DefinitionChange(Cost.COMMIT, "retention_changed", detail, field, "/schema/retention")
 
 
 def _retention_of(definition: SchemaDefinition) -> tuple[int, int | None] | None:
@@ -175,7 +175,7 @@ def find_added_sets(old: SchemaDefinition, new: SchemaDefinition) -> list[tuple[
     ]
 
 
-def _changes_of_field(before: FieldSpec, after: FieldSpec) -> Iterator[Change]:
+def _changes_of_field(before: FieldSpec, after: FieldSpec) -> Iterator[DefinitionChange]:
     if after.name != before.name:
         yield _at(after, Cost.COMMIT, "field_renamed", f"it was named {before.name!r}")
     if after.type != before.type:
@@ -201,7 +201,7 @@ def _changes_of_field(before: FieldSpec, after: FieldSpec) -> Iterator[Change]:
         yield _at(after, Cost.COMMIT, "rule_loosened", _told_by_lengths(before, after), keyword)
 
 
-def _changes_of_grid(before: FieldSpec, after: FieldSpec) -> Iterator[Change]:
+def _changes_of_grid(before: FieldSpec, after: FieldSpec) -> Iterator[DefinitionChange]:
     """Bounds and decimals: the grid on which a numeric field's values lie."""
     was, is_now = before.number, after.number
     if was is None or is_now is None:
@@ -222,11 +222,11 @@ def _changes_of_grid(before: FieldSpec, after: FieldSpec) -> Iterator[Change]:
             yield _at(after, Cost.PROOF, "rule_tightened", detail, keyword)
 
 
-def _at(spec: FieldSpec, cost: Cost, code: str, detail: str, keyword: str = "") -> Change:
+def _at(spec: FieldSpec, cost: Cost, code: str, detail: str, keyword: str = "") -> DefinitionChange:
     pointer = f"/schema/properties/{escape_pointer(spec.name)}"
     if keyword:
         pointer = f"{pointer}/{keyword}"
-    return Change(cost, code, detail, spec.name, pointer)
+    return DefinitionChange(cost, code, detail, spec.name, pointer)
 
 
 def _told_by_lengths(before: FieldSpec, after: FieldSpec) -> str:

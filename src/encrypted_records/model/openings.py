@@ -65,7 +65,7 @@ class _SchemaOpening(_Opening, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class OpenedNames:
     """The names in an opening of a dataset or schema; ``definition`` is empty of a dataset."""
 
     slug: str
@@ -121,22 +121,22 @@ def open_name(opening: bytes) -> str:
     return _decode(_name_decoder, opening).name
 
 
-def open_dataset(opening: bytes) -> Names:
+def open_dataset(opening: bytes) -> OpenedNames:
     """
     Raises:
         Malformed: as :func:`open_name`.
     """
     shown = _decode(_dataset_decoder, opening)
-    return Names(shown.slug, shown.name, b"")
+    return OpenedNames(shown.slug, shown.name, b"")
 
 
-def open_schema(opening: bytes) -> Names:
+def open_schema(opening: bytes) -> OpenedNames:
     """
     Raises:
         Malformed: as :func:`open_name`.
     """
     shown = _decode(_schema_decoder, opening)
-    return Names(shown.slug, shown.name, shown.definition)
+    return OpenedNames(shown.slug, shown.name, shown.definition)
 
 
 def require_shown(*names: str) -> None:

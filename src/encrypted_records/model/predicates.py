@@ -71,7 +71,7 @@ class TextPrefix:
     prefix: str
 
 
-class Members(Protocol):
+class MemberValues(Protocol):
     """Values as the field has them that is compared, whatever they were where they come from."""
 
     def has_point(self, point: int, /) -> bool:
@@ -86,7 +86,7 @@ class InColumn:
     """The field's value is one of those that a field of another schema has."""
 
     field: str
-    members: Members
+    members: MemberValues
 
 
 @dataclass(frozen=True, slots=True)

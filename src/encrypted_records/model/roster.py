@@ -84,7 +84,7 @@ Shares = Annotated[list[Share], Meta(max_length=2 * MAX_DATASETS)]
 _N = TypeVar("_N", str, bytes)
 
 
-class Found(_Listed, Generic[_N], frozen=True):
+class FoundingEntry(_Listed, Generic[_N], frozen=True):
     """Entry 1 of an organization: the actor is its first owner, and these are the actor's keys."""
 
     keys: PublicKeys
@@ -110,7 +110,7 @@ class Invite(_Listed, Generic[_N], frozen=True):
         _lengths(self.member, 0, 16)
 
 
-class Standing(_Listed, Generic[_N], frozen=True):
+class MemberStanding(_Listed, Generic[_N], frozen=True):
     """The whole standing of a member, in place of an earlier one. ``type`` 1 is a person, 2 a
     service; ``role`` 1 an owner, 2 a member. Where keys, anchor and proof are empty, they stay as
     they were. ``expires`` is of services, in seconds since 1970; 0: never."""
@@ -147,7 +147,7 @@ class End(_Listed, frozen=True):
     digest: Digest
 
 
-class Dataset(_Listed, frozen=True):
+class DatasetName(_Listed, frozen=True):
     """A dataset's name, and the epoch of its keys: the present one, or one that begins here."""
 
     dataset: Uid
@@ -177,18 +177,18 @@ class Forget(_Listed, frozen=True):
     first: Epoch
 
 
-Named: TypeAlias = Found[_N] | Invite[_N] | Standing[_N]
-Content: TypeAlias = Named[str] | Remove | Dataset | list[Placement] | Forget
+Named: TypeAlias = FoundingEntry[_N] | Invite[_N] | MemberStanding[_N]
+Content: TypeAlias = Named[str] | Remove | DatasetName | list[Placement] | Forget
 
 FOUND, INVITE, STANDING, REMOVE, DATASET, PLACE = range(1, 7)
 FORGET: Final = 8
 #: Kind 7 is kept for a signed head with a time, which this version does not know.
 _KIND_OF: dict[type, int] = {
-    Found: FOUND,
+    FoundingEntry: FOUND,
     Invite: INVITE,
-    Standing: STANDING,
+    MemberStanding: STANDING,
     Remove: REMOVE,
-    Dataset: DATASET,
+    DatasetName: DATASET,
     list: PLACE,
     Forget: FORGET,
 }
@@ -308,9 +308,9 @@ _encoder = msgspec.msgpack.Encoder()
 _raw_decoder = msgspec.msgpack.Decoder(_RawBody)
 _grant_decoder = msgspec.msgpack.Decoder(GrantBody)
 _content_decoders: dict[int, msgspec.msgpack.Decoder[_Signed]] = {
-    FOUND: msgspec.msgpack.Decoder(Found[Digest]),
+    FOUND: msgspec.msgpack.Decoder(FoundingEntry[Digest]),
     INVITE: msgspec.msgpack.Decoder(Invite[Digest]),
-    STANDING: msgspec.msgpack.Decoder(Standing[Digest]),
+    STANDING: msgspec.msgpack.Decoder(MemberStanding[Digest]),
     REMOVE: msgspec.msgpack.Decoder(Remove),
     DATASET: msgspec.msgpack.Decoder(_SignedDataset),
     PLACE: msgspec.msgpack.Decoder(_SignedPlaces),
@@ -412,9 +412,9 @@ def _commitments(signed: _Signed, datasets: Set[bytes] | None = None) -> Iterato
         return datasets is None or not datasets.isdisjoint(named)
 
     match signed:
-        case Found():
+        case FoundingEntry():
             yield signed.name
-        case Standing():
+        case MemberStanding():
             if signed.role == OWNER or concerns(*(share.dataset for share in signed.shares)):
                 yield signed.name
         case Invite():
@@ -434,10 +434,10 @@ def _commitments(signed: _Signed, datasets: Set[bytes] | None = None) -> Iterato
 def _conceal(content: Content, salts: Salts) -> tuple[_Signed, list[bytes]]:
     """A content as it is signed, and the openings of what it hides."""
     match content:
-        case Found() | Invite() | Standing():
+        case FoundingEntry() | Invite() | MemberStanding():
             opening = openings.conceal_name(content.name, salts)
             return _with_name(content, commit_to(opening)), [opening]
-        case Dataset():
+        case DatasetName():
             names = openings.conceal_names(content.slug, content.name, None, salts)
             return _SignedDataset(
                 content.dataset,
@@ -469,7 +469,7 @@ def _reveal(signed: _Signed, shown: Mapping[bytes, bytes]) -> Content:
         Malformed: an opening breaks the form.
     """
     match signed:
-        case Found() | Invite() | Standing():
+        case FoundingEntry() | Invite() | MemberStanding():
             return _with_name(signed, _name(signed.name, shown))
         case _SignedDataset():
             opening = shown.get(signed.names)
@@ -477,7 +477,9 @@ def _reveal(signed: _Signed, shown: Mapping[bytes, bytes]) -> Content:
             if opening is not None:
                 names = openings.open_dataset(opening)
                 slug, name = names.slug, names.name
-            return Dataset(signed.dataset, slug, name, signed.epoch, signed.commitment, signed.ends)
+            return DatasetName(
+                signed.dataset, slug, name, signed.epoch, signed.commitment, signed.ends
+            )
         case list():
             return [_placement(placement, shown.get(placement.names)) for placement in signed]
         case _:

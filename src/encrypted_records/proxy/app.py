@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from encrypted_records import logs, metrics
 from encrypted_records.errors import ErsError
 from encrypted_records.listening.connections import Lingering
-from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.pace import ServerLimits
 from encrypted_records.listening.serving import (
     Server,
     listening,
@@ -48,7 +48,7 @@ GRACEFUL_SECONDS = 5
 LEAST_DESCRIPTORS = 320
 #: Known callers upload over slow lines, and :mod:`.uploads.receiver` ends those that are silent
 #: earlier. A reader of an export may pause.
-LIMITS = Limits(known_grace_seconds=75.0, unread_seconds=600.0)
+LIMITS = ServerLimits(known_grace_seconds=75.0, unread_seconds=600.0)
 
 
 def create_app(settings: ProxySettings, overrides: Overrides | None = None) -> Starlette:

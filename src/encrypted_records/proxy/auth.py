@@ -30,12 +30,12 @@ from encrypted_records.client.transport import renewal
 from encrypted_records.crypto.keys import RootKey
 from encrypted_records.errors import Malformed, NotAuthenticated
 from encrypted_records.model import api_token, device_secret, ids, service_key
-from encrypted_records.model.api_token import ApiToken
+from encrypted_records.model.api_token import BearerToken
 from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.model.jwt import lifetime
 from encrypted_records.model.service_key import ServiceKey
-from encrypted_records.proxy.process.gathering import Gathering, Line
+from encrypted_records.proxy.process.gathering import Gathering, WaitingLine
 from encrypted_records.proxy.process.offload import Lines
 from encrypted_records.proxy.process.secret_names import SecretNames
 
@@ -59,12 +59,12 @@ class Caller:
 
     user: bytes
     auth: str = field(repr=False)
-    token: ApiToken | None = None
+    token: BearerToken | None = None
     service: ServiceKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class RequestCredentials:
     """Credentials of a request. None of them may be printed.
 
     The secret of ``session`` is the cookie, and ``csrf`` the token's cookie and header; read
@@ -78,7 +78,7 @@ class Credentials:
     device: DeviceSecret | None = None
 
     @property
-    def token(self) -> ApiToken | None:
+    def token(self) -> BearerToken | None:
         """The API token that these are, if they are one."""
         return api_token.parse(self.secret) if self.scheme == "bearer" else None
 
@@ -102,7 +102,7 @@ class Credentials:
         return service
 
 
-def credentials_of(connection: HTTPConnection) -> Credentials:
+def credentials_of(connection: HTTPConnection) -> RequestCredentials:
     """The credentials of a request or of a WebSocket's upgrade; a header goes before a cookie.
 
     Raises:
@@ -113,17 +113,17 @@ def credentials_of(connection: HTTPConnection) -> Credentials:
     if scheme == "basic" and secret:
         return _basic(secret)
     if scheme == "bearer" and secret:
-        return Credentials(scheme, secret)
+        return RequestCredentials(scheme, secret)
     session = plain(connection.cookies.get(SESSION))
     if scheme or not session:
         raise NotAuthenticated("this endpoint needs credentials")
     if connection.scope.get("method", "GET") in SAFE_METHODS:
-        return Credentials("session", session)
+        return RequestCredentials("session", session)
     csrf = plain(connection.cookies.get(CSRF)), plain(connection.headers.get("x-csrftoken"))
-    return Credentials("session", session, csrf)
+    return RequestCredentials("session", session, csrf)
 
 
-def _basic(secret: str) -> Credentials:
+def _basic(secret: str) -> RequestCredentials:
     """E-mail and password, and the device secret that may follow it."""
     try:
         text = base64.b64decode(secret, validate=True).decode()
@@ -134,7 +134,7 @@ def _basic(secret: str) -> Credentials:
         raise NotAuthenticated("the Basic credentials are not e-mail:password")
     password, device = device_secret.split_password(password)
     refuse_service_string(email, password)
-    return Credentials("basic", f"{email}:{password}", device=device)
+    return RequestCredentials("basic", f"{email}:{password}", device=device)
 
 
 def refuse_service_string(*shown: str) -> None:
@@ -198,9 +198,11 @@ class Access:
         self.lines = Lines()
         self._names = SecretNames()
         self._known: OrderedDict[bytes, _KnownLogin] = OrderedDict()
-        self._asking: Gathering[bytes, tuple[Credentials, bool], Caller] = Gathering(self._serve)
+        self._asking: Gathering[bytes, tuple[RequestCredentials, bool], Caller] = Gathering(
+            self._serve
+        )
 
-    async def caller(self, credentials: Credentials, *, refresh: bool = False) -> Caller:
+    async def caller(self, credentials: RequestCredentials, *, refresh: bool = False) -> Caller:
         """The caller with these credentials.
 
         Args:
@@ -244,7 +246,7 @@ class Access:
         shown = f"{ids.to_text(user)}:{self._mirror or ''}"
         return Caller(user, f"Basic {base64.b64encode(shown.encode()).decode()}", service=service)
 
-    def _over_mirror(self, credentials: Credentials) -> Caller:
+    def _over_mirror(self, credentials: RequestCredentials) -> Caller:
         """
         Raises:
             NotAuthenticated: the credentials are not a service's string, whose key says whose it is
@@ -260,7 +262,7 @@ class Access:
             )
         return self.known_here(service.id, service)
 
-    def _offer_renewal(self, credentials: Credentials, caller: Caller) -> None:
+    def _offer_renewal(self, credentials: RequestCredentials, caller: Caller) -> None:
         """Have this request's questions to the API put again under another token, where the API
         does not know the traded one any more."""
         known = renewal.get()
@@ -283,7 +285,7 @@ class Access:
 
         known.renew = renew
 
-    async def _serve(self, line: Line[tuple[Credentials, bool], Caller]) -> None:
+    async def _serve(self, line: WaitingLine[tuple[RequestCredentials, bool], Caller]) -> None:
         together = line.take()
         if not together:
             return
@@ -294,7 +296,7 @@ class Access:
         for waiting in together:
             waiting.settle(caller)
 
-    async def _identify(self, credentials: Credentials, *, refresh: bool) -> Caller:
+    async def _identify(self, credentials: RequestCredentials, *, refresh: bool) -> Caller:
         entry = self._entry(credentials)
         now = runtime.monotonic()
         fresh = refresh or now >= entry.auth_until
@@ -314,7 +316,7 @@ class Access:
             entry.caller_until = now + KNOWN_SECONDS
         return entry.caller
 
-    async def _trade_into(self, entry: _KnownLogin, credentials: Credentials) -> None:
+    async def _trade_into(self, entry: _KnownLogin, credentials: RequestCredentials) -> None:
         began = runtime.monotonic()
         entry.caller, entry.auth_until = None, 0.0
         entry.auth, seconds = await self._trade(credentials)
@@ -333,7 +335,7 @@ class Access:
         self.lines.enter(service.id)
         return Caller(service.id, auth, service=service)
 
-    def forget(self, credentials: Credentials) -> None:
+    def forget(self, credentials: RequestCredentials) -> None:
         """Drop what is remembered: the API has refused the token behind these credentials."""
         self._known.pop(self._name(credentials), None)
 
@@ -341,10 +343,10 @@ class Access:
         """Drop all that is remembered: a login may have ended, and whose is the API's to know."""
         self._known.clear()
 
-    def _name(self, credentials: Credentials) -> bytes:
+    def _name(self, credentials: RequestCredentials) -> bytes:
         return self._names.of((credentials.scheme, credentials.secret, *(credentials.csrf or ())))
 
-    def _entry(self, credentials: Credentials) -> _KnownLogin:
+    def _entry(self, credentials: RequestCredentials) -> _KnownLogin:
         name = self._name(credentials)
         entry = self._known.setdefault(name, _KnownLogin())
         self._known.move_to_end(name)
@@ -352,7 +354,7 @@ class Access:
             self._known.popitem(last=False)
         return entry
 
-    async def _trade(self, credentials: Credentials) -> tuple[str, float]:
+    async def _trade(self, credentials: RequestCredentials) -> tuple[str, float]:
         """The Authorization value for these credentials, and for how many seconds to use it."""
         match credentials.scheme:
             case "bearer":
@@ -375,7 +377,7 @@ def authorization_of(service: ServiceKey) -> str:
     return service_key.authorization(RootKey(service.secret).token(service.id))
 
 
-def _session_headers(credentials: Credentials) -> Mapping[str, str]:
+def _session_headers(credentials: RequestCredentials) -> Mapping[str, str]:
     """The cookies and the CSRF token, as a browser would send them to the API."""
     own = runtime.random_hex(16)  # what Django makes such a token of: 32 letters and digits
     cookie, header = credentials.csrf or (own, own)

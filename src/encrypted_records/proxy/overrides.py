@@ -41,7 +41,7 @@ class Overrides:
     lanes: Callable[[], Lanes] = Lanes
     pages_at_once: int = PAGES_AT_ONCE
     #: which groups are small, and how many of them become one
-    crowds: crowds.Sizes = crowds.STANDARD
+    crowds: crowds.CrowdSizes = crowds.STANDARD
     #: and how many bytes of its rows come with the commit, and are not staged before
     most_with_commit: int = MOST_WITH_COMMIT
     #: for how long a writer waits until merges have made room

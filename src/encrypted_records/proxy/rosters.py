@@ -16,7 +16,7 @@ import msgspec
 
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index.roster import belief
-from encrypted_records.index.roster.belief import Believed, Remembered, Shown
+from encrypted_records.index.roster.belief import Believed, Remembered, RosterSummary
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model.roster import RosterEntry
 from encrypted_records.proxy.disk.sqlite import Database
@@ -140,13 +140,13 @@ class Rosters:
                 shown = (first.members, first.number, first.time, first.words)
                 database.execute(_SHOWN_FIRST, (user, roster.organization, *shown))
 
-    def first_shown(self, user: bytes, organization: bytes) -> Shown | None:
+    def first_shown(self, user: bytes, organization: bytes) -> RosterSummary | None:
         """The roster summary that a user's proxy was shown on first use; None if none was ever
         shown.
         """
         with self._database.asking() as database:
             row = database.execute(_SHOWN, (user, organization)).fetchone()
-        return None if row is None else Shown(*row)
+        return None if row is None else RosterSummary(*row)
 
     def organizations(self, user: bytes) -> list[bytes]:
         """The organizations whose roster a user's proxy has seen."""

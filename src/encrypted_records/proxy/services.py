@@ -22,14 +22,14 @@ from encrypted_records.errors import OutOfSpace, Startup
 from encrypted_records.listening import pace
 from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.proxy.admission.admission import Admission
-from encrypted_records.proxy.admission.identity import Identity, build_identity
+from encrypted_records.proxy.admission.identity import IdentityServices, build_identity
 from encrypted_records.proxy.admission.proof import Proofs
 from encrypted_records.proxy.auth import Access, Caller, credentials_of
 from encrypted_records.proxy.disk import ballast
 from encrypted_records.proxy.feed.feed import Feed
 from encrypted_records.proxy.feed.webhooks import Webhooks
 from encrypted_records.proxy.http.guard import OwnNames
-from encrypted_records.proxy.http.load_limit import Crowd
+from encrypted_records.proxy.http.load_limit import RunningRequests
 from encrypted_records.proxy.http.page_cookie import cookie_name
 from encrypted_records.proxy.http.page_sessions import Desks
 from encrypted_records.proxy.jobs.dependencies import JobDependencies, Progress
@@ -62,15 +62,15 @@ from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.search.row_cache import RowCache
 from encrypted_records.proxy.search.row_fetcher import RowFetcher
 from encrypted_records.proxy.search.salvage import Salvager
-from encrypted_records.proxy.search.search import Search
-from encrypted_records.proxy.search.verification import Verifier
+from encrypted_records.proxy.search.search import SearchService
+from encrypted_records.proxy.search.verification import LogVerifier
 from encrypted_records.proxy.settings import ProxySettings
 from encrypted_records.proxy.sharing.heads import VerifiedHead
 from encrypted_records.proxy.sharing.service import Sharing
 from encrypted_records.proxy.sharing.shown_names import ShownNames
 from encrypted_records.proxy.spool.spool import Spool
 from encrypted_records.proxy.stores import Stores
-from encrypted_records.proxy.uploads.service import SWEEP_SECONDS, Uploads
+from encrypted_records.proxy.uploads.service import SWEEP_SECONDS, UploadService
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.committer import Committer
 from encrypted_records.proxy.write.compactor import Compactor
@@ -149,25 +149,25 @@ class Services:
     definitions: DefinitionChanger
     direct_ingest: DirectIngest
     upserter: Upserter
-    search: Search
+    search: SearchService
     feed: Feed
     webhooks: Webhooks
     salvager: Salvager
-    verifier: Verifier
+    verifier: LogVerifier
     signing: SchemaSigning
     jobs: BatchJobs
     reseals: Reseals
     undo: Undo
     progress: Progress
     spool: Spool
-    uploads: Uploads
+    uploads: UploadService
     #: for batch jobs and merges
     workers: WorkerPool
     #: for what requests wait for
     readers: WorkerPool
     names: OwnNames
     desks: Desks
-    crowd: Crowd
+    crowd: RunningRequests
     #: of exports
     turns: Turns
     #: of statements of SQL on pages
@@ -176,7 +176,7 @@ class Services:
     question_links: QuestionLinks
     kept_readings: KeptReadings
     cookie_name: str
-    identity: Identity
+    identity: IdentityServices
     #: what a mirror says of itself, where one is read instead of an API
     mirrored: Mirrored | None
     #: between two sweeps of what ended jobs have left
@@ -378,7 +378,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     # Its own runner notices nobody: to look at what goes lets nothing go.
     asking = QueryRunner(api, reading.schemas, reading.fetcher, datasets, names.origins)
     feed = Feed(reading.schemas, reading.query_runner)
-    crowd = Crowd(overrides.few_requests, overrides.answer_seconds)
+    crowd = RunningRequests(overrides.few_requests, overrides.answer_seconds)
     retainer = Retainer(api, reading.schemas, asking, writing.changer, clock)
     daily = DailyRetention(retainer, beside)
     mirrored = None if settings.mirror is None else Mirrored(settings.mirror.name, api)
@@ -413,7 +413,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         definitions=writing.definitions,
         direct_ingest=writing.direct_ingest,
         upserter=writing.upserter,
-        search=Search(reading.query_runner),
+        search=SearchService(reading.query_runner),
         feed=feed,
         webhooks=Webhooks(
             *(stores.webhooks, identity.keyrings, feed),
@@ -425,14 +425,14 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
             answer_bytes=overrides.salvaged_bytes,
             temporary_pages=overrides.salvage_pages,
         ),
-        verifier=Verifier(api, reading.schemas),
+        verifier=LogVerifier(api, reading.schemas),
         signing=SchemaSigning(reading.schemas, sharing),
         jobs=jobs,
         reseals=Reseals(job_dependencies, jobs),
         undo=Undo(stores.jobs, reading.schemas, writing.changer),
         progress=progress,
         spool=stores.spool,
-        uploads=Uploads(stores.uploads, stores.spool, identity.keyrings, jobs, names, clock),
+        uploads=UploadService(stores.uploads, stores.spool, identity.keyrings, jobs, names, clock),
         workers=workers,
         readers=overrides.workers(beside),
         names=names,

@@ -103,7 +103,7 @@ class Users(ReadOnly):
                 logins.end_all(obj)
 
 
-class Members(_MembershipInline):
+class MembersInline(_MembershipInline):
     model = Membership
     fields = ["user_email", "role", "created"]
     readonly_fields = ["user_email", "role", "created"]
@@ -118,15 +118,15 @@ class Members(_MembershipInline):
         return False
 
 
-class Organizations(ReadOnly):
+class OrganizationsAdmin(ReadOnly):
     list_display = ["name", "slug", "created"]
     search_fields = ["name"]
     ordering = ["-created"]
     fields = ["name", "slug", "created"]
-    inlines = [Members]
+    inlines = [MembersInline]
 
 
-class AuditLog(ReadOnly):
+class AuditLogAdmin(ReadOnly):
     list_display = ["created", "action", "user_email", "subject", "source", "request_id"]
     list_filter = ["action"]
     list_select_related = ["user"]
@@ -141,5 +141,5 @@ class AuditLog(ReadOnly):
 
 site = Site(name="admin")
 site.register(User, Users)
-site.register(Organization, Organizations)
-site.register(AuditEntry, AuditLog)
+site.register(Organization, OrganizationsAdmin)
+site.register(AuditEntry, AuditLogAdmin)

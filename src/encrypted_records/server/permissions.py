@@ -23,7 +23,7 @@ from encrypted_records.server import sql
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.datasets.models import Dataset, Reach, Schema
 from encrypted_records.server.db.fields import as_stored
-from encrypted_records.server.db.statements import Columns, Statement
+from encrypted_records.server.db.statements import ModelColumns, Statement
 from encrypted_records.server.organizations.models import (
     Invitation,
     Membership,
@@ -35,18 +35,18 @@ M = TypeVar("M", bound=Model)
 #: Schemas with their datasets as a search needs them. The rest is read when it is asked for: a
 #: definition may be long.
 _DATA = {
-    "s": Columns(
+    "s": ModelColumns(
         Schema, ["id", "dataset_id", "definition_digest", "version", "key_id", "live_rows"]
     ),
-    "d": Columns(Dataset, ["id", "organization_id"]),
+    "d": ModelColumns(Dataset, ["id", "organization_id"]),
 }
 #: And with their organizations, as a commit needs them, without the definition as it is shown.
 WHOLE = {
-    "s": Columns(
+    "s": ModelColumns(
         Schema, [field.attname for field in Schema._meta.fields if field.name != "definition"]
     ),
-    "d": Columns(Dataset),
-    "o": Columns(Organization),
+    "d": ModelColumns(Dataset),
+    "o": ModelColumns(Organization),
 }
 _reached = Statement(sql.REACHED, _DATA)
 _reached_whole = Statement(sql.REACHED_WHOLE, WHOLE)

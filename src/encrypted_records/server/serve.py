@@ -20,7 +20,7 @@ from encrypted_records import metrics
 from encrypted_records.errors import DatabaseDamaged, DatabaseDiskFailed, DatabaseFull, Startup
 from encrypted_records.listening.binding import names_of
 from encrypted_records.listening.connections import Lingering
-from encrypted_records.listening.pace import Limits
+from encrypted_records.listening.pace import ServerLimits
 from encrypted_records.listening.serving import (
     Server,
     listening,
@@ -41,7 +41,7 @@ STOP_SECONDS, LAST_SECONDS = 3, 2
 LEAST_DESCRIPTORS = 32
 #: A proxy keeps a connection for 10 seconds that it asks nothing on, so that it closes first. Its
 #: bodies may come over a slow line.
-LIMITS = Limits(idle_seconds=15, known_least_rate=16 << 10)
+LIMITS = ServerLimits(idle_seconds=15, known_least_rate=16 << 10)
 _MIGRATION_LOCK = 0x45525331
 #: Apps of earlier versions, whose migrations stand in databases that they made.
 _RETIRED_APPS = frozenset({"token_blacklist"})
@@ -180,7 +180,7 @@ def prepare_operator(settings: ApiSettings) -> None:
 def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) -> None:
     from encrypted_records.server import metrics as api_metrics  # noqa: PLC0415 - as all that needs Django
     from encrypted_records.server.erasure import sweeping  # noqa: PLC0415
-    from encrypted_records.server.gateway.admission import Places  # noqa: PLC0415
+    from encrypted_records.server.gateway.admission import RequestPlaces  # noqa: PLC0415
     from encrypted_records.server.gateway.gateway import Gateway  # noqa: PLC0415
     from encrypted_records.server.gateway.held_bodies import Room  # noqa: PLC0415
     from encrypted_records.server.objects import block_cache, cache_files, choice  # noqa: PLC0415
@@ -195,7 +195,7 @@ def _serve(settings: ApiSettings, sockets: list[socket.socket], *, first: bool) 
     sweep = partial(sweeping.sweep_for_ever, lists=first)
     threading.Thread(target=sweep, name="sweeping", daemon=True).start()
     room = Room(settings.data_dir / "api")
-    places = Places(THREADS, most_of_one=THREADS_OF_ONE)
+    places = RequestPlaces(THREADS, most_of_one=THREADS_OF_ONE)
     gateway = Gateway(application, room, places, api_metrics.count_refused)
     limits = replace(LIMITS, connections=room_for_connections(LIMITS.connections))
     server = Server(

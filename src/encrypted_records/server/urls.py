@@ -12,14 +12,19 @@ from rest_framework.permissions import IsAuthenticated
 from rest_framework.routers import SimpleRouter
 
 from encrypted_records.server import admin as operators
-from encrypted_records.server.datasets.views import DatasetBySlug, Datasets, SchemaBySlug, Schemas
+from encrypted_records.server.datasets.views import (
+    DatasetBySlug,
+    Datasets,
+    SchemaBySlug,
+    SchemasView,
+)
 from encrypted_records.server.http.openapi import Docs, OpenApiDocument
-from encrypted_records.server.organizations.views import Organizations
+from encrypted_records.server.organizations.views import OrganizationsView
 
 router = SimpleRouter()
-router.register("organizations", Organizations, basename="organization")
+router.register("organizations", OrganizationsView, basename="organization")
 router.register("datasets", Datasets, basename="dataset")
-router.register("schemas", Schemas, basename="schema")
+router.register("schemas", SchemasView, basename="schema")
 
 urlpatterns = [
     path("api/", include("encrypted_records.server.accounts.urls")),

@@ -22,7 +22,7 @@ from encrypted_records import __version__
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.errors import ErsError, NotAllowed
 from encrypted_records.model import api_token, json_text
-from encrypted_records.sql.catalogue import Table
+from encrypted_records.sql.catalogue import SqlTable
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.rendering import values_of
 
@@ -111,7 +111,7 @@ class Tools:
 
     async def _rows(self, sql: str, most: int) -> dict[str, Any]:
         async with await self._engine.execute(sql) as result:
-            shown = FirstRows(most)
+            shown = AgentRows(most)
             async for batch in result.batches():
                 shown.take(batch)
                 if shown.more:
@@ -126,7 +126,7 @@ class Tools:
         found = await self._named(table)
         return dict(await _told(self._client.explain_nothing(found.schema, where)))
 
-    async def _named(self, table: str) -> Table:
+    async def _named(self, table: str) -> SqlTable:
         """
         Raises:
             ToolError: there is no such table, or not for this token; or there are several.
@@ -143,7 +143,7 @@ class Tools:
         raise ToolError(f"there is no table of this name; tables: {listed}")
 
 
-class FirstRows:
+class AgentRows:
     """The first rows of a result, as an agent gets them.
 
     Args:

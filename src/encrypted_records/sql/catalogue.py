@@ -30,7 +30,7 @@ _RESERVED = frozenset({"information_schema", "pg_catalog", "_catalogues", INTERN
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SqlColumn:
     """A column of a table or of a result.
 
     Attributes:
@@ -48,7 +48,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SqlTable:
     """A schema.
 
     Attributes:
@@ -62,7 +62,7 @@ class Table:
     dataset: str
     name: str
     schema: str
-    columns: tuple[Column, ...]
+    columns: tuple[SqlColumn, ...]
     description: str = ""
     digest: str = ""
 
@@ -81,13 +81,13 @@ class Catalogue:
     """
 
     datasets: tuple[str, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[SqlTable, ...]
     left_out: tuple[str, ...] = ()
 
-    def in_dataset(self, dataset: str) -> list[Table]:
+    def in_dataset(self, dataset: str) -> list[SqlTable]:
         return [table for table in self.tables if table.dataset == dataset]
 
-    def named(self, name: str, dataset: str | None) -> list[Table]:
+    def named(self, name: str, dataset: str | None) -> list[SqlTable]:
         """Tables of a name, with or without their dataset's; several where datasets share it.
 
         Args:
@@ -136,7 +136,7 @@ async def load_catalogue(client: Lists, filters: dict[str, str]) -> Catalogue:
         dataset = slugs[schema["dataset"]]
         definition = parse_definition(json_text.encode(schema["schema"]))
         tables.append(
-            Table(
+            SqlTable(
                 dataset,
                 _free_name(str(schema["slug"]), taken.setdefault(dataset, set())),
                 str(schema["url"]),
@@ -149,11 +149,11 @@ async def load_catalogue(client: Lists, filters: dict[str, str]) -> Catalogue:
     return Catalogue(tuple(datasets), tuple(tables), tuple(sorted(unclear)))
 
 
-def _columns(definition: SchemaDefinition) -> Iterable[Column]:
+def _columns(definition: SchemaDefinition) -> Iterable[SqlColumn]:
     taken: set[str] = set()
     for spec in definition.fields.values():
         arrow = spec.field_type.column_type(spec)
-        yield Column(_free_name(spec.name, taken), duckdb_type(arrow), spec.name, arrow)
+        yield SqlColumn(_free_name(spec.name, taken), duckdb_type(arrow), spec.name, arrow)
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:

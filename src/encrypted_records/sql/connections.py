@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 import duckdb
 
-from encrypted_records.sql.catalogue import INTERNAL, Catalogue, Table, quoted
+from encrypted_records.sql.catalogue import INTERNAL, Catalogue, SqlTable, quoted
 from encrypted_records.sql.limits import SqlLimits
 
 #: Optimizers that let a scan of an empty table vanish, or that look at its (missing) values.
@@ -111,15 +111,15 @@ def _view(name: str, listed: str, source: str) -> str:
     return f"CREATE VIEW {name} AS SELECT {listed} FROM {source};"  # noqa: S608
 
 
-def _name(table: Table) -> str:
+def _name(table: SqlTable) -> str:
     return f"memory.{quoted(table.dataset)}.{quoted(table.name)}"
 
 
-def _alias(table: Table) -> str:
+def _alias(table: SqlTable) -> str:
     return f"CREATE VIEW memory.main.{quoted(table.name)} AS FROM {_name(table)};"
 
 
-def _unqualified(catalogue: Catalogue, dataset: str | None) -> list[Table]:
+def _unqualified(catalogue: Catalogue, dataset: str | None) -> list[SqlTable]:
     """Without a dataset, the tables whose name no other has: they need no dataset's name."""
     if dataset is not None:
         return []

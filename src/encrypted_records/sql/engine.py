@@ -25,10 +25,10 @@ import pyarrow
 from encrypted_records.client.messages import Closing
 from encrypted_records.errors import InvalidQuery, NotFound, SqlError
 from encrypted_records.sql import failures
-from encrypted_records.sql.catalogue import Catalogue, Column, Lists, Table, load_catalogue
+from encrypted_records.sql.catalogue import Catalogue, Lists, SqlColumn, SqlTable, load_catalogue
 from encrypted_records.sql.limits import STANDARD, SqlLimits
-from encrypted_records.sql.process import Feed, Moved, Process
-from encrypted_records.sql.run import Run
+from encrypted_records.sql.process import ColumnFeed, Process, TableChanged
+from encrypted_records.sql.run import StatementRun
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 WORKER = "encrypted_records.sql.worker"
 
 
-class Source(Lists, Protocol):
+class ProxySource(Lists, Protocol):
     """A proxy, as :class:`~encrypted_records.client.proxy.client.ProxyClient` is one."""
 
     def columns(
@@ -49,7 +49,7 @@ class Source(Lists, Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
 
 
-class Result(Closing):
+class StatementResult(Closing):
     """The rows of a statement, read once; to be closed, or used as a context.
 
     Attributes:
@@ -59,7 +59,11 @@ class Result(Closing):
     """
 
     def __init__(
-        self, run: Run, columns: Sequence[Column], schema: pyarrow.Schema, versions: dict[str, int]
+        self,
+        run: StatementRun,
+        columns: Sequence[SqlColumn],
+        schema: pyarrow.Schema,
+        versions: dict[str, int],
     ) -> None:
         self.columns = columns
         #: Arrow's, whose fields are the columns in their order; a uuid is a text there
@@ -113,7 +117,7 @@ class Engine(Closing):
 
     def __init__(
         self,
-        client: Source,
+        client: ProxySource,
         *,
         dataset: str | None = None,
         organization: str | None = None,
@@ -127,8 +131,8 @@ class Engine(Closing):
         self._tables: tuple[Catalogue, str | None] | None = None
         self._told: object = None
         self._process: Process | None = None
-        self._run: Run | None = None
-        self._asked: Run | None = None
+        self._run: StatementRun | None = None
+        self._asked: StatementRun | None = None
         self._used = 0.0
         self._rests: asyncio.TimerHandle | None = None
 
@@ -186,7 +190,7 @@ class Engine(Closing):
         """All datasets and tables, as of the last :meth:`refresh`."""
         return self._ready[0]
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[SqlTable]:
         """The tables of the dataset, or of all where none was named."""
         found = self.catalogue
         return list(found.tables) if self.dataset is None else found.in_dataset(self.dataset)
@@ -211,7 +215,7 @@ class Engine(Closing):
         Raises:
             SqlError: as :meth:`execute`.
         """
-        run = self._asked = Run(self._limits)
+        run = self._asked = StatementRun(self._limits)
         try:
             return await run.wait(self._call(run, method, *arguments))
         finally:
@@ -231,7 +235,7 @@ class Engine(Closing):
             self._told = self._ready
         return process
 
-    async def _call(self, run: Run, method: str, *arguments: object) -> tuple[Any, bytes]:
+    async def _call(self, run: StatementRun, method: str, *arguments: object) -> tuple[Any, bytes]:
         run.process = await self._prepared()
         return await run.process.call(method, *arguments)
 
@@ -257,7 +261,7 @@ class Engine(Closing):
             self._rests = loop.call_later(self._limits.idle_seconds, self._rest)
         return self._process
 
-    async def execute(self, statement: str, parameters: object = ()) -> Result:
+    async def execute(self, statement: str, parameters: object = ()) -> StatementResult:
         """Run a SELECT. The statement before, if it still runs, is ended.
 
         Args:
@@ -266,37 +270,41 @@ class Engine(Closing):
 
         Raises:
             SqlError: 42601; 25006 where it is no SELECT; 42P01, 42703, 42883 for unknown names; and
-                as :meth:`Result.batches`.
+                as :meth:`StatementResult.batches`.
             ErsError: as the proxy answers: :func:`failures.state_of` has its SQLSTATE.
         """
         await self._end_last()
-        run = self._run = Run(self._limits)
+        run = self._run = StatementRun(self._limits)
         try:
             return await self._start(run, statement, parameters)
         except BaseException:
             await run.close()
             raise
 
-    async def _start(self, run: Run, statement: str, parameters: object) -> Result:
+    async def _start(
+        self, run: StatementRun, statement: str, parameters: object
+    ) -> StatementResult:
         scans = await self._planned(run, statement, parameters)
         try:
             await self._bring(run, scans)
-        except (Moved, InvalidQuery, NotFound):
+        except (TableChanged, InvalidQuery, NotFound):
             # A definition has changed since the catalogue was read, or a table is gone.
             await run.drop_columns()
             await run.wait(self.refresh())
             scans = await self._planned(run, statement, parameters)
             try:
                 await self._bring(run, scans)
-            except Moved:
+            except TableChanged:
                 raise failures.moved() from None
         listed, schema = await run.call("start")
-        columns = [Column(name, kind) for name, kind in listed]
+        columns = [SqlColumn(name, kind) for name, kind in listed]
         tables = self.catalogue.tables
         versions = {tables[number].schema: version for number, version in run.versions.items()}
-        return Result(run, columns, pyarrow.ipc.read_schema(pyarrow.py_buffer(schema)), versions)
+        return StatementResult(
+            run, columns, pyarrow.ipc.read_schema(pyarrow.py_buffer(schema)), versions
+        )
 
-    async def _planned(self, run: Run, statement: str, parameters: object) -> list[Any]:
+    async def _planned(self, run: StatementRun, statement: str, parameters: object) -> list[Any]:
         """The scans of a statement, also where its names are newer than the catalogue."""
 
         async def planned() -> list[Any]:
@@ -311,7 +319,7 @@ class Engine(Closing):
         await run.wait(self.refresh())
         return await planned()
 
-    async def _bring(self, run: Run, scans: list[Any]) -> None:
+    async def _bring(self, run: StatementRun, scans: list[Any]) -> None:
         """Ask for all columns that a plan needs. One table that is read once is read as it comes;
         several are here before the statement starts, so that none waits half read."""
         for number, columns, where, once, first in scans:
@@ -322,12 +330,12 @@ class Engine(Closing):
 
     async def _open(
         self,
-        run: Run,
-        table: Table,
+        run: StatementRun,
+        table: SqlTable,
         fields: list[str],
         where: Mapping[str, Any] | None,
         first: Mapping[str, Any],
-    ) -> Feed:
+    ) -> ColumnFeed:
         assert run.process is not None
         stack = AsyncExitStack()
         try:
@@ -340,7 +348,7 @@ class Engine(Closing):
             if where is None:
                 raise
             return await self._open(run, table, fields, None, {})
-        return Feed(run.process, pieces, stack)
+        return ColumnFeed(run.process, pieces, stack)
 
     def cancel(self) -> None:
         """End the statement that runs, if one does: it raises 57014."""
@@ -354,7 +362,7 @@ class Engine(Closing):
             self._run = None
 
 
-def _first_rows(table: Table, first: Any) -> Mapping[str, Any]:
+def _first_rows(table: SqlTable, first: Any) -> Mapping[str, Any]:
     """Where the first rows of an order are enough, what asks the proxy for these alone."""
     if first is None:
         return {}

@@ -13,7 +13,7 @@ import duckdb
 
 from encrypted_records.errors import SqlError
 from encrypted_records.sql import failures
-from encrypted_records.sql.catalogue import INTERNAL, Catalogue, Table
+from encrypted_records.sql.catalogue import INTERNAL, Catalogue, SqlTable
 from encrypted_records.sql.connections import lock, open_closed, real_tables, views
 from encrypted_records.sql.limits import SqlLimits
 from encrypted_records.sql.translation import translate
@@ -32,7 +32,7 @@ _NOTHING = failures.sql_error(failures.SYNTAX, "the statement is empty", code="s
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SortColumn:
     """A column by number, and how rows are sorted by it."""
 
     column: int
@@ -44,13 +44,13 @@ class Order:
 class First:
     """The first ``limit`` rows of an order after ``offset`` others; of none, any rows."""
 
-    order: tuple[Order, ...]
+    order: tuple[SortColumn, ...]
     limit: int
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class TableScan:
     """The need of a statement for one table.
 
     Attributes:
@@ -68,10 +68,10 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScanPlan:
     """The scans of a statement, by the tables' numbers in the catalogue."""
 
-    scans: Mapping[int, Scan]
+    scans: Mapping[int, TableScan]
 
 
 class Planner:
@@ -147,7 +147,7 @@ class Planner:
         statements: list[duckdb.Statement] = self._connection.extract_statements(text)
         return statements
 
-    def plan(self, statement: str, parameters: Parameters = ()) -> Plan:
+    def plan(self, statement: str, parameters: Parameters = ()) -> ScanPlan:
         """
         Args:
             statement: as :meth:`only` gives it.
@@ -174,16 +174,16 @@ class Planner:
                 order = _order_of(self.tree(statement), self.catalogue.tables[number])
             if order is not None:
                 scans[number] = replace(scan, first=First(order, *limited))
-        return Plan(scans)
+        return ScanPlan(scans)
 
-    def _scan(self, number: int, infos: Sequence[Mapping[str, Any]], again: bool) -> Scan:
+    def _scan(self, number: int, infos: Sequence[Mapping[str, Any]], again: bool) -> TableScan:
         count = len(self.catalogue.tables[number].columns)
         # All that the node says: columns that are named in a text only are asked for in vain.
         named = {int(at) for info in infos for at in _COLUMN.findall(json.dumps(info))}
         once = len(infos) == 1 and not again
         filters = infos[0].get("Filters", []) if len(infos) == 1 else []
         texts = (filters,) if isinstance(filters, str) else tuple(filters)
-        return Scan(frozenset(at for at in named if at < count), texts, once)
+        return TableScan(frozenset(at for at in named if at < count), texts, once)
 
     def _reads(self, statement: str) -> bool:
         """Whether each part of a statement only reads."""
@@ -228,7 +228,7 @@ def _limit_of(roots: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
     return None
 
 
-def _order_of(tree: Any, table: Table) -> tuple[Order, ...] | None:
+def _order_of(tree: Any, table: SqlTable) -> tuple[SortColumn, ...] | None:
     """The order in which a statement of one table alone has its rows; None of another statement,
     or where the order is not one of columns."""
     node = tree[0]["node"] if tree is not None else {}
@@ -246,21 +246,21 @@ def _order_of(tree: Any, table: Table) -> tuple[Order, ...] | None:
     *orders, limit = node["modifiers"] or [{}]
     if limit.get("type") != "LIMIT_MODIFIER" or len(orders) > 1:
         return None
-    found: list[Order] = []
+    found: list[SortColumn] = []
     for key in orders[0].get("orders", ()) if orders else ():
         column = _sorted_by(key["expression"], node["select_list"], table)
         if column is None:
             return None
         if column not in [other.column for other in found]:
             found.append(
-                Order(column, key["type"] == "DESCENDING", key["null_order"] == "NULLS FIRST")
+                SortColumn(column, key["type"] == "DESCENDING", key["null_order"] == "NULLS FIRST")
             )
     if orders and orders[0].get("type") != "ORDER_MODIFIER":
         return None
     return tuple(found)
 
 
-def _sorted_by(tree: Any, listed: Sequence[Any], table: Table) -> int | None:
+def _sorted_by(tree: Any, listed: Sequence[Any], table: SqlTable) -> int | None:
     """The column that an expression of an order is; None where that is not sure."""
     stars = [part for part in listed if part.get("type") == "STAR"]
     if tree.get("type") == "VALUE_CONSTANT" and not stars:

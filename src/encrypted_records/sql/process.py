@@ -28,7 +28,7 @@ LENGTH_BYTES, END, BROKEN = 4, 0, 2**32 - 1
 _ENDING_SECONDS = 5.0
 
 
-class Moved(Exception):
+class TableChanged(Exception):
     """The table has other columns than the catalogue says, or is gone."""
 
 
@@ -111,7 +111,7 @@ class Process:
             case None:
                 return reply["value"], body
             case "moved":
-                raise Moved
+                raise TableChanged
             case "broken":
                 raise ColumnsBroken
             case state:
@@ -153,7 +153,7 @@ class Process:
             self._process.stdin.close()
 
 
-class Feed:
+class ColumnFeed:
     """Columns on their way from the proxy to a process.
 
     Attributes:
@@ -207,7 +207,7 @@ class Feed:
         await self._stack.aclose()
 
 
-async def abandon(process: Process, feeds: list[Feed]) -> None:
+async def abandon(process: Process, feeds: list[ColumnFeed]) -> None:
     """End the statement of a process, whatever is left of it; kill the process if it does not."""
     for feed in feeds:
         feed.stop()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from encrypted_records.sql.catalogue import Table
+from encrypted_records.sql.catalogue import SqlTable
 
 #: A condition of the proxy's (docs/http-api.md).
 Where = dict[str, Any]
@@ -60,7 +60,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class PushedCondition:
     """
     Attributes:
         where: all rows pass it which pass the filters of a scan; None is passed by all.
@@ -71,7 +71,7 @@ class Condition:
     exact: bool
 
 
-def condition_of(table: Table, filters: Sequence[str], parse: Parse) -> Condition:
+def condition_of(table: SqlTable, filters: Sequence[str], parse: Parse) -> PushedCondition:
     """The condition of a scan.
 
     Args:
@@ -80,14 +80,14 @@ def condition_of(table: Table, filters: Sequence[str], parse: Parse) -> Conditio
     """
     if any(text.count("'") % 2 for text in filters):
         # DuckDB lists the lines of a literal as if each were a filter.
-        return Condition(None, exact=False)
+        return PushedCondition(None, exact=False)
     reader = _Reader(table)
     reader.exact = not any(map(_AGAIN.search, filters))
     try:
         found = [part for text in filters for part in _all_of(reader, parse(_plain_text(text)))]
     except RecursionError:
-        return Condition(None, exact=False)
-    return Condition(_joined("and", found) if found else None, reader.exact)
+        return PushedCondition(None, exact=False)
+    return PushedCondition(_joined("and", found) if found else None, reader.exact)
 
 
 def _plain_text(text: str) -> str:
@@ -113,7 +113,7 @@ def _joined(word: str, parts: list[Where]) -> Where:
 class _Reader:
     """``exact`` is whether all that was read was understood, and is asked for as it is."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: SqlTable) -> None:
         self.exact = True
         self._columns = table.columns
 

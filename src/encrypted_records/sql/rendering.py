@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow
 
 from encrypted_records.sql import failures
-from encrypted_records.sql.catalogue import Table
+from encrypted_records.sql.catalogue import SqlTable
 
 
 def unique_names(names: Iterable[str]) -> list[str]:
@@ -93,7 +93,7 @@ def _duration(months: int, days: int, microseconds: int) -> str:
     return f"P{''.join(parts)}{clock}"
 
 
-def describe_tables(tables: Sequence[Table]) -> list[dict[str, Any]]:
+def describe_tables(tables: Sequence[SqlTable]) -> list[dict[str, Any]]:
     """Lines of ``\\dt``."""
     return [
         {
@@ -106,7 +106,7 @@ def describe_tables(tables: Sequence[Table]) -> list[dict[str, Any]]:
     ]
 
 
-def describe_columns(table: Table) -> list[dict[str, Any]]:
+def describe_columns(table: SqlTable) -> list[dict[str, Any]]:
     """Lines of ``\\d TABLE``."""
     return [
         {

@@ -11,8 +11,8 @@ from encrypted_records.errors import SqlError
 from encrypted_records.sql import failures
 from encrypted_records.sql.limits import SqlLimits
 from encrypted_records.sql.process import (
+    ColumnFeed,
     ColumnsBroken,
-    Feed,
     Process,
     ProcessEnded,
     abandon,
@@ -22,7 +22,7 @@ from encrypted_records.sql.process import (
 T = TypeVar("T")
 
 
-class Run:
+class StatementRun:
     """Work on one statement; ``versions`` are those of the tables' logs, by their numbers."""
 
     def __init__(self, limits: SqlLimits) -> None:
@@ -33,7 +33,7 @@ class Run:
         self._waits: asyncio.Timeout | None = None
         self._reason: SqlError | None = None
         self._closed = False
-        self._feeds: list[Feed] = []
+        self._feeds: list[ColumnFeed] = []
         self._timer = self._loop.call_later(limits.seconds, self._expire)
 
     def cancel(self) -> None:
@@ -121,7 +121,7 @@ class Run:
         assert self.process is not None
         return await self.wait(self.process.call(method, *arguments))
 
-    async def take(self, feed: Feed, number: int, *, keep: bool) -> None:
+    async def take(self, feed: ColumnFeed, number: int, *, keep: bool) -> None:
         """Make the process read a table's columns from ``feed``.
 
         Args:

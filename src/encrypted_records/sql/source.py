@@ -8,8 +8,8 @@ from typing import Any, BinaryIO
 import pyarrow
 
 from encrypted_records.sql import failures
-from encrypted_records.sql.catalogue import Table
-from encrypted_records.sql.process import BROKEN, END, LENGTH_BYTES, ColumnsBroken, Moved
+from encrypted_records.sql.catalogue import SqlTable
+from encrypted_records.sql.process import BROKEN, END, LENGTH_BYTES, ColumnsBroken, TableChanged
 
 
 class Stream:
@@ -25,7 +25,7 @@ class Stream:
 
     closed = False
 
-    def __init__(self, file: BinaryIO, table: Table, columns: Collection[int]) -> None:
+    def __init__(self, file: BinaryIO, table: SqlTable, columns: Collection[int]) -> None:
         self.version, self.broken = 0, False
         self._file, self._table = file, table
         self._left = memoryview(b"")
@@ -51,7 +51,7 @@ class Stream:
         known = [table.columns[at].arrow for at in self._columns]
         # No column is asked for of a field that was added: SELECT * lacks it.
         if there != known or metadata[b"definition"].decode() != table.digest:
-            raise Moved
+            raise TableChanged
 
     @property
     def schema(self) -> pyarrow.Schema:

@@ -27,11 +27,11 @@ import pyarrow
 from encrypted_records.errors import SqlError
 from encrypted_records.model import json_text
 from encrypted_records.sql import failures, pushdown
-from encrypted_records.sql.catalogue import Catalogue, Column, Table
+from encrypted_records.sql.catalogue import Catalogue, SqlColumn, SqlTable
 from encrypted_records.sql.connections import lock, open_closed, source_of, views
 from encrypted_records.sql.limits import SqlLimits
-from encrypted_records.sql.planner import Parameters, Plan, Planner, Scan
-from encrypted_records.sql.process import LENGTH_BYTES, ColumnsBroken, Moved
+from encrypted_records.sql.planner import Parameters, Planner, ScanPlan, TableScan
+from encrypted_records.sql.process import LENGTH_BYTES, ColumnsBroken, TableChanged
 from encrypted_records.sql.source import Stream
 from encrypted_records.sql.translation import translate
 
@@ -55,7 +55,7 @@ class Worker:
         self._planner: Planner | None = None
         self._limits: SqlLimits | None = None
         self._connection: duckdb.DuckDBPyConnection | None = None
-        self._statement: tuple[str, Parameters, Plan] | None = None
+        self._statement: tuple[str, Parameters, ScanPlan] | None = None
         self._streams: dict[int, Stream] = {}
         self._kept: dict[int, pyarrow.Table] = {}
         self._reader: Any = None
@@ -96,7 +96,7 @@ class Worker:
             for number, scan in plan.scans.items()
         ], b""
 
-    def _asked(self, table: Table, scan: Scan) -> list[object]:
+    def _asked(self, table: SqlTable, scan: TableScan) -> list[object]:
         condition = pushdown.condition_of(table, scan.filters, self.planner.expression)
         first = scan.first if condition.exact else None
         told = None
@@ -137,7 +137,7 @@ class Worker:
         lock(connection, setup)
         relation = connection.sql(statement, params=parameters or None)
         kinds = zip(relation.columns, relation.types, strict=True)
-        columns = [Column(name, type_name(kind)) for name, kind in kinds]
+        columns = [SqlColumn(name, type_name(kind)) for name, kind in kinds]
         for column in columns:
             if _CHANGED.search(column.type):
                 raise failures.sql_error(
@@ -176,7 +176,7 @@ class Worker:
         broken = any(stream.broken for stream in self._streams.values())
         if broken or isinstance(error, ColumnsBroken):
             return {"error": "broken"}
-        if isinstance(error, Moved):
+        if isinstance(error, TableChanged):
             return {"error": "moved"}
         if isinstance(error, MemoryError):
             error = failures.sql_error(

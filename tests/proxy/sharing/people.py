@@ -18,10 +18,10 @@ from encrypted_records.model import roster as form
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.rosters import Rosters
-from encrypted_records.proxy.sharing.inviting import Answered, Invited
+from encrypted_records.proxy.sharing.inviting import Invited, JoinedOrganization
 from encrypted_records.proxy.sharing.reading import View
 from encrypted_records.proxy.sharing.service import Sharing
-from encrypted_records.proxy.sharing.settling import Settled
+from encrypted_records.proxy.sharing.settling import AppliedChanges
 from tests.proxy.sharing.heads import ShownHeads
 from tests.support.keyrings import keyrings_in
 from tests.support.service import Account, Answer, Service, call
@@ -137,14 +137,14 @@ class Team:
             )
         )
 
-    def accept(self, person: Person, invited: Invited, words: str = "") -> Answered:
+    def accept(self, person: Person, invited: Invited, words: str = "") -> JoinedOrganization:
         return person.do(
             lambda sharing: sharing.inviting.accept(
                 person.holder, invited.id, words or invited.words
             )
         )
 
-    def settle(self, by: Person | None = None) -> Settled:
+    def settle(self, by: Person | None = None) -> AppliedChanges:
         owner = by or self.ada
         return owner.do(lambda sharing: sharing.settling.settle(owner.holder, self.organization))
 

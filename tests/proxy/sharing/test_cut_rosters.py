@@ -22,11 +22,11 @@ from encrypted_records.model.openings import Withheld
 from encrypted_records.model.roster import RosterEntry
 from encrypted_records.proxy.api.rollbacks import _as_json as as_json
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.sharing.naming import Names
+from encrypted_records.proxy.sharing.naming import WantedNames
 from encrypted_records.proxy.sharing.reading import View
-from encrypted_records.proxy.sharing.rollback import RosterStanding
+from encrypted_records.proxy.sharing.rollback import RosterComparison
 from encrypted_records.proxy.sharing.service import Sharing
-from encrypted_records.proxy.sharing.shown_names import Shown, ShownAs
+from encrypted_records.proxy.sharing.shown_names import ShownAs, ShownName
 from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.test_hostile_rosters import rotate
 from tests.proxy.sharing.test_lies import changes, entries_of, lying
@@ -177,14 +177,14 @@ def test_entries_that_a_token_alone_has_read_are_listed_without_names_when_they_
     grace = team.join()
     roster, entries = team.view(team.ada).roster, entries_of(team)
     lost = [form.read_entry(form.cut_entry(entry, set())) for entry in entries]
-    told = as_json(RosterStanding(roster, "older", belief.remember(roster), 0, lost))["lost"]
+    told = as_json(RosterComparison(roster, "older", belief.remember(roster), 0, lost))["lost"]
     assert "\\u0000" not in json.dumps(told)
     said = {(one["what"], one["who"]) for one in told}
     assert {("invited", None), ("stood", ids.to_text(grace.id))} <= said
     assert ("dataset", ids.to_text(team.dataset)) in said
 
 
-def find(team: Team, holder: Holder, shown: Shown, by: str) -> ShownAs | None:
+def find(team: Team, holder: Holder, shown: ShownName, by: str) -> ShownAs | None:
     async def act(sharing: Sharing) -> ShownAs | None:
         [found] = await sharing.shown_names.find(
             holder, [shown], everywhere=True, by_names={by} if by else set()
@@ -196,7 +196,7 @@ def find(team: Team, holder: Holder, shown: Shown, by: str) -> ShownAs | None:
 
 def test_nothing_is_found_by_a_name_that_a_token_is_not_shown(team: Team) -> None:
     token = limited(team.ada, team.made)
-    shown = Shown(team.dataset, team.organization, "people", "People", None)
+    shown = ShownName(team.dataset, team.organization, "people", "People", None)
     assert find(team, token, shown, "People") == ShownAs(shown, signed=True)
     with lying(team.ada, showing(without_names)):
         assert team.refusal(lambda: find(team, token, shown, "People")) == "roster_withheld"
@@ -206,7 +206,7 @@ def test_nothing_is_found_by_a_name_that_a_token_is_not_shown(team: Team) -> Non
 def test_what_nobody_has_signed_may_have_a_name_that_a_token_is_not_shown(team: Team) -> None:
     """An API could show it by the name of another dataset."""
     apart = team.ada.new_dataset("Apart")
-    shown = Shown(ids.new_id(), team.organization, "apart", "Apart", None)
+    shown = ShownName(ids.new_id(), team.organization, "apart", "Apart", None)
     token = limited(team.ada, team.made)
     assert find(team, token, shown, "Apart") == ShownAs(shown, signed=None)
     team.begin(apart)
@@ -220,7 +220,7 @@ def test_a_token_signs_no_name_that_it_is_not_shown(team: Team) -> None:
 
     async def act(sharing: Sharing) -> None:
         named = sharing.naming.name_dataset
-        await named(token, team.organization, team.dataset, Names(name="Persons"))
+        await named(token, team.organization, team.dataset, WantedNames(name="Persons"))
 
     with lying(team.ada, showing(without_names)) as front:
         assert team.refusal(lambda: team.ada.do(act)) == "roster_withheld"
@@ -249,7 +249,7 @@ def test_a_slug_that_another_dataset_gets_is_freed_before_for_all_to_see(team: T
 
     async def rename(sharing: Sharing) -> None:
         named = sharing.naming.name_dataset
-        wanted = Names(slug="people", name="People")
+        wanted = WantedNames(slug="people", name="People")
         await named(team.ada.holder, team.organization, ids.from_text(apart["id"]), wanted)
 
     token_asks = False

@@ -158,7 +158,7 @@ def placed(world: World) -> dict[bytes, str]:
     for entry in world.alone.entries():
         if isinstance(entry, list):
             slugs |= {each.schema: each.slug for each in entry}
-        elif isinstance(entry, form.Dataset):
+        elif isinstance(entry, form.DatasetName):
             slugs[entry.dataset] = entry.slug
     return slugs
 

@@ -15,7 +15,7 @@ from encrypted_records.errors import ErsError
 from encrypted_records.model import wire
 from encrypted_records.model.roster import Answer, RosterEntry
 from encrypted_records.proxy.sharing.service import Sharing
-from encrypted_records.proxy.sharing.settling import Settled
+from encrypted_records.proxy.sharing.settling import AppliedChanges
 from tests.proxy.sharing.people import Person, Team
 from tests.support.front import Asked, Front, Reply, running_front
 
@@ -133,7 +133,7 @@ def test_a_grant_that_is_newer_than_the_roster_read_before_it_is_no_lie(team: Te
     """Another owner ends the epoch after this one has read the roster, and before its grants."""
     grace, gone = owner(team), team.join()
     team.ada.do(lambda sharing: sharing.members.remove(team.ada.holder, team.organization, gone.id))
-    others: list[Settled] = []
+    others: list[AppliedChanges] = []
     with running_front(grace.service.base_url) as front:
         grace.url = front.url
 

@@ -51,7 +51,7 @@ def continued_otherwise(team: Team, entries: list[RosterEntry]) -> list[RosterEn
     """As an owner who was one then could go on, with the API's help."""
     before = Roster(team.organization, entries[:-1])
     identity = team.view(team.ada).identity
-    other = form.Dataset(team.dataset, "other", "Other", 1, _commitment(before, team), [])
+    other = form.DatasetName(team.dataset, "other", "Other", 1, _commitment(before, team), [])
     return [*entries[:-1], sign_entry(before, identity, team.ada.id, 1, other)]
 
 

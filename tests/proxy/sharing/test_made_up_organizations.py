@@ -16,7 +16,7 @@ from encrypted_records.index.roster.drafts import sign_entry
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model import wire
-from encrypted_records.model.roster import Content, RosterEntry, Standing
+from encrypted_records.model.roster import Content, MemberStanding, RosterEntry
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.shared import Shared, numbers, refused
 from tests.proxy.sharing.test_coming_back import phrases, rotate_keyring
@@ -38,9 +38,9 @@ class MadeUp:
         team = self.shared.team
         self.roster = Roster(team.organization)
         self.identity = self.root.identity(team.organization, self.owner, 1)
-        self.put(form.Found(self.identity.keys, "ada@example.org", bytes(32)))
+        self.put(form.FoundingEntry(self.identity.keys, "ada@example.org", bytes(32)))
         key = DatasetKey.generate(team.organization, team.dataset, 1)
-        self.put(form.Dataset(team.dataset, "people", "People", 1, key.commitment, []))
+        self.put(form.DatasetName(team.dataset, "people", "People", 1, key.commitment, []))
 
     def put(self, content: Content) -> None:
         entry = sign_entry(self.roster, self.identity, self.owner, int(time.time()), content)
@@ -55,7 +55,7 @@ class MadeUp:
         proof = identity.sign("keys", self.roster.found, member, identity.keys, anchor)
         shares = [form.Share(self.shared.team.dataset, form.WRITER, [])]
         known = (identity.keys, anchor, proof)
-        self.put(Standing(member, form.PERSON, form.MEMBER, name, *known, b"", 0, shares))
+        self.put(MemberStanding(member, form.PERSON, form.MEMBER, name, *known, b"", 0, shares))
 
     def lie(self, asked: Asked, reply: Reply) -> Reply:
         if asked.method == "GET" and "/roster/" in asked.path:

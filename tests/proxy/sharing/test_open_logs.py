@@ -152,7 +152,7 @@ def ends_in(asked: Asked) -> list[bytes]:
     return [
         end.schema
         for content in contents
-        if isinstance(content, form.Dataset)
+        if isinstance(content, form.DatasetName)
         for end in content.ends
     ]
 

@@ -28,7 +28,7 @@ OF_ASYNCPG = (
 def reader(limit: int = 1_000_000) -> m.FrontendReader:
     made = m.FrontendReader(limit)
     made.feed(startup("ada", "clinic"))
-    assert made.next_first() == m.Startup(0, {"user": "ada", "database": "clinic"})
+    assert made.next_first() == m.StartupMessage(0, {"user": "ada", "database": "clinic"})
     made.log_in()
     return made
 
@@ -36,7 +36,7 @@ def reader(limit: int = 1_000_000) -> m.FrontendReader:
 def test_messages_of_psql_and_asyncpg_are_read() -> None:
     made = reader()
     made.feed(OF_PSQL + OF_ASYNCPG)
-    assert made.next() == m.Query("SELECT 1")
+    assert made.next() == m.SimpleQuery("SELECT 1")
     assert made.next() == m.Parse("", "SELECT $1", ())
     assert made.next() == m.Describe("S", "")
     assert made.next() == m.Flush()

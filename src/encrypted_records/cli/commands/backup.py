@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from encrypted_records.cli.settings import Folder, Settings, takes_settings
+from encrypted_records.cli.settings import FolderPath, Settings, takes_settings
 from encrypted_records.cli.supervise.backup import back_up
 from encrypted_records.cli.terminal import format_count, say
 
 
 @click.command(short_help="Copy the data folder while the service is running.")
-@click.argument("folder", type=Folder())
+@click.argument("folder", type=FolderPath())
 @takes_settings("data_dir", "database_url", "bulk_url")
 def backup(settings: Settings, folder: Path) -> None:
     """Copy database, objects, keys and uploads to FOLDER, which must not exist. The service may be

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from encrypted_records.cli.commands.up import SETTINGS_OF_BOTH, say_where
-from encrypted_records.cli.settings import Folder, Settings, takes_settings
+from encrypted_records.cli.settings import FolderPath, Settings, takes_settings
 from encrypted_records.cli.supervise.supervisor import serve_both
 from encrypted_records.cli.terminal import say
 from encrypted_records.errors import InvalidSetting
@@ -18,7 +18,7 @@ from encrypted_records.errors import InvalidSetting
 @takes_settings(*SETTINGS_OF_BOTH)
 @click.option(
     "--examples",
-    type=Folder(),
+    type=FolderPath(),
     default=None,
     show_default="the data of the package",
     help="Folder with your own census.csv and census.schema.json.",

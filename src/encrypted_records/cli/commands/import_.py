@@ -17,13 +17,13 @@ from encrypted_records.cli.commands.import_file import (
 )
 from encrypted_records.cli.commands.upload_job import (
     NO_JOB_OPTIONS,
-    JobOptions,
+    JobFlags,
     takes_job_options,
     upload_exactly,
     warn_of_rounding,
 )
 from encrypted_records.cli.input.files import open_input
-from encrypted_records.cli.input.proposed_rules import Asked, asked_for
+from encrypted_records.cli.input.proposed_rules import WantedRules, asked_for
 from encrypted_records.cli.input.upload_sources import COLUMNAR, is_exact, names_schema, source_of
 from encrypted_records.cli.login.session import (
     DATASET,
@@ -94,8 +94,8 @@ async def import_(
     page_rows: int,
     skip_invalid: bool,
     yes: bool,
-    asked: Asked,
-    job: JobOptions,
+    asked: WantedRules,
+    job: JobFlags,
     reading: ReadingOptions,
     output: Output,
 ) -> int:
@@ -141,7 +141,7 @@ async def import_(
         file = await asyncio.to_thread(open_input, source)
         columns = schema is None and file.path.suffix.lower() in COLUMNAR and not job.exact
         if not columns and (job.exact or is_exact(file, names_schema=schema is not None)):
-            if asked != Asked() or name is not None or reading != NO_READING_OPTIONS:
+            if asked != WantedRules() or name is not None or reading != NO_READING_OPTIONS:
                 raise InvalidSetting(
                     "this file is read exactly: options that describe another form, or a new"
                     " schema, do not apply",
@@ -177,7 +177,7 @@ async def _exactly(
     file: LocalFile,
     schema: str | None,
     dataset: str | None,
-    job: JobOptions,
+    job: JobFlags,
     output: Output,
     skip_invalid: bool,
 ) -> int:
@@ -201,7 +201,7 @@ async def _import_table(
     key: tuple[str, ...],
     dataset: str | None,
     name: str | None,
-    asked: Asked,
+    asked: WantedRules,
     output: Output,
     skip_invalid: bool,
     page_rows: int,

@@ -15,16 +15,16 @@ import click
 
 from encrypted_records import runtime
 from encrypted_records.cli.commands.upload_job import (
-    JobOptions,
+    JobFlags,
     detached,
     finish,
     going_on,
     send,
 )
 from encrypted_records.cli.input.import_schema import create_schema
-from encrypted_records.cli.input.importer import Remembered, remembered_imports
-from encrypted_records.cli.input.proposed_rules import Asked
-from encrypted_records.cli.input.upload_sources import Source
+from encrypted_records.cli.input.importer import ImportProgress, remembered_imports
+from encrypted_records.cli.input.proposed_rules import WantedRules
+from encrypted_records.cli.input.upload_sources import FileSource
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import confirm, format_count, pad, warn, width_of
@@ -285,8 +285,8 @@ async def import_file(
     name: str | None,
     schema: str | None,
     reading: ReadingOptions,
-    asked: Asked,
-    options: JobOptions,
+    asked: WantedRules,
+    options: JobFlags,
     output: Output,
     *,
     yes: bool,
@@ -304,7 +304,7 @@ async def import_file(
         Conflict: a schema of that name exists already.
         UploadedBefore: the file was already stored in the schema.
     """
-    if schema is not None and (name is not None or asked != Asked()):
+    if schema is not None and (name is not None or asked != WantedRules()):
         raise InvalidSetting("--name, --enum, --unique, --required and --tight are for new schemas")
     if options.kind is not None:
         raise InvalidSetting("--format is for files that are read with --exact")
@@ -345,7 +345,7 @@ async def import_file(
         made = await create_schema(
             session, group, called, definition, hint="choose another name with --name"
         )
-        remembered.put(key, Remembered(made["url"]))
+        remembered.put(key, ImportProgress(made["url"]))
     order = options.order(made["id"], skip_invalid=skip_invalid, reading=recipe)
     try:
         job = await send(session, _source(file), order)
@@ -369,7 +369,7 @@ async def import_file(
 
 
 async def propose(
-    session: CommandSession, file: LocalFile, reading: ReadingOptions, asked: Asked
+    session: CommandSession, file: LocalFile, reading: ReadingOptions, asked: WantedRules
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """A definition that takes a file as people have it, and how the file is read, which is shown on
     stderr.
@@ -393,7 +393,7 @@ async def _import_again(
     head: bytes,
     schema: Resource,
     reading: ReadingOptions,
-    options: JobOptions,
+    options: JobFlags,
     output: Output,
     *,
     yes: bool,
@@ -444,8 +444,8 @@ async def _ends_as_read(session: CommandSession, job: str, recipe: bytes) -> boo
     return False
 
 
-def _source(file: LocalFile) -> Source:
-    return Source(file.path.name, READ_MEDIA_TYPE, file.pieces, file.size, file)
+def _source(file: LocalFile) -> FileSource:
+    return FileSource(file.path.name, READ_MEDIA_TYPE, file.pieces, file.size, file)
 
 
 async def _detect(
@@ -527,7 +527,7 @@ def _flags(say: Mapping[str, Any]) -> Iterator[str]:
             yield f"--null {shlex.quote(f'{column}={word}')}"
 
 
-async def _begun(session: CommandSession, remembered: Remembered | None) -> Resource | None:
+async def _begun(session: CommandSession, remembered: ImportProgress | None) -> Resource | None:
     """The schema that this very import has begun to fill before it was interrupted."""
     if remembered is None:
         return None

@@ -42,13 +42,13 @@ async def login(session: CommandSession, email: str | None) -> None:
     Example:
       ers login --email ada@example.org
     """
-    from encrypted_records.cli.login.token_store import Login, Logins  # noqa: PLC0415 - slow to import
+    from encrypted_records.cli.login.token_store import KeptLogin, Logins  # noqa: PLC0415 - slow to import
 
     email, password = ask_credentials(email, os.environ.get("ERS_PASSWORD"))
     # From the device that is kept: a stranger at the proxy's port gets no password.
     async with session.proxy.client(NOBODY, device_at(session.proxy, email)) as client:
         tokens = await with_code(partial(client.tokens, email=email, password=password))
-    where = await Logins().keep(session.address, Login(email, tokens, time.time()))
+    where = await Logins().keep(session.address, KeptLogin(email, tokens, time.time()))
     say(f"Logged in at {session.address} as {email}. The login is stored in {where}.")
     who = login_at(session.proxy)
     assert who is not None

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from encrypted_records.cli.settings import Folder, Settings, takes_settings
+from encrypted_records.cli.settings import FolderPath, Settings, takes_settings
 from encrypted_records.cli.supervise.restore import restore as restore_folder
 from encrypted_records.cli.terminal import format_count, say
 
 
 @click.command(short_help="Create a data folder from a backup.")
-@click.argument("folder", type=Folder())
+@click.argument("folder", type=FolderPath())
 @takes_settings("data_dir")
 def restore(settings: Settings, folder: Path) -> None:
     """Create the data folder from FOLDER, which `ers backup` has made. Each file is checked, and

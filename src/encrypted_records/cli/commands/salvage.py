@@ -133,7 +133,7 @@ def _writer(
         return lambda line, _: line + b"\n"
     from encrypted_records.model import csv_text  # noqa: PLC0415 - slow to import
 
-    columns = csv_text.Columns.of(list(schema["schema"]["properties"]), (), safe=safe)
+    columns = csv_text.CsvColumns.of(list(schema["schema"]["properties"]), (), safe=safe)
     head(columns.header(schema["id"] if with_schema_id else None))
     return lambda _, record: columns.record(record["data"])
 

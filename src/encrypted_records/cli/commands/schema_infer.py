@@ -13,7 +13,7 @@ from encrypted_records.cli.commands.import_file import (
     takes_form,
 )
 from encrypted_records.cli.input.files import open_input, open_result, sample_of
-from encrypted_records.cli.input.proposed_rules import Asked, asked_for, tell_of
+from encrypted_records.cli.input.proposed_rules import WantedRules, asked_for, tell_of
 from encrypted_records.cli.input.upload_sources import COLUMNAR, is_exact
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.output import Output
@@ -33,7 +33,11 @@ from encrypted_records.model import json_text
 @takes_form
 @connected()
 async def infer(
-    session: CommandSession, file: str, into: str | None, asked: Asked, reading: ReadingOptions
+    session: CommandSession,
+    file: str,
+    into: str | None,
+    asked: WantedRules,
+    reading: ReadingOptions,
 ) -> None:
     """Propose a JSON Schema for a file as people have it, of CSV in whatever form, JSON, or a
     workbook, which is read as ers import reads it. The definition goes to standard output, how the

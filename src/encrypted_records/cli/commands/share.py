@@ -14,7 +14,7 @@ from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.shares import (
     COLUMNS,
     COLUMNS_OF_READERS,
-    Place,
+    ShareTarget,
     remarks_of,
     rows_of,
     rows_of_readers,
@@ -90,7 +90,7 @@ async def list_(
     if dataset is not None:
         found = await session.names.dataset(dataset)
         named = await session.names.schema(schema, dataset) if schema is not None else None
-        place = Place(found["organization"], found["url"], named["url"] if named else None)
+        place = ShareTarget(found["organization"], found["url"], named["url"] if named else None)
     people = await _people(session, place.organization if place else None)
     rows = rows_of(people) if place is None else rows_of_readers(people, place)
     await output.many(

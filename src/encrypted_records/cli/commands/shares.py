@@ -16,7 +16,7 @@ COLUMNS_OF_READERS = ("name", "role", "schemas", *_REST)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShareTarget:
     """The dataset whose readers are asked for, by path; or one schema of it."""
 
     organization: str
@@ -44,7 +44,7 @@ def rows_of(people: People) -> Iterator[Mapping[str, Any]]:
         }
 
 
-def rows_of_readers(people: People, place: Place) -> Iterator[Mapping[str, Any]]:
+def rows_of_readers(people: People, place: ShareTarget) -> Iterator[Mapping[str, Any]]:
     """The readers of a dataset or schema: a row for each owner and for each share that gives the
     right, with the time since which the member has had at least that.
     """
@@ -82,7 +82,7 @@ def _rest(member: PersonOrService) -> dict[str, Any]:
     }
 
 
-def remarks_of(people: People, place: Place | None = None) -> Iterator[str]:
+def remarks_of(people: People, place: ShareTarget | None = None) -> Iterator[str]:
     """Remarks beside the rows: deleted accounts, invitations, pending changes, the roster; for a
     place, only the invitations and pending changes that concern it.
     """

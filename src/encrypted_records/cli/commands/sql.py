@@ -22,7 +22,7 @@ from encrypted_records.errors import ErsError, InvalidSetting, SqlError
 from encrypted_records.sql.extra import require_sql
 
 if TYPE_CHECKING:
-    from encrypted_records.sql.engine import Engine, Result
+    from encrypted_records.sql.engine import Engine, StatementResult
 
 #: Rows that a table shows; every other form is whole.
 MOST_SHOWN = 1000
@@ -123,7 +123,7 @@ class _Shell:
         if self._timing:
             warn(f"{(runtime.monotonic() - began) * 1000:.0f} ms")
 
-    async def _write(self, result: Result) -> None:
+    async def _write(self, result: StatementResult) -> None:
         from encrypted_records.sql.rendering import rows_of, unique_names  # noqa: PLC0415
 
         names = unique_names(column.name for column in result.columns)
@@ -262,7 +262,7 @@ def _interrupts(engine: Engine) -> Iterator[None]:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-async def _write_parquet(result: Result, names: list[str]) -> None:
+async def _write_parquet(result: StatementResult, names: list[str]) -> None:
     import pyarrow  # noqa: PLC0415 - optional, slow to import
     from pyarrow import parquet  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from encrypted_records.cli.input.upload_sources import KINDS, Source
+from encrypted_records.cli.input.upload_sources import KINDS, FileSource
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.state_file import StateFile
@@ -37,7 +37,7 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Order:
+class JobOrder:
     """How a job is to be done; ``schema`` is the id of that of records that name none."""
 
     schema: str | None = None
@@ -62,7 +62,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class JobOptions:
+class JobFlags:
     """The options of :func:`takes_job_options`: how the records of a file are stored.
 
     Attributes:
@@ -80,8 +80,8 @@ class JobOptions:
 
     def order(
         self, schema: str | None, *, skip_invalid: bool, reading: bytes | None = None
-    ) -> Order:
-        return Order(
+    ) -> JobOrder:
+        return JobOrder(
             schema,
             self.batch_size,
             skip_invalid,
@@ -95,7 +95,7 @@ class JobOptions:
 #: Errors that say that a file is not written in the format of the HTTP API.
 _OF_FORM = frozenset({"csv_header", "file_type"})
 #: None of them was given.
-NO_JOB_OPTIONS = JobOptions(
+NO_JOB_OPTIONS = JobFlags(
     exact=False,
     kind=None,
     batch_size=None,
@@ -108,8 +108,8 @@ NO_JOB_OPTIONS = JobOptions(
 
 async def upload_exactly(
     session: CommandSession,
-    source: Source,
-    options: JobOptions,
+    source: FileSource,
+    options: JobFlags,
     schema: str | None,
     output: Output,
     *,
@@ -139,12 +139,12 @@ def detached(job: str) -> int:
 
 
 def takes_job_options(command: Command) -> Command:
-    """Give a command the options of a job; hand it the :class:`JobOptions` that they mean."""
+    """Give a command the options of a job; hand it the :class:`JobFlags` that they mean."""
 
     @functools.wraps(command)
     def call(**values: Any) -> Any:
-        told = {field.name: values.pop(field.name) for field in fields(JobOptions)}
-        return command(job=JobOptions(**told), **values)
+        told = {field.name: values.pop(field.name) for field in fields(JobFlags)}
+        return command(job=JobFlags(**told), **values)
 
     wrapped: Any = call
     for option in (
@@ -184,7 +184,7 @@ def takes_job_options(command: Command) -> Command:
     return wrapped  # type: ignore[no-any-return] # click's decorators return Any
 
 
-async def send(session: CommandSession, source: Source, order: Order) -> str:
+async def send(session: CommandSession, source: FileSource, order: JobOrder) -> str:
     """Send all of a source; the id of its job. A large file can go on after an interruption."""
     large = source.size is not None and source.size >= session.limits.resumable_bytes
     if source.file is not None and large:
@@ -199,7 +199,7 @@ async def send_pieces(
     session: CommandSession,
     pieces: AsyncIterator[bytes],
     media_type: str,
-    order: Order,
+    order: JobOrder,
     size: int | None = None,
     filename: str = "",
 ) -> str:
@@ -216,7 +216,7 @@ async def send_pieces(
             raise
 
 
-async def _in_thread(source: Source) -> AsyncIterator[bytes]:
+async def _in_thread(source: FileSource) -> AsyncIterator[bytes]:
     pieces = source.pieces()
     while piece := await asyncio.to_thread(next, pieces, b""):
         yield piece
@@ -236,7 +236,7 @@ async def _moving(
         raise
 
 
-class Begun(msgspec.Struct, frozen=True):
+class StartedUpload(msgspec.Struct, frozen=True):
     """An upload under way: its path at the proxy, and its job."""
 
     upload: str
@@ -244,9 +244,9 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 async def _send_file(
-    session: CommandSession, file: LocalFile, media_type: str, order: Order
+    session: CommandSession, file: LocalFile, media_type: str, order: JobOrder
 ) -> str:
-    begun = StateFile("uploads", Begun)
+    begun = StateFile("uploads", StartedUpload)
     size = file.size or 0
     key = f"{session.address} {order.schema} {order.skip_invalid} {file.mark}"
     if order.again:
@@ -263,7 +263,9 @@ async def _send_file(
         except NotFound:  # it has expired, or its job was cancelled
             begun_upload = None
     if begun_upload is None:
-        begun_upload = Begun(*await session.client.begin_upload(file, media_type, **order.members))
+        begun_upload = StartedUpload(
+            *await session.client.begin_upload(file, media_type, **order.members)
+        )
         begun.put(key, begun_upload)
     try:
         with bar("uploading", of_bytes=True) as move:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from encrypted_records.cli.input.importer import Row, Shape, SourceTable, in_thread
 from encrypted_records.cli.input.upload_sources import COLUMNAR, batches_of
 from encrypted_records.client.media import LocalFile
-from encrypted_records.client.sdk.arrow_types import Seen, field_of
+from encrypted_records.client.sdk.arrow_types import ColumnFacts, field_of
 from encrypted_records.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ class ColumnFile(SourceTable):
         return await asyncio.to_thread(self._shape)
 
     def _shape(self) -> Shape:
-        seen: dict[str, Seen] = {}
+        seen: dict[str, ColumnFacts] = {}
         declared: Any = None
         for batch in batches_of(self._file):
             declared = batch.schema
             for column, arrow_field in zip(batch.columns, declared, strict=True):
-                seen.setdefault(arrow_field.name, Seen()).add(column, arrow_field)
+                seen.setdefault(arrow_field.name, ColumnFacts()).add(column, arrow_field)
         if declared is None:
             raise InvalidSetting("the file is empty: it has no columns")
         fields: dict[str, dict[str, Any]] = {}

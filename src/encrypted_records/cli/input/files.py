@@ -148,7 +148,7 @@ def is_there(path: str) -> bool:
     return Path(path).exists()
 
 
-class Lines:
+class LineCounter:
     """Counts the records of an export as it passes.
 
     Args:

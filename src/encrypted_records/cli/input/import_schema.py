@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from encrypted_records.cli.input.importer import Shape, SourceTable, remembered_imports
-from encrypted_records.cli.input.proposed_rules import Asked, tell_of
+from encrypted_records.cli.input.proposed_rules import WantedRules, tell_of
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.terminal import warn
 from encrypted_records.client.proxy.resources import Resource
@@ -15,7 +15,7 @@ from encrypted_records.errors import Conflict, NotFound
 from encrypted_records.model import proposals
 
 
-def definition_of(shape: Shape, asked: Asked) -> dict[str, Any]:
+def definition_of(shape: Shape, asked: WantedRules) -> dict[str, Any]:
     """The definition that is proposed for a table; what to look at is said on stderr.
 
     Raises:
@@ -33,7 +33,7 @@ async def make_schema(
     table: SourceTable,
     dataset: str | None,
     name: str | None,
-    asked: Asked,
+    asked: WantedRules,
 ) -> Resource:
     """A new schema for a table, in a dataset that is made if it is missing.
 

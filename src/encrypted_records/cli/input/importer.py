@@ -93,7 +93,7 @@ class SourceTable(ABC):
         """The pointer after what is stored, of which ``read`` rows were read."""
 
 
-class Remembered(msgspec.Struct, frozen=True):
+class ImportProgress(msgspec.Struct, frozen=True):
     """The progress of an import.
 
     Attributes:
@@ -108,9 +108,9 @@ class Remembered(msgspec.Struct, frozen=True):
     job: str = ""
 
 
-def remembered_imports() -> StateFile[Remembered]:
+def remembered_imports() -> StateFile[ImportProgress]:
     """The imports that this user has begun on this machine, and that have not ended."""
-    return StateFile("imports", Remembered)
+    return StateFile("imports", ImportProgress)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Import:
 
     def begin(self, schema: Resource) -> None:
         """Remember which schema is filled from now on."""
-        self._state.put(self._key, Remembered(schema["url"]))
+        self._state.put(self._key, ImportProgress(schema["url"]))
 
     def forget(self) -> None:
         self._state.put(self._key, None)
@@ -192,7 +192,7 @@ class Import:
                 bad = await self._finish(job, done)
                 rejected += bad
                 pointer = page.pointer
-                done = Remembered(
+                done = ImportProgress(
                     done.schema, done.read + page.count, done.stored + page.count - bad
                 )
                 self._state.put(self._key, done)
@@ -203,7 +203,7 @@ class Import:
         page: _Page,
         first: bytes,
         schema: Resource,
-        done: Remembered,
+        done: ImportProgress,
         moved: Callable[[int], None],
     ) -> str:
         """Send a page; its job."""
@@ -218,7 +218,7 @@ class Import:
             moved(done.read + page.count)
         return job
 
-    async def _finish(self, job: str, done: Remembered) -> int:
+    async def _finish(self, job: str, done: ImportProgress) -> int:
         """How many rows of a page were rejected, when its job has ended.
 
         Raises:
@@ -249,7 +249,7 @@ class Import:
             " rows and repeat the command, or leave them out with --skip-invalid",
         )
 
-    async def _catch_up(self, schema: Resource) -> Remembered:
+    async def _catch_up(self, schema: Resource) -> ImportProgress:
         """How far it is, once nothing is under way any more."""
         done = self._state.read()[self._key]
         if done.job:
@@ -265,7 +265,7 @@ class Import:
             )
         return done
 
-    async def _settle(self, done: Remembered) -> Remembered:
+    async def _settle(self, done: ImportProgress) -> ImportProgress:
         """Finish, or cancel, a page that an earlier command left; returns the progress after it."""
         client = self.session.client
         over = msgspec.structs.replace(done, job="")
@@ -283,7 +283,7 @@ class Import:
         if last.status != "completed":
             return over
         self._rounded.update(await client.rounded_values(done.job))
-        return Remembered(done.schema, done.read + last.total, done.stored + last.total - bad)
+        return ImportProgress(done.schema, done.read + last.total, done.stored + last.total - bad)
 
 
 class _Page:

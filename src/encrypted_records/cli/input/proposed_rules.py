@@ -15,7 +15,7 @@ from encrypted_records.model.field_types import proposed_type
 
 
 @dataclass(frozen=True)
-class Asked:
+class WantedRules:
     """The fields that get a list of values, have no value twice, and are in every record; and
     whether bounds are near the values that were seen."""
 
@@ -61,7 +61,7 @@ class Asked:
 
 
 def asked_for(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of :class:`Asked`, which the command gets as ``asked``."""
+    """The options of :class:`WantedRules`, which the command gets as ``asked``."""
 
     @click.option(
         "--enum",
@@ -88,7 +88,7 @@ def asked_for(command: Callable[..., Any]) -> Callable[..., Any]:
         tight: bool,
         **options: Any,
     ) -> Any:
-        return command(*arguments, asked=Asked(enum, unique, required, tight), **options)
+        return command(*arguments, asked=WantedRules(enum, unique, required, tight), **options)
 
     return with_asked
 

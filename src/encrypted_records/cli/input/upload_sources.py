@@ -39,7 +39,7 @@ NOT_COLUMNAR = "Parquet and Arrow files are not read from start to end"
 
 
 @dataclass(frozen=True)
-class Source:
+class FileSource:
     """
     Attributes:
         name: of the file.
@@ -55,7 +55,7 @@ class Source:
     file: LocalFile | None = None
 
 
-def source_of(file: LocalFile, kind: str | None = None) -> Source:
+def source_of(file: LocalFile, kind: str | None = None) -> FileSource:
     """
     Args:
         kind: one of KINDS; None is what name and first bytes say.
@@ -65,20 +65,20 @@ def source_of(file: LocalFile, kind: str | None = None) -> Source:
     """
     if file.path.suffix.lower() in COLUMNAR:
         file.require_size(NOT_COLUMNAR)
-        return Source(file.path.name, _LINES, lambda: gather(columnar_lines(file)))
+        return FileSource(file.path.name, _LINES, lambda: gather(columnar_lines(file)))
     media_type = KINDS[kind] if kind else file.media_type
     name = "" if file.path == Path(STDIN) else file.path.name
     if media_type == Format.CSV.media_type or not _is_plain(file.start):
         as_it_is = None if file.size is None else file
-        return Source(name, media_type, file.pieces, file.size, as_it_is)
+        return FileSource(name, media_type, file.pieces, file.size, as_it_is)
     return _plain(name, media_type, file.pieces)
 
 
-def _plain(name: str, media_type: str, pieces: Callable[[], Iterator[bytes]]) -> Source:
+def _plain(name: str, media_type: str, pieces: Callable[[], Iterator[bytes]]) -> FileSource:
     """Plain objects of field names and values, each to be wrapped as ``data``."""
     if media_type == _LINES:
-        return Source(name, _LINES, lambda: wrap_lines(pieces()))
-    return Source(
+        return FileSource(name, _LINES, lambda: wrap_lines(pieces()))
+    return FileSource(
         name,
         _LINES,
         lambda: lines_of(

@@ -28,7 +28,7 @@ from encrypted_records.model.jwt import expiry, lifetime
 EARLY_SECONDS = 60.0
 
 
-class Login(msgspec.Struct, frozen=True):
+class KeptLogin(msgspec.Struct, frozen=True):
     """``kept`` is when the tokens came, by this machine's clock, in seconds since 1970; 0 of tokens
     that an earlier version stored."""
 
@@ -54,10 +54,10 @@ class Logins:
     """The logins of this machine's user, by address: a proxy's URL, or an API's."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.file = StateFile("logins", Login, folder)
+        self.file = StateFile("logins", KeptLogin, folder)
         self._one_at_a_time = asyncio.Lock()
 
-    def find(self, address: str) -> Login | None:
+    def find(self, address: str) -> KeptLogin | None:
         """The login for an address, if there is one.
 
         Raises:
@@ -72,11 +72,11 @@ class Logins:
         if text is None:
             return None
         try:
-            return msgspec.json.decode(text, type=Login)
+            return msgspec.json.decode(text, type=KeptLogin)
         except msgspec.DecodeError:
             return None  # of another program, or another version: log in again
 
-    async def keep(self, address: str, login: Login) -> str:
+    async def keep(self, address: str, login: KeptLogin) -> str:
         """Store a login instead of an earlier one; where, in words."""
         async with self._lock():
             return self._store(address, login)
@@ -100,13 +100,13 @@ class Logins:
                     login = await self._trade(address, login, trade)
         return f"Bearer {login.tokens.access}"
 
-    def _present(self, address: str) -> Login:
+    def _present(self, address: str) -> KeptLogin:
         login = self.find(address)
         if login is None:
             raise NotAuthenticated(f"you are not logged in at {address}", hint="run: ers login")
         return login
 
-    async def _trade(self, address: str, login: Login, trade: Trade) -> Login:
+    async def _trade(self, address: str, login: KeptLogin, trade: Trade) -> KeptLogin:
         try:
             tokens = await trade(login.tokens.refresh)
         except NotAllowed as error:
@@ -119,7 +119,7 @@ class Logins:
             raise NotAuthenticated(
                 f"your login at {address} has ended", code="bad_token", hint="run: ers login"
             ) from None
-        new = Login(login.email, tokens, time.time())
+        new = KeptLogin(login.email, tokens, time.time())
         self._store(address, new)
         return new
 
@@ -131,7 +131,7 @@ class Logins:
                 await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
                 yield
 
-    def _store(self, address: str, login: Login) -> str:
+    def _store(self, address: str, login: KeptLogin) -> str:
         text = msgspec.json.encode(login).decode()
         with system_keychain() as keychain:
             if keychain is not None:

@@ -32,7 +32,7 @@ from encrypted_records.cli.settings import Settings
 from encrypted_records.cli.supervise.copying import (
     FORM,
     MANIFEST,
-    Copied,
+    CopiedFile,
     Manifest,
     copy,
     digest,
@@ -122,7 +122,7 @@ class _Files:
 
     def __init__(self, folder: Path, partial: Path) -> None:
         self._from, self._to = folder, partial
-        self.copied: dict[str, Copied] = {}
+        self.copied: dict[str, CopiedFile] = {}
         self.objects: set[str] = set()
 
     def add_what_the_proxy_saw(self) -> None:

@@ -31,7 +31,7 @@ MANIFEST = "backup.json"
 FORM = 1
 
 
-class Copied(msgspec.Struct, array_like=True, frozen=True):
+class CopiedFile(msgspec.Struct, array_like=True, frozen=True):
     """Length and SHA-256, in hexadecimal, of a file of a backup."""
 
     size: int
@@ -44,7 +44,7 @@ class Manifest(msgspec.Struct, frozen=True):
     form: int
     version: str
     made: str
-    files: dict[str, Copied]
+    files: dict[str, CopiedFile]
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def _alone(partial: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def copy(source: Path | BinaryIO, target: Path) -> Copied:
+def copy(source: Path | BinaryIO, target: Path) -> CopiedFile:
     """Copy a file to a new one, for its owner alone; folders above it are made."""
     if isinstance(source, Path):
         with source.open("rb") as stream:
@@ -122,13 +122,13 @@ def copy(source: Path | BinaryIO, target: Path) -> Copied:
             copied.write(piece)
         copied.flush()
         os.fsync(copied.fileno())
-    return Copied(size, hashed.hexdigest())
+    return CopiedFile(size, hashed.hexdigest())
 
 
-def digest(path: Path) -> Copied:
+def digest(path: Path) -> CopiedFile:
     """The size and digest of a file, in the form that :func:`copy` returns."""
     with path.open("rb") as stream:
-        return Copied(path.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
+        return CopiedFile(path.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
 
 
 def sync(path: Path) -> None:

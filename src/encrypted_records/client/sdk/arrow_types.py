@@ -17,7 +17,7 @@ _PADDED = 31
 
 
 @dataclass(slots=True)
-class Seen:
+class ColumnFacts:
     """Facts about a column's values that its type does not tell.
 
     Attributes:
@@ -64,7 +64,7 @@ class Seen:
         self.decimals = max(self.decimals, -exponent)
 
 
-def field_of(declared: Any, seen: Seen) -> tuple[dict[str, Any], str | None]:
+def field_of(declared: Any, seen: ColumnFacts) -> tuple[dict[str, Any], str | None]:
     """The field that a column becomes, and what to look at.
 
     Args:
@@ -99,7 +99,7 @@ def field_of(declared: Any, seen: Seen) -> tuple[dict[str, Any], str | None]:
     return proposals.text(_PADDED), f"{kind}: kept as text"
 
 
-def _number(kind: Any, seen: Seen) -> dict[str, Any] | None:
+def _number(kind: Any, seen: ColumnFacts) -> dict[str, Any] | None:
     """A number field for an Arrow type of numbers; None if a field cannot have that many digits."""
     from pyarrow import types  # noqa: PLC0415 - optional, and slow to import
 

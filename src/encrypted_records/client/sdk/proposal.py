@@ -17,7 +17,7 @@ from typing import Any, get_type_hints, is_typeddict
 import msgspec
 from msgspec import inspect
 
-from encrypted_records.client.sdk.arrow_types import Seen, field_of
+from encrypted_records.client.sdk.arrow_types import ColumnFacts, field_of
 from encrypted_records.client.sdk.frames import is_frame, is_of
 from encrypted_records.errors import InvalidSetting
 from encrypted_records.model import proposals
@@ -87,7 +87,7 @@ def _of_frame(frame: Any) -> tuple[dict[str, Field], list[str]]:
     for name, declared, column, special in _columns(frame):
         if name in fields:
             raise _refused(name, "two columns have this name", "name each column differently")
-        seen = Seen()
+        seen = ColumnFacts()
         for chunk in column.chunks:
             seen.add(chunk, declared)
         field, note = special or field_of(declared, seen)

@@ -65,7 +65,7 @@ def unframe(plain: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PageCut:
     """The content of one data page, and the position in the column at which its last entry ends."""
 
     end: int
@@ -78,7 +78,7 @@ def entries_per_page(kind: KeyKind, *, present: bool) -> int:
     return CAPACITY // (_ORDINAL.itemsize + width)
 
 
-def cut(column: Column, kind: KeyKind, *, packed: bool, most: int) -> Iterator[Cut]:
+def cut(column: Column, kind: KeyKind, *, packed: bool, most: int) -> Iterator[PageCut]:
     """The column's pages, absent rows first.
 
     Args:
@@ -90,12 +90,12 @@ def cut(column: Column, kind: KeyKind, *, packed: bool, most: int) -> Iterator[C
     size = min(most, entries_per_page(kind, present=False))
     for first in range(0, column.absent, size):
         rows = column.ordinals[first : min(first + size, column.absent)]
-        yield Cut(first + len(rows), lay_plain(rows, column.keys[:0], kind))
+        yield PageCut(first + len(rows), lay_plain(rows, column.keys[:0], kind))
     size = min(most, entries_per_page(kind, present=True))
     for first in range(0, column.present, size):
         last = min(first + size, column.present)
         content = lay_plain(column.rows(first, last), column.keys[first:last], kind)
-        yield Cut(column.absent + last, content)
+        yield PageCut(column.absent + last, content)
 
 
 def lay_plain(rows: Ordinals, keys: Keys, kind: KeyKind) -> bytes:
@@ -103,7 +103,7 @@ def lay_plain(rows: Ordinals, keys: Keys, kind: KeyKind) -> bytes:
     return rows.astype(_ORDINAL).tobytes() + keys.astype(stored_key_type(kind)).tobytes()
 
 
-def _cut_packed(column: Column, most: int) -> Iterator[Cut]:
+def _cut_packed(column: Column, most: int) -> Iterator[PageCut]:
     most = min(most, MAX_ENTRIES)
     missing = column.absent_rows()
 
@@ -117,7 +117,7 @@ def _cut_packed(column: Column, most: int) -> Iterator[Cut]:
         yield from _fill(column.present, most, packer.pack, column.absent)
 
 
-def _fill(total: int, most: int, pack: Callable[[int, int], bytes], base: int) -> Iterator[Cut]:
+def _fill(total: int, most: int, pack: Callable[[int, int], bytes], base: int) -> Iterator[PageCut]:
     """Pages as full as a few tries make them; each begins where the one before ends."""
     first = 0
     guess = FIRST_GUESS
@@ -126,7 +126,7 @@ def _fill(total: int, most: int, pack: Callable[[int, int], bytes], base: int) -
         taken, content = choose_fullest(first, left, min(guess, left), pack)
         first += taken
         guess = taken
-        yield Cut(base + first, content)
+        yield PageCut(base + first, content)
 
 
 def choose_fullest(

@@ -26,9 +26,9 @@ from encrypted_records.errors import CheckpointBroken, KeyMissing, LogBroken, Ma
 from encrypted_records.index.log.layout import Laid
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.ledger_state import Deaths, LedgerState, RestoredState
-from encrypted_records.index.log.order import Begun, Head, OrderState
+from encrypted_records.index.log.order import Begun, LogHead, OrderState
 from encrypted_records.index.log.past import Past, Resealed
-from encrypted_records.index.log.signing import NO_MEMBER, Membership
+from encrypted_records.index.log.signing import NO_MEMBER, LogMembership
 from encrypted_records.index.log.standing import bitmap_of
 from encrypted_records.index.ordinals import ordinals
 from encrypted_records.model import checkpoints, wire
@@ -98,7 +98,7 @@ def make(ledger: Ledger, state: LedgerState, requests_since: int) -> Checkpoint:
 
 
 def take(
-    checkpoint: Checkpoint, keys: LogKeys, writer: bytes, membership: Membership | None, now: int
+    checkpoint: Checkpoint, keys: LogKeys, writer: bytes, membership: LogMembership | None, now: int
 ) -> Ledger:
     """The ledger whose state a checkpoint claims to be that of the log.
 
@@ -139,7 +139,7 @@ def read(checkpoint: Checkpoint) -> CheckpointBody:
 
 
 def _checked(
-    checkpoint: Checkpoint, keys: LogKeys, membership: Membership | None
+    checkpoint: Checkpoint, keys: LogKeys, membership: LogMembership | None
 ) -> CheckpointBody:
     body, key = read(checkpoint), keys.newest
     if body.schema != keys.schema:
@@ -165,7 +165,7 @@ def _checked(
     return body
 
 
-def prove_passage(ledger: Ledger, seen: Head, between: Sequence[LogEntry]) -> None:
+def prove_passage(ledger: Ledger, seen: LogHead, between: Sequence[LogEntry]) -> None:
     """Hash the commits between a head that is remembered and the checkpoint that a ledger begins
     with, so that the one is known to lead to the other.
 
@@ -180,7 +180,7 @@ def prove_passage(ledger: Ledger, seen: Head, between: Sequence[LogEntry]) -> No
         digest = wire.next_log_digest(digest, entry.commit)
         if entry.version != version or ledger.digest_at(version) not in (None, digest):
             raise CheckpointBroken("a checkpoint is not of the log that was seen")
-    if Head(seen.version + len(between), digest) != ledger.head:
+    if LogHead(seen.version + len(between), digest) != ledger.head:
         raise CheckpointBroken("a checkpoint is not of the log that was seen")
     ledger.remember(seen)
 
@@ -217,7 +217,7 @@ def require_equal(claimed: Ledger, own: LedgerState) -> None:
 
 
 def _ends(
-    state: LedgerState, schema: bytes, membership: Membership | None, number: int
+    state: LedgerState, schema: bytes, membership: LogMembership | None, number: int
 ) -> dict[int, bytes]:
     """Log digests at the versions at which the roster says, up to an entry, that the log stood."""
     if membership is None:

@@ -40,11 +40,11 @@ from encrypted_records.index.log.layout import Laid, lay_anew
 from encrypted_records.index.log.ledger_state import Deaths, LedgerState, RestoredState
 from encrypted_records.index.log.order import Order, Writer, require
 from encrypted_records.index.log.past import Past, Resealed, seals_everything_again
-from encrypted_records.index.log.signing import Membership
-from encrypted_records.index.log.snapshot import Groups, GroupState, Snapshot
+from encrypted_records.index.log.signing import LogMembership
+from encrypted_records.index.log.snapshot import GroupMap, GroupState, Snapshot
 from encrypted_records.index.log.standing import (
+    GroupEndings,
     LiveGroups,
-    Standing,
     bitmap_of,
     check_standing,
     without,
@@ -232,7 +232,7 @@ class Ledger(Order):
             snapshot = self._snapshot = Snapshot(
                 self.version,
                 tuple(self._segments.values()),
-                Groups(self._groups, len(self._groups)),
+                GroupMap(self._groups, len(self._groups)),
                 self._dead,
                 self._deaths,
                 self._in_order,
@@ -269,7 +269,7 @@ class Ledger(Order):
         keys: LogKeys,
         writer: bytes,
         kept: RestoredState,
-        membership: Membership | None = None,
+        membership: LogMembership | None = None,
     ) -> Ledger:
         """The ledger of which ``kept`` is the state.
 
@@ -427,7 +427,7 @@ class Ledger(Order):
         made = self.history.of(state.group.definition)
         return PlacedGroup(state.group, self._starts[state.sequence], made)
 
-    def _check_segments(self, body: CommitBody, standing: Standing) -> dict[bytes, Laid]:
+    def _check_segments(self, body: CommitBody, standing: GroupEndings) -> dict[bytes, Laid]:
         """The layout of the groups after a compaction, by segment; empty for any other commit."""
         if body.compacts:
             return lay_anew(body, self._groups, self._home, self._segments, self._laid)
@@ -447,7 +447,7 @@ class Ledger(Order):
         for uid, own in (brought | laid).items():
             self._home.update((group, uid) for group, _ in own)
 
-    def _move(self, body: CommitBody, standing: Standing, version: int) -> None:
+    def _move(self, body: CommitBody, standing: GroupEndings, version: int) -> None:
         """Put the groups that a commit adds into the places of those that it ends."""
         self._in_order = standing.in_order
         self._starts = [0, *accumulate(group.count for group in self._in_order)]

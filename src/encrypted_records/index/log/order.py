@@ -10,17 +10,17 @@ from itertools import islice
 
 from encrypted_records.crypto.keys import LogKeys, SchemaKey
 from encrypted_records.errors import LogBroken
-from encrypted_records.index.log.signing import Membership, Signing
+from encrypted_records.index.log.signing import LogMembership, Signing
 from encrypted_records.model import wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import milliseconds, new_id
 from encrypted_records.model.records import Commit, CommitBody
 from encrypted_records.rules.commits import judging
-from encrypted_records.rules.commits.judging import Log, Reason
+from encrypted_records.rules.commits.judging import CommitFault, Log
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class LogHead:
     """A version of the log and its running digest: what a proxy remembers of what it saw."""
 
     version: int
@@ -76,7 +76,7 @@ class Order:
 
     keys: LogKeys
     writer: bytes
-    membership: Membership | None = None
+    membership: LogMembership | None = None
     #: of the versions from ``_base`` on, and of some before it
     _digests: list[bytes] = field(default_factory=lambda: [EMPTY_DIGEST])
     _base: int = 0
@@ -123,14 +123,14 @@ class Order:
         return self._base + len(self._digests) - 1
 
     @property
-    def head(self) -> Head:
-        return Head(self.version, self._digests[-1])
+    def head(self) -> LogHead:
+        return LogHead(self.version, self._digests[-1])
 
-    def heads(self, since: int = 0) -> list[Head]:
+    def heads(self, since: int = 0) -> list[LogHead]:
         """The head of the log at each version after ``since``, as far back as heads are kept."""
         first = max(0, since, self._base - 1) + 1
         known = islice(self._digests, first - self._base, None)
-        return [Head(at, digest) for at, digest in enumerate(known, first)]
+        return [LogHead(at, digest) for at, digest in enumerate(known, first)]
 
     def digest_at(self, version: int) -> bytes | None:
         """The running digest at a version; None where the log does not reach it, or where this was
@@ -139,7 +139,7 @@ class Order:
             return self._digests[version - self._base]
         return self._apart.get(version)
 
-    def remember(self, head: Head) -> None:
+    def remember(self, head: LogHead) -> None:
         """Know a version again that lies before what the checkpoint says, and was proven."""
         self._apart.setdefault(head.version, head.digest)
 
@@ -198,7 +198,7 @@ class Order:
         """Whether only the whole log shows whether it has stored the request of this id."""
         return request_id not in self._requests and milliseconds(request_id) < self.requests_since
 
-    def knows(self, head: Head) -> bool:
+    def knows(self, head: LogHead) -> bool:
         """Whether this log contains what ``head`` names."""
         return self.digest_at(head.version) == head.digest
 
@@ -213,14 +213,14 @@ class Order:
         """
         self._signing.check_ends(self.digest_at, self.version, number)
 
-    def head_before(self, epoch: int) -> Head:
+    def head_before(self, epoch: int) -> LogHead:
         """The head of the log when an epoch began, according to its commits: after the last commit
         of an earlier epoch. The log was verified from its beginning.
         """
         version = self._signing.last_before(epoch, self.version)
         digest = self.digest_at(version)
         assert digest is not None, "a log that was verified from its beginning has all its digests"
-        return Head(version, digest)
+        return LogHead(version, digest)
 
     def ends_forgotten(self, number: int) -> bool:
         """The same as :meth:`Signing.ends_forgotten`."""
@@ -235,14 +235,14 @@ class Order:
         writer = self._writers.get(body.writer, Writer())
         require(judging.judge_order(body, log, (writer.counter, writer.digest)))
         if self.digest_at(body.seen) != body.seen_digest:
-            raise LogBroken(Reason.OTHER_LOG.value)
+            raise LogBroken(CommitFault.OTHER_LOG.value)
         if self._requests.intersection(body.requests):
             raise LogBroken("a commit contains a request that is already stored")
         if any(map(self.forgets, body.requests)):
             raise LogBroken("a commit contains a request that may already be stored")
 
 
-def require(reason: Reason | None) -> None:
+def require(reason: CommitFault | None) -> None:
     """
     Raises:
         LogBroken: there is a reason why a commit may not follow.

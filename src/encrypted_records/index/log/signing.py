@@ -27,7 +27,7 @@ NO_MEMBER = bytes(16)
 
 
 @dataclass(slots=True)
-class Membership:
+class LogMembership:
     """The roster by which commits are judged, and who signs ours.
 
     The roster grows in place, with each reading. ``number`` stays: it is the entry by which the
@@ -59,7 +59,7 @@ class Signing:
     """
 
     schema: bytes
-    membership: Membership | None = None
+    membership: LogMembership | None = None
     #: the entry of the roster that the newest commit's maker had read
     roster: int = 0
     #: the version of the log at which each epoch came in, and the epoch

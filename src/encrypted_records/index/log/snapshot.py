@@ -40,7 +40,7 @@ class GroupState:
     sequence: int
 
 
-class Groups(Mapping[bytes, GroupState]):
+class GroupMap(Mapping[bytes, GroupState]):
     """The groups that there are at one version, by uid.
 
     They are the first ``count`` of a dict to which those of later versions are added: a copy for
@@ -65,7 +65,7 @@ class Groups(Mapping[bytes, GroupState]):
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class GroupPlaces:
     """The groups of a segment: where each one's local ordinals begin, how many rows it has, and
     the position of its first row."""
 
@@ -181,7 +181,7 @@ class Snapshot:
         return {}
 
     @cached_property
-    def _places(self) -> dict[bytes, Places]:
+    def _places(self) -> dict[bytes, GroupPlaces]:
         return {}
 
     @cached_property
@@ -263,12 +263,12 @@ class Snapshot:
             rows = self._dead_rows[segment.uid] = BitMap.union(BitMap(), *dead)
         return rows
 
-    def places(self, segment: Segment) -> Places:
+    def places(self, segment: Segment) -> GroupPlaces:
         places = self._places.get(segment.uid)
         if places is None:
             own = self.groups_of(segment)
             states = [self.groups[uid] for uid, _ in own]
-            places = self._places[segment.uid] = Places(
+            places = self._places[segment.uid] = GroupPlaces(
                 np.array([base for _, base in own], np.int64),
                 np.array([state.group.count for state in states], np.int64),
                 np.array([self.starts[state.sequence] for state in states], np.int64),

@@ -34,7 +34,7 @@ class LiveGroups:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GroupEndings:
     """The effect of a commit that ends groups on the log's groups; empty if it ends none.
 
     ``dead`` and ``deaths`` refer to the added groups, ``numbers`` to the rows that moved.
@@ -72,14 +72,14 @@ def bitmap_of(killed: KilledRows) -> BitMap:
     return rows
 
 
-def check_standing(body: CommitBody, live: LiveGroups) -> Standing:
+def check_standing(body: CommitBody, live: LiveGroups) -> GroupEndings:
     """Check that the groups that a commit adds stand for those that it ends.
 
     Raises:
         LogBroken: they do not.
     """
     if not body.ended:
-        return Standing()
+        return GroupEndings()
     pieces = list(_pieces(body, live))
     bases = [0, *accumulate(group.count for group in body.groups)]
     if pieces[-1].end != bases[-1]:
@@ -90,7 +90,7 @@ def check_standing(body: CommitBody, live: LiveGroups) -> Standing:
             raise LogBroken("a group would replace groups that are not neighbours")
     every_hole, every_killed = (_gathered(body, rows) for rows in (body.holes, body.killed))
     ends = [piece.end for piece in pieces]
-    standing = Standing()
+    standing = GroupEndings()
     starts: dict[bytes, int] = {}
     for group, base in zip(body.groups, bases, strict=False):
         own = pieces[bisect_right(ends, base) : bisect_left(ends, base + group.count) + 1]

@@ -32,7 +32,7 @@ from encrypted_records.index.query.field_rows import (
 )
 from encrypted_records.index.query.grouping import choose_first
 from encrypted_records.index.query.long_strings import Texts
-from encrypted_records.index.query.measures import Shown, count_shown
+from encrypted_records.index.query.measures import MeasureResults, count_shown
 from encrypted_records.index.query.ordered_keys import OrderedKeys
 from encrypted_records.index.query.ranked_measures import RankedMeasures
 from encrypted_records.index.query.row_groups import RowGroups, too_many_groups
@@ -40,8 +40,8 @@ from encrypted_records.index.query.tallies import (
     ENDS_AND_SUMS,
     KEPT,
     RANKS_AND_SUMS,
+    FieldTally,
     MostKept,
-    Tally,
 )
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
 from encrypted_records.index.segments.reading import STANDARD as ALL_AT_ONCE
@@ -66,7 +66,7 @@ STANDARD = AggregateLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class GroupResults:
     """``values`` are those of the fields that rows are grouped by; one result per measure."""
 
     values: tuple[Value, ...]
@@ -77,7 +77,7 @@ class Bucket:
 class Aggregated:
     """``total`` counts all groups; ``groups`` are the first of them."""
 
-    groups: list[Bucket]
+    groups: list[GroupResults]
     total: int
 
 
@@ -128,12 +128,12 @@ class _Work:
     by_row: bool
 
     @property
-    def _shown(self) -> Shown:
-        return Shown(self.definition, self.texts)
+    def _shown(self) -> MeasureResults:
+        return MeasureResults(self.definition, self.texts)
 
     def measure_all(self, parts: Sequence[Candidates]) -> Asking[Aggregated]:
 
-        def add(tallies: Mapping[str, Tally]) -> Asking[None]:
+        def add(tallies: Mapping[str, FieldTally]) -> Asking[None]:
             left = dict(tallies)
             for name, tally in tallies.items():
                 if self._is_ranked(parts, name, tally):
@@ -146,7 +146,7 @@ class _Work:
         tallies = yield from self._take_in(1, add)
         rows = sum(len(part) for part in parts)
         results = self._shown.results(self.aggregation.measures, tallies, [rows])
-        return Aggregated([Bucket((), tuple(result[0] for result in results))], 1)
+        return Aggregated([GroupResults((), tuple(result[0] for result in results))], 1)
 
     def measure_groups(self, parts: Sequence[Candidates]) -> Asking[Aggregated | None]:
         asked = self.aggregation
@@ -181,14 +181,14 @@ class _Work:
         number = np.full(len(counts), -1)
         number[chosen] = np.arange(len(chosen))
 
-        def add(tallies: Mapping[str, Tally]) -> Asking[None]:
+        def add(tallies: Mapping[str, FieldTally]) -> Asking[None]:
             for part in parts if len(chosen) else ():
                 yield from self._add_groups(part, groups, number, tallies)
 
         tallies = yield from self._take_in(len(chosen), add)
         results = self._shown.results(asked.measures, tallies, counts[chosen].tolist())
         shown = [
-            Bucket(
+            GroupResults(
                 tuple(
                     self._shown.group_value(key, int(code), period)
                     for key, code, period in zip(keys, codes, asked.periods, strict=True)
@@ -200,12 +200,12 @@ class _Work:
         return Aggregated(shown, len(members))
 
     def _take_in(
-        self, groups: int, add: Callable[[Mapping[str, Tally]], Asking[None]]
-    ) -> Asking[dict[str, Tally]]:
+        self, groups: int, add: Callable[[Mapping[str, FieldTally]], Asking[None]]
+    ) -> Asking[dict[str, FieldTally]]:
         """Accumulate all values that measures need for ``groups`` groups; ``add`` adds the
         values.
         """
-        tallies: dict[str, Tally] = {}
+        tallies: dict[str, FieldTally] = {}
         left = self._tallies(groups)
         while left:
             yield from add(left)
@@ -213,19 +213,21 @@ class _Work:
             left = self._shown.refine(left)
         return tallies
 
-    def _tallies(self, groups: int) -> dict[str, Tally]:
+    def _tallies(self, groups: int) -> dict[str, FieldTally]:
         """A tally for each measured field, in the order of their names."""
         by_field: dict[str, list[Measure]] = {}
         for measure in self.aggregation.measures:
             if measure.field is not None:
                 by_field.setdefault(measure.field, []).append(measure)
-        return {name: Tally(groups, by_field[name], self.limits.kept) for name in sorted(by_field)}
+        return {
+            name: FieldTally(groups, by_field[name], self.limits.kept) for name in sorted(by_field)
+        }
 
     def _ranked(self, name: str) -> RankedMeasures:
         limits = self.limits.left_out
         return RankedMeasures(self._shown, name, self.reading, self.by_row, limits)
 
-    def _is_ranked(self, parts: Sequence[Candidates], name: str, tally: Tally) -> bool:
+    def _is_ranked(self, parts: Sequence[Candidates], name: str, tally: FieldTally) -> bool:
         """Whether the values of all parts are taken in together, by where they lie among all."""
         ranked = self._ranked(name)
         if Needs.RANKS not in tally.needs or tally.needs not in RANKS_AND_SUMS:
@@ -234,7 +236,7 @@ class _Work:
             return False
         return all(_has_little(part, name) or ranked.fits(part) for part in parts)
 
-    def _add_part(self, part: Candidates, name: str, tally: Tally) -> Asking[None]:
+    def _add_part(self, part: Candidates, name: str, tally: FieldTally) -> Asking[None]:
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
         if isinstance(segment, LoadedSegment) and not segment.has_column(name):
             return  # it is older than the field
@@ -261,7 +263,7 @@ class _Work:
                 yield from read_values(part, name, tally, self.reading)
 
     def _add_groups(
-        self, part: Candidates, groups: RowGroups, number: Codes, tallies: Mapping[str, Tally]
+        self, part: Candidates, groups: RowGroups, number: Codes, tallies: Mapping[str, FieldTally]
     ) -> Asking[None]:
         """
         Args:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from encrypted_records.index.columns.dictionary import Codes, ColumnDictionary, Dictionary
-from encrypted_records.index.log.snapshot import Places, Positions, Snapshot
+from encrypted_records.index.log.snapshot import GroupPlaces, Positions, Snapshot
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_pieces, ordinals
 from encrypted_records.index.query.matches import Matches
 from encrypted_records.model.records import Segment
@@ -37,7 +37,7 @@ class Candidates:
         self,
         segment: Indexed,
         matches: Matches,
-        places: Places,
+        places: GroupPlaces,
         dictionaries: Mapping[str, Dictionary] | None = None,
     ) -> None:
         """

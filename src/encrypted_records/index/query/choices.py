@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from encrypted_records.index.query.leaves import AbsentLeaf, Cost, LeafOperator
+from encrypted_records.index.query.leaves import AbsentLeaf, LeafOperator, ReadCost
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import ReadingLimits
@@ -50,7 +50,7 @@ class ComparisonFigures:
     """``cost`` is of the comparison, ``pages`` of the whole column. ``is_kept``: the column is kept
     by row; ``keeps``: it would be, if it were brought."""
 
-    cost: Cost
+    cost: ReadCost
     pages: int
     is_kept: bool
     keeps: bool
@@ -153,7 +153,7 @@ class LookupFigures:
     others. ``can``: rows can be looked up at all; ``is_wide`` as of :class:`ComparisonFigures`."""
 
     can: bool
-    cost: Cost
+    cost: ReadCost
     pages: int
     listed: bool
     is_kept: bool

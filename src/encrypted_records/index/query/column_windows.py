@@ -18,7 +18,7 @@ from encrypted_records.index.columns.by_row import by_row_bytes
 from encrypted_records.index.columns.column import EntryBlock, Keys, key_type, longest_of
 from encrypted_records.index.columns.dictionary import ColumnDictionary, PageMap, has_long
 from encrypted_records.index.columns.packing import matrix
-from encrypted_records.index.log.snapshot import Places
+from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import Ordinals, bitmap
 from encrypted_records.index.query.asking import Asking, Work
 from encrypted_records.index.query.bringing import (
@@ -258,7 +258,7 @@ def _only_used(keys: Keys, codes: Codes) -> FieldValues:
 
 def read_long_texts(
     space: Workspace,
-    places: Places,
+    places: GroupPlaces,
     rows: Ordinals,
     values: Mapping[str, FieldValues],
 ) -> Asking[dict[str, dict[int, str]]]:

@@ -17,7 +17,7 @@ from encrypted_records.index.query.asking import Asking
 from encrypted_records.index.query.bringing import ask_for
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.grouping import renumber
-from encrypted_records.index.query.tallies import DIRECTORY, Tally, Values
+from encrypted_records.index.query.tallies import DIRECTORY, FieldTally, GroupValues
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.index.segments.reading import (
     ReadingLimits,
@@ -35,7 +35,7 @@ def dictionary_of(part: Candidates, field: str) -> Dictionary | None:
     return part.dictionary(field)
 
 
-def known_counts(part: Candidates, field: str, tally: Tally) -> Values | None:
+def known_counts(part: Candidates, field: str, tally: FieldTally) -> GroupValues | None:
     """The values of all rows of a segment as far as its loaded directory tells them; None if the
     directory is not sufficient.
     """
@@ -59,11 +59,11 @@ def known_counts(part: Candidates, field: str, tally: Tally) -> Values | None:
     return of_one_group(keys, counts.astype(np.int64))
 
 
-def of_one_group(keys: Keys, counts: Codes) -> Values:
-    return Values(np.zeros(len(keys), np.int64), keys, counts, np.full(len(keys), -1))
+def of_one_group(keys: Keys, counts: Codes) -> GroupValues:
+    return GroupValues(np.zeros(len(keys), np.int64), keys, counts, np.full(len(keys), -1))
 
 
-def count_values(part: Candidates, field: str, dictionary: Dictionary) -> Values:
+def count_values(part: Candidates, field: str, dictionary: Dictionary) -> GroupValues:
     """The values of all candidates as one group, from a column by row."""
     if isinstance(dictionary, ColumnDictionary):
         counts = part.counts(field)[1:]
@@ -86,8 +86,8 @@ def group_values(
     rows: Ordinals,
     groups: Codes,
     count: int,
-    tally: Tally,
-) -> Values:
+    tally: FieldTally,
+) -> GroupValues:
     """The values of some candidates in their groups.
 
     Args:
@@ -98,7 +98,7 @@ def group_values(
     codes, rows, groups = codes[present] - 1, rows[present], groups[present]
     if not tally.of_values:
         ones = np.ones(len(codes), np.int64)
-        return Values(groups, dictionary.keys[codes], ones, ones)
+        return GroupValues(groups, dictionary.keys[codes], ones, ones)
     width = len(dictionary.keys)
     together, at = renumber(groups * width + codes, count * width)
     counts = np.bincount(at, minlength=len(together))
@@ -108,13 +108,13 @@ def group_values(
         row_of[at] = rows
         positions = part.places.positions(row_of)
     keys = dictionary.keys[together % width] if width else dictionary.keys
-    return Values(together // max(1, width), keys, counts, positions)
+    return GroupValues(together // max(1, width), keys, counts, positions)
 
 
 def read_values(
     part: Candidates,
     field: str,
-    tally: Tally,
+    tally: FieldTally,
     limits: ReadingLimits,
     groups: NDArray[np.unsignedinteger] | None = None,
 ) -> Asking[None]:
@@ -153,6 +153,6 @@ def read_values(
         positions = np.full(len(starts), -1)
         if has_long(keys):
             positions = part.places.positions(entries.ordinals[at[starts]])
-        tally.add(Values(numbers[starts], keys, counts, positions))
+        tally.add(GroupValues(numbers[starts], keys, counts, positions))
 
     yield from ask_for(segment, read_column(segment, field, take, limits))

@@ -36,7 +36,7 @@ MOST_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class DistinctValues:
     """The distinct values of a field in ``rows`` rows: sorted keys, and long strings as texts."""
 
     keys: Keys
@@ -46,7 +46,7 @@ class Values:
 
 def collect_values(
     space: Workspace, condition: Condition, spec: FieldSpec, pointer: str, *, stored: int
-) -> Asking[Values]:
+) -> Asking[DistinctValues]:
     """The values of a field in the records that match, among the first ``stored`` rows.
 
     Args:
@@ -77,7 +77,7 @@ def collect_values(
     yield from learn_texts(space, texts)
     known = (texts.get(spec.name, key) for key in wanted)
     yield Work(None, long=True)
-    return Values(join_keys(parts, spec), frozenset(text for text in known if text), rows)
+    return DistinctValues(join_keys(parts, spec), frozenset(text for text in known if text), rows)
 
 
 def list_values(

@@ -26,7 +26,7 @@ from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.columns.column import KeyRange, Keys, alike
 from encrypted_records.index.columns.texts import ColumnTexts, GoOn, Mask, go_on_always
 from encrypted_records.index.columns.words import UNDECIDED
-from encrypted_records.index.log.snapshot import Places
+from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import Ordinals, bitmap, mask_of, of_mask
 from encrypted_records.index.query.distinct_keys import (
     ListedKeys,
@@ -59,7 +59,7 @@ from encrypted_records.model.word_columns import words_spec
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ReadCost:
     """The pages of a column that a comparison needs, and their entries."""
 
     pages: int
@@ -136,9 +136,9 @@ class LeafOperator(ABC):
         tells that; else None."""
         return None
 
-    def cost(self, segment: LoadedSegment) -> Cost:
+    def cost(self, segment: LoadedSegment) -> ReadCost:
         """The cost of its rows, whether pages are here or not; the directory is here."""
-        return Cost(0, 0)
+        return ReadCost(0, 0)
 
     @abstractmethod
     def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
@@ -199,20 +199,20 @@ class RangeLeaf(LeafOperator):
             return False
         return None
 
-    def cost(self, segment: LoadedSegment) -> Cost:
+    def cost(self, segment: LoadedSegment) -> ReadCost:
         if not segment.has_column(self.field) or (self.is_exact and self.holds_all(segment)):
-            return Cost(0, 0)
+            return ReadCost(0, 0)
         directory = segment.directories[self.field]
         every = [some for some in map(directory.pages, self.ranges.possible) if some]
         if len(every) > 1:
             pages = np.unique(
                 np.concatenate([np.arange(stretch.start, stretch.stop) for stretch in every])
             )
-            return Cost(len(pages), int(directory.page_entries[pages].sum()))
+            return ReadCost(len(pages), int(directory.page_entries[pages].sum()))
         entries = (
             directory.start(stretch.stop) - directory.start(stretch.start) for stretch in every
         )
-        return Cost(sum(map(len, every)), sum(entries))
+        return ReadCost(sum(map(len, every)), sum(entries))
 
     def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
         if self.number in memo.found:
@@ -312,11 +312,11 @@ class AbsentLeaf(LeafOperator):
             return True
         return None if column.absent else False
 
-    def cost(self, segment: LoadedSegment) -> Cost:
+    def cost(self, segment: LoadedSegment) -> ReadCost:
         if not segment.has_column(self.field):
-            return Cost(0, 0)
+            return ReadCost(0, 0)
         directory = segment.directories[self.field]
-        return Cost(directory.leading, directory.absent)
+        return ReadCost(directory.leading, directory.absent)
 
     def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
         known = self.number in memo.found
@@ -461,7 +461,7 @@ class TextLeaf(TestLeaf):
         segment: OpenedSegment,
         memo: SegmentMemo,
         rows: BitMap,
-        places: Places,
+        places: GroupPlaces,
     ) -> None:
         """Want the texts of the keys that possibly pass and that some of ``rows`` have.
 
@@ -513,13 +513,13 @@ class WordsLeaf(LeafOperator):
     def test(self) -> TestLeaf | None:
         return self.text
 
-    def cost(self, segment: LoadedSegment) -> Cost:
+    def cost(self, segment: LoadedSegment) -> ReadCost:
         if not segment.has_column(self.column):
-            return Cost(0, 0)
+            return ReadCost(0, 0)
         directory = segment.directories[self.column]
         every = set().union(*(directory.pages(word) for word in (*self.words, UNDECIDED)))
         # Entries are packed, and count for little.
-        return Cost(len(every), 0)
+        return ReadCost(len(every), 0)
 
     def missing(self, segment: LoadedSegment, memo: SegmentMemo) -> set[int]:
         pages = set() if self.text is None else self.text.missing(segment, memo)
@@ -594,7 +594,7 @@ def read_undecided(
     segment: LoadedSegment,
     tests: Sequence[TextLeaf],
     rows: BitMap,
-    places: Places,
+    places: GroupPlaces,
     limits: ReadingLimits = STANDARD,
 ) -> Reading[None]:
     """Run :meth:`TextLeaf.want` for several tests of one field on the whole column.

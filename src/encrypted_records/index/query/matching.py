@@ -13,7 +13,7 @@ from functools import partial
 
 from pyroaring import BitMap
 
-from encrypted_records.index.log.snapshot import Places, Snapshot
+from encrypted_records.index.log.snapshot import GroupPlaces, Snapshot
 from encrypted_records.index.query.asking import Asking, Keep, Need, Work
 from encrypted_records.index.query.bringing import (
     ask_for,
@@ -406,7 +406,7 @@ class Matching:
                 if segment.has_keys(name):
                     yield Keep(segment, name, segment.columns[name])
 
-    def _want(self, segment: OpenedSegment, rows: BitMap, places: Places) -> Asking[None]:
+    def _want(self, segment: OpenedSegment, rows: BitMap, places: GroupPlaces) -> Asking[None]:
         condition = self.condition
         yield from self._bring_tested(segment)
         memo = condition.memo(segment)

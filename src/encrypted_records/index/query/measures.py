@@ -19,7 +19,7 @@ from encrypted_records.index.query.grouping import choose_first, count_below, cu
 from encrypted_records.index.query.long_strings import Texts
 from encrypted_records.index.query.ordered_keys import OrderedKeys
 from encrypted_records.index.query.periods import cut_periods, show_period
-from encrypted_records.index.query.tallies import Tally, Values
+from encrypted_records.index.query.tallies import FieldTally, GroupValues
 from encrypted_records.model.aggregations import (
     MAX_BINS,
     Average,
@@ -42,7 +42,7 @@ _WIDE = Context(prec=150)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class MeasureResults:
     """Builds the results. A text that is not known yet is requested from ``texts``, and a
     placeholder is shown in its place.
     """
@@ -56,14 +56,14 @@ class Shown:
         return show_period(self.definition.fields[field.field], int(field.keys[code - 1]), period)
 
     def results(
-        self, measures: Sequence[Measure], tallies: Mapping[str, Tally], counts: list[int]
+        self, measures: Sequence[Measure], tallies: Mapping[str, FieldTally], counts: list[int]
     ) -> list[list[Any]]:
         """Each measure of each group.
 
         Args:
             counts: how many rows each group has.
         """
-        tables: dict[str, list[Values]] = {}
+        tables: dict[str, list[GroupValues]] = {}
         for name, tally in tallies.items():
             if tally.table is not None:
                 tables[name] = _split(tally.table.values, len(counts))
@@ -98,7 +98,7 @@ class Shown:
                     assert_never(measure)
         return results
 
-    def _variances(self, measure: Variance, tally: Tally) -> list[Decimal | None]:
+    def _variances(self, measure: Variance, tally: FieldTally) -> list[Decimal | None]:
         """The variance of each group; None for fewer than two values. A field's lowest value, from
         which keys are counted, makes no difference."""
         precision = self.definition.fields[measure.field].numbers.precision
@@ -113,7 +113,9 @@ class Shown:
             found.append((_root if measure.is_root else _square)(squared, precision))
         return found
 
-    def _sums(self, name: str, tally: Tally, shown: Callable[[int, int, int], Any]) -> list[Any]:
+    def _sums(
+        self, name: str, tally: FieldTally, shown: Callable[[int, int, int], Any]
+    ) -> list[Any]:
         """``shown`` of each group's exact sum in grid points, its number of values, and the
         field's precision; None for a group without values."""
         numbers = self.definition.fields[name].numbers
@@ -125,7 +127,7 @@ class Shown:
             for upper, lower, count in zip(high, low, tally.present.tolist(), strict=True)
         ]
 
-    def _extreme(self, measure: Extreme, groups: Sequence[Values]) -> list[Value]:
+    def _extreme(self, measure: Extreme, groups: Sequence[GroupValues]) -> list[Value]:
         """The extremes of values that the index cannot order, from opened records."""
         extremes: list[Value] = []
         for group in groups:
@@ -141,13 +143,13 @@ class Shown:
             extremes.append(self._value(field, at + 1))
         return extremes
 
-    def _percentiles(self, measure: Percentile, one: Values) -> list[Value]:
+    def _percentiles(self, measure: Percentile, one: GroupValues) -> list[Value]:
         if not len(one):
             return [None for _ in measure.p]
         field = OrderedKeys(measure.field, one.keys, one.positions)
         return [self._value(field, int(at) + 1) for at in _find_shares(measure, one)]
 
-    def _histogram(self, measure: Histogram, one: Values) -> dict[str, Any]:
+    def _histogram(self, measure: Histogram, one: GroupValues) -> dict[str, Any]:
         spec = self.definition.fields[measure.field]
         points: NDArray[Any] = one.keys
         edges = self.edges(measure, points)
@@ -182,10 +184,10 @@ class Shown:
             return [*starts, int(points[-1]) + 1] if starts else []
         return [edge - spec.numbers.lowest for edge in measure.edges]
 
-    def refine(self, tallies: Mapping[str, Tally]) -> dict[str, Tally]:
+    def refine(self, tallies: Mapping[str, FieldTally]) -> dict[str, FieldTally]:
         """Empty ones, for those that must take all values in again: in finer cells, since some
         measure needs to know more of these."""
-        again: dict[str, Tally] = {}
+        again: dict[str, FieldTally] = {}
         for name, tally in tallies.items():
             if tally.table is None:
                 continue
@@ -201,7 +203,7 @@ class Shown:
                 again[name] = tally.within(need.finer)
         return again
 
-    def _note_need(self, need: _Need, measure: Measure, group: Values) -> None:
+    def _note_need(self, need: _Need, measure: Measure, group: GroupValues) -> None:
         """Note what a measure must know of the cells in which a group's values were counted."""
         match measure:
             case Percentile():
@@ -216,7 +218,7 @@ class Shown:
             case _:
                 assert_never(measure)
 
-    def _distinct(self, measure: Distinct, one: Values) -> dict[str, Any]:
+    def _distinct(self, measure: Distinct, one: GroupValues) -> dict[str, Any]:
         field = OrderedKeys(measure.field, one.keys, one.positions)
         codes = np.arange(1, len(one) + 1)
         ranks = field.ranks(codes, self.texts) if measure.limit else None
@@ -301,13 +303,13 @@ def count_shown(measure: Measure, groups: int, rows: int) -> int:
             return groups
 
 
-def _find_shares(measure: Percentile, one: Values) -> NDArray[np.intp]:
+def _find_shares(measure: Percentile, one: GroupValues) -> NDArray[np.intp]:
     """Which of the values of a group are asked for; it has some."""
     upto = np.cumsum(one.counts)
     return np.searchsorted(upto, list_ranks(measure, int(upto[-1])))
 
 
-def _split(found: Values, groups: int) -> list[Values]:
+def _split(found: GroupValues, groups: int) -> list[GroupValues]:
     """The values of each group."""
     ends = np.searchsorted(found.groups, np.arange(groups), "right").tolist()
     return [found.only(slice(*bounds)) for bounds in pairwise([0, *ends])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from encrypted_records.index.query.aggregate import Aggregated, Bucket, aggregate
+from encrypted_records.index.query.aggregate import Aggregated, GroupResults, aggregate
 from encrypted_records.index.query.asking import Asking, Work
 from encrypted_records.index.query.bringing import bring_all_directories, bring_columns
 from encrypted_records.index.query.condition import Condition
@@ -29,7 +29,7 @@ def measure(space: Workspace, condition: Condition, aggregation: Aggregation) ->
     if not aggregation.group_by and all(measure == Count() for measure in aggregation.measures):
         count = None if condition.tests else (yield from count_matches(space, condition))
         if count is not None:
-            return Aggregated([Bucket((), (count,) * len(aggregation.measures))], 1)
+            return Aggregated([GroupResults((), (count,) * len(aggregation.measures))], 1)
     # A large schema's columns are brought one at a time, segment by segment.
     few = space.snapshot.count * len(aggregation.fields) <= space.sizes.few_values
     parts = yield from match_rows(space, condition)

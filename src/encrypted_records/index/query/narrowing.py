@@ -22,7 +22,7 @@ from encrypted_records.index.columns.dictionary import (
     PageMap,
 )
 from encrypted_records.index.columns.outline import Outline
-from encrypted_records.index.log.snapshot import Places
+from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import Ordinals, bitmap, in_parts, ordinals
 from encrypted_records.index.query.asking import Asking, Work
 from encrypted_records.index.query.bringing import bring_by_row
@@ -52,7 +52,7 @@ class NarrowRequest:
     among: BitMap
     want: int
     after: SortPosition | None
-    places: Places
+    places: GroupPlaces
     dictionaries: Mapping[str, Dictionary]
 
 

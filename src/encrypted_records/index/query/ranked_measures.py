@@ -20,10 +20,10 @@ from encrypted_records.index.query.asking import Asking
 from encrypted_records.index.query.bringing import bring_directories, bring_sums
 from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.field_rows import count_values, of_one_group
-from encrypted_records.index.query.measures import Shown, list_ranks
-from encrypted_records.index.query.ranks import Ranks, SortedRows
+from encrypted_records.index.query.measures import MeasureResults, list_ranks
+from encrypted_records.index.query.ranks import RankedRows, Ranks
 from encrypted_records.index.query.row_lookups import look_up_keys
-from encrypted_records.index.query.tallies import RANKS_AND_SUMS, Tally, Values
+from encrypted_records.index.query.tallies import RANKS_AND_SUMS, FieldTally, GroupValues
 from encrypted_records.index.segments.loaded import LoadedSegment, scope
 from encrypted_records.index.segments.reading import ReadingLimits
 
@@ -41,7 +41,7 @@ class RankedMeasures:
     rows of a segment that may be left out.
     """
 
-    shown: Shown
+    shown: MeasureResults
     field: str
     limits: ReadingLimits
     by_row: bool
@@ -57,7 +57,7 @@ class RankedMeasures:
         left_out = segment.count - len(part)
         return left_out <= min(self.left_out, segment.count * _MOST_LEFT_OUT)
 
-    def add(self, parts: Sequence[Candidates], tally: Tally) -> Asking[None]:
+    def add(self, parts: Sequence[Candidates], tally: FieldTally) -> Asking[None]:
         """Take in all values of some parts. Each fits, is small, or is older than the field. What
         columns add up to stays in their segments, for measures that are refined.
 
@@ -68,7 +68,7 @@ class RankedMeasures:
         Raises:
             DoesNotOpen: a page or a column that is needed does not open.
         """
-        rows: list[SortedRows] = []
+        rows: list[RankedRows] = []
         halves = Halves()
         for part in parts:
             own = yield from self._sort(part)
@@ -79,21 +79,21 @@ class RankedMeasures:
         values = yield from self._condense(ranks, tally)
         tally.add(values, RANKS_AND_SUMS, halves)
 
-    def _sort(self, part: Candidates) -> Asking[SortedRows]:
+    def _sort(self, part: Candidates) -> Asking[RankedRows]:
         segment = part.segment
         if isinstance(segment, LoadedSegment) and not segment.has_column(self.field):
             none: Keys = np.zeros(0, np.uint64)
-            return SortedRows(none, none, np.zeros(0, np.int64), none)
+            return RankedRows(none, none, np.zeros(0, np.int64), none)
         if not self.fits(part):
             values = count_values(part, self.field, part.dictionary(self.field))
-            return SortedRows(values.keys, values.keys, values.counts, values.keys[:0])
+            return RankedRows(values.keys, values.keys, values.counts, values.keys[:0])
         assert isinstance(segment, LoadedSegment)
         yield from bring_directories(segment, [self.field])
         firsts, lasts, counts = segment.directories[self.field].stretches()
         left_out: Keys = firsts[:0]
         if not part.is_whole:
             left_out = yield from self._look_up(segment, _others(part))
-        return SortedRows(firsts, lasts, counts, left_out, segment)
+        return RankedRows(firsts, lasts, counts, left_out, segment)
 
     def _look_up(self, segment: LoadedSegment, rows: BitMap) -> Asking[Keys]:
         """The keys of rows that are left out."""
@@ -103,7 +103,7 @@ class RankedMeasures:
         with scope(segment):
             return (yield from look_up_keys(segment, self.field, rows, self.limits))
 
-    def _add_up(self, part: Candidates, rows: SortedRows) -> Asking[Halves]:
+    def _add_up(self, part: Candidates, rows: RankedRows) -> Asking[Halves]:
         left_out = Halves.of(rows.left_out)
         if rows.segment is None or rows.is_exact:
             return Halves.of(rows.firsts, rows.counts) - left_out
@@ -112,7 +112,7 @@ class RankedMeasures:
         sums = yield from bring_sums(rows.segment, self.field, looked_up, self.limits)
         return sums.halves - left_out
 
-    def _condense(self, ranks: Ranks, tally: Tally) -> Asking[Values]:
+    def _condense(self, ranks: Ranks, tally: FieldTally) -> Asking[GroupValues]:
         """Few values that give the same measures as all: of the keys that matter, each has those
         that lie between it and the one before."""
         count = ranks.count

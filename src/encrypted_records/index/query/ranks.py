@@ -26,7 +26,7 @@ from encrypted_records.index.segments.reading import STANDARD, ReadingLimits, Wi
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class SortedRows:
+class RankedRows:
     """A field of some rows of a segment, in stretches: between ``firsts`` and ``lasts`` there are
     ``counts`` values. A stretch of several keys is a page of present rows of ``segment``.
     ``left_out`` are values that stretches count, and that are not among them."""
@@ -60,7 +60,7 @@ class Ranks:
     """Order statistics of the values of some rows."""
 
     def __init__(
-        self, field: str, parts: Sequence[SortedRows], limits: ReadingLimits = STANDARD
+        self, field: str, parts: Sequence[RankedRows], limits: ReadingLimits = STANDARD
     ) -> None:
         self._field = field
         self._limits = limits

@@ -27,7 +27,7 @@ from encrypted_records.index.query.candidates import Candidates
 from encrypted_records.index.query.field_rows import dictionary_of, known_counts
 from encrypted_records.index.query.grouping import Numbering, renumber
 from encrypted_records.index.query.periods import begin_periods
-from encrypted_records.index.query.tallies import Tally
+from encrypted_records.index.query.tallies import FieldTally
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment
 from encrypted_records.index.segments.reading import (
     ReadingLimits,
@@ -160,7 +160,7 @@ class RowGroups:
         segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
         if isinstance(segment, LoadedSegment) and part.is_whole and segment.has_column(name):
             yield from bring_directories(segment, [name])
-            known = known_counts(part, name, Tally(1, []))
+            known = known_counts(part, name, FieldTally(1, []))
             if known is not None and segment.directories[name].listed:
                 codes = self._number(name, known.keys, None)
                 absent = segment.directories[name].absent

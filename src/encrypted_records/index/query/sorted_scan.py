@@ -26,7 +26,7 @@ from encrypted_records.index.columns.column import (
     key_type,
 )
 from encrypted_records.index.columns.dictionary import PartialDictionary, build_partial_dictionary
-from encrypted_records.index.log.snapshot import Places
+from encrypted_records.index.log.snapshot import GroupPlaces
 from encrypted_records.index.ordinals import Ordinals, bitmap, finder, ordinals
 from encrypted_records.index.segments.loaded import OpenedSegment
 from encrypted_records.model.field_types.base import KeyKind
@@ -81,11 +81,11 @@ class ScanRequest:
     start: Start | None
     key_range: KeyRange | None
     alone: bool
-    places: Places
+    places: GroupPlaces
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ScanResult:
     """All rows that can be among the first, and the field of each."""
 
     rows: BitMap
@@ -129,7 +129,7 @@ class SortedScan:
         self._segment = segment
         self._request = request
         self._limits = limits
-        self._outcome: Result | GaveUp | None = None
+        self._outcome: ScanResult | GaveUp | None = None
 
     def missing_pages(self) -> set[int]:
         """The pages to put into the segment before the scan can continue; directories first.
@@ -144,12 +144,12 @@ class SortedScan:
             self._outcome = outcome
         return set()
 
-    def result(self) -> Result | None:
+    def result(self) -> ScanResult | None:
         """The result of the scan; None if it gave up. All pages must be loaded."""
         assert self._outcome is not None
-        return self._outcome if isinstance(self._outcome, Result) else None
+        return self._outcome if isinstance(self._outcome, ScanResult) else None
 
-    def _run(self) -> Result | NeedPages | GaveUp:
+    def _run(self) -> ScanResult | NeedPages | GaveUp:
         order, want = self._request.order, self._request.want
         missing = self._segment.missing_directories([order.field])
         if missing:
@@ -169,7 +169,7 @@ class SortedScan:
             absent, present = (part, present) if of_absent else (absent, part)
         rows = absent.rows | present.rows
         kind = column_spec(self._segment.definition, order.field).kind
-        return Result(rows, _dictionary_of(rows, absent.rows, present.blocks, kind))
+        return ScanResult(rows, _dictionary_of(rows, absent.rows, present.blocks, kind))
 
     def _is_worth_it(self, present: int) -> bool:
         """Whether the scan is likely to be short."""

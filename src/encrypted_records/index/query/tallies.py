@@ -55,7 +55,7 @@ RANKS_AND_SUMS = ALL_RANKS | Needs.SUMS
 ENDS_AND_SUMS = DIRECTORY | Needs.SUMS
 
 
-class Values:
+class GroupValues:
     """Values of groups: of each entry its group, key, how many rows have it there, and the position
     of one of these rows; -1 where no key is of a long string."""
 
@@ -71,10 +71,12 @@ class Values:
     def nbytes(self) -> int:
         return sum(array.nbytes for array in (self.groups, self.keys, self.counts, self.positions))
 
-    def only(self, kept: NDArray[np.bool_] | NDArray[np.intp] | slice) -> Values:
-        return Values(self.groups[kept], self.keys[kept], self.counts[kept], self.positions[kept])
+    def only(self, kept: NDArray[np.bool_] | NDArray[np.intp] | slice) -> GroupValues:
+        return GroupValues(
+            self.groups[kept], self.keys[kept], self.counts[kept], self.positions[kept]
+        )
 
-    def merged(self) -> Values:
+    def merged(self) -> GroupValues:
         """The values in the order of groups and keys, each pair once."""
         order = np.argsort(self.keys, kind="stable")
         if np.any(self.groups[1:] != self.groups[:-1]):
@@ -86,16 +88,16 @@ class Values:
         groups, keys = groups[starts], keys[starts]
         counts = self.counts[order]
         counts = np.add.reduceat(counts, starts) if len(starts) else counts
-        return Values(groups, keys, counts, self.positions[order[starts]])
+        return GroupValues(groups, keys, counts, self.positions[order[starts]])
 
 
-def join(parts: Sequence[Values]) -> Values:
+def join(parts: Sequence[GroupValues]) -> GroupValues:
     """All of these; keys are of one kind."""
     held = [part for part in parts if len(part)]
     if not held:
         none = np.zeros(0, np.int64)
-        return Values(none, np.zeros(0, np.uint64), none, none)
-    return Values(
+        return GroupValues(none, np.zeros(0, np.uint64), none, none)
+    return GroupValues(
         np.concatenate([part.groups for part in held]),
         np.concatenate([part.keys for part in held]),
         np.concatenate([part.counts for part in held]),
@@ -103,7 +105,7 @@ def join(parts: Sequence[Values]) -> Values:
     )
 
 
-class Tally:
+class FieldTally:
     """The tally of one field, for all measures of the field."""
 
     def __init__(
@@ -138,16 +140,18 @@ class Tally:
         lists = Needs.VALUES in self.needs
         self.table = _Table(kept, cells or Cells(), lists=lists) if wants else None
 
-    def within(self, cells: Cells) -> Tally:
+    def within(self, cells: Cells) -> FieldTally:
         """An empty one for the same measures."""
-        return Tally(len(self.present), self.measures, self._kept, cells)
+        return FieldTally(len(self.present), self.measures, self._kept, cells)
 
     @property
     def of_values(self) -> bool:
         """Whether it is quicker to count equal values first, and then take them in."""
         return self.table is not None or bool(self.extremes)
 
-    def add(self, values: Values, tells: Needs = EVERYTHING, halves: Halves | None = None) -> None:
+    def add(
+        self, values: GroupValues, tells: Needs = EVERYTHING, halves: Halves | None = None
+    ) -> None:
         """
         Args:
             tells: what ``values`` are right for, where some keys stand for others; they are of one
@@ -195,17 +199,17 @@ class _Extremes:
     def __init__(self, groups: int, highest: bool) -> None:
         self._count = groups
         self._highest = highest
-        self._held: list[Values] = []
+        self._held: list[GroupValues] = []
 
-    def add(self, values: Values) -> None:
+    def add(self, values: GroupValues) -> None:
         both = join([*self._held, self._best(values)])
         self._held = [self._best(both).merged()]
 
     @property
-    def values(self) -> Values:
+    def values(self) -> GroupValues:
         return join(self._held)
 
-    def _best(self, values: Values) -> Values:
+    def _best(self, values: GroupValues) -> GroupValues:
         kept = np.arange(len(values))
         for word in _words(values.keys):
             own = ~word[kept] if self._highest else word[kept]
@@ -227,17 +231,17 @@ class _Table:
         self.lists = lists
         self.cells = cells
         self._held = join([])
-        self._pending: list[Values] = []
+        self._pending: list[GroupValues] = []
         self._left = _PENDING
 
-    def add(self, values: Values) -> None:
+    def add(self, values: GroupValues) -> None:
         self._pending.append(values)
         self._left -= len(values)
         if self._left < 0:
             self._settle()
 
     @property
-    def values(self) -> Values:
+    def values(self) -> GroupValues:
         """In the order of groups and keys; of cells their first keys."""
         if self._pending:
             self._settle()
@@ -253,7 +257,7 @@ class _Table:
         self._held = held
         self._left = max(_PENDING, len(held) // 2)
 
-    def _widened(self, held: Values) -> Values:
+    def _widened(self, held: GroupValues) -> GroupValues:
         bytes_each = -(-held.nbytes // len(held))
         for most in () if self.lists else (self._kept.usual, self._kept.most):
             if held.nbytes > most:
@@ -271,10 +275,10 @@ class _Table:
             )
         return held
 
-    def _in_cells(self, values: Values) -> Values:
+    def _in_cells(self, values: GroupValues) -> GroupValues:
         if not self.cells.is_exact:
             firsts = self.cells.firsts(values.keys)
-            values = Values(values.groups, firsts, values.counts, values.positions)
+            values = GroupValues(values.groups, firsts, values.counts, values.positions)
         return values.merged()
 
 

@@ -31,7 +31,7 @@ from encrypted_records.index.query.segment_filters import (
     ranked_fields,
 )
 from encrypted_records.index.query.sort import SortedRows, SortPosition, first
-from encrypted_records.index.query.sorted_scan import Result, ScanRequest, SortedScan, Start
+from encrypted_records.index.query.sorted_scan import ScanRequest, ScanResult, SortedScan, Start
 from encrypted_records.index.query.thresholds import Best, Threshold
 from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.index.segments.loaded import LoadedSegment, OpenedSegment, scope
@@ -217,7 +217,7 @@ class _First:
             [held[name] if segment.has_column(name) else None for name in names]
         )
 
-    def _take(self, segment: LoadedSegment, rows: BitMap, result: Result) -> Asking[Candidates]:
+    def _take(self, segment: LoadedSegment, rows: BitMap, result: ScanResult) -> Asking[Candidates]:
         """The rows among ``rows`` that can be among the first."""
         names = [term.field for term in self.query.order]
         if len(names) > 1:
@@ -279,7 +279,7 @@ class _First:
         return part
 
     def _narrow(
-        self, segment: LoadedSegment, matches: Matches, result: Result | None
+        self, segment: LoadedSegment, matches: Matches, result: ScanResult | None
     ) -> Asking[Candidates]:
         request = NarrowRequest(
             order=self.query.order,

@@ -47,7 +47,7 @@ class Believed:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RosterSummary:
     """The summary of a roster that a user sees on first use: people and services, its newest entry,
     and the time of that entry (seconds since 1970, as stated by its actor).
     """
@@ -62,8 +62,8 @@ def remember(roster: Roster) -> Remembered:
     return Remembered(roster.found, roster.number, roster.head.digest)
 
 
-def describe(roster: Roster) -> Shown:
-    return Shown(len(roster.members()), roster.number, roster.head.time, head_words(roster))
+def describe(roster: Roster) -> RosterSummary:
+    return RosterSummary(len(roster.members()), roster.number, roster.head.time, head_words(roster))
 
 
 def head_words(roster: Roster) -> str:

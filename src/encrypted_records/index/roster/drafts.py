@@ -14,7 +14,7 @@ from encrypted_records.errors import (
 )
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import Content, EntryBody, Found, RosterEntry
+from encrypted_records.model.roster import Content, EntryBody, FoundingEntry, RosterEntry
 from encrypted_records.rules.roster.judging import Void
 
 
@@ -43,7 +43,7 @@ def sign_entry(
         if void is not None:
             raise _refusal(void)
     else:
-        assert isinstance(content, Found), "a roster begins with its foundation"
+        assert isinstance(content, FoundingEntry), "a roster begins with its foundation"
     return entry
 
 

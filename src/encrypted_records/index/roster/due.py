@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
-from encrypted_records.rules.roster.state import Loss, Member, Schema, Scope
+from encrypted_records.rules.roster.state import Member, RightLoss, SchemaEntry, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class DueDataset:
 
     dataset: bytes
     epoch: int
-    losses: tuple[Loss, ...]
-    open: tuple[Schema, ...]
+    losses: tuple[RightLoss, ...]
+    open: tuple[SchemaEntry, ...]
 
 
 def due_datasets(roster: Roster) -> list[DueDataset]:

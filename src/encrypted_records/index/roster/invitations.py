@@ -20,8 +20,8 @@ from encrypted_records.crypto.keys import AnchorKey
 from encrypted_records.errors import InvitationOver, InvitationWords, KeysRefused, Unsupported
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import Answer, Invite, Share, Standing
-from encrypted_records.rules.roster.state import Invitation
+from encrypted_records.model.roster import Answer, Invite, MemberStanding, Share
+from encrypted_records.rules.roster.state import InvitationState
 
 
 class InvitationStatus(StrEnum):
@@ -36,7 +36,7 @@ class InvitationStatus(StrEnum):
 
 
 def status_of(
-    invitation: Invitation, now: int, *, answered: bool = False, declined: bool = False
+    invitation: InvitationState, now: int, *, answered: bool = False, declined: bool = False
 ) -> InvitationStatus:
     """
     Args:
@@ -120,7 +120,7 @@ def answer_invitation(
 
 def check_words(
     roster: Roster, secret: InvitationSecret, invitation: bytes, member: bytes, now: int
-) -> Invitation:
+) -> InvitationState:
     """The invitation, where ``member`` may answer it by these words.
 
     Raises:
@@ -135,7 +135,7 @@ def check_words(
     return found
 
 
-def check_answer(roster: Roster, answer: Answer, now: int) -> Invitation:
+def check_answer(roster: Roster, answer: Answer, now: int) -> InvitationState:
     """The invitation that an answer is to, where an owner may let its sender in.
 
     Args:
@@ -172,14 +172,14 @@ def check_answer(roster: Roster, answer: Answer, now: int) -> Invitation:
     return found
 
 
-def admit(roster: Roster, answer: Answer, now: int) -> Standing[str]:
+def admit(roster: Roster, answer: Answer, now: int) -> MemberStanding[str]:
     """The standing of who answered, as they were invited, to be signed as the next entry.
 
     Raises:
         InvitationWords, InvitationOver, KeysRefused, Unsupported: as :func:`check_answer`.
     """
     invite = check_answer(roster, answer, now).content
-    return Standing(
+    return MemberStanding(
         answer.member,
         form.PERSON,
         form.MEMBER,
@@ -193,7 +193,7 @@ def admit(roster: Roster, answer: Answer, now: int) -> Standing[str]:
     )
 
 
-def _require_open(invitation: Invitation, now: int) -> None:
+def _require_open(invitation: InvitationState, now: int) -> None:
     status = status_of(invitation, now)
     if status is not InvitationStatus.WAITING:
         said = {
@@ -204,7 +204,7 @@ def _require_open(invitation: Invitation, now: int) -> None:
         raise InvitationOver(said[status])
 
 
-def _require_fitting(roster: Roster, invitation: Invitation, member: bytes) -> None:
+def _require_fitting(roster: Roster, invitation: InvitationState, member: bytes) -> None:
     wanted = invitation.content.member
     if wanted and wanted != member:
         raise InvitationWords(

@@ -22,20 +22,20 @@ from encrypted_records.model.roster import EntryBody, RosterEntry, Share
 from encrypted_records.rules.roster import judging, state
 from encrypted_records.rules.roster.judging import Void
 from encrypted_records.rules.roster.state import (
-    Dataset,
+    DatasetEntry,
     Ending,
     Epoch,
-    Invitation,
-    Loss,
+    InvitationState,
     Member,
-    Schema,
+    RightLoss,
+    RosterState,
+    SchemaEntry,
     Scope,
-    State,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class NewestEntry:
     """The newest entry of a roster: what a proxy remembers. ``time`` is what its actor says."""
 
     number: int
@@ -57,7 +57,7 @@ class Roster:
         self.organization = organization
         #: why entries did not count, by number
         self.voids: dict[int, Void] = {}
-        self._state = State()
+        self._state = RosterState()
         self._digests = [form.NO_DIGEST]
         self._times = [0]
         #: public keys that are loaded, by their bytes
@@ -156,8 +156,8 @@ class Roster:
         return len(self._digests) - 1
 
     @property
-    def head(self) -> Head:
-        return Head(self.number, self._digests[-1], self._times[-1])
+    def head(self) -> NewestEntry:
+        return NewestEntry(self.number, self._digests[-1], self._times[-1])
 
     @property
     def found(self) -> bytes:
@@ -199,10 +199,10 @@ class Roster:
     def owners(self, number: int | None = None) -> list[Member]:
         return [member for member in self.members(number) if member.owns]
 
-    def dataset(self, dataset: bytes, number: int | None = None) -> Dataset | None:
+    def dataset(self, dataset: bytes, number: int | None = None) -> DatasetEntry | None:
         return state.at(self._state.datasets.get(dataset, ()), number)
 
-    def datasets(self) -> list[Dataset]:
+    def datasets(self) -> list[DatasetEntry]:
         """All datasets that were ever in the roster, in their present state and in the order of
         their first entries; the name of a dataset may have been freed.
         """
@@ -225,16 +225,16 @@ class Roster:
         forgotten = self._state.forgotten.get(dataset)
         return forgotten[-1].number if forgotten else 0
 
-    def schema(self, schema: bytes, number: int | None = None) -> Schema | None:
+    def schema(self, schema: bytes, number: int | None = None) -> SchemaEntry | None:
         return state.at(self._state.schemas.get(schema, ()), number)
 
-    def schemas(self, dataset: bytes) -> list[Schema]:
+    def schemas(self, dataset: bytes) -> list[SchemaEntry]:
         """The schemas of a dataset that were ever placed there, in their present state."""
         return [
             schema[-1] for schema in self._state.schemas.values() if schema[-1].dataset == dataset
         ]
 
-    def every_schema(self) -> list[Schema]:
+    def every_schema(self) -> list[SchemaEntry]:
         """All schemas that were ever placed, in their present state."""
         return [schema[-1] for schema in self._state.schemas.values()]
 
@@ -244,7 +244,7 @@ class Roster:
         """
         return list(self._state.endings.get(schema, ()))
 
-    def open(self, dataset: bytes) -> list[Schema]:
+    def open(self, dataset: bytes) -> list[SchemaEntry]:
         """The schemas of a dataset that are older than its newest epoch and whose logs have no end
         with it yet, so that former writers could still add to them."""
         found = (
@@ -252,13 +252,13 @@ class Roster:
         )
         return sorted((schema for schema in found if schema.slug), key=lambda schema: schema.schema)
 
-    def invitation(self, invitation: bytes) -> Invitation | None:
+    def invitation(self, invitation: bytes) -> InvitationState | None:
         return self._state.invitations.get(invitation)
 
-    def invitations(self) -> list[Invitation]:
+    def invitations(self) -> list[InvitationState]:
         return list(self._state.invitations.values())
 
-    def losses(self, dataset: bytes) -> list[Loss]:
+    def losses(self, dataset: bytes) -> list[RightLoss]:
         """The members who lost a right to a dataset, or were given other keys, since its newest
         epoch began.
         """

@@ -56,7 +56,7 @@ MAX_PLAIN_RECORDS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SegmentLimits:
     """Size limits of segments: the maximum rows of a mini, and of a segment that is not packed
     (``plain``); the maximum entries in one page; and the maximum entries for which the columns of
     words of a mini have room.
@@ -70,7 +70,7 @@ class Limits:
     words: int = MAX_MINI_WORDS
 
 
-STANDARD = Limits()
+STANDARD = SegmentLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Builder:
         key: SchemaKey,
         definition: SchemaDefinition,
         shell: Shell,
-        limits: Limits = STANDARD,
+        limits: SegmentLimits = STANDARD,
         contents: Contents | None = None,
     ) -> None:
         """

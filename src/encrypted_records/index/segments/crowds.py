@@ -21,7 +21,7 @@ FEW_GROUPS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class CrowdSizes:
     """Size classes of small groups, and the limits of a combined group.
 
     ``small``: groups with fewer rows than one of these belong to one class; ``rows``, ``bytes`` and
@@ -35,7 +35,7 @@ class Sizes:
     groups: int = 512
 
 
-STANDARD = Sizes()
+STANDARD = CrowdSizes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Crowds:
     found none only when the segment's groups have changed.
     """
 
-    def __init__(self, sizes: Sizes = STANDARD) -> None:
+    def __init__(self, sizes: CrowdSizes = STANDARD) -> None:
         self._sizes = sizes
         #: segments without any, by uid, and the groups that they had then
         self._without: dict[bytes, Laid] = {}

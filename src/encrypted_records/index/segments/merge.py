@@ -32,7 +32,13 @@ from encrypted_records.index.columns.column import Column, EntryBlock
 from encrypted_records.index.columns.rebase import Rebase
 from encrypted_records.index.log.layout import Laid
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.segments.builder import STANDARD, Builder, Limits, SealedSegment, Shell
+from encrypted_records.index.segments.builder import (
+    STANDARD,
+    Builder,
+    SealedSegment,
+    SegmentLimits,
+    Shell,
+)
 from encrypted_records.index.segments.contents import Contents
 from encrypted_records.index.segments.headers import mask_digest
 from encrypted_records.index.segments.loaded import LoadedSegment
@@ -63,7 +69,7 @@ class SegmentMerger:
         groups: Sequence[Laid],
         dead: Sequence[BitMap],
         contents: Contents | None = None,
-        limits: Limits = STANDARD,
+        limits: SegmentLimits = STANDARD,
         compared: SchemaDefinition | None = None,
         most_words: int | None = None,
     ) -> None:
@@ -177,7 +183,7 @@ def merge(
     definition: SchemaDefinition,
     inputs: Sequence[MergeInput],
     snapshot: Snapshot,
-    limits: Limits = STANDARD,
+    limits: SegmentLimits = STANDARD,
 ) -> Built:
     """Merge the live rows of ``inputs`` into one segment; the inputs must be completely loaded.
 

@@ -24,8 +24,8 @@ from encrypted_records.index.ordinals import Ordinals
 from encrypted_records.index.segments.builder import (
     STANDARD,
     Builder,
-    Limits,
     SealedSegment,
+    SegmentLimits,
     Shell,
 )
 from encrypted_records.index.segments.contents import Contents
@@ -66,7 +66,7 @@ class RunMerger:
         definition: SchemaDefinition,
         origin: bytes,
         contents: Contents,
-        limits: Limits = STANDARD,
+        limits: SegmentLimits = STANDARD,
         most_words: int | None = None,
         inputs: Sequence[bytes] = (),
     ) -> None:

@@ -18,25 +18,25 @@ import msgspec
 from encrypted_records.ingest.reading.charset import find_charset, is_likely, refused
 from encrypted_records.ingest.reading.columns import Decided
 from encrypted_records.ingest.reading.detect import (
-    Found,
+    Detection,
     Wanted,
     container_of,
     detect,
     dialect_of,
     text_of,
 )
-from encrypted_records.ingest.reading.dialect import Row, rows_of
+from encrypted_records.ingest.reading.dialect import ParsedRow, rows_of
 from encrypted_records.ingest.reading.recipe import (
     DATED,
     MOMENTS,
-    Column,
+    FileColumn,
     Recipe,
     read_recipe,
     reader_of,
 )
 from encrypted_records.ingest.reading.said import (
     NOTHING_OF_COLUMN,
-    Said,
+    ReadingChoices,
     SaidOfColumn,
     follow,
     require_columns,
@@ -55,9 +55,9 @@ _NAMED = {",": "commas", ".": "points"}
 
 
 @dataclass(frozen=True)
-class Difference:
+class ReadingDifference:
     """``taken`` is one that changes no value. ``say`` is what has to be said of the reading, as
-    :class:`Said` has it, to take one that does; None where only a new reading helps."""
+    :class:`ReadingChoices` has it, to take one that does; None where only a new reading helps."""
 
     kind: str
     detail: str
@@ -67,8 +67,8 @@ class Difference:
 
 
 def read_again(
-    sample: bytes, kept: Recipe, said: Said, *, whole: bool
-) -> tuple[Found, list[Difference]]:
+    sample: bytes, kept: Recipe, said: ReadingChoices, *, whole: bool
+) -> tuple[Detection, list[ReadingDifference]]:
     """Decide how a file is read, by a kept reading and the caller's statements; also returns the
     differences from the kept reading.
 
@@ -80,27 +80,27 @@ def read_again(
             said.
         TooLarge: a quote does not close.
     """
-    differences: list[Difference] = []
+    differences: list[ReadingDifference] = []
     wanted = _wanted(sample, kept, said, differences, whole=whole)
     found = detect(sample, whole=whole, wanted=wanted)
     if kept.header_row == 0 and found.recipe.header_row and said.header_row is None:
         detail = (
             f"row {found.recipe.header_row} looks like column names, and the previous file had none"
         )
-        differences.append(Difference("names", detail, say={"header_row": 0}))
+        differences.append(ReadingDifference("names", detail, say={"header_row": 0}))
         found = detect(sample, whole=whole, wanted=replace(wanted, header_row=0))
     require_columns(found, said)
     columns = list(_columns(found, kept, said, differences))
     below = _below(found, kept, said, differences)
     if found.short and not kept.short_rows:
         detail = f"{_rows(found.short)} without the last cells; the previous file had none"
-        differences.append(Difference("short_rows", detail))
+        differences.append(ReadingDifference("short_rows", detail))
     if found.recipe.above != kept.above:
         detail = f"{_rows(found.recipe.above)} above the table instead of {_rows(kept.above)}"
         # Where no names tell the table's beginning, a row of few cells may be its first.
         taken = kept.header_row > 0 or found.recipe.above < kept.above
         say = None if taken else {"header_row": 0}
-        differences.append(Difference("above", detail, taken, say=say))
+        differences.append(ReadingDifference("above", detail, taken, say=say))
     recipe = msgspec.structs.replace(
         kept,
         encoding=found.recipe.encoding,
@@ -132,7 +132,12 @@ def read_again(
 
 
 def _wanted(
-    sample: bytes, kept: Recipe, said: Said, differences: list[Difference], *, whole: bool
+    sample: bytes,
+    kept: Recipe,
+    said: ReadingChoices,
+    differences: list[ReadingDifference],
+    *,
+    whole: bool,
 ) -> Wanted:
     """The parts of the kept reading that tell where the table is."""
     container = container_of(sample)
@@ -156,7 +161,7 @@ def _wanted(
     quote = kept.quote if delimiter == kept.delimiter else None
     if quote is not None and _has_other_quotes(text, kept):
         detail = "the quote character is not the one of the previous file"
-        differences.append(Difference("quote", detail))
+        differences.append(ReadingDifference("quote", detail))
         quote = None
     return Wanted(encoding, delimiter, header, said.below, quote=quote)
 
@@ -169,7 +174,7 @@ def _has_other_quotes(text: str, kept: Recipe) -> bool:
     return free != kept.quote and free in text[:_HEAD_CHARACTERS]
 
 
-def _said_of(column: Column, name: str, said: Said) -> SaidOfColumn:
+def _said_of(column: FileColumn, name: str, said: ReadingChoices) -> SaidOfColumn:
     """The caller's words about a column of the kept reading. For numbers and days without a form
     of their own, the form that is said for all columns goes before the kept form."""
     own = said.columns.get(name, NOTHING_OF_COLUMN)
@@ -186,7 +191,9 @@ def _rows(count: int) -> str:
     return f"{count:,} row{'' if count == 1 else 's'}"
 
 
-def _encoding(sample: bytes, kept: Recipe, differences: list[Difference], *, whole: bool) -> str:
+def _encoding(
+    sample: bytes, kept: Recipe, differences: list[ReadingDifference], *, whole: bool
+) -> str:
     found = find_charset(sample, whole=whole)
     if found.name == kept.encoding:
         return found.name
@@ -194,7 +201,7 @@ def _encoding(sample: bytes, kept: Recipe, differences: list[Difference], *, who
         return kept.encoding  # a later part of the file may need it
     if not found.guessed:
         detail = f"the charset is {found.name} instead of {kept.encoding}"
-        differences.append(Difference("encoding", detail, taken=True))
+        differences.append(ReadingDifference("encoding", detail, taken=True))
         return found.name
     if kept.encoding not in _UNICODE and is_likely(kept.encoding, sample, found.name):
         try:
@@ -207,12 +214,12 @@ def _encoding(sample: bytes, kept: Recipe, differences: list[Difference], *, who
     detail = (
         f"the file is not {kept.encoding}, unlike the previous file; it may be {found.name}{words}"
     )
-    differences.append(Difference("encoding", detail, say={"encoding": found.name}))
+    differences.append(ReadingDifference("encoding", detail, say={"encoding": found.name}))
     return found.name
 
 
 def _names(
-    text: str, kept: Recipe, said: Said, differences: list[Difference]
+    text: str, kept: Recipe, said: ReadingChoices, differences: list[ReadingDifference]
 ) -> tuple[str, int | None]:
     """The delimiter, and the number of the row that has the names of the kept reading."""
     if said.delimiter is not None:
@@ -224,7 +231,7 @@ def _names(
     if kept.header_row == 0 and _width(text, kept.delimiter, kept) == len(kept.columns):
         return kept.delimiter, row
     detail = f"the delimiter is {free!r} instead of {kept.delimiter!r}"
-    differences.append(Difference("delimiter", detail, say={"delimiter": free}))
+    differences.append(ReadingDifference("delimiter", detail, say={"delimiter": free}))
     return free, _names_row(text, free, kept)
 
 
@@ -233,7 +240,7 @@ def _names_row(text: str, delimiter: str, kept: Recipe) -> int | None:
     return _row_of_names(rows, kept)
 
 
-def _row_of_names(rows: Iterable[Row], kept: Recipe) -> int | None:
+def _row_of_names(rows: Iterable[ParsedRow], kept: Recipe) -> int | None:
     """The first row with most of the names; 0 where the kept reading has none, and nothing stands
     above its table; None where they are not found."""
     if kept.header_row == 0:
@@ -259,12 +266,12 @@ def _width(text: str, delimiter: str, kept: Recipe) -> int:
 
 
 def _columns(
-    found: Found, kept: Recipe, said: Said, differences: list[Difference]
-) -> Iterator[Column]:
+    found: Detection, kept: Recipe, said: ReadingChoices, differences: list[ReadingDifference]
+) -> Iterator[FileColumn]:
     """For each column of the file, the column of the kept reading."""
     left = list(kept.columns)
     new: list[tuple[int, str]] = []
-    order: list[Column] = []
+    order: list[FileColumn] = []
     for at, one in enumerate(found.decided):
         column = one.column
         own = said.columns.get(column.name or "", NOTHING_OF_COLUMN)
@@ -294,36 +301,40 @@ def _columns(
         else:
             say = {"columns": {name: {"leave_out": True}}}
             detail = f"the column {name!r} is new"
-        differences.append(Difference("new", detail, column=name, say=say))
+        differences.append(ReadingDifference("new", detail, column=name, say=say))
     for source, column in missing.items():
         detail = f"the column {source!r} is missing"
         say_so = renamed.get(source)
         # An object of JSON without a member has no value for it.
         taken = found.recipe.container in ("json", "ndjson")
-        differences.append(Difference("missing", detail, taken, column.name, say_so))
+        differences.append(ReadingDifference("missing", detail, taken, column.name, say_so))
     if order != [column for column in kept.columns if column in order]:
-        differences.append(Difference("order", "the columns are in another order", taken=True))
+        differences.append(
+            ReadingDifference("order", "the columns are in another order", taken=True)
+        )
 
 
-def _below(found: Found, kept: Recipe, said: Said, differences: list[Difference]) -> int | None:
+def _below(
+    found: Detection, kept: Recipe, said: ReadingChoices, differences: list[ReadingDifference]
+) -> int | None:
     count, before = found.recipe.below or 0, kept.below or 0
     if said.below is not None:
         return said.below
     if not found.whole:
         if kept.below:
             detail = "the file's first bytes do not show whether there are rows below the table"
-            differences.append(Difference("below", detail, say={"below": kept.below}))
+            differences.append(ReadingDifference("below", detail, say={"below": kept.below}))
         return kept.below or None
     if count != before:
         detail = f"{_rows(count)} below the table instead of {_rows(before)}"
         taken = count < before
-        differences.append(Difference("below", detail, taken, say={"below": count}))
+        differences.append(ReadingDifference("below", detail, taken, say={"below": count}))
     return count
 
 
 def _differs(
-    column: Column, decided: Decided, recipe: Recipe, cells: Sequence[str]
-) -> Difference | None:
+    column: FileColumn, decided: Decided, recipe: Recipe, cells: Sequence[str]
+) -> ReadingDifference | None:
     """How a column's cells do not fit the reading, or speak for another one."""
     read = None if column.name is None else reader_of(column, recipe)
     if read is None:
@@ -341,21 +352,21 @@ def _differs(
                 return None
             detail += "; its cells fit both"
         say = {"columns": {name: said}}
-        return Difference(kind, f"{name} has {detail}", column=name, say=say)
+        return ReadingDifference(kind, f"{name} has {detail}", column=name, say=say)
     if not odd:
         return None
     shown = ", ".join(repr(cell[:_SHOWN]) for cell in odd[:_FEW_WORDS])
     detail = f"{name}: {shown} cannot be read as {column.type}"
     if len(odd) <= _FEW_WORDS and len(odd) < len(filled):
         null = {"columns": {name: {"null": odd}}}
-        return Difference("null", detail, column=name, say=null)
+        return ReadingDifference("null", detail, column=name, say=null)
     says: dict[str, dict[str, Any]] = {
         "number": {"decimal": free.decimal},
         "boolean": {"true": free.true, "false": free.false},
     }
     retyped = says.get(column.type, {"format": free.format})
     same_type = {"columns": {name: retyped}} if free.type == column.type else None
-    return Difference("value", detail, column=name, say=same_type)
+    return ReadingDifference("value", detail, column=name, say=same_type)
 
 
 def _is_dated_alike(kind: str, other: str) -> bool:
@@ -363,7 +374,7 @@ def _is_dated_alike(kind: str, other: str) -> bool:
     return {kind, other} <= set(DATED) and (kind in MOMENTS) == (other in MOMENTS)
 
 
-def _other_form(column: Column, free: Column) -> tuple[str, str, dict[str, Any]] | None:
+def _other_form(column: FileColumn, free: FileColumn) -> tuple[str, str, dict[str, Any]] | None:
     """The form that the file by itself speaks for, where it is another one of the same type."""
     match column.type, free.type:
         case "number", "number" if free.decimal != column.decimal:

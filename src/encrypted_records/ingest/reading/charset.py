@@ -50,7 +50,7 @@ _WORDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Charset:
+class DetectedCharset:
     """``mark`` is the length of a byte order mark; ``words`` are some that tell if a guess is
     right."""
 
@@ -60,7 +60,7 @@ class Charset:
     words: tuple[str, ...] = ()
 
 
-def find_charset(sample: bytes, *, whole: bool) -> Charset:
+def find_charset(sample: bytes, *, whole: bool) -> DetectedCharset:
     """
     Args:
         sample: the file's first bytes; all of them if ``whole``.
@@ -70,9 +70,9 @@ def find_charset(sample: bytes, *, whole: bool) -> Charset:
     """
     for mark, name in BYTE_ORDER_MARKS.items():
         if sample.startswith(mark):
-            return Charset(name, len(mark))
+            return DetectedCharset(name, len(mark))
     if (wide := _wide(sample)) is not None:
-        return Charset(wide)
+        return DetectedCharset(wide)
     if b"\x00" in sample:
         raise refused("the file contains zero bytes, and is not text")
     cut = sample if whole else sample[: max(0, len(sample) - 3)]
@@ -80,7 +80,7 @@ def find_charset(sample: bytes, *, whole: bool) -> Charset:
         _decode_utf8(sample, whole=whole)
     except UnicodeDecodeError as error:
         return _legacy(cut, sample.count(b"\n", 0, error.start) + 1)
-    return Charset("utf-8")
+    return DetectedCharset("utf-8")
 
 
 def _decode_utf8(sample: bytes, *, whole: bool) -> None:
@@ -121,7 +121,7 @@ def _wide(sample: bytes) -> str | None:
     return "utf-16-be" if evens > 0.7 * pairs and odds == 0 else None
 
 
-def _legacy(sample: bytes, line: int) -> Charset:
+def _legacy(sample: bytes, line: int) -> DetectedCharset:
     good = sum(len(run) for run in _UTF8_SEQUENCE.findall(sample))
     bad = len(sample.translate(None, _ASCII)) - good
     scores = {name: _score(name, sample) for name in (*_LATIN, *_SCRIPTS, *_EAST)}
@@ -136,7 +136,7 @@ def _legacy(sample: bytes, line: int) -> Charset:
         words[found[0]] = None
         if len(words) == _WORDS:
             break
-    return Charset(best, guessed=True, words=tuple(words))
+    return DetectedCharset(best, guessed=True, words=tuple(words))
 
 
 def is_likely(name: str, sample: bytes, guess: str) -> bool:

@@ -10,7 +10,7 @@ from itertools import product
 import msgspec
 
 from encrypted_records.ingest.reading import values
-from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, Column, moment_type
+from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, FileColumn, moment_type
 from encrypted_records.model import proposals
 
 #: How many different values are tried first. A form that one of them refutes is not tried on all.
@@ -32,7 +32,7 @@ class Decided:
     may be a remark.
     """
 
-    column: Column
+    column: FileColumn
     ask: str | None = None
     note: str | None = None
 
@@ -52,7 +52,7 @@ def decide(source: str, name: str, cells: Mapping[str, int], known: Evidence) ->
     Args:
         cells: the different cells that are not empty, and how often each is there.
     """
-    text = Column(source, name)
+    text = FileColumn(source, name)
     words = {cell for cell in cells if cell.strip().lower() in values.NULL_WORDS}
     lettered = {word.strip().lower() for word in words if any(map(str.isalpha, word))}
     filled = [cell for cell in cells if cell not in words]
@@ -73,11 +73,11 @@ def decide(source: str, name: str, cells: Mapping[str, int], known: Evidence) ->
     return replace(found, column=column)
 
 
-def replace_null(column: Column, null: Sequence[str]) -> Column:
+def replace_null(column: FileColumn, null: Sequence[str]) -> FileColumn:
     return _with(column, null=list(null))
 
 
-def _with(column: Column, **members: object) -> Column:
+def _with(column: FileColumn, **members: object) -> FileColumn:
     return msgspec.structs.replace(column, **members)
 
 
@@ -89,7 +89,7 @@ def _of_words(words: set[str], cells: Mapping[str, int]) -> str | None:
     return f"{count:,} cells hold {some}, which are kept as text"
 
 
-def _typed(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _typed(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     """The type of cells of which none is a word for nothing; None where they are text."""
     first = filled[:_FIRST]
     for find in (_boolean, _compact, _number, _date, _moment, _one_form):
@@ -101,7 +101,7 @@ def _typed(text: Column, filled: Sequence[str], known: Evidence) -> Decided | No
     return None
 
 
-def _boolean(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _boolean(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     spelled = {cell.strip().lower(): cell.strip() for cell in filled}
     if set(spelled) <= {"true", "false"}:
         return Decided(_with(text, type="boolean", true="true", false="false"))
@@ -115,7 +115,7 @@ def _boolean(text: Column, filled: Sequence[str], known: Evidence) -> Decided | 
 _LETTERS = {("y", "n"), ("t", "f"), ("j", "n")}
 
 
-def _compact(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _compact(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     """Days and moments of digits alone, which are numbers as well."""
     if len(filled) < _LEAST_COMPACT:
         return None
@@ -127,7 +127,7 @@ def _compact(text: Column, filled: Sequence[str], known: Evidence) -> Decided | 
     return None
 
 
-def _number(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _number(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     if not any(any(map(str.isdigit, cell)) for cell in filled[:50]):
         return None
     forms = _forms(filled)
@@ -216,13 +216,13 @@ def _settle(
     return known.decimal if known.decimal in {form.decimal for form in forms} else None
 
 
-def _date(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _date(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     formats = [form for form in values.DATE_FORMATS if _all_read(values.date_reader(form), filled)]
     return _with_format(text, "date", formats, filled, known)
 
 
 def _with_format(
-    text: Column,
+    text: FileColumn,
     kind: str,
     formats: list[str],
     filled: Sequence[str],
@@ -243,7 +243,7 @@ def _with_format(
     return Decided(_with(text, type=kind, format=formats[0], **more)) if formats else None
 
 
-def _moment(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _moment(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     if ":" not in filled[0]:
         return None
     for offset in (True, False):
@@ -260,7 +260,7 @@ def _moment(text: Column, filled: Sequence[str], known: Evidence) -> Decided | N
     return None
 
 
-def _one_form(text: Column, filled: Sequence[str], known: Evidence) -> Decided | None:
+def _one_form(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided | None:
     kinds = (
         kind
         for kind, read in ONE_FORM.items()
@@ -275,7 +275,7 @@ def _all_read(read: values.Reader, filled: Sequence[str]) -> bool:
 
 
 def _almost(
-    text: Column, filled: Sequence[str], cells: Mapping[str, int], known: Evidence
+    text: FileColumn, filled: Sequence[str], cells: Mapping[str, int], known: Evidence
 ) -> str | None:
     """A remark if nearly all cells are numbers or dates, with an exception."""
     total = sum(cells[cell] for cell in filled)
@@ -318,7 +318,7 @@ def decide_all(
     for at, (source, name, cells) in enumerate(zip(sources, names, columns, strict=True)):
         found = decide(source, name, cells, Evidence(decimal="." if at in numbers else None))
         if at in texts and (found.column.type in ("number", "boolean") or found.ask == "decimal"):
-            found = Decided(Column(source, name))
+            found = Decided(FileColumn(source, name))
         alone.append(found)
     known = _evidence_of(alone, columns)
     return [

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from encrypted_records.errors import InvalidRecords
-from encrypted_records.ingest.blocks import BadRow, RecordBlock, RecordStart, Table
+from encrypted_records.ingest.blocks import BadRow, CellBlock, RecordBlock, RecordStart
 from encrypted_records.ingest.parse_json_stream import layout_of
 from encrypted_records.ingest.reading.charset import refused
-from encrypted_records.ingest.reading.dialect import Row
+from encrypted_records.ingest.reading.dialect import ParsedRow
 from encrypted_records.ingest.reading.json_rows import (
     find_objects,
     flatten,
@@ -17,7 +17,7 @@ from encrypted_records.ingest.reading.json_rows import (
 )
 from encrypted_records.ingest.reading.parser import (
     MAX_HEAD_BYTES,
-    Head,
+    FileHead,
     ReadingParser,
     match_names,
     read_head,
@@ -36,7 +36,7 @@ _BLOCK_ROWS, _BLOCK_TEXT = 5_000, 1 << 20
 _LINES = "ndjson"
 
 
-def head_of(start: bytes, recipe: Recipe, *, final: bool) -> Head | None:
+def head_of(start: bytes, recipe: Recipe, *, final: bool) -> FileHead | None:
     """Read the head of a file like :func:`read_head`, in any container."""
     if recipe.container == "csv":
         return read_head(start, recipe, final=final)
@@ -48,19 +48,19 @@ def head_of(start: bytes, recipe: Recipe, *, final: bool) -> Head | None:
             return None
         if not is_workbook(start):
             raise refused("the file is not a workbook, but the reading is of one")
-        return Head(RecordStart(0, 1), order)
+        return FileHead(RecordStart(0, 1), order)
     found = layout_of(start)
     if found is None:
-        return Head(RecordStart(0, 1), order)
+        return FileHead(RecordStart(0, 1), order)
     layout, begin = found
     if recipe.is_read_whole:
-        return Head(RecordStart(0, 1), order)
+        return FileHead(RecordStart(0, 1), order)
     if (layout == "lines") is not (recipe.container == _LINES):
         raise refused("the file and the reading must both be a JSON array, or both JSON lines")
-    return Head(begin, order)
+    return FileHead(begin, order)
 
 
-def parser_by(recipe: Recipe, head: Head, start: RecordStart) -> ReadingParser:
+def parser_by(recipe: Recipe, head: FileHead, start: RecordStart) -> ReadingParser:
     """The parser of a file with this reading, from ``start`` on."""
     if recipe.container == "csv":
         return ReadingParser(recipe, head, start)
@@ -70,25 +70,25 @@ def parser_by(recipe: Recipe, head: Head, start: RecordStart) -> ReadingParser:
 class ObjectsParser(ReadingParser):
     """The objects of an array, or one a line."""
 
-    def __init__(self, recipe: Recipe, head: Head, start: RecordStart) -> None:
+    def __init__(self, recipe: Recipe, head: FileHead, start: RecordStart) -> None:
         super().__init__(recipe, head, start)
         self._objects = parser_of(recipe.container, start)
 
-    def feed(self, data: bytes) -> Sequence[RecordBlock | Table]:
+    def feed(self, data: bytes) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
             Malformed, TooLarge: as the parsers of JSON.
         """
         return [made for block in self._objects.feed(data) for made in self._of(block)]
 
-    def finish(self) -> Sequence[RecordBlock | Table]:
+    def finish(self) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
             Malformed: as :meth:`feed`.
         """
         return [made for block in self._objects.finish() for made in self._of(block)]
 
-    def drain(self) -> Sequence[RecordBlock | Table]:
+    def drain(self) -> Sequence[RecordBlock | CellBlock]:
         """The objects of all that was fed so far, which may break off.
 
         Raises:
@@ -96,13 +96,13 @@ class ObjectsParser(ReadingParser):
         """
         return [made for block in self._objects.drain() for made in self._of(block)]
 
-    def _of(self, block: RecordBlock) -> Sequence[RecordBlock | Table]:
+    def _of(self, block: RecordBlock) -> Sequence[RecordBlock | CellBlock]:
         self._start = block.start
         names = [column.source for column in self._recipe.columns]
-        rows: list[Row] = []
+        rows: list[ParsedRow] = []
         for record in block.records:
             if isinstance(record, BadRow):
-                rows.append(Row([], frozenset(), 0, record.error.detail))
+                rows.append(ParsedRow([], frozenset(), 0, record.error.detail))
             else:
                 rows += rows_of_all([flatten(record.data[""])], names)
         return self._blocks(rows)
@@ -113,12 +113,12 @@ class WholeParser(ReadingParser):
     Reading begins at the first byte, wherever a record is: the offset of a block counts the
     characters of the cells before it, by which a job cuts its chunks."""
 
-    def __init__(self, recipe: Recipe, head: Head, start: RecordStart) -> None:
+    def __init__(self, recipe: Recipe, head: FileHead, start: RecordStart) -> None:
         super().__init__(recipe, head, start)
         self._first = start.row
         self._body = bytearray()
 
-    def feed(self, data: bytes) -> Sequence[RecordBlock | Table]:
+    def feed(self, data: bytes) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
             InvalidRecords: ``reading``; it is too long.
@@ -130,7 +130,7 @@ class WholeParser(ReadingParser):
             )
         return []
 
-    def finish(self) -> Sequence[RecordBlock | Table]:
+    def finish(self) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
             InvalidRecords: ``reading``; it cannot be read, or has other columns.
@@ -141,7 +141,7 @@ class WholeParser(ReadingParser):
             # A hint may have names of sheets in it, and a job keeps why it failed.
             raise refused(error.message) from None
         self._body = bytearray()
-        blocks: list[RecordBlock | Table] = []
+        blocks: list[RecordBlock | CellBlock] = []
         before, first, text = 0, 0, 0
         for at, row in enumerate(rows, 1):
             text += sum(map(len, row.cells))
@@ -152,7 +152,7 @@ class WholeParser(ReadingParser):
                 before, first, text = before + text, at, 0
         return blocks
 
-    def _rows(self, body: bytes) -> list[Row]:
+    def _rows(self, body: bytes) -> list[ParsedRow]:
         recipe = self._recipe
         if recipe.container == "json":
             objects = find_objects(body, whole=True, wanted=recipe.sheet)

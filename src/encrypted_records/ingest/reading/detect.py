@@ -9,9 +9,9 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
-from encrypted_records.ingest.reading.charset import Charset, find_charset, refused
+from encrypted_records.ingest.reading.charset import DetectedCharset, find_charset, refused
 from encrypted_records.ingest.reading.columns import Decided, decide_all
-from encrypted_records.ingest.reading.dialect import Row, find_dialect, rows_of
+from encrypted_records.ingest.reading.dialect import ParsedRow, find_dialect, rows_of
 from encrypted_records.ingest.reading.json_rows import (
     find_objects,
     flatten,
@@ -83,7 +83,7 @@ NOTHING_SAID = Wanted()
 
 
 @dataclass(frozen=True)
-class Found:
+class Detection:
     """The result of detection. ``rows`` is the number of rows that were examined, and ``whole``
     tells whether they are the complete file; ``guessed`` are members of the recipe that may be
     wrong, ``words`` are words of the file that give evidence; ``changed`` has, for each name that
@@ -127,7 +127,7 @@ class _Source:
     """Rows of a file that were looked at, ``whole`` whether they are all, and what is known of it
     beside its table: members of the recipe, and columns by what the file itself has in them."""
 
-    rows: Sequence[Row]
+    rows: Sequence[ParsedRow]
     whole: bool
     recipe: dict[str, Any]
     guessed: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class _Source:
     texts: Collection[int] = ()
 
 
-def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Found:
+def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Detection:
     """
     Args:
         sample: the file's first bytes; all of it if ``whole``.
@@ -167,7 +167,7 @@ def detect(sample: bytes, *, whole: bool, wanted: Wanted = NOTHING_SAID) -> Foun
     return _find(source, _layout(rows, wanted, lead=lead, whole=whole), wanted)
 
 
-def _detect_sheet(sample: bytes, wanted: Wanted, *, whole: bool) -> Found:
+def _detect_sheet(sample: bytes, wanted: Wanted, *, whole: bool) -> Detection:
     if not whole:
         raise refused(
             "the workbook is too large to be examined here, because it has to be read as a whole",
@@ -196,7 +196,7 @@ def _detect_sheet(sample: bytes, wanted: Wanted, *, whole: bool) -> Found:
     return _find(source, layout, wanted)
 
 
-def _detect_objects(sample: bytes, wanted: Wanted, *, whole: bool) -> Found:
+def _detect_objects(sample: bytes, wanted: Wanted, *, whole: bool) -> Detection:
     found = find_objects(sample, whole=whole, wanted=wanted.sheet, most=MAX_ROWS)
     every = [flatten(item) for item in found.items]
     flawed = next((at for at, row in enumerate(every, 1) if row.flaw is not None), 0)
@@ -225,7 +225,7 @@ def _detect_objects(sample: bytes, wanted: Wanted, *, whole: bool) -> Found:
     return _find(source, layout, replace(wanted, below=0))
 
 
-def _find(source: _Source, layout: Layout, wanted: Wanted) -> Found:
+def _find(source: _Source, layout: Layout, wanted: Wanted) -> Detection:
     data = list(source.rows[layout.first :])
     left_out = sum(map(is_left_out, data)) if source.recipe.get("container") is None else 0
     if source.recipe.get("container") not in ("json", "ndjson"):  # any object is a record
@@ -265,7 +265,7 @@ def _find(source: _Source, layout: Layout, wanted: Wanted) -> Found:
         notes += (f"{_VALUELESS}: {left_out:,}",)
     guessed = source.guessed
     guessed += ("below",) if layout.below and wanted.below is None else ()
-    return Found(
+    return Detection(
         recipe,
         decided,
         len(data),
@@ -283,7 +283,7 @@ def _find(source: _Source, layout: Layout, wanted: Wanted) -> Found:
 
 
 def _empty_texts(
-    rows: Sequence[Row], data: Sequence[Row], recipe: Mapping[str, Any]
+    rows: Sequence[ParsedRow], data: Sequence[ParsedRow], recipe: Mapping[str, Any]
 ) -> Counter[int]:
     """How many empty texts each column has, where quotes tell them from absent values: in a column
     empty cells are there with quotes and without, or no cell of the file has quotes that it does
@@ -310,7 +310,7 @@ def _empty_texts(
     return Counter()
 
 
-def _has_needless_quotes(row: Row, marks: Sequence[str]) -> bool:
+def _has_needless_quotes(row: ParsedRow, marks: Sequence[str]) -> bool:
     """Whether a cell that is not empty is in quotes for nothing that is in it."""
     return any(
         cell.strip() and cell == cell.strip() and not any(mark in cell for mark in marks)
@@ -318,9 +318,9 @@ def _has_needless_quotes(row: Row, marks: Sequence[str]) -> bool:
     )
 
 
-def _first_rows(rows: Iterable[Row], most: int = MAX_CELLS) -> tuple[list[Row], bool]:
+def _first_rows(rows: Iterable[ParsedRow], most: int = MAX_CELLS) -> tuple[list[ParsedRow], bool]:
     """The rows that are looked at, and whether these are all."""
-    some: list[Row] = []
+    some: list[ParsedRow] = []
     cells = 0
     for row in rows:
         if len(some) == MAX_ROWS or cells > most:
@@ -338,7 +338,7 @@ def text_of(sample: bytes, wanted: Wanted, *, whole: bool) -> str:
     return _read_text(sample, wanted, whole=whole)[1]
 
 
-def _read_text(sample: bytes, wanted: Wanted, *, whole: bool) -> tuple[Charset, str]:
+def _read_text(sample: bytes, wanted: Wanted, *, whole: bool) -> tuple[DetectedCharset, str]:
     charset = _charset(sample, wanted, whole=whole)
     text = sample[charset.mark :].decode(
         charset.name, errors="replace" if charset.guessed else "ignore"
@@ -348,12 +348,12 @@ def _read_text(sample: bytes, wanted: Wanted, *, whole: bool) -> tuple[Charset, 
     return charset, text
 
 
-def _charset(sample: bytes, wanted: Wanted, *, whole: bool) -> Charset:
+def _charset(sample: bytes, wanted: Wanted, *, whole: bool) -> DetectedCharset:
     if wanted.encoding is None:
         return find_charset(sample, whole=whole)
     marks = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}
     mark = marks.get(wanted.encoding, b"")
-    found = Charset(wanted.encoding, len(mark) if mark and sample.startswith(mark) else 0)
+    found = DetectedCharset(wanted.encoding, len(mark) if mark and sample.startswith(mark) else 0)
     try:
         text = sample[found.mark :].decode(wanted.encoding)
     except UnicodeDecodeError as error:
@@ -381,7 +381,7 @@ def dialect_of(text: str, wanted: Wanted) -> tuple[int, str, str]:
     return 0, delimiter, quote if wanted.quote is None else wanted.quote
 
 
-def _layout(rows: Sequence[Row], wanted: Wanted, *, lead: int, whole: bool) -> Layout:
+def _layout(rows: Sequence[ParsedRow], wanted: Wanted, *, lead: int, whole: bool) -> Layout:
     layout = find_layout(rows[lead:], whole=whole)
     header, first = layout.header + (lead if layout.header else 0), layout.first + lead
     names, above = layout.names, layout.above
@@ -407,7 +407,7 @@ def _sources(names: Sequence[str], width: int) -> list[str]:
     return [names[at] if at < len(names) else "" for at in range(width)]
 
 
-def _limit(rows: Sequence[Row]) -> None:
+def _limit(rows: Sequence[ParsedRow]) -> None:
     for number, row in enumerate(rows, 1):
         if len(row.cells) > 4 * MAX_FIELDS:
             raise refused(f"row {number} has more than {4 * MAX_FIELDS} cells")
@@ -417,7 +417,7 @@ def _limit(rows: Sequence[Row]) -> None:
             raise refused(f"row {number}: {row.flaw}", "double the quotes inside cells in quotes")
 
 
-def _require_one_table(data: Sequence[Row], layout: Layout) -> None:
+def _require_one_table(data: Sequence[ParsedRow], layout: Layout) -> None:
     """Rows of two widths, each of which goes on for long, are two tables."""
     wrong = [
         at
@@ -441,12 +441,12 @@ def _require_one_table(data: Sequence[Row], layout: Layout) -> None:
         raise refused(f"the file contains two tables: another begins at row {first + 1}")
 
 
-def _gather(data: Sequence[Row], width: int) -> tuple[list[Counter[str]], list[int]]:
+def _gather(data: Sequence[ParsedRow], width: int) -> tuple[list[Counter[str]], list[int]]:
     columns = [Counter(map(itemgetter(at), _widened(data, width))) for at in range(width)]
     return columns, [column.pop("", 0) + column.pop(ABSENT, 0) for column in columns]
 
 
-def _widened(data: Sequence[Row], width: int) -> Iterator[Sequence[str]]:
+def _widened(data: Sequence[ParsedRow], width: int) -> Iterator[Sequence[str]]:
     missing = [""] * width
     for row in data:
         yield row.cells if len(row.cells) >= width else row.cells + missing[len(row.cells) :]

@@ -23,7 +23,7 @@ _NOTHING: frozenset[int] = frozenset()
 _TYPED = re.compile(r"[-+(]?[\d.,'\s\u00a0\u202f]+[)%-]?|\d{1,4}[-./]\d{1,2}[-./]\d{1,4}.{0,20}")
 
 
-class Row(NamedTuple):
+class ParsedRow(NamedTuple):
     """The cells of a record: its texts, which of them stood in quotes, and where it ends.
 
     ``flaw`` is what is wrong with its form.
@@ -47,7 +47,7 @@ def _cell(delimiter: str, quote: str) -> re.Pattern[str]:
     return re.compile(rf"(?:{inside}|((?!{q})[^{ends}\r\n]*))({ends}|\r\n|\n|\r|\Z)")
 
 
-def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[Row]:
+def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[ParsedRow]:
     """The records of a text, blank lines among them; of one that goes on, those that have ended.
 
     A quote inside a cell that does not begin with one is text. Line ends are CR, LF or CRLF; in
@@ -74,7 +74,9 @@ def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[R
         if found is None:
             _check_open(text, at)
             if final:
-                yield Row([*cells, text[at:]], frozenset(quoted), size, "a quote is not closed")
+                yield ParsedRow(
+                    [*cells, text[at:]], frozenset(quoted), size, "a quote is not closed"
+                )
             return
         inside, behind, bare, end = found.groups()
         at = found.end()
@@ -88,11 +90,11 @@ def rows_of(text: str, delimiter: str, quote: str, *, final: bool) -> Iterator[R
             if behind.strip():
                 flaw = "text after a closing quote"
         if end != delimiter:
-            yield Row(cells, frozenset(quoted), at, flaw)
+            yield ParsedRow(cells, frozenset(quoted), at, flaw)
             cells, quoted, flaw = [], [], None
 
 
-def _row_of_line(text: str, at: int, delimiter: str, quote: str) -> Row | None:
+def _row_of_line(text: str, at: int, delimiter: str, quote: str) -> ParsedRow | None:
     """The row that begins at a place, where its line is enough to divide it: no cell is in quotes,
     or all are and none has a quote in it."""
     end = text.find("\n", at)
@@ -100,10 +102,10 @@ def _row_of_line(text: str, at: int, delimiter: str, quote: str) -> Row | None:
     if end < 0 or "\r" in line:
         return None
     if quote not in line:
-        return Row(line.split(delimiter), _NOTHING, end + 1)
+        return ParsedRow(line.split(delimiter), _NOTHING, end + 1)
     cells = line[1:-1].split(quote + delimiter + quote)
     if line[0] == line[-1] == quote and line.count(quote) == 2 * len(cells):
-        return Row(cells, _all_of(len(cells)), end + 1)
+        return ParsedRow(cells, _all_of(len(cells)), end + 1)
     return None
 
 
@@ -112,13 +114,13 @@ def _all_of(count: int) -> frozenset[int]:
     return frozenset(range(count))
 
 
-def _unquoted_rows(text: str, delimiter: str, *, final: bool) -> Iterator[Row]:
+def _unquoted_rows(text: str, delimiter: str, *, final: bool) -> Iterator[ParsedRow]:
     """The same of a text without quotes, line by line."""
     size = len(text)
     for found in _LINE.finditer(text):
         if found.start() == size or (not final and found.end() == size and found[2] != "\n"):
             return
-        yield Row(found[1].split(delimiter), _NOTHING, found.end())
+        yield ParsedRow(found[1].split(delimiter), _NOTHING, found.end())
 
 
 def _check_open(text: str, at: int) -> None:
@@ -146,7 +148,7 @@ def _quotes(head: str, delimiter: str) -> tuple[str, ...]:
 
 
 def _score(head: str, delimiter: str, quote: str, *, whole: bool) -> float:
-    rows: list[Row] = []
+    rows: list[ParsedRow] = []
     try:
         for row in rows_of(head, delimiter, quote, final=whole):
             if not row.is_empty:

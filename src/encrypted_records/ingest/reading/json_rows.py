@@ -11,7 +11,7 @@ from encrypted_records.errors import InvalidRecords, Malformed
 from encrypted_records.ingest.blocks import BadRow, RawRecord, RecordStart
 from encrypted_records.ingest.parse_json_stream import ArrayParser, LinesParser, layout_of
 from encrypted_records.ingest.reading.charset import refused
-from encrypted_records.ingest.reading.dialect import Row
+from encrypted_records.ingest.reading.dialect import ParsedRow
 from encrypted_records.model import json_text, record_form, strict_json
 from encrypted_records.model.definition import MAX_FIELDS
 
@@ -172,7 +172,7 @@ def _lists_of(document: Any) -> dict[str, list[Any]]:
 
 
 @dataclass(frozen=True)
-class Cells:
+class ObjectCells:
     """The cells of an object by the names of their columns; ``texts`` are those of texts, and
     ``lists`` those of lists."""
 
@@ -182,18 +182,18 @@ class Cells:
     flaw: str | None = None
 
 
-def flatten(item: Any) -> Cells:
+def flatten(item: Any) -> ObjectCells:
     """The members of an object, those of objects in it under both names with a point between. A
     list becomes a text of JSON, a member that is null has no cell."""
     cells: dict[str, str] = {}
     texts: set[str] = set()
     lists: set[str] = set()
     if not isinstance(item, Mapping):
-        return Cells({}, frozenset(), frozenset(), "expected an object")
+        return ObjectCells({}, frozenset(), frozenset(), "expected an object")
     if record_form.is_exported(item):
         item = item["data"]
     flaw = _flatten(item, "", 0, (cells, texts, lists))
-    return Cells(cells, frozenset(texts), frozenset(lists), flaw)
+    return ObjectCells(cells, frozenset(texts), frozenset(lists), flaw)
 
 
 _Into = tuple[dict[str, str], set[str], set[str]]
@@ -228,7 +228,7 @@ def _flatten(item: Mapping[str, Any], before: str, depth: int, into: _Into) -> s
     return flaw
 
 
-def names_of_all(rows: Sequence[Cells]) -> list[str]:
+def names_of_all(rows: Sequence[ObjectCells]) -> list[str]:
     """The names of all columns, in the order in which they come.
 
     Raises:
@@ -240,7 +240,7 @@ def names_of_all(rows: Sequence[Cells]) -> list[str]:
     return names
 
 
-def rows_of_all(rows: Sequence[Cells], names: Sequence[str]) -> Iterator[Row]:
+def rows_of_all(rows: Sequence[ObjectCells], names: Sequence[str]) -> Iterator[ParsedRow]:
     """Rows with a cell for each of the names. Texts count as quoted: an empty one is a text."""
     places = {name: at for at, name in enumerate(names)}
     for row in rows:
@@ -249,4 +249,4 @@ def rows_of_all(rows: Sequence[Cells], names: Sequence[str]) -> Iterator[Row]:
         flaw = row.flaw
         if flaw is None and not row.cells.keys() <= places.keys():
             flaw = "has a member that the reading does not know"
-        yield Row(cells, quoted, 0, flaw)
+        yield ParsedRow(cells, quoted, 0, flaw)

@@ -16,15 +16,15 @@ from encrypted_records.errors import Flaw, InvalidRecords, Malformed
 from encrypted_records.ingest.blocks import (
     MAX_RECORD_BYTES,
     BadRow,
+    CellBlock,
     RawRecord,
     RecordBlock,
     RecordStart,
-    Table,
     record_too_large,
 )
 from encrypted_records.ingest.reading.charset import BYTE_ORDER_MARKS, refused, was_utf8
-from encrypted_records.ingest.reading.dialect import Row, rows_of
-from encrypted_records.ingest.reading.recipe import MOMENTS, TYPE_OF, Column, Recipe, reader_of
+from encrypted_records.ingest.reading.dialect import ParsedRow, rows_of
+from encrypted_records.ingest.reading.recipe import MOMENTS, TYPE_OF, FileColumn, Recipe, reader_of
 from encrypted_records.ingest.reading.table import columns_of, count_below, is_left_out, is_no_row
 from encrypted_records.ingest.reading.values import ABSENT
 
@@ -46,7 +46,7 @@ _NOTE = "looks like a note or a total below the table; say how many rows are bel
 Convert = Callable[[str], str | None]
 
 
-class Tally:
+class CellCounts:
     """Counts of the cells that a parser has read. ``rewritten`` counts, by field, cells that
     are stored in another spelling; ``absent`` those that stand for nothing, by what is written
     there; ``short`` rows that lack their last cells; ``valueless`` rows of CSV that are left out,
@@ -92,7 +92,7 @@ class _Unreadable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class FileHead:
     """The position of the first record, and the column of the recipe for each column of the
     file.
     """
@@ -101,7 +101,7 @@ class Head:
     order: tuple[int, ...]
 
 
-def read_head(start: bytes, recipe: Recipe, *, final: bool) -> Head | None:
+def read_head(start: bytes, recipe: Recipe, *, final: bool) -> FileHead | None:
     """The head of a file; None where ``start`` does not reach its end yet.
 
     Raises:
@@ -113,7 +113,7 @@ def read_head(start: bytes, recipe: Recipe, *, final: bool) -> Head | None:
     if recipe.header_row == 0:
         skipped = _skip_lead(text, recipe)
         at = mark + _size(text[:skipped], recipe)
-        return Head(RecordStart(at, 1), tuple(range(len(recipe.columns))))
+        return FileHead(RecordStart(at, 1), tuple(range(len(recipe.columns))))
     names = None
     end = 0
     for number, row in enumerate(rows_of(text, recipe.delimiter, recipe.quote, final=final), 1):
@@ -127,7 +127,7 @@ def read_head(start: bytes, recipe: Recipe, *, final: bool) -> Head | None:
             )
         return None
     order = match_names(names, recipe)
-    return Head(RecordStart(mark + _size(text[:end], recipe), 1), order)
+    return FileHead(RecordStart(mark + _size(text[:end], recipe), 1), order)
 
 
 def _skip_lead(text: str, recipe: Recipe) -> int:
@@ -209,7 +209,7 @@ def _size(text: str, recipe: Recipe) -> int:
 class ReadingParser:
     """Rows of a file, from ``start`` on, in the protocol of :class:`blocks.Parser`."""
 
-    def __init__(self, recipe: Recipe, head: Head, start: RecordStart) -> None:
+    def __init__(self, recipe: Recipe, head: FileHead, start: RecordStart) -> None:
         self._recipe = recipe
         self._start = start
         self._buffer = b""
@@ -219,7 +219,7 @@ class ReadingParser:
         self._is_clean = False
         self.take_order(head.order)
         #: counts what becomes of cells, where somebody wants to know
-        self.tally: Tally | None = None
+        self.tally: CellCounts | None = None
 
     def take_order(self, order: Sequence[int]) -> None:
         """Take the file's columns in this order, by their numbers in the recipe."""
@@ -229,7 +229,7 @@ class ReadingParser:
         self._nulls = [frozenset({"", ABSENT, *column.null}) for column in self._columns]
         self._known: list[dict[str, str | None]] = [{} for _ in self._columns]
 
-    def feed(self, data: bytes) -> Sequence[RecordBlock | Table]:
+    def feed(self, data: bytes) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
             TooLarge: a row does not end where one must.
@@ -237,14 +237,14 @@ class ReadingParser:
         self._buffer += data
         return self._take(final=False) if len(self._buffer) >= self._wait else []
 
-    def finish(self) -> Sequence[RecordBlock | Table]:
+    def finish(self) -> Sequence[RecordBlock | CellBlock]:
         """
         Raises:
             Malformed: the last row ends inside quotes.
         """
         return self._take(final=True)
 
-    def _take(self, *, final: bool) -> Sequence[RecordBlock | Table]:
+    def _take(self, *, final: bool) -> Sequence[RecordBlock | CellBlock]:
         recipe = self._recipe
         text = _decode(self._buffer, recipe)
         if final and _size(text, recipe) < len(self._buffer):
@@ -254,7 +254,7 @@ class ReadingParser:
         )
         table = None if final else self._table_of(text)
         if table is not None:
-            blocks: Sequence[RecordBlock | Table] = [table[0]]
+            blocks: Sequence[RecordBlock | CellBlock] = [table[0]]
             end = table[1]
         else:
             blocks, end = self._read(text, final=final)
@@ -272,7 +272,7 @@ class ReadingParser:
         """How many last rows are no records, or may be none."""
         return _WATCHED if self._recipe.below is None else self._recipe.below
 
-    def _table_of(self, text: str) -> tuple[Table, int] | None:
+    def _table_of(self, text: str) -> tuple[CellBlock, int] | None:
         """The lines of a text by column, and where they end; None where one needs a look."""
         recipe = self._recipe
         width = len(self._columns)
@@ -283,7 +283,7 @@ class ReadingParser:
         table = self._table(found[0], len(found[0][0]))
         return None if table is None else (table, found[1])
 
-    def _read(self, text: str, *, final: bool) -> tuple[Sequence[RecordBlock | Table], int]:
+    def _read(self, text: str, *, final: bool) -> tuple[Sequence[RecordBlock | CellBlock], int]:
         """The rows of a text, one by one, and where they end."""
         recipe = self._recipe
         rows = list(rows_of(text, recipe.delimiter, recipe.quote, final=final))
@@ -306,7 +306,7 @@ class ReadingParser:
         end = rows[-1].end if rows else 0
         return self._blocks([row for row in rows if not is_no_row(row)]), end
 
-    def watch(self, rows: list[Row]) -> list[Row]:
+    def watch(self, rows: list[ParsedRow]) -> list[ParsedRow]:
         """Flag the last rows of a file that look like notes below the table, if the end of the file
         was not seen before.
         """
@@ -317,7 +317,7 @@ class ReadingParser:
         last = [row._replace(flaw=row.flaw or _NOTE) for row in real[len(real) - count :]]
         return real[: len(real) - count] + last
 
-    def _blocks(self, rows: list[Row]) -> Sequence[RecordBlock | Table]:
+    def _blocks(self, rows: list[ParsedRow]) -> Sequence[RecordBlock | CellBlock]:
         if not rows:
             return []
         self._forget()
@@ -337,8 +337,8 @@ class ReadingParser:
         return [RecordBlock(self._start, records)]
 
     def _table(
-        self, by_column: Sequence[Sequence[str]], count: int, rows: Sequence[Row] = ()
-    ) -> Table | None:
+        self, by_column: Sequence[Sequence[str]], count: int, rows: Sequence[ParsedRow] = ()
+    ) -> CellBlock | None:
         """Cells by column, and ``rows`` in which some may be in quotes; None where a cell does not
         read."""
         columns: dict[str, Sequence[str | None]] = {}
@@ -361,7 +361,7 @@ class ReadingParser:
                 if column.name is not None:
                     self.tally.add(column.name, by_column[at], columns[column.name])
             self.tally.short += sum(len(row.cells) < len(self._columns) for row in rows)
-        return Table(self._start, None, columns, count)
+        return CellBlock(self._start, None, columns, count)
 
     def _values(self, at: int, cells: Sequence[str]) -> Sequence[str | None]:
         """A column of a block: each different cell is read once.
@@ -412,7 +412,7 @@ class ReadingParser:
             raise _Unreadable
         return value
 
-    def _record(self, row: Row, number: int) -> RawRecord | BadRow:
+    def _record(self, row: ParsedRow, number: int) -> RawRecord | BadRow:
         width, cells = len(self._columns), row.cells
         if row.flaw is not None:
             code = "csv_row" if self._recipe.container == "csv" else "reading"
@@ -442,7 +442,7 @@ class ReadingParser:
         return RawRecord(number, None, data)
 
 
-def _flaw(column: Column, row: int, recipe: Recipe) -> Flaw:
+def _flaw(column: FileColumn, row: int, recipe: Recipe) -> Flaw:
     forms: dict[str, str | None] = {
         "number": f"a number with {'a comma' if column.decimal == ',' else 'a point'}",
         "date": f"a day as {column.format}",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from encrypted_records.ingest.reading.detect import Found
-from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, Column, reader_of
+from encrypted_records.ingest.reading.detect import Detection
+from encrypted_records.ingest.reading.recipe import ONE_FORM, TYPE_OF, FileColumn, reader_of
 from encrypted_records.model import proposals
 from encrypted_records.model.field_types.calendar import DATE, INSTANT, LOCAL
 from encrypted_records.model.field_types.formatted import BOOLEAN
@@ -37,7 +37,7 @@ class FieldReport:
     unique: bool
 
 
-def propose(found: Found, *, tight: bool = False) -> tuple[dict[str, Any], list[FieldReport]]:
+def propose(found: Detection, *, tight: bool = False) -> tuple[dict[str, Any], list[FieldReport]]:
     """A definition, which holds no value of the file, and a report of each field."""
     properties: dict[str, dict[str, Any]] = {}
     reports: list[FieldReport] = []
@@ -69,7 +69,7 @@ def propose(found: Found, *, tight: bool = False) -> tuple[dict[str, Any], list[
 
 
 def _look(
-    column: Column, found: Found, cells: Counter[str]
+    column: FileColumn, found: Detection, cells: Counter[str]
 ) -> tuple[Counter[str], tuple[int, dict[str, int]]]:
     """The stored values, the number of cells that are spelled differently, and the cells that mean
     an absent value.
@@ -90,7 +90,7 @@ def _look(
     return stored, (rewritten, words)
 
 
-def _examples(column: Column, found: Found, cells: Counter[str]) -> list[tuple[str, str]]:
+def _examples(column: FileColumn, found: Detection, cells: Counter[str]) -> list[tuple[str, str]]:
     read = reader_of(column, found.recipe)
     shown = []
     for cell in cells:
@@ -103,7 +103,7 @@ def _examples(column: Column, found: Found, cells: Counter[str]) -> list[tuple[s
 
 
 def _field(
-    column: Column, stored: Counter[str], found: Found, *, tight: bool
+    column: FileColumn, stored: Counter[str], found: Detection, *, tight: bool
 ) -> tuple[dict[str, Any], str, str | None]:
     """A field, its type in words, and what to look at."""
     match column.type:
@@ -127,7 +127,7 @@ def _field(
 
 
 def _number(
-    column: Column, stored: Counter[str], *, tight: bool
+    column: FileColumn, stored: Counter[str], *, tight: bool
 ) -> tuple[dict[str, Any], str, str | None]:
     numbers = [Decimal(text) for text in stored]
     digits = max((number.adjusted() + 1 for number in numbers), default=1)

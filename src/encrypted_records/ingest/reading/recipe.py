@@ -38,7 +38,7 @@ MAX_BYTES = 1 << 20
 MAX_SENT_BYTES = 45_000
 
 
-class Column(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+class FileColumn(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """A column of the file. ``source`` is its name there, or its number as ``#1`` where the file
     has no names; ``name`` is that of its field, None of a column that is left out. ``null`` are the
     words for nothing."""
@@ -63,7 +63,7 @@ class Recipe(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     end of the file was not examined: rows there that look like notes are refused by number.
     """
 
-    columns: Annotated[list[Column], Meta(min_length=1, max_length=MAX_FIELDS)]
+    columns: Annotated[list[FileColumn], Meta(min_length=1, max_length=MAX_FIELDS)]
     version: Literal[1] = 1
     container: Literal["csv", "json", "ndjson", "workbook"] = "csv"
     encoding: str = "utf-8"
@@ -136,7 +136,7 @@ def _check(recipe: Recipe) -> None:
 _MARKS = frozenset(map(chr, range(9, 0x40))) | {"|"}
 
 
-def _check_column(column: Column) -> None:
+def _check_column(column: FileColumn) -> None:
     kind = column.type
     needed: str | None = None
     if kind == "number" and (
@@ -163,7 +163,7 @@ def moment_type(*, offset: bool) -> Type:
     return MOMENTS[0] if offset else MOMENTS[1]
 
 
-def reader_of(column: Column, recipe: Recipe) -> values.Reader | None:
+def reader_of(column: FileColumn, recipe: Recipe) -> values.Reader | None:
     """The function that makes canonical text of the column's cells; None for text columns, which
     stay unchanged.
     """

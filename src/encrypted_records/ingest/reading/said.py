@@ -12,13 +12,13 @@ from msgspec import Meta
 from encrypted_records.ingest.reading import values
 from encrypted_records.ingest.reading.charset import refused
 from encrypted_records.ingest.reading.columns import Decided, Evidence, decide
-from encrypted_records.ingest.reading.detect import Found, Wanted, detect
+from encrypted_records.ingest.reading.detect import Detection, Wanted, detect
 from encrypted_records.ingest.reading.recipe import (
     DATED,
     MAX_BYTES,
     MOMENTS,
     ONE_FORM,
-    Column,
+    FileColumn,
     Recipe,
     Type,
     moment_type,
@@ -42,7 +42,7 @@ class SaidOfColumn(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     leave_out: bool = False
 
 
-class Said(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class ReadingChoices(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``columns`` are by the name of the field; ``decimal``, ``format`` and ``null`` hold for all
     columns of which nothing else is said. ``reading`` is that of a file before, by which this one
     is to be read."""
@@ -68,11 +68,11 @@ _UNUSED = {
     "ndjson": ("encoding", "delimiter", "header_row", "below", "sheet"),
     "workbook": ("encoding", "delimiter"),
 }
-NOTHING = Said()
+NOTHING = ReadingChoices()
 NOTHING_OF_COLUMN = SaidOfColumn()
 
 
-def read_said(body: bytes) -> Said:
+def read_said(body: bytes) -> ReadingChoices:
     """
     Raises:
         InvalidRecords: ``reading``; it is not what can be said.
@@ -80,20 +80,22 @@ def read_said(body: bytes) -> Said:
     try:
         if len(body) > MAX_BYTES:
             raise msgspec.ValidationError(f"more than {MAX_BYTES >> 20} MiB")
-        return msgspec.json.decode(body, type=Said)
+        return msgspec.json.decode(body, type=ReadingChoices)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise refused(
             "the request's description of the reading cannot be read", str(error)[:200]
         ) from None
 
 
-def notes_on_unused(said: Said, container: str) -> list[str]:
+def notes_on_unused(said: ReadingChoices, container: str) -> list[str]:
     """The options that a file has no use for."""
     unused = [member for member in _UNUSED[container] if getattr(said, member) is not None]
     return [f"not used, because the file has none: {', '.join(unused)}"] if unused else []
 
 
-def detect_as(sample: bytes, said: Said, *, whole: bool, texts: Collection[str] = ()) -> Found:
+def detect_as(
+    sample: bytes, said: ReadingChoices, *, whole: bool, texts: Collection[str] = ()
+) -> Detection:
     """Detect like :func:`detect`, with the caller's statements.
 
     Args:
@@ -108,7 +110,7 @@ def detect_as(sample: bytes, said: Said, *, whole: bool, texts: Collection[str] 
     require_columns(found, said)
     recipe = msgspec.structs.replace(found.recipe, time_zone=said.time_zone, round=said.round)
     columns = [
-        Decided(Column(column.column.source, column.column.name))
+        Decided(FileColumn(column.column.source, column.column.name))
         if column.column.name in texts
         else column
         for column in found.decided
@@ -124,7 +126,7 @@ def detect_as(sample: bytes, said: Said, *, whole: bool, texts: Collection[str] 
     return replace(found, recipe=recipe, decided=decided)
 
 
-def require_columns(found: Found, said: Said) -> None:
+def require_columns(found: Detection, said: ReadingChoices) -> None:
     """
     Raises:
         InvalidRecords: ``reading``; something is said of a column that the file does not have.
@@ -135,7 +137,7 @@ def require_columns(found: Found, said: Said) -> None:
             raise refused(f"the file has no column {name}", f"it has: {', '.join(names[:20])}")
 
 
-def follow(decided: Decided, said: Said, name: str, cells: Sequence[str]) -> Decided:
+def follow(decided: Decided, said: ReadingChoices, name: str, cells: Sequence[str]) -> Decided:
     """A column as is said of it.
 
     Args:
@@ -165,17 +167,17 @@ def follow(decided: Decided, said: Said, name: str, cells: Sequence[str]) -> Dec
 
 
 def _typed(
-    column: Column,
+    column: FileColumn,
     own: SaidOfColumn,
     decimal: str | None,
     format_: str | None,
     filled: Sequence[str],
-) -> Column:
+) -> FileColumn:
     kind = own.type
     if kind == "text":
-        return Column(column.source, column.name, null=list(own.null))
+        return FileColumn(column.source, column.name, null=list(own.null))
     if kind == "boolean" or own.true or own.false:
-        return Column(
+        return FileColumn(
             *(column.source, column.name, "boolean"),
             true=own.true or "true",
             false=own.false or "false",
@@ -186,7 +188,7 @@ def _typed(
     if kind in DATED or own.format:
         return _dated(column, kind, format_, filled)
     if kind is not None and kind in ONE_FORM:
-        return Column(column.source, column.name, kind, null=column.null)
+        return FileColumn(column.source, column.name, kind, null=column.null)
     if own.null and column.type == "text" and own.type is None:
         # What is left when those words are gone may be of a type.
         again = decide(
@@ -196,7 +198,7 @@ def _typed(
     return column
 
 
-def _number(column: Column, decimal: str | None, filled: Sequence[str]) -> Column:
+def _number(column: FileColumn, decimal: str | None, filled: Sequence[str]) -> FileColumn:
     units = {values.unit_of(cell) for cell in filled} - {""}
     unit = units.pop() if len(units) == 1 else ""
     for mark in (decimal,) if decimal else values.DECIMALS:
@@ -205,7 +207,7 @@ def _number(column: Column, decimal: str | None, filled: Sequence[str]) -> Colum
                 continue
             read = values.number_reader(values.NumberForm(mark, thousands, unit))
             if all(read(cell) is not None for cell in filled):
-                return Column(
+                return FileColumn(
                     *(column.source, column.name, "number"),
                     decimal=mark,  # type: ignore[arg-type] # one of two
                     thousands=thousands,
@@ -213,7 +215,7 @@ def _number(column: Column, decimal: str | None, filled: Sequence[str]) -> Colum
                     null=column.null,
                 )
     mark = decimal or "."
-    return Column(
+    return FileColumn(
         *(column.source, column.name, "number"),
         decimal=mark,  # type: ignore[arg-type] # one of two
         unit=unit,
@@ -221,7 +223,9 @@ def _number(column: Column, decimal: str | None, filled: Sequence[str]) -> Colum
     )
 
 
-def _dated(column: Column, kind: str | None, format_: str | None, filled: Sequence[str]) -> Column:
+def _dated(
+    column: FileColumn, kind: str | None, format_: str | None, filled: Sequence[str]
+) -> FileColumn:
     timed = kind in MOMENTS or (kind is None and any(":" in text for text in filled))
     wanted = (format_,) if format_ else values.DATE_FORMATS
     for offset in (True, False) if timed else (False,):
@@ -233,20 +237,20 @@ def _dated(column: Column, kind: str | None, format_: str | None, filled: Sequen
             )
             if all(read(cell) is not None for cell in filled):
                 name: Type = moment_type(offset=offset) if timed else "date"
-                return Column(
+                return FileColumn(
                     *(column.source, column.name, name),
                     format=form,
                     offset=offset,
                     null=column.null,
                 )
-    return Column(
+    return FileColumn(
         *(column.source, column.name, moment_type(offset=False) if timed else "date"),
         format=wanted[0],
         null=column.null,
     )
 
 
-def _require_all(column: Column, recipe: Recipe, cells: Sequence[str]) -> None:
+def _require_all(column: FileColumn, recipe: Recipe, cells: Sequence[str]) -> None:
     read = None if column.name is None else reader_of(column, recipe)
     if read is None:
         return

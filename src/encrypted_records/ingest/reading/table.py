@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from encrypted_records.ingest.reading.charset import refused
-from encrypted_records.ingest.reading.dialect import Row
+from encrypted_records.ingest.reading.dialect import ParsedRow
 from encrypted_records.model.csv_text import LEFT_OUT, SCHEMA_ENTRY
 from encrypted_records.model.definition import MAX_FIELD_NAME, MAX_FIELDS
 from encrypted_records.model.normalization import normalized
@@ -48,11 +48,11 @@ def has_no_values(cells: Sequence[str]) -> bool:
     )
 
 
-def is_no_row(row: Row) -> bool:
+def is_no_row(row: ParsedRow) -> bool:
     return has_no_values(row.cells)
 
 
-def is_left_out(row: Row) -> bool:
+def is_left_out(row: ParsedRow) -> bool:
     """Whether a row of CSV is no record although it is more than a blank line: it has empty cells
     alone, or is only a line that is drawn."""
     return is_no_row(row) and (row.cells != [""] or bool(row.quoted))
@@ -83,7 +83,7 @@ def columns_of(
     return list(zip(*rows[:kept], strict=True)), end
 
 
-def find_layout(rows: Sequence[Row], *, whole: bool) -> Layout:
+def find_layout(rows: Sequence[ParsedRow], *, whole: bool) -> Layout:
     """
     Args:
         rows: all rows of the sample, empty ones among them.
@@ -123,15 +123,15 @@ def _median(numbers: list[int]) -> int:
     return sorted(numbers)[len(numbers) // 2]
 
 
-def _filled(row: Row) -> int:
+def _filled(row: ParsedRow) -> int:
     return sum(1 for cell in row.cells if cell.strip())
 
 
-def _shown(row: Row) -> str:
+def _shown(row: ParsedRow) -> str:
     return " ".join(cell for cell in row.cells if cell)[:200]
 
 
-def _is_header(head: Row, data: Sequence[Row], width: int) -> bool:
+def _is_header(head: ParsedRow, data: Sequence[ParsedRow], width: int) -> bool:
     if not data:
         return not any(_TYPED.fullmatch(cell) for cell in head.cells)
     cells = [cell.strip() for cell in head.cells]
@@ -154,19 +154,19 @@ def _is_header(head: Row, data: Sequence[Row], width: int) -> bool:
     return over_typed > 0 or (named > 0 and differs >= 0.8 * named)
 
 
-def _below(rows: Sequence[Row], width: int) -> tuple[str, ...]:
+def _below(rows: Sequence[ParsedRow], width: int) -> tuple[str, ...]:
     """The rows after the last complete row that do not belong to the table, as text."""
     count = count_below(rows, width)
     return tuple(_shown(row) for row in rows[len(rows) - count :])
 
 
-def count_below(rows: Sequence[Row], width: int) -> int:
+def count_below(rows: Sequence[ParsedRow], width: int) -> int:
     """The number of last rows that look like notes or totals; 0 if all rows do."""
     count = sum(1 for _ in takewhile(lambda row: _is_note(row, width), reversed(rows)))
     return 0 if count == len(rows) else count
 
 
-def _is_note(row: Row, width: int) -> bool:
+def _is_note(row: ParsedRow, width: int) -> bool:
     if width == 1:
         return False
     short = len(row.cells) < width

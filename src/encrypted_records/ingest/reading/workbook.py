@@ -24,7 +24,7 @@ from xml.parsers import expat
 
 from encrypted_records.errors import InvalidRecords
 from encrypted_records.ingest.reading.charset import refused
-from encrypted_records.ingest.reading.dialect import Row
+from encrypted_records.ingest.reading.dialect import ParsedRow
 
 MAGIC = b"PK\x03\x04"
 #: Bytes of a workbook, and of all that is in it; and cells, empty ones between others included.
@@ -88,7 +88,7 @@ class Sheet:
     sheets with cells, ``hidden`` of those that the program does not show."""
 
     name: str
-    rows: list[Row]
+    rows: list[ParsedRow]
     numbers: frozenset[int]
     #: columns with such numbers, and with texts that may be numbers of another form
     mixed: frozenset[int] = frozenset()
@@ -471,7 +471,7 @@ def _require_values(seen: _Seen) -> None:
 
 
 def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, ...]) -> Sheet:
-    rows: list[Row] = []
+    rows: list[ParsedRow] = []
     numbers: set[int] = set()
     either: set[int] = set()
     negative = frozenset(seen.negative)
@@ -506,7 +506,7 @@ def _read(sheet: Any, seen: _Seen, others: tuple[str, ...], hidden: tuple[str, .
                         "show it as a number, or as hours in brackets: [h]:mm:ss",
                     )
             texts.append(text)
-        rows.append(Row(texts, _NOTHING, 0))
+        rows.append(ParsedRow(texts, _NOTHING, 0))
     if seen.from_1904:
         _require_no_first_day(kinds)
     notes = []
@@ -588,7 +588,7 @@ def _span(value: timedelta) -> str:
     return f"{sign}PT{hours:f}H{minutes:f}M{rest.normalize():f}S"
 
 
-def moments_of(rows: Sequence[Row], first: int) -> Iterator[Row]:
+def moments_of(rows: Sequence[ParsedRow], first: int) -> Iterator[ParsedRow]:
     """Rows in whose columns of moments a day alone is the moment at which it begins, and in whose
     columns of spans a time of day is the span since midnight: the library gives days for moments at
     midnight, and of LibreOffice times for spans of less than a day."""
@@ -609,7 +609,7 @@ def moments_of(rows: Sequence[Row], first: int) -> Iterator[Row]:
         for at in spans if number >= first else ():
             if at < len(cells) and (found := _CLOCK.fullmatch(cells[at])):
                 cells[at] = f"PT{found[1]}H{found[2]}M{found[3]}S"
-        yield Row(cells, row.quoted, row.end)
+        yield ParsedRow(cells, row.quoted, row.end)
 
 
 def require_one_table(sheet: Sheet, header: int, first: int, below: int) -> None:

@@ -49,7 +49,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FrameTypes:
     """Columns of frames.
 
     Attributes:
@@ -161,7 +161,7 @@ class FieldType(ABC):
     reveals: ClassVar[Literal["text", "number", "format"]] = "format"
     reading: ClassVar[str | None] = None
     cell_form: ClassVar[str | None] = None
-    frame: ClassVar[Frame]
+    frame: ClassVar[FrameTypes]
     sql: ClassVar[Sql] = Sql()
     control: ClassVar[Control] = Control("text")
     #: the points of all values; None where they are texts, or the field has its own bounds

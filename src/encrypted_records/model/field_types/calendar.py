@@ -17,7 +17,7 @@ from encrypted_records.model.field_types.base import (
     SIGNS,
     Control,
     FieldType,
-    Frame,
+    FrameTypes,
     Phrases,
     Span,
     Sql,
@@ -116,7 +116,7 @@ class Date(InCalendar):
     said = "date"
     about = "days, such as 2026-01-31"
     reading = "date"
-    frame = Frame("string", "string", taken=r"date(32|64)\[.*", declared="DateType")
+    frame = FrameTypes("string", "string", taken=r"date(32|64)\[.*", declared="DateType")
     sql = Sql(("date",))
     control = Control(
         "native",
@@ -144,7 +144,7 @@ class Time(OnClock):
     about = "times of a day"
     reading = "time"
     cell_form = "a time of day"
-    frame = Frame("string", "string", taken=r"time(32|64)\[.*", declared="TimeType")
+    frame = FrameTypes("string", "string", taken=r"time(32|64)\[.*", declared="TimeType")
     sql = Sql(("time without time zone",))
     control = Control("native", "time", _SHOWN_CLOCK, example="08:30:00", steps=True)
     grid = grid_of(0, MICROSECONDS_PER_DAY - 1)
@@ -172,7 +172,7 @@ class Instant(InCalendar):
     said = "date and time"
     about = "instants, with their offset"
     reading = "date-time"
-    frame = Frame(
+    frame = FrameTypes(
         "string",
         "string",
         taken=r"timestamp\[\w+, tz=.*",
@@ -224,7 +224,7 @@ class LocalDateTime(InCalendar):
     said = "local date and time"
     about = "dates and times without an offset"
     reading = "local"
-    frame = Frame(
+    frame = FrameTypes(
         "timestamp[us]",
         "datetime64[us]",
         taken=r"timestamp\[\w+\]",

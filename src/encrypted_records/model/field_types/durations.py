@@ -10,7 +10,7 @@ import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from encrypted_records.model.field_types.base import Control, Frame, Sql, grid_of, refuse_form
+from encrypted_records.model.field_types.base import Control, FrameTypes, Sql, grid_of, refuse_form
 from encrypted_records.model.field_types.calendar import MICROSECONDS_PER_DAY, OnClock
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Duration(OnClock):
     phrases = "length"
     reading = "duration"
     cell_form = "a duration such as PT1H30M"
-    frame = Frame(
+    frame = FrameTypes(
         "duration[us]", "timedelta64[us]", taken=r"duration\[\w+\]", declared="TimeDeltaType"
     )
     # Months and years of an interval make a text that is refused by name.

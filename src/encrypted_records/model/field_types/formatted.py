@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from encrypted_records.model.field_types.base import (
     Control,
     FieldType,
-    Frame,
+    FrameTypes,
     KeyKind,
     Sql,
     grid_of,
@@ -37,7 +37,7 @@ class Boolean(FieldType):
     about = "true or false"
     phrases = "same"
     reading = "boolean"
-    frame = Frame("bool", "boolean", taken=r"bool", declared="BoolType")
+    frame = FrameTypes("bool", "boolean", taken=r"bool", declared="BoolType")
     sql = Sql(("boolean",), "{0}")
     control = Control("choice", example="true")
     grid = grid_of(0, 1)
@@ -80,7 +80,7 @@ class Uuid(FieldType):
     said = "UUID"
     about = "hexadecimal, in one spelling"
     phrases = "same"
-    frame = Frame("string", "string", declared="UUIDType")
+    frame = FrameTypes("string", "string", declared="UUIDType")
     sql = Sql(("uuid",))
     control = Control("text", example="0190163d-8694-739b-aea5-966c26f8ad91")
 

@@ -12,7 +12,7 @@ from encrypted_records.model.field_types.base import (
     SIGNS,
     Control,
     FieldType,
-    Frame,
+    FrameTypes,
     KeyKind,
     Span,
 )
@@ -50,7 +50,7 @@ class Text(FieldType):
     phrases = "text"
     reveals = "text"
     reading = "text"
-    frame = Frame("string", "string")
+    frame = FrameTypes("string", "string")
     control = Control("text", example="Ada")
 
     def column_type(self, spec: FieldSpec) -> str:
@@ -178,7 +178,7 @@ class Integer(_Number):
     type_byte = 1
     said = "whole number"
     about = "numbers without decimals"
-    frame = Frame(None, "Int64")
+    frame = FrameTypes(None, "Int64")
     values_are_points = True
     _expected = "an integer"
 
@@ -208,7 +208,7 @@ class Number(_Number):
     has_decimals = True
     said = "number"
     about = "numbers with decimals"
-    frame = Frame(None, "float64")
+    frame = FrameTypes(None, "float64")
     _expected = "a number"
 
     def column_type(self, spec: FieldSpec) -> str:

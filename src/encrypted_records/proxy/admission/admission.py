@@ -30,10 +30,10 @@ from starlette.requests import HTTPConnection
 from encrypted_records import runtime
 from encrypted_records.errors import InvalidQuery, NotAllowed, NotAuthenticated
 from encrypted_records.model import api_token, device_secret
-from encrypted_records.model.api_token import ApiToken
+from encrypted_records.model.api_token import BearerToken
 from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.forwarded import SESSION
-from encrypted_records.proxy.auth import Access, Caller, Credentials, credentials_of, plain
+from encrypted_records.proxy.auth import Access, Caller, RequestCredentials, credentials_of, plain
 from encrypted_records.proxy.disk import atomic_files as durable
 from encrypted_records.proxy.keyrings.enrolment import (
     Enrolment,
@@ -155,7 +155,7 @@ class Admission:
             NotAuthenticated: ``device_needed``, ``device_unknown``; an API token, whose limits and
                 end nobody here knows; a browser that was logged out.
         """
-        credentials: Credentials | None = None
+        credentials: RequestCredentials | None = None
         with suppress(NotAuthenticated):  # a device says whose it is without any
             credentials = credentials_of(connection)
         if credentials is not None and (service := credentials.service) is not None:
@@ -185,7 +185,7 @@ class Admission:
         self.enrolment.use(device.id)
         return _hold(self._access.known_here(owner), device.id, None, connection)
 
-    async def readmit(self, user: bytes, token: ApiToken, device: str | None) -> Holder:
+    async def readmit(self, user: bytes, token: BearerToken, device: str | None) -> Holder:
         """The holder for work that continues without a request, by an API token that a request
         left for it.
 
@@ -201,7 +201,7 @@ class Admission:
                 raise needed_device()
         elif all(known.id != device for known in self.enrolment.devices(user)):
             raise unknown_device()
-        caller = await self._access.caller(Credentials("bearer", token.text))
+        caller = await self._access.caller(RequestCredentials("bearer", token.text))
         if caller.user != user:
             raise NotAuthenticated("the API token belongs to another user", code="bad_token")
         return Holder(user, caller.auth, device, token=token)

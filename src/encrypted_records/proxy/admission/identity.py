@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class IdentityServices:
     """Services that tell who callers are, and which keys they may use."""
 
     access: Access
@@ -37,7 +37,7 @@ class Identity:
         self.door.close()
 
 
-def build_identity(settings: ProxySettings, folder: Path, api: Api) -> Identity:
+def build_identity(settings: ProxySettings, folder: Path, api: Api) -> IdentityServices:
     """
     Raises:
         OSError: the folder cannot be used.
@@ -54,7 +54,7 @@ def build_identity(settings: ProxySettings, folder: Path, api: Api) -> Identity:
     access = Access(api, None if settings.mirror is None else settings.mirror.secret)
     admission = Admission(access, keyrings, enrolment, door)
     proofs = Proofs(api, admission, keyrings)
-    return Identity(access, enrolment, keyrings, door, admission, proofs)
+    return IdentityServices(access, enrolment, keyrings, door, admission, proofs)
 
 
 def _build_enrolment(settings: ProxySettings, folder: Path) -> Enrolment:

@@ -28,7 +28,7 @@ from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process.offload import deriving
 
 
-class Proof(msgspec.Struct, forbid_unknown_fields=True):
+class GivenProof(msgspec.Struct, forbid_unknown_fields=True):
     """A password, with a code where the account has a second factor; or one of the other two. None
     of them may print."""
 
@@ -48,7 +48,7 @@ class Proofs:
         self._keyrings = keyrings
         self.attempts = Attempts("too many wrong proofs")
 
-    async def demand(self, connection: HTTPConnection, proof: Proof | None) -> Holder:
+    async def demand(self, connection: HTTPConnection, proof: GivenProof | None) -> Holder:
         """The holder who may have keys given out or changed by this request.
 
         Where the user has no keyring here, the device of the request is the one that is taken in
@@ -61,9 +61,9 @@ class Proofs:
             Closed: ``keyring_locked``, for a passphrase that does not open the keyring.
         """
         applicant = await self._admission.applicant(connection, refresh=True)
-        return await self._check(applicant, proof or Proof())
+        return await self._check(applicant, proof or GivenProof())
 
-    async def _check(self, applicant: Applicant, proof: Proof) -> Holder:
+    async def _check(self, applicant: Applicant, proof: GivenProof) -> Holder:
         user = applicant.caller.user
         here = await runtime.in_thread(self._keyrings.has, user)
         if proof.phrase is not None and here:

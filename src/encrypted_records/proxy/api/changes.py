@@ -35,7 +35,7 @@ from encrypted_records.proxy.api.json_schema import (
     parameter,
 )
 from encrypted_records.proxy.api.parameters import number_of, only, schema_asked
-from encrypted_records.proxy.feed.cursor import Cursor, parse_cursor
+from encrypted_records.proxy.feed.cursor import FeedCursor, parse_cursor
 from encrypted_records.proxy.feed.pages import FeedPage, write_changes
 from encrypted_records.proxy.http.bodies import while_wanted
 from encrypted_records.proxy.http.responses import json_list, to_json
@@ -156,7 +156,7 @@ class _Following:
             return page
         return await self._read(None if cursor is None else parse_cursor(cursor))
 
-    async def _read(self, cursor: Cursor | None) -> FeedPage:
+    async def _read(self, cursor: FeedCursor | None) -> FeedPage:
         # Another's log may be longer than this reader's, who is not to ask for it again and again.
         newest = self._watch.newest
         page = await self.services.feed.read(self.caller, self.schema, cursor, self.limit)

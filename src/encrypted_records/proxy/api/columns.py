@@ -144,7 +144,7 @@ async def _write(exported: Export, schema: bytes, form: Form) -> AsyncGenerator[
     def line(record: PlainRecord) -> bytes:
         return json_line(record_json(record, schema, exported.definition, exported.fields))
 
-    columns = csv_text.Columns.of(names, exported.definition.required, safe=form.safe)
+    columns = csv_text.CsvColumns.of(names, exported.definition.required, safe=form.safe)
     if form.csv:
         yield columns.header(to_text(schema) if form.names_schema else None)
     async with aclosing(exported.batches) as batches:

@@ -19,7 +19,7 @@ from encrypted_records.errors import InvalidQuery, NotAllowed, NotFound
 from encrypted_records.model import device_secret
 from encrypted_records.model.ids import from_text, to_text
 from encrypted_records.proxy.admission.admission import Applicant
-from encrypted_records.proxy.admission.proof import Proof
+from encrypted_records.proxy.admission.proof import GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
@@ -53,16 +53,16 @@ class _DeviceRequest(msgspec.Struct, forbid_unknown_fields=True):
     passphrase: str | None = None
     phrase: str | None = None
     create: bool = False
-    proof: Proof | None = None
+    proof: GivenProof | None = None
 
 
 class _CodeFor(msgspec.Struct, forbid_unknown_fields=True):
     user: str | None = None
-    proof: Proof | None = None
+    proof: GivenProof | None = None
 
 
 class _Ending(msgspec.Struct, forbid_unknown_fields=True):
-    proof: Proof | None = None
+    proof: GivenProof | None = None
 
 
 endpoint = Endpoints("devices", id_schema={"type": "string", "pattern": "^[A-Za-z0-9]{8}$"})

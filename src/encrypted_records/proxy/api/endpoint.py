@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Match, Route, WebSocketRoute, request_r
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from encrypted_records.proxy.api.json_schema import ID, Body, Part, parameter, path_parameter
+from encrypted_records.proxy.api.json_schema import ID, Part, RequestBody, parameter, path_parameter
 from encrypted_records.proxy.api.parameters import collection_named, id_of_slug
 from encrypted_records.proxy.api.token_uses import refuse_beyond, refuse_changes
 
@@ -43,7 +43,7 @@ class Operation:
     tag: str
     summary: str
     answers: Mapping[int, Part]
-    body: Body | None = None
+    body: RequestBody | None = None
     parameters: tuple[Part, ...] = ()
     problems: tuple[int, ...] = ()
 
@@ -134,7 +134,7 @@ class Endpoints:
         summary: str,
         answers: Mapping[int, Part],
         name: str = "",
-        body: Body | None = None,
+        body: RequestBody | None = None,
         parameters: tuple[Part, ...] = (),
         problems: tuple[int, ...] = (),
     ) -> Callable[[Handler], Handler]:

@@ -34,7 +34,7 @@ from encrypted_records.proxy.api.json_schema import (
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path, number_of, only
 from encrypted_records.proxy.http.bodies import read_json
 from encrypted_records.proxy.http.responses import answer
-from encrypted_records.proxy.retention.service import Due
+from encrypted_records.proxy.retention.service import DueRecords
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.write.erasure import ErasureCost, ErasureReceipt, IndexLeft
 
@@ -244,7 +244,7 @@ async def carry_out_retention(request: Request) -> Response:
     return answer({**_json_of(done), "deleted": done.records})
 
 
-def _json_of(due: Due) -> dict[str, Any]:
+def _json_of(due: DueRecords) -> dict[str, Any]:
     before = None if due.before is None else due.before.isoformat()
     return {
         "retention": rule_json(due.rule),

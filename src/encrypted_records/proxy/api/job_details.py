@@ -41,7 +41,7 @@ from encrypted_records.proxy.api.parameters import (
     schema_of,
 )
 from encrypted_records.proxy.http.responses import answer
-from encrypted_records.proxy.jobs.job import Job
+from encrypted_records.proxy.jobs.job import StoredJob
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of
 
@@ -107,7 +107,7 @@ async def list_jobs(request: Request) -> Response:
     return answer({**head, "results": results})
 
 
-async def _about(services: Services, caller: Holder, job: Job) -> dict[str, Any]:
+async def _about(services: Services, caller: Holder, job: StoredJob) -> dict[str, Any]:
     note = await services.jobs.note_of(caller, job)
     return {
         "job_id": name_of(job),

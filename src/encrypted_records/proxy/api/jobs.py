@@ -44,8 +44,8 @@ from encrypted_records.proxy.api.json_schema import (
     SCHEMA_REFERENCE,
     TEXT,
     UUID,
-    Body,
     Part,
+    RequestBody,
     array_of,
     empty_answer,
     json_answer,
@@ -60,9 +60,9 @@ from encrypted_records.proxy.http.responses import answer, problem_answer
 from encrypted_records.proxy.jobs.job import (
     DEFAULT_BATCH,
     MAX_BATCH,
-    Job,
     JobOptions,
     OnConflict,
+    StoredJob,
 )
 from encrypted_records.proxy.jobs.secrets import FileNote
 from encrypted_records.proxy.jobs.service import BatchJobs
@@ -119,7 +119,7 @@ endpoint = Endpoints("jobs", id_schema=UUID)
         ),
         *ORDER_PARAMETERS,
     ),
-    body=Body(
+    body=RequestBody(
         {
             CSV: TEXT,
             JSON: array_of(object_of({"data": OBJECT}, schema=SCHEMA_REFERENCE)),
@@ -152,7 +152,7 @@ async def create_job(request: Request) -> Response:
     return job_answer(job, 201)
 
 
-def job_answer(job: Job, status: int, **beside: Any) -> Response:
+def job_answer(job: StoredJob, status: int, **beside: Any) -> Response:
     """The answer to what began a job, with members beside its id."""
     name = name_of(job)
     response = answer({"job_id": name, **beside}, status)
@@ -165,7 +165,7 @@ def job_answer(job: Job, status: int, **beside: Any) -> Response:
     return response
 
 
-def name_of(job: Job) -> str:
+def name_of(job: StoredJob) -> str:
     return str(uuid.UUID(bytes=job.id))
 
 
@@ -190,19 +190,19 @@ async def _options(request: Request, caller: Holder, metadata: Mapping[str, byte
     by = request.query_params.get("by")
     is_named = "schema" in request.query_params
     return options_of(
-        on_conflict=Named.of(request.headers, "X-On-Conflict"),
-        by=None if by is None else Named(by, "", "by"),
-        on_repeat=Named.said(text_of(metadata, "on_repeat"), "on_repeat"),
+        on_conflict=HeaderText.of(request.headers, "X-On-Conflict"),
+        by=None if by is None else HeaderText(by, "", "by"),
+        on_repeat=HeaderText.said(text_of(metadata, "on_repeat"), "on_repeat"),
         kind=kind,
         charset=charset,
         named=await schema_asked(request, caller) if is_named else None,
-        batch_size=Named.of(request.headers, "X-Batch-Size"),
-        on_invalid=Named.of(request.headers, "X-On-Invalid"),
+        batch_size=HeaderText.of(request.headers, "X-Batch-Size"),
+        on_invalid=HeaderText.of(request.headers, "X-On-Invalid"),
         reading=metadata.get("reading"),
     )
 
 
-class Named(NamedTuple):
+class HeaderText(NamedTuple):
     """A text of a request, and the header that it came in; ``key`` of a header with several, or of
     the query, where there is no header."""
 
@@ -211,12 +211,12 @@ class Named(NamedTuple):
     key: str = ""
 
     @classmethod
-    def of(cls, headers: Headers, name: str) -> Named | None:
+    def of(cls, headers: Headers, name: str) -> HeaderText | None:
         text = headers.get(name)
         return None if text is None else cls(text, name)
 
     @classmethod
-    def said(cls, text: str | None, key: str) -> Named | None:
+    def said(cls, text: str | None, key: str) -> HeaderText | None:
         return None if text is None else cls(text, "Upload-Metadata", key)
 
     def refused(self, detail: str) -> BadInput:
@@ -232,11 +232,11 @@ def options_of(
     kind: Format,
     charset: Charset | None,
     named: bytes | None,
-    batch_size: Named | None,
-    on_invalid: Named | None,
-    on_repeat: Named | None = None,
-    on_conflict: Named | None = None,
-    by: Named | None = None,
+    batch_size: HeaderText | None,
+    on_invalid: HeaderText | None,
+    on_repeat: HeaderText | None = None,
+    on_conflict: HeaderText | None = None,
+    by: HeaderText | None = None,
     resumable: bool = False,
     reading: bytes | None = None,
 ) -> JobOptions:
@@ -330,7 +330,7 @@ async def cancel_job(request: Request) -> Response:
     return Response(status_code=204)
 
 
-async def find(request: Request) -> tuple[Services, Holder, Job]:
+async def find(request: Request) -> tuple[Services, Holder, StoredJob]:
     """The caller, and the caller's own job that the path names."""
     services = services_of(request)
     caller = await services.holder(request)

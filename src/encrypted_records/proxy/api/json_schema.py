@@ -143,7 +143,7 @@ SCHEMA_PARAMETER = parameter(
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class RequestBody:
     """The body of a request: its JSON Schema by media type."""
 
     content: Mapping[str, Part]
@@ -154,8 +154,8 @@ class Body:
         return {"required": self.required, "content": content}
 
 
-def json_body(schema: Part, *, required: bool = True) -> Body:
-    return Body({JSON: schema}, required)
+def json_body(schema: Part, *, required: bool = True) -> RequestBody:
+    return RequestBody({JSON: schema}, required)
 
 
 def json_answer(

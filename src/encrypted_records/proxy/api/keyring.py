@@ -42,7 +42,7 @@ from encrypted_records.errors import (
 from encrypted_records.model import device_secret
 from encrypted_records.model.ids import from_reference, from_text
 from encrypted_records.proxy.admission.admission import Applicant
-from encrypted_records.proxy.admission.proof import Proof
+from encrypted_records.proxy.admission.proof import GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
@@ -71,7 +71,7 @@ from encrypted_records.proxy.services import Services, services_of
 
 
 class _Proven(msgspec.Struct, forbid_unknown_fields=True):
-    proof: Proof | None = None
+    proof: GivenProof | None = None
 
 
 class _Wanted(_Proven):
@@ -433,7 +433,7 @@ class _Unlocking(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Change(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    proof: Proof | None = None
+    proof: GivenProof | None = None
     new: str
     old: str | None = None
 
@@ -500,7 +500,7 @@ async def change_passphrase(request: Request) -> Response:
     await services.caller(request)
     asked = await read_struct(request, _Change)
     # The present passphrase is the proof that a keyring under one asks for.
-    proof = asked.proof or Proof(passphrase=asked.old)
+    proof = asked.proof or GivenProof(passphrase=asked.old)
     holder = await services.proofs.demand(request, proof)
     old = None if asked.old is None else Passphrase(asked.old)
     left = await deriving(

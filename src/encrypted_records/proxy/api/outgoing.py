@@ -26,7 +26,7 @@ from encrypted_records.model.forwarded import SIGNED, Forwarded
 from encrypted_records.model.ids import from_reference, reference, slug_in
 from encrypted_records.proxy.api.token_uses import is_service_string
 from encrypted_records.proxy.auth import (
-    Credentials,
+    RequestCredentials,
     authorization_of,
     plain,
     refuse_in_basic,
@@ -229,7 +229,7 @@ def _authorization(value: str) -> str:
         NotAuthenticated: a service's string stands where a password does.
     """
     if is_service_string(value):
-        service = Credentials("bearer", value.strip().partition(" ")[2].strip()).service
+        service = RequestCredentials("bearer", value.strip().partition(" ")[2].strip()).service
         return "" if service is None else authorization_of(service)
     # Any number of blanks may follow the scheme (RFC 9110, section 11.4).
     scheme, _, secret = value.strip().partition(" ")

@@ -19,7 +19,7 @@ from encrypted_records import runtime
 from encrypted_records.errors import BadInput, NotFound
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import from_path, reference, to_text
-from encrypted_records.proxy.admission.proof import Proof
+from encrypted_records.proxy.admission.proof import GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
@@ -41,9 +41,9 @@ from encrypted_records.proxy.api.json_schema import (
 from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.api.people_json import (
     SHARES,
+    OwnersAnswers,
     Role,
     ShareWanted,
-    Told,
     nobody_json,
     people_json,
     read_share,
@@ -65,7 +65,7 @@ class _Invite(msgspec.Struct, forbid_unknown_fields=True):
     email: Annotated[str, Meta(min_length=3, max_length=form.MAX_NAME)]
     shares: Annotated[list[ShareWanted], Meta(max_length=2 * form.MAX_DATASETS)] | None = None
     new: bool = False
-    proof: Proof | None = None
+    proof: GivenProof | None = None
 
 
 class _Words(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,18 +78,18 @@ class _Words(msgspec.Struct, forbid_unknown_fields=True):
 class _Change(msgspec.Struct, forbid_unknown_fields=True):
     role: Literal["owner", "member"] | None = None
     email: Annotated[str, Meta(min_length=3, max_length=form.MAX_NAME)] | None = None
-    proof: Proof | None = None
+    proof: GivenProof | None = None
 
 
 class _Right(msgspec.Struct, forbid_unknown_fields=True):
     role: Role
     schemas: Annotated[list[str], Meta(max_length=form.MAX_SINGLE_SCHEMAS)] | None = None
-    proof: Proof | None = None
+    proof: GivenProof | None = None
 
 
 class _Phrases(msgspec.Struct, forbid_unknown_fields=True):
     phrases: list[str]
-    proof: Proof | None = None
+    proof: GivenProof | None = None
 
     def __repr__(self) -> str:
         return "<phrases>"
@@ -99,7 +99,7 @@ class _Service(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, Meta(min_length=1, max_length=150)]
     shares: Annotated[list[ShareWanted], Meta(max_length=2 * form.MAX_DATASETS)]
     expires: int | None = None
-    proof: Proof | None = None
+    proof: GivenProof | None = None
 
 
 endpoint = Endpoints("people")
@@ -126,10 +126,10 @@ async def list_people(request: Request) -> Response:
         return answer(nobody_json(organization))
     sharing = services.sharing
     # The API's word, and only shown: who is in, and what they may, is in the roster alone.
-    told = Told()
+    told = OwnersAnswers()
     if view.believed.standing.owns:
         number = view.roster.number
-        told = Told(
+        told = OwnersAnswers(
             await sharing.api.answers(organization, holder.auth),
             await sharing.api.invitations_of(organization, holder.auth),
             number,
@@ -140,7 +140,7 @@ async def list_people(request: Request) -> Response:
         )
     elif holder.token is None and holder.service is None:
         accounts = await sharing.api.accounts_of(organization, holder.auth)
-        told = Told(number=view.roster.number, accounts=accounts)
+        told = OwnersAnswers(number=view.roster.number, accounts=accounts)
     if told.accounts is not None:
         # Read again: what an entry has ended meanwhile is not taken for declined.
         view = await sharing.reader.read(holder, organization) or view

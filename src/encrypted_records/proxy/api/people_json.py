@@ -11,7 +11,7 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.errors import ErsError
-from encrypted_records.index.roster.belief import Shown, head_words
+from encrypted_records.index.roster.belief import RosterSummary, head_words
 from encrypted_records.index.roster.due import due_datasets
 from encrypted_records.index.roster.invitations import InvitationStatus, check_answer, status_of
 from encrypted_records.index.roster.roster import Roster
@@ -29,8 +29,8 @@ from encrypted_records.proxy.api.json_schema import (
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.sharing.reading import View
-from encrypted_records.proxy.sharing.settling import Settled
-from encrypted_records.rules.roster.state import Invitation, Member
+from encrypted_records.proxy.sharing.settling import AppliedChanges
+from encrypted_records.rules.roster.state import InvitationState, Member
 
 Role = Literal["reader", "writer"]
 _RIGHTS: dict[str, Literal[1, 2]] = {"writer": 1, "reader": 2}
@@ -103,7 +103,7 @@ async def read_share(
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class OwnersAnswers:
     """Answers of the API to owners on invitations, services and accounts, beside the roster.
 
     Attributes:
@@ -121,7 +121,9 @@ class Told:
     accounts: Mapping[str, str] | None = None
 
 
-def people_json(view: View, told: Told, first: Shown | None = None) -> dict[str, Any]:
+def people_json(
+    view: View, told: OwnersAnswers, first: RosterSummary | None = None
+) -> dict[str, Any]:
     """Readers and what they read, since when, let in by whom; the invited; and what is pending.
 
     Args:
@@ -186,7 +188,7 @@ def nobody_json(organization: bytes) -> dict[str, Any]:
     }
 
 
-def _member(roster: Roster, member: Member, user: bytes, told: Told) -> dict[str, Any]:
+def _member(roster: Roster, member: Member, user: bytes, told: OwnersAnswers) -> dict[str, Any]:
     shown = {
         "id": to_text(member.member),
         "name": member.name,
@@ -241,7 +243,7 @@ def share_json(roster: Roster, share: Share) -> dict[str, Any]:
     }
 
 
-def _invitation(roster: Roster, invitation: Invitation, told: Told) -> dict[str, Any]:
+def _invitation(roster: Roster, invitation: InvitationState, told: OwnersAnswers) -> dict[str, Any]:
     now, content = int(runtime.wall()), invitation.content
     given = next((answer for answer in told.answers if answer.id == content.id), None)
     answered, refused = given is not None, None
@@ -269,7 +271,7 @@ def _invitation(roster: Roster, invitation: Invitation, told: Told) -> dict[str,
     }
 
 
-def _is_replaced(roster: Roster, invitation: Invitation) -> bool:
+def _is_replaced(roster: Roster, invitation: InvitationState) -> bool:
     """Whether the same address was invited again since; the API keeps one of an address."""
     name = invitation.content.name.casefold()
     return any(
@@ -293,7 +295,7 @@ def _schema_name(roster: Roster, schema: bytes) -> str:
     return placed.name if placed is not None else ""
 
 
-def settled_json(settled: Settled) -> dict[str, Any]:
+def settled_json(settled: AppliedChanges) -> dict[str, Any]:
     return {
         "admitted": settled.admitted,
         "removed": settled.removed,

@@ -22,7 +22,7 @@ from encrypted_records.proxy.api.json_schema import (
     OBJECT,
     SCHEMA_NAME,
     TEXT,
-    Body,
+    RequestBody,
     array_of,
     empty_answer,
     json_answer,
@@ -45,7 +45,7 @@ of_schema = Endpoints("schemas")
     "POST",
     "/api/readings/detect/",
     summary="Detect how a file is read, from the file or its beginning, and propose a definition.",
-    body=Body({"application/octet-stream": BINARY}),
+    body=RequestBody({"application/octet-stream": BINARY}),
     parameters=(
         parameter("query", "tight", FLAG, "Whether to propose bounds near those of the file"),
         parameter(

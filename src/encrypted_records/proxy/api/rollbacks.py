@@ -15,7 +15,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.ids import to_text
 from encrypted_records.model.openings import Withheld
 from encrypted_records.model.roster import EntryBody
-from encrypted_records.proxy.admission.proof import Proof
+from encrypted_records.proxy.admission.proof import GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     DIGEST,
@@ -34,7 +34,7 @@ from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.http.bodies import read_struct
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.services import services_of
-from encrypted_records.proxy.sharing.rollback import RosterStanding
+from encrypted_records.proxy.sharing.rollback import RosterComparison
 
 _PATH = "/api/organizations/{id}/rollback/"
 _HEAD = {"number": NUMBER, "digest": TEXT}
@@ -66,7 +66,7 @@ class _Accept(msgspec.Struct, forbid_unknown_fields=True):
     number: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     forked: bool = False
-    proof: Proof | None = None
+    proof: GivenProof | None = None
 
 
 @endpoint(
@@ -109,7 +109,7 @@ async def accept_rollback(request: Request) -> Response:
     return answer(_as_json(before))
 
 
-def _as_json(standing: RosterStanding) -> dict[str, Any]:
+def _as_json(standing: RosterComparison) -> dict[str, Any]:
     roster, seen = standing.roster, standing.seen
     return {
         "state": standing.state,
@@ -136,15 +136,15 @@ def _lost_json(roster: Roster, body: EntryBody) -> dict[str, Any]:
 def _said(roster: Roster, body: EntryBody) -> tuple[str, str | None]:
     """The kind of an entry, and its subject or object."""
     match body.content:
-        case form.Found(name=name):
+        case form.FoundingEntry(name=name):
             return "founded", _shown(name)
         case form.Invite(name=name):
             return "invited", _shown(name)
-        case form.Standing(name=name, member=uid):
+        case form.MemberStanding(name=name, member=uid):
             return "stood", _shown(name) or to_text(uid)
         case form.Remove(id=uid):
             return "removed", _name(roster, uid) or to_text(uid)
-        case form.Dataset(name=name, dataset=uid):
+        case form.DatasetName(name=name, dataset=uid):
             return "dataset", _shown(name) or to_text(uid)
         case _:
             return "schema", None

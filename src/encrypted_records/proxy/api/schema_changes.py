@@ -44,9 +44,9 @@ from encrypted_records.proxy.http.downloads import Form, json_line
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.jobs.reseals import target_of
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.search.verification import Verified
+from encrypted_records.proxy.search.verification import VerificationCounts
 from encrypted_records.proxy.services import services_of
-from encrypted_records.proxy.write.definitions import Plan, refuse_obstacles
+from encrypted_records.proxy.write.definitions import DefinitionPlan, refuse_obstacles
 
 endpoint = Endpoints("schemas")
 
@@ -168,7 +168,7 @@ def _decode(body: bytes) -> _Body:
         raise InvalidQuery(detail, flaws=(Flaw("type", detail, ""),)) from None
 
 
-def _json_of(plan: Plan, *, applied: bool) -> dict[str, Any]:
+def _json_of(plan: DefinitionPlan, *, applied: bool) -> dict[str, Any]:
     in_the_way = {obstacle.change: obstacle for obstacle in plan.obstacles}
     changes = []
     for change in plan.changes:
@@ -227,7 +227,9 @@ async def verify_schema(request: Request) -> Response:
     return Form(Format.NDJSON, safe=False).download(_lines(first, steps))
 
 
-async def _lines(first: Verified, steps: AsyncIterator[Verified]) -> AsyncGenerator[bytes, None]:
+async def _lines(
+    first: VerificationCounts, steps: AsyncIterator[VerificationCounts]
+) -> AsyncGenerator[bytes, None]:
     told = 0
     done = first
     async for done in steps:
@@ -237,7 +239,7 @@ async def _lines(first: Verified, steps: AsyncIterator[Verified]) -> AsyncGenera
     yield json_line({"verify": _report_json(done)})
 
 
-def _report_json(done: Verified) -> dict[str, Any]:
+def _report_json(done: VerificationCounts) -> dict[str, Any]:
     return {
         "version": done.head.version,
         "digest": done.head.digest.hex(),

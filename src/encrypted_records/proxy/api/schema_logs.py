@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.errors import Flaw, InvalidQuery
-from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.model import csv_text
 from encrypted_records.model.ids import milliseconds, to_text
 from encrypted_records.model.queries import refuse_unknown
-from encrypted_records.proxy.admission.proof import Proof
+from encrypted_records.proxy.admission.proof import GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     CSV,
@@ -43,12 +43,12 @@ from encrypted_records.proxy.api.parameters import id_in_path, number_of, only
 from encrypted_records.proxy.http.bodies import read_object, read_struct
 from encrypted_records.proxy.http.downloads import Form, form_of, json_line
 from encrypted_records.proxy.http.responses import answer, record_json
-from encrypted_records.proxy.schemas.heads import Acceptance
-from encrypted_records.proxy.schemas.standings import Standing
+from encrypted_records.proxy.schemas.heads import AcceptedHead
+from encrypted_records.proxy.schemas.standings import LogComparison
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.search.salvage import Salvage
 from encrypted_records.proxy.services import services_of
-from encrypted_records.proxy.write.repair import Loss
+from encrypted_records.proxy.write.repair import SchemaLoss
 
 _HEAD_FIELDS = {"version": NUMBER, "digest": TEXT}
 _HEAD = object_of(_HEAD_FIELDS)
@@ -75,7 +75,7 @@ class _Accept(msgspec.Struct, forbid_unknown_fields=True):
     version: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     forked: bool = False
-    proof: Proof | None = None
+    proof: GivenProof | None = None
 
 
 @endpoint(
@@ -94,7 +94,7 @@ async def get_log(request: Request) -> Response:
     ledger = standing.sound.ledger
     if "version" in request.query_params:
         at = number_of(request, "version", 0, least=0, most=ledger.version)
-        shown["at"] = _head_json(Head(at, ledger.digest_at(at) or b""))
+        shown["at"] = _head_json(LogHead(at, ledger.digest_at(at) or b""))
     return answer(shown)
 
 
@@ -115,7 +115,7 @@ async def accept_log(request: Request) -> Response:
     asked = await read_struct(request, _Accept)
     # An API that hides commits looks like one that was restored: a stolen login is not enough.
     holder = await services.proofs.demand(request, asked.proof)
-    head = Head(asked.version, bytes.fromhex(asked.digest))
+    head = LogHead(asked.version, bytes.fromhex(asked.digest))
     schema = id_in_path(request)
     before = await services.standings.accept(holder, schema, head, forked=asked.forked)
     return answer(_standing_json(before))
@@ -125,7 +125,7 @@ def _wrong(detail: str, pointer: str) -> InvalidQuery:
     return InvalidQuery(detail, flaws=(Flaw("type", detail, pointer),))
 
 
-def _standing_json(standing: Standing) -> dict[str, Any]:
+def _standing_json(standing: LogComparison) -> dict[str, Any]:
     sound = standing.sound
     return {
         "state": standing.state,
@@ -140,7 +140,7 @@ def _standing_json(standing: Standing) -> dict[str, Any]:
     }
 
 
-def _acceptance_json(accepted: Acceptance) -> dict[str, Any]:
+def _acceptance_json(accepted: AcceptedHead) -> dict[str, Any]:
     return {
         "user": to_text(accepted.user),
         **_head_json(accepted.head),
@@ -150,7 +150,7 @@ def _acceptance_json(accepted: Acceptance) -> dict[str, Any]:
     }
 
 
-def _head_json(head: Head) -> dict[str, Any]:
+def _head_json(head: LogHead) -> dict[str, Any]:
     return {"version": head.version, "digest": head.digest.hex()}
 
 
@@ -216,7 +216,7 @@ async def salvage_records(request: Request) -> Response:
 
 async def _write(salvaged: Salvage, schema: bytes, form: Form) -> AsyncGenerator[bytes, None]:
     # A row that the log does not prove may lack a required field.
-    columns = csv_text.Columns.of(tuple(salvaged.definition.fields), (), safe=form.safe)
+    columns = csv_text.CsvColumns.of(tuple(salvaged.definition.fields), (), safe=form.safe)
     if form.csv:
         yield columns.header(to_text(schema) if form.names_schema else None)
     async for batch in salvaged.batches:
@@ -298,7 +298,7 @@ async def repair_schema(request: Request) -> Response:
     return answer(_as_json(await services.repairer.repair_next(caller, schema, confirmed)))
 
 
-def _as_json(loss: Loss) -> dict[str, Any]:
+def _as_json(loss: SchemaLoss) -> dict[str, Any]:
     return {
         "records": loss.records,
         "segments": loss.segments,

@@ -29,7 +29,7 @@ from encrypted_records.proxy.api.json_schema import (
     NUMBER,
     OBJECT,
     TEXT,
-    Body,
+    RequestBody,
     array_of,
     json_answer,
     json_body,
@@ -57,7 +57,7 @@ endpoint = Endpoints("schemas")
     "POST",
     "/api/schemas/infer/",
     summary="Propose a definition for a CSV or JSON sample.",
-    body=Body({CSV: TEXT, JSON: array_of(OBJECT, minItems=1), NDJSON: TEXT}),
+    body=RequestBody({CSV: TEXT, JSON: array_of(OBJECT, minItems=1), NDJSON: TEXT}),
     parameters=tuple(
         parameter("query", name, FLAG, f"Whether to propose {what}")
         for name, what in {

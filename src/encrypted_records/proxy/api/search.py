@@ -14,7 +14,7 @@ from starlette.responses import Response
 from encrypted_records import runtime
 from encrypted_records.index.log.past import least_bytes
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.query.aggregate import Bucket
+from encrypted_records.index.query.aggregate import GroupResults
 from encrypted_records.model.aggregations import (
     Aggregation,
     Distinct,
@@ -175,7 +175,7 @@ async def aggregate_records(request: Request) -> Response:
     return json_list(b'{"total":%d,"groups":[' % outcome.total, results, b"]}")
 
 
-def _results(asked: Aggregation, group: Bucket) -> list[dict[str, Any]]:
+def _results(asked: Aggregation, group: GroupResults) -> list[dict[str, Any]]:
     together = zip(asked.names, asked.measures, group.results, strict=True)
     return [_result(name, measure, result) for name, measure, result in together]
 

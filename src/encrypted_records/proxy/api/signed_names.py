@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 
-from encrypted_records.client.rosters import DatasetResource, SchemaResource
+from encrypted_records.client.rosters import DatasetResource, ListedSchema
 from encrypted_records.errors import BadInput, ErsError, Malformed, NotAllowed, NotAuthenticated
 from encrypted_records.model import api_token, ids
 from encrypted_records.model.definition_parser import parse_definition
@@ -34,8 +34,8 @@ from encrypted_records.proxy.api.token_uses import require_writing
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import by_size
 from encrypted_records.proxy.services import Services, services_of
-from encrypted_records.proxy.sharing.naming import Names
-from encrypted_records.proxy.sharing.shown_names import Shown, ShownAs
+from encrypted_records.proxy.sharing.naming import WantedNames
+from encrypted_records.proxy.sharing.shown_names import ShownAs, ShownName
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ async def sign_change(request: Request, path: str, body: bytes) -> SignedChange:
     services = services_of(request)
     holder = await services.holder(request)
     members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    names = Names(_text(members, "slug"), _text(members, "name"))
+    names = WantedNames(_text(members, "slug"), _text(members, "name"))
     one = from_path(path.split("/")[3])
     if path.split("/")[2] == "datasets":
         dataset = await services.sharing.api.dataset(one, holder.auth)
@@ -125,7 +125,7 @@ async def free_name(request: Request, path: str) -> None:
         log.warning("a deleted resource keeps its name in the roster: %s", error.reason)
 
 
-def _organization(shown: DatasetResource | SchemaResource) -> bytes:
+def _organization(shown: DatasetResource | ListedSchema) -> bytes:
     return ids.from_reference(shown.organization, "organizations", pointer="/organization")
 
 
@@ -196,7 +196,7 @@ def _read(body: bytes) -> tuple[dict[str, Any] | None, list[_Resource]]:
         raise refusal("it is not a dataset or schema") from None
 
 
-def _shown(kind: str, resource: _Resource) -> Shown:
+def _shown(kind: str, resource: _Resource) -> ShownName:
     try:
         one = msgspec.convert(
             {
@@ -206,7 +206,7 @@ def _shown(kind: str, resource: _Resource) -> Shown:
             },
             _Named,
         )
-        return Shown(
+        return ShownName(
             ids.from_text(one.id),
             ids.from_reference(one.organization, "organizations", pointer=""),
             one.slug,

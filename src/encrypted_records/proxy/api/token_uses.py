@@ -141,7 +141,7 @@ def is_service_string(authorization: str) -> bool:
     return scheme.lower() == "bearer" and service_key.looks_like_one(shown)
 
 
-def require_writing(token: api_token.ApiToken | None) -> None:
+def require_writing(token: api_token.BearerToken | None) -> None:
     """
     Raises:
         NotAllowed: ``token_limited``; the token only reads.

@@ -20,7 +20,7 @@ from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.jobs import (
     METADATA,
     ORDER_PARAMETERS,
-    Named,
+    HeaderText,
     note_of,
     options_of,
     text_of,
@@ -31,8 +31,8 @@ from encrypted_records.proxy.api.json_schema import (
     TEXT,
     URL,
     UUID,
-    Body,
     Part,
+    RequestBody,
     empty_answer,
     one_of,
     parameter,
@@ -47,10 +47,10 @@ from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.uploads.store import Upload, charset_of, format_of
 from encrypted_records.proxy.uploads.tus import headers as header
 from encrypted_records.proxy.uploads.tus import protocol
-from encrypted_records.proxy.uploads.tus.protocol import Append, Create, Describe, Show
+from encrypted_records.proxy.uploads.tus.protocol import Append, Create, DescribeServer, Show
 
 _VERSION = one_of(header.VERSION)
-_BYTES = Body({header.CONTENT_TYPE: BINARY})
+_BYTES = RequestBody({header.CONTENT_TYPE: BINARY})
 _RESUMABLE = parameter("header", "Tus-Resumable", _VERSION, required=True)
 _LENGTH = parameter("header", "Upload-Length", NUMBER, "Length in bytes")
 _DIGEST: Part = {
@@ -200,7 +200,7 @@ async def _answer(request: Request, upload: str | None) -> Response:
     if asked is None:
         allowed = ", ".join(protocol.list_methods(on_upload=on_upload))
         raise HTTPException(405, headers={"Allow": allowed})
-    if isinstance(asked, Describe):
+    if isinstance(asked, DescribeServer):
         return Response(status_code=204, headers=protocol.describe())
     if isinstance(asked, Create):
         options = await _options(request, caller, asked.metadata)
@@ -251,8 +251,8 @@ async def _options(request: Request, caller: Holder, metadata: Mapping[str, byte
     def read(name: str) -> str | None:
         return text_of(metadata, name)
 
-    def say(name: str) -> Named | None:
-        return Named.said(read(name), name)
+    def say(name: str) -> HeaderText | None:
+        return HeaderText.said(read(name), name)
 
     schema, services = read("schema"), services_of(request)
     named = None
@@ -264,10 +264,10 @@ async def _options(request: Request, caller: Holder, metadata: Mapping[str, byte
         kind=format_of(metadata) or Format.JSON,
         charset=charset_of(metadata),
         named=named,
-        batch_size=Named.of(headers, "X-Batch-Size") or say("batch_size"),
-        on_invalid=Named.of(headers, "X-On-Invalid") or say("on_invalid"),
+        batch_size=HeaderText.of(headers, "X-Batch-Size") or say("batch_size"),
+        on_invalid=HeaderText.of(headers, "X-On-Invalid") or say("on_invalid"),
         on_repeat=say("on_repeat"),
-        on_conflict=Named.of(headers, "X-On-Conflict") or say("on_conflict"),
+        on_conflict=HeaderText.of(headers, "X-On-Conflict") or say("on_conflict"),
         by=say("by"),
         reading=metadata.get("reading"),
         resumable=True,

@@ -34,7 +34,7 @@ from encrypted_records.proxy.api.json_schema import (
     one_of,
 )
 from encrypted_records.proxy.api.parameters import id_in_path, only, schema_of
-from encrypted_records.proxy.feed.webhooks import Shown
+from encrypted_records.proxy.feed.webhooks import ShownWebhook
 from encrypted_records.proxy.http.bodies import read_struct
 from encrypted_records.proxy.http.responses import answer
 from encrypted_records.proxy.services import services_of
@@ -153,7 +153,7 @@ async def delete_webhook(request: Request) -> Response:
     return Response(status_code=204)
 
 
-def _describe(shown: Shown) -> dict[str, Any]:
+def _describe(shown: ShownWebhook) -> dict[str, Any]:
     webhook = shown.webhook
     return {
         "id": to_text(webhook.id),

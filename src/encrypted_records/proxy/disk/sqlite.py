@@ -131,7 +131,7 @@ def _open(path: Path, tables: str, later: Mapping[str, Mapping[str, str]]) -> sq
     return database
 
 
-class CacheFile:
+class CacheDatabase:
     """A file that may be lost, for its owner's eyes. Safe to use from several threads.
 
     An error counts as having nothing; a damaged file is replaced by an empty one.

@@ -15,7 +15,7 @@ _DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class FeedCursor:
     """All commits up to ``version`` are done, and of the next one the first ``number`` rows: those
     that it ended, then those that it added.
 
@@ -49,7 +49,7 @@ class _Text(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     end: int = 0
 
 
-def parse_cursor(text: str) -> Cursor:
+def parse_cursor(text: str) -> FeedCursor:
     """
     Raises:
         InvalidQuery: no answer had this cursor.
@@ -62,7 +62,7 @@ def parse_cursor(text: str) -> Cursor:
     numbers = (sent.version, sent.number, sent.first, sent.end)
     if len(sent.digest) != _DIGEST_BYTES or not all(0 <= number < 1 << 62 for number in numbers):
         raise _unknown()
-    return Cursor(sent.version, sent.number, sent.digest, range(sent.first, sent.end))
+    return FeedCursor(sent.version, sent.number, sent.digest, range(sent.first, sent.end))
 
 
 def _unknown() -> InvalidQuery:

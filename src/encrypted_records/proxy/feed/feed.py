@@ -8,9 +8,9 @@ from weakref import WeakValueDictionary
 
 from encrypted_records import runtime
 from encrypted_records.errors import Overloaded
-from encrypted_records.proxy.feed.cursor import Cursor
+from encrypted_records.proxy.feed.cursor import FeedCursor
 from encrypted_records.proxy.feed.pages import FeedPage, SuccessorIds, present_cursor, read_page
-from encrypted_records.proxy.feed.waiting import ASK_SECONDS, Watch
+from encrypted_records.proxy.feed.waiting import ASK_SECONDS, WatchedSchema
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
@@ -30,7 +30,7 @@ class Feed:
         self._schemas = schemas
         self._runner = runner
         self._successors = SuccessorIds()
-        self._watches: WeakValueDictionary[bytes, Watch] = WeakValueDictionary()
+        self._watches: WeakValueDictionary[bytes, WatchedSchema] = WeakValueDictionary()
         #: when the API was last asked for the state of a schema
         self._asked: OrderedDict[_Key, float] = OrderedDict()
 
@@ -39,15 +39,15 @@ class Feed:
         """The number of requests that wait for changes."""
         return sum(watch.waiting for watch in self._watches.values())
 
-    def watch(self, schema: bytes) -> Watch:
+    def watch(self, schema: bytes) -> WatchedSchema:
         """The watch of the schema; it exists as long as a caller has a reference."""
         watch = self._watches.get(schema)
         if watch is None:
-            watch = self._watches[schema] = Watch()
+            watch = self._watches[schema] = WatchedSchema()
         return watch
 
     async def read(
-        self, caller: Holder, schema: bytes, cursor: Cursor | None, limit: int
+        self, caller: Holder, schema: bytes, cursor: FeedCursor | None, limit: int
     ) -> FeedPage:
         """The changes after a cursor, as of at most a second ago; without one, all records.
 
@@ -72,7 +72,7 @@ class Feed:
         return await self._runner.ask(caller, schema, question)
 
     async def wait(
-        self, caller: Holder, schema: bytes, watch: Watch, since: int, until: float
+        self, caller: Holder, schema: bytes, watch: WatchedSchema, since: int, until: float
     ) -> None:
         """Wait until the schema's log goes beyond version ``since``, or until a time.
 

@@ -23,7 +23,7 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import PlainRecord, RowRef, StoredRow
-from encrypted_records.proxy.feed.cursor import Cursor, start_again
+from encrypted_records.proxy.feed.cursor import FeedCursor, start_again
 from encrypted_records.proxy.feed.trail import read_effects
 from encrypted_records.proxy.http.responses import FEW_CELLS, record_json, to_json
 from encrypted_records.proxy.process.offload import Run, aside, here
@@ -43,7 +43,7 @@ _Name = tuple[bytes, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RecordChange:
     """A change of a record by the commit of ``version``; ``record`` is None if it was deleted.
     ``record_version`` is the version of the record, or its last version if it was deleted.
 
@@ -54,7 +54,7 @@ class Change:
     record_id: bytes
     record_version: int
     record: PlainRecord | None
-    cursor: Cursor
+    cursor: FeedCursor
 
     @property
     def op(self) -> Literal["upsert", "delete"]:
@@ -66,8 +66,8 @@ class FeedPage:
     """``changes`` lead to ``cursor``. With ``current``, a consumer that has applied all of them
     holds what a search finds at ``version``."""
 
-    changes: list[Change]
-    cursor: Cursor
+    changes: list[RecordChange]
+    cursor: FeedCursor
     version: int
     current: bool
     definition: SchemaDefinition
@@ -90,7 +90,7 @@ class _Plan:
 
 
 async def read_page(
-    context: QueryContext, successors: SuccessorIds, cursor: Cursor | None, limit: int
+    context: QueryContext, successors: SuccessorIds, cursor: FeedCursor | None, limit: int
 ) -> FeedPage:
     """The changes after ``cursor``, of at most ``limit`` rows; without it, of all live records.
 
@@ -120,15 +120,15 @@ async def read_page(
     return FeedPage(changes, cursor, snapshot.version, current, definition)
 
 
-def present_cursor(context: QueryContext, *, listing: bool) -> Cursor:
+def present_cursor(context: QueryContext, *, listing: bool) -> FeedCursor:
     """The cursor of a consumer that begins now; with ``listing``, all records come first."""
     snapshot = context.snapshot
     digest = context.state.ledger.digest_at(snapshot.version)
     assert digest is not None, "a ledger knows its newest versions"
-    return Cursor(snapshot.version, 0, digest, range(snapshot.stored if listing else 0))
+    return FeedCursor(snapshot.version, 0, digest, range(snapshot.stored if listing else 0))
 
 
-def _require_same_log(cursor: Cursor, ledger: Ledger, version: int) -> None:
+def _require_same_log(cursor: FeedCursor, ledger: Ledger, version: int) -> None:
     """
     Raises:
         Gone: ``start_again``.
@@ -145,7 +145,7 @@ def _require_same_log(cursor: Cursor, ledger: Ledger, version: int) -> None:
 async def write_changes(page: FeedPage, schema: bytes) -> list[bytes]:
     """The changes of a page as JSON; in a thread where that takes long."""
 
-    def write(change: Change) -> bytes:
+    def write(change: RecordChange) -> bytes:
         described = {
             "op": change.op,
             "version": change.version,
@@ -167,8 +167,8 @@ async def write_changes(page: FeedPage, schema: bytes) -> list[bytes]:
 
 
 def _plan_commits(
-    plan: _Plan, context: QueryContext, every: Sequence[Effects], cursor: Cursor
-) -> Cursor:
+    plan: _Plan, context: QueryContext, every: Sequence[Effects], cursor: FeedCursor
+) -> FeedCursor:
     """Plan the rows of commits until there is no more room; where that ends."""
     for effects in every:
         before = cursor.version == effects.version - 1
@@ -180,10 +180,10 @@ def _plan_commits(
     return cursor
 
 
-def _at(context: QueryContext, version: int, number: int, left: range) -> Cursor:
+def _at(context: QueryContext, version: int, number: int, left: range) -> FeedCursor:
     digest = context.state.ledger.digest_at(version)
     assert digest is not None, "it is between a version that is known and the newest"
-    return Cursor(version, number, digest, left)
+    return FeedCursor(version, number, digest, left)
 
 
 def _plan_commit(plan: _Plan, context: QueryContext, effects: Effects, skip: int) -> int | None:
@@ -225,15 +225,15 @@ def _rows_of(effects: Effects) -> Iterator[_Ended]:
             yield placed, row.ordinal
 
 
-def _plan_listing(plan: _Plan, context: QueryContext, cursor: Cursor) -> Cursor:
+def _plan_listing(plan: _Plan, context: QueryContext, cursor: FeedCursor) -> FeedCursor:
     """Plan rows that a new consumer has not been told of; where that ends."""
     left = cursor.left
     live = context.snapshot.live_between(left.start, left.stop)
     plan.listed = list(islice(live, plan.room + 1))
     if len(plan.listed) > plan.room:
         first = context.snapshot.number(plan.listed.pop())
-        return Cursor(cursor.version, 0, cursor.digest, range(first, left.stop))
-    return Cursor(cursor.version, 0, cursor.digest)
+        return FeedCursor(cursor.version, 0, cursor.digest, range(first, left.stop))
+    return FeedCursor(cursor.version, 0, cursor.digest)
 
 
 # --- what is in them -----------------------------------------------------------------------------
@@ -244,18 +244,18 @@ async def _open(
     successors: SuccessorIds,
     plan: _Plan,
     every: Sequence[Effects],
-    begun: Cursor,
-) -> list[Change]:
+    begun: FeedCursor,
+) -> list[RecordChange]:
     names = await _read_ended(context, list(plan.ended.values()))
     replaced = {
         effects.version: await successors.of(context, effects, every) for effects in plan.paired
     }
     refs = [*plan.added.values(), *plan.listed]
     records = await context.rows(refs, alone=len(refs) > MOST_OPENED)
-    changes: list[Change] = []
+    changes: list[RecordChange] = []
 
-    def add(version: int, cursor: Cursor, name: _Name, record: PlainRecord | None) -> None:
-        changes.append(Change(version, *name, record, cursor))
+    def add(version: int, cursor: FeedCursor, name: _Name, record: PlainRecord | None) -> None:
+        changes.append(RecordChange(version, *name, record, cursor))
 
     for (version, number), name in zip(plan.ended, names, strict=True):
         if name[0] not in replaced.get(version, ()):
@@ -269,7 +269,7 @@ async def _open(
     for ref, record in zip(plan.listed, records[len(plan.added) :], strict=True):
         left = range(context.snapshot.number(ref) + 1, begun.left.stop)
         name = (record.record_id, record.version)
-        add(at.version, Cursor(at.version, 0, at.digest, left), name, record)
+        add(at.version, FeedCursor(at.version, 0, at.digest, left), name, record)
     return changes
 
 

@@ -21,7 +21,7 @@ from encrypted_records.errors import Unavailable
 ASK_SECONDS = 1.0
 
 
-class Watch:
+class WatchedSchema:
     """A watched schema. Belongs to the event loop.
 
     Attributes:

@@ -49,7 +49,7 @@ class Status(StrEnum):
     STOPPED = "stopped"
 
 
-class Target(msgspec.Struct, frozen=True, array_like=True):
+class WebhookTarget(msgspec.Struct, frozen=True, array_like=True):
     """The address and credentials of a webhook. None of it may be printed.
 
     Attributes:
@@ -68,7 +68,7 @@ class Target(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Webhook:
+class StoredWebhook:
     """
     Attributes:
         reason: the code of the last error; why it is stopped, where it is.
@@ -90,16 +90,16 @@ class Webhook:
     failing_since: float | None = None
     delivered_at: float | None = None
 
-    def open(self, keyring: Keyring) -> Target:
+    def open(self, keyring: Keyring) -> WebhookTarget:
         """
         Raises:
             DoesNotOpen, KeyMissing: it was altered, or another keyring has sealed it.
         """
         plain = open_kept(keyring, self.id, self.sealed, self.schema + _PLACE)
-        return msgspec.msgpack.decode(plain, type=Target)
+        return msgspec.msgpack.decode(plain, type=WebhookTarget)
 
 
-def seal_target(keyring: Keyring, identifier: bytes, schema: bytes, target: Target) -> bytes:
+def seal_target(keyring: Keyring, identifier: bytes, schema: bytes, target: WebhookTarget) -> bytes:
     padded = pad(msgspec.msgpack.encode(target))
     return seal_kept(keyring, identifier, padded, schema + _PLACE)
 
@@ -124,7 +124,7 @@ class WebhookStore:
             loss="webhooks are then gone; create them again",
         )
 
-    def add(self, webhook: Webhook) -> None:
+    def add(self, webhook: StoredWebhook) -> None:
         """
         Raises:
             BadInput: the user has too many already.
@@ -139,19 +139,19 @@ class WebhookStore:
                 )
             _put(database, webhook)
 
-    def get(self, identifier: bytes) -> Webhook | None:
+    def get(self, identifier: bytes) -> StoredWebhook | None:
         with self._database.asking() as database:
             query = f"SELECT {_COLUMNS} FROM webhook WHERE id = ?"  # noqa: S608
             row = database.execute(query, (identifier,)).fetchone()
         return None if row is None else _read(row)
 
-    def list(self, user: bytes | None = None) -> list[Webhook]:
+    def list(self, user: bytes | None = None) -> list[StoredWebhook]:
         """The webhooks of a user, or of all users, the oldest first."""
         query = f"SELECT {_COLUMNS} FROM webhook WHERE ? IS NULL OR user = ? ORDER BY id"  # noqa: S608
         with self._database.asking() as database:
             return [_read(row) for row in database.execute(query, (user, user))]
 
-    def update(self, webhook: Webhook) -> bool:
+    def update(self, webhook: StoredWebhook) -> bool:
         """Keep what it is now; False where it was deleted meanwhile."""
         with self._database.writing() as database:
             query = "SELECT 1 FROM webhook WHERE id = ?"
@@ -168,7 +168,7 @@ class WebhookStore:
         self._database.close()
 
 
-def _put(database: sqlite3.Connection, webhook: Webhook) -> None:
+def _put(database: sqlite3.Connection, webhook: StoredWebhook) -> None:
     database.execute(
         f"INSERT OR REPLACE INTO webhook ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
         (
@@ -179,9 +179,9 @@ def _put(database: sqlite3.Connection, webhook: Webhook) -> None:
     )
 
 
-def _read(row: Sequence[Any]) -> Webhook:
+def _read(row: Sequence[Any]) -> StoredWebhook:
     identifier, user, schema, sealed, status, reason, cursor, restarts, *rest = row
-    return Webhook(
+    return StoredWebhook(
         *(bytes(identifier), bytes(user), bytes(schema), bytes(sealed)),
         *(Status(status), reason, cursor, bool(restarts), *rest),
     )

@@ -40,12 +40,12 @@ from encrypted_records.model.ids import new_id, reference, to_text
 from encrypted_records.proxy.feed.cursor import parse_cursor
 from encrypted_records.proxy.feed.feed import Feed
 from encrypted_records.proxy.feed.pages import FeedPage, write_changes
-from encrypted_records.proxy.feed.waiting import Watch
+from encrypted_records.proxy.feed.waiting import WatchedSchema
 from encrypted_records.proxy.feed.webhook_store import (
     Status,
-    Target,
-    Webhook,
+    StoredWebhook,
     WebhookStore,
+    WebhookTarget,
     seal_target,
 )
 from encrypted_records.proxy.http.responses import to_json
@@ -70,7 +70,9 @@ _NO_MORE = 410
 
 
 class Readmit(Protocol):
-    async def __call__(self, user: bytes, token: api_token.ApiToken, device: str | None) -> Holder:
+    async def __call__(
+        self, user: bytes, token: api_token.BearerToken, device: str | None
+    ) -> Holder:
         """The same as :meth:`Admission.readmit`."""
 
 
@@ -81,10 +83,10 @@ class _NotTaken(Unavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownWebhook:
     """A webhook as its user sees it."""
 
-    webhook: Webhook
+    webhook: StoredWebhook
     url: str
 
 
@@ -124,7 +126,7 @@ class Webhooks:
 
     async def create(
         self, holder: Holder, schema: bytes, url: str, token: str, begin: str | None
-    ) -> tuple[Shown, str]:
+    ) -> tuple[ShownWebhook, str]:
         """A new webhook, and its secret, which is shown this once.
 
         Args:
@@ -144,31 +146,31 @@ class Webhooks:
             cursor = None if begin is None else parse_cursor(begin)
             await self._feed.read(reader, schema, cursor, 1)
         identifier, secret = new_id(), runtime.random_bytes(SECRET_BYTES)
-        target = Target(url, token, secret, holder.device)
+        target = WebhookTarget(url, token, secret, holder.device)
         keyring = await runtime.in_thread(self._keyrings.of, holder)
         sealed = seal_target(keyring, identifier, schema, target)
-        webhook = Webhook(identifier, holder.user, schema, sealed, cursor=begin)
+        webhook = StoredWebhook(identifier, holder.user, schema, sealed, cursor=begin)
         await runtime.in_thread(self._store.add, webhook)
         self.counts[webhook.status] += 1
         self._begin(identifier)
-        return Shown(webhook, url), SECRET_PREFIX + base64.b64encode(secret).decode()
+        return ShownWebhook(webhook, url), SECRET_PREFIX + base64.b64encode(secret).decode()
 
-    async def list(self, holder: Holder) -> list[Shown]:
+    async def list(self, holder: Holder) -> list[ShownWebhook]:
         """The user's webhooks, the oldest first. One whose keyring is another has no address.
 
         Raises:
             Closed: the keyring is locked.
         """
         keyring = await runtime.in_thread(self._keyrings.of, holder)
-        shown: list[Shown] = []
+        shown: list[ShownWebhook] = []
         for webhook in await runtime.in_thread(self._store.list, holder.user):
             try:
-                shown.append(Shown(webhook, webhook.open(keyring).url))
+                shown.append(ShownWebhook(webhook, webhook.open(keyring).url))
             except Closed:
-                shown.append(Shown(webhook, ""))
+                shown.append(ShownWebhook(webhook, ""))
         return shown
 
-    async def find(self, holder: Holder, identifier: bytes) -> Shown:
+    async def find(self, holder: Holder, identifier: bytes) -> ShownWebhook:
         """
         Raises:
             NotFound: the user has no such webhook.
@@ -179,7 +181,7 @@ class Webhooks:
                 return shown
         raise NotFound("there is no such webhook")
 
-    async def resume(self, holder: Holder, identifier: bytes, token: str | None) -> Shown:
+    async def resume(self, holder: Holder, identifier: bytes, token: str | None) -> ShownWebhook:
         """Resume a webhook now, at the position where it stopped.
 
         Args:
@@ -196,7 +198,7 @@ class Webhooks:
         if token is not None:
             await self._reader(holder, token)
             before = webhook.open(keyring)
-            target = Target(before.url, token, before.secret, holder.device)
+            target = WebhookTarget(before.url, token, before.secret, holder.device)
             sealed = seal_target(keyring, identifier, webhook.schema, target)
         await self._end(identifier)
         present = await runtime.in_thread(self._store.get, identifier)
@@ -245,7 +247,7 @@ class Webhooks:
 
     async def _run(self, identifier: bytes) -> None:
         """Deliver until it is stopped or deleted."""
-        watch: Watch | None = None
+        watch: WatchedSchema | None = None
         while True:
             webhook = await runtime.in_thread(self._store.get, identifier)
             if webhook is None or webhook.status is not Status.ACTIVE:
@@ -270,7 +272,7 @@ class Webhooks:
                 else:
                     await self._stop(webhook, error)
 
-    async def _advance(self, webhook: Webhook, watch: Watch) -> None:
+    async def _advance(self, webhook: StoredWebhook, watch: WatchedSchema) -> None:
         """Deliver what is next, or wait for it."""
         locked = Holder.of_accepted_work(webhook.user)
         keyring = await runtime.in_thread(self._keyrings.of, locked)
@@ -291,7 +293,7 @@ class Webhooks:
             since = max(newest, page.version)
             await self._feed.wait(reader, webhook.schema, watch, since, until)
 
-    async def _deliver(self, webhook: Webhook, target: Target, page: FeedPage) -> None:
+    async def _deliver(self, webhook: StoredWebhook, target: WebhookTarget, page: FeedPage) -> None:
         """
         Raises:
             _NotTaken: it was not taken.
@@ -340,7 +342,7 @@ class Webhooks:
         )
         await self._keep(webhook, taken)
 
-    async def _note_failure(self, webhook: Webhook, error: _NotTaken) -> None:
+    async def _note_failure(self, webhook: StoredWebhook, error: _NotTaken) -> None:
         now = runtime.wall()
         since = now if webhook.failing_since is None else webhook.failing_since
         failing = replace(
@@ -352,11 +354,11 @@ class Webhooks:
         await self._keep(webhook, failing)
         await runtime.sleep(min(LONGEST_PAUSE, FIRST_PAUSE * 2**webhook.tries))
 
-    async def _stop(self, webhook: Webhook, error: ErsError) -> None:
+    async def _stop(self, webhook: StoredWebhook, error: ErsError) -> None:
         log.warning("webhook %s is stopped: %s", to_text(webhook.id), error.message)
         await self._keep(webhook, replace(webhook, status=Status.STOPPED, reason=error.reason))
 
-    async def _keep(self, before: Webhook, now: Webhook) -> None:
+    async def _keep(self, before: StoredWebhook, now: StoredWebhook) -> None:
         if await runtime.in_thread(self._store.update, now):
             self.counts[before.status] -= 1
             self.counts[now.status] += 1
@@ -368,7 +370,7 @@ def sign(secret: bytes, name: str, moment: int, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)).decode()
 
 
-def _name_of(webhook: Webhook, page: FeedPage) -> str:
+def _name_of(webhook: StoredWebhook, page: FeedPage) -> str:
     """Names a delivery, alike each time that it is tried."""
     parts = (to_text(webhook.id), webhook.cursor or "", str(page.cursor))
     return "msg_" + hashlib.sha256("/".join(parts).encode()).hexdigest()[:32]

@@ -65,7 +65,7 @@ class _Pace:
         return self._seconds / max(self._answers, 1e-9)
 
 
-class Crowd:
+class RunningRequests:
     """Requests under way, by sender, and how long each of them takes the whole proxy."""
 
     def __init__(
@@ -178,7 +178,7 @@ class LoadLimit:
     begin, do not keep others out. Senders without credentials are distinguished by their addresses.
     """
 
-    def __init__(self, app: ASGIApp, crowd: Crowd) -> None:
+    def __init__(self, app: ASGIApp, crowd: RunningRequests) -> None:
         self._app = app
         self._crowd = crowd
         self._names = SecretNames()

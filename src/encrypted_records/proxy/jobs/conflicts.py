@@ -39,7 +39,7 @@ from encrypted_records.model.ids import reference
 from encrypted_records.model.records import MAX_KILLED, RowRef
 from encrypted_records.model.unique import greatest_classes
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
-from encrypted_records.proxy.jobs.job import Job, JobOptions
+from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
 from encrypted_records.proxy.jobs.job_keys import JobKeys, Numbers, SetCodes
 from encrypted_records.proxy.jobs.names import Name, look_up_names
 from encrypted_records.proxy.jobs.together import run_together
@@ -58,7 +58,7 @@ class FatesChanged(Exception):
     """Rows were sealed for fates that are not theirs any more."""
 
 
-class Matching:
+class ValueHolders:
     """A job's rows of one schema, and who holds their values."""
 
     def __init__(self, keys: JobKeys, made: SchemaDefinition) -> None:
@@ -299,7 +299,7 @@ def _take_in_order(
 class _Schema:
     """A schema of a job under way."""
 
-    matching: Matching
+    matching: ValueHolders
     verdict: Verdict | None = None
     names: dict[int, Name] = field(default_factory=dict)
 
@@ -318,7 +318,7 @@ class _Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class SchemaToCheck:
     """A schema of a job with its state, and the definition under which the job was checked."""
 
     state: SchemaState
@@ -339,10 +339,10 @@ class Conflicts:
 
     async def settle(
         self,
-        job: Job,
+        job: StoredJob,
         caller: Holder,
         source: messages.UploadSource,
-        schemas: Sequence[Checked],
+        schemas: Sequence[SchemaToCheck],
     ) -> None:
         """Decide for all rows, and have those chunks sealed for which something else holds now.
 
@@ -367,10 +367,10 @@ class Conflicts:
 
     async def _judge(
         self,
-        job: Job,
+        job: StoredJob,
         caller: Holder,
         source: messages.UploadSource,
-        schemas: Sequence[Checked],
+        schemas: Sequence[SchemaToCheck],
     ) -> _Found:
         """
         Raises:
@@ -406,10 +406,10 @@ class Conflicts:
 
     async def prepare(
         self,
-        job: Job,
+        job: StoredJob,
         caller: Holder,
         source: messages.UploadSource,
-        schemas: Sequence[Checked],
+        schemas: Sequence[SchemaToCheck],
     ) -> None:
         """Know again, after a restart, for which fates the job's rows were sealed.
 
@@ -429,7 +429,7 @@ class Conflicts:
         if found.failed or before != found.fates:
             raise FatesChanged
 
-    async def confirm(self, job: Job, caller: Holder, state: SchemaState) -> list[RowRef]:
+    async def confirm(self, job: StoredJob, caller: Holder, state: SchemaState) -> list[RowRef]:
         """The rows that the job's commit ends. The state's lock is held.
 
         Raises:
@@ -445,7 +445,7 @@ class Conflicts:
         return await aside(_refs, context.snapshot, verdict)
 
     async def _decide(
-        self, job: Job, caller: Holder, state: SchemaState, own: _Schema
+        self, job: StoredJob, caller: Holder, state: SchemaState, own: _Schema
     ) -> tuple[QueryContext, Verdict]:
         context = QueryContext(
             Upstream(self._uses.api, caller, state, confirmed=True), self._fetcher
@@ -477,7 +477,7 @@ class Conflicts:
         return context, verdict
 
     async def _gather(
-        self, job: Job, source: messages.UploadSource, schemas: Sequence[Checked]
+        self, job: StoredJob, source: messages.UploadSource, schemas: Sequence[SchemaToCheck]
     ) -> dict[bytes, _Schema]:
         """The keys of the job's rows, by schema with unique fields and rows."""
         held = self._held.get(job.id)
@@ -506,7 +506,7 @@ class Conflicts:
             ]
             if parts:
                 held[schema.state.id] = _Schema(
-                    Matching(await aside(JobKeys.of, parts), schema.made)
+                    ValueHolders(await aside(JobKeys.of, parts), schema.made)
                 )
         self._held[job.id] = held
         return held
@@ -621,7 +621,7 @@ def _refs(snapshot: Snapshot, verdict: Verdict) -> list[RowRef]:
     return [snapshot.ref(position) for position in verdict.target[verdict.target >= 0].tolist()]
 
 
-def _refusal(refused: int, job: Job) -> Conflict:
+def _refusal(refused: int, job: StoredJob) -> Conflict:
     verb = "has" if refused == 1 else "have"
     way_out = (
         "on conflict, skip leaves them out, and replace stores them instead of the records"

@@ -72,7 +72,7 @@ class JobOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class StoredJob:
     """A job as stored. Times are in seconds since 1970.
 
     ``id`` is a UUID's 16 bytes and names the upload in the spool as well. ``size`` is the size of
@@ -137,7 +137,7 @@ def in_words(error: ErsError) -> str:
     return f"{error.message}{hint} ({error.reason})"
 
 
-def uploaded_before(job: Job) -> UploadedBefore:
+def uploaded_before(job: StoredJob) -> UploadedBefore:
     """The refusal of a file that ``job`` has stored, or is storing."""
     moment = datetime.fromtimestamp(job.received or job.created, UTC)
     records = f"{job.total:,} record{'' if job.total == 1 else 's'}"

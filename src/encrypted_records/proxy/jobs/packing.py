@@ -21,7 +21,7 @@ from encrypted_records.client.api import Api
 from encrypted_records.model.records import Segment
 from encrypted_records.proxy.jobs.conflicts import decode_fates
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
-from encrypted_records.proxy.jobs.job import Job
+from encrypted_records.proxy.jobs.job import StoredJob
 from encrypted_records.proxy.jobs.pack_store import sequence_of
 from encrypted_records.proxy.jobs.together import run_together
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -43,7 +43,7 @@ class PackingPolicy:
     pages: int = PAGES_AT_ONCE
     held: int = 32 << 20
 
-    def takes(self, job: Job) -> bool:
+    def takes(self, job: StoredJob) -> bool:
         """Whether the job's chunks are sealed without an index of their own."""
         return job.options.work == "store" and job.total >= self.least
 
@@ -86,7 +86,7 @@ class Packing:
 
     async def begin(
         self,
-        job: Job,
+        job: StoredJob,
         caller: Holder,
         source: messages.UploadSource,
         schemas: Sequence[messages.SchemaKeyBytes],
@@ -104,7 +104,7 @@ class JobPacking:
     def __init__(
         self,
         packing: Packing,
-        job: Job,
+        job: StoredJob,
         caller: Holder,
         source: messages.UploadSource,
         schemas: Sequence[messages.SchemaKeyBytes],

@@ -20,8 +20,8 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_changes import find_added_sets
 from encrypted_records.model.records import CommitUpload, RowRef
 from encrypted_records.proxy.jobs.conflicts import Conflicts
-from encrypted_records.proxy.jobs.job import Job
-from encrypted_records.proxy.jobs.store import CheckedSchema, JobStore, StagedPart
+from encrypted_records.proxy.jobs.job import StoredJob
+from encrypted_records.proxy.jobs.store import CheckedSchema, JobStore, StagedContents
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.schemas.state import SchemaState
@@ -53,7 +53,7 @@ class Publisher:
         self._committer = committer
         self._merger = merger
 
-    async def withdraw(self, job: Job, caller: Holder) -> bool:
+    async def withdraw(self, job: StoredJob, caller: Holder) -> bool:
         """Ensure that an unfinished job is never published; False if it has been already.
 
         An earlier request may still be on its way, or its answer lost. So this deletes the staged
@@ -70,7 +70,10 @@ class Publisher:
         return not published
 
     async def _look(
-        self, job: Job, caller: Holder, parts: Mapping[CheckedSchema, Sequence[StagedPart]]
+        self,
+        job: StoredJob,
+        caller: Holder,
+        parts: Mapping[CheckedSchema, Sequence[StagedContents]],
     ) -> tuple[list[SchemaState], bool]:
         """The states of the job's schemas, and whether their logs have it: it is published in all
         of them together.
@@ -93,9 +96,9 @@ class Publisher:
                 return list(states.values()), True in found
         raise LogBroken("the API has published a job in some of its schemas only")
 
-    async def _parts(self, job: Job) -> dict[CheckedSchema, list[StagedPart]]:
+    async def _parts(self, job: StoredJob) -> dict[CheckedSchema, list[StagedContents]]:
         """The staged parts by schema; schemas without one are left out."""
-        parts: dict[CheckedSchema, list[StagedPart]] = {}
+        parts: dict[CheckedSchema, list[StagedContents]] = {}
         for checked in await runtime.in_thread(self._store.schemas, job.id):
             staged = await runtime.in_thread(self._store.parts, job.id, checked.schema)
             if staged:
@@ -115,7 +118,7 @@ class Publisher:
         self._unsent.discard(job)
 
     async def publish(
-        self, job: Job, caller: Holder, prepare: Callable[[], Awaitable[None]]
+        self, job: StoredJob, caller: Holder, prepare: Callable[[], Awaitable[None]]
     ) -> list[SchemaState]:
         """Make the job's records visible, unless they are already.
 
@@ -168,10 +171,10 @@ class Publisher:
 
     async def _commit(
         self,
-        job: Job,
+        job: StoredJob,
         caller: Holder,
         states: Sequence[SchemaState],
-        parts: dict[CheckedSchema, list[StagedPart]],
+        parts: dict[CheckedSchema, list[StagedContents]],
     ) -> None:
         async with AsyncExitStack() as locks:
             # In the order of ids, so that two jobs for the same schemas cannot deadlock.
@@ -222,7 +225,7 @@ def require_same(state: SchemaState, checked: CheckedSchema) -> SchemaDefinition
     return made
 
 
-def is_published(state: SchemaState, job: bytes, parts: Sequence[StagedPart]) -> bool:
+def is_published(state: SchemaState, job: bytes, parts: Sequence[StagedContents]) -> bool:
     """Whether the log names the job, or contains its groups: all or none, so the first one decides.
 
     A commit that ends groups names no job, and neither did those of earlier versions.
@@ -234,7 +237,7 @@ def is_published(state: SchemaState, job: bytes, parts: Sequence[StagedPart]) ->
 
 
 def _draft(
-    job: bytes, state: SchemaState, parts: Sequence[StagedPart], killed: Sequence[RowRef]
+    job: bytes, state: SchemaState, parts: Sequence[StagedContents], killed: Sequence[RowRef]
 ) -> CommitUpload:
     return state.ledger.draft(
         state.definition,

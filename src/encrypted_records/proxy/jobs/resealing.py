@@ -29,10 +29,10 @@ from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import CommitUpload, RowRef
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
-from encrypted_records.proxy.jobs.job import Job
+from encrypted_records.proxy.jobs.job import StoredJob
 from encrypted_records.proxy.jobs.publisher import as_checked, is_published
-from encrypted_records.proxy.jobs.store import StagedPart
-from encrypted_records.proxy.jobs.targets import Target
+from encrypted_records.proxy.jobs.store import StagedContents
+from encrypted_records.proxy.jobs.targets import SealTarget
 from encrypted_records.proxy.jobs.together import run_together
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import aside
@@ -70,7 +70,7 @@ class Resealing:
         self._workers = workers
         self._pager = pager
 
-    async def run(self, job: Job, caller: Holder) -> SchemaState:
+    async def run(self, job: StoredJob, caller: Holder) -> SchemaState:
         """Continue a job until its commit is in the log.
 
         Raises:
@@ -93,7 +93,7 @@ class Resealing:
             await runtime.in_thread(self._uses.store.mark_sealed, job.id)
             return await self._publish(job, caller)
 
-    async def _state(self, job: Job, caller: Holder) -> SchemaState:
+    async def _state(self, job: StoredJob, caller: Holder) -> SchemaState:
         """The schema as it is now, into which the caller may store."""
         assert job.options.named is not None
         state = await self._uses.schemas.refresh(caller, job.options.named)
@@ -101,10 +101,10 @@ class Resealing:
             await self._uses.schemas.ready(caller, state)
         return state
 
-    async def _target(self, job: Job) -> Target:
+    async def _target(self, job: StoredJob) -> SealTarget:
         return await runtime.in_thread(self._uses.store.targets.get, job.id)
 
-    async def _check(self, job: Job, caller: Holder) -> None:
+    async def _check(self, job: StoredJob, caller: Holder) -> None:
         target, state = await self._target(job), await self._state(job, caller)
         if target.definition and state.definition.digest != target.planned:
             raise _definition_moved()
@@ -124,7 +124,7 @@ class Resealing:
         )
         self._uses.progress.announce(job.id)
 
-    async def _require_same(self, job: Job, state: SchemaState) -> Target:
+    async def _require_same(self, job: StoredJob, state: SchemaState) -> SealTarget:
         """
         Raises:
             StaleDefinition, Conflict: as :meth:`run`.
@@ -149,7 +149,7 @@ class Resealing:
     # --- seal -------------------------------------------------------------------------------
 
     async def _seal_open(
-        self, job: Job, caller: Holder, state: SchemaState, *, locked: bool = False
+        self, job: StoredJob, caller: Holder, state: SchemaState, *, locked: bool = False
     ) -> None:
         """Seal and stage every open chunk, several at the same time."""
         if await self._is_published(job, state):
@@ -169,10 +169,10 @@ class Resealing:
 
     async def _seal(
         self,
-        job: Job,
+        job: StoredJob,
         caller: Holder,
         rows: RowSource,
-        target: Target,
+        target: SealTarget,
         chunk: messages.ChunkAt,
     ) -> messages.ChunkAt | None:
         """Seal and stage a chunk, or as much of it as one part takes; what is left of it."""
@@ -190,7 +190,12 @@ class Resealing:
         return rest
 
     async def _work(
-        self, state: SchemaState, fetched: FetchedRows, target: Target, staging: bytes, number: int
+        self,
+        state: SchemaState,
+        fetched: FetchedRows,
+        target: SealTarget,
+        staging: bytes,
+        number: int,
     ) -> messages.SealedChunk:
         history = fetched.snapshot.history
         assert history is not None, "what is stored has a definition"
@@ -205,7 +210,7 @@ class Resealing:
         assert isinstance(sealed, messages.SealedChunk)
         return sealed
 
-    async def measure(self, caller: Holder, schema: bytes, target: Target) -> float:
+    async def measure(self, caller: Holder, schema: bytes, target: SealTarget) -> float:
         """Seconds that sealing all records of a schema again takes, by some of them that are
         fetched, opened and sealed now: without the time in which the API stores them.
         """
@@ -224,14 +229,14 @@ class Resealing:
 
     # --- publish ----------------------------------------------------------------------------
 
-    async def _parts(self, job: Job) -> list[StagedPart]:
+    async def _parts(self, job: StoredJob) -> list[StagedContents]:
         assert job.options.named is not None
         return await runtime.in_thread(self._uses.store.parts, job.id, job.options.named)
 
-    async def _is_published(self, job: Job, state: SchemaState) -> bool:
+    async def _is_published(self, job: StoredJob, state: SchemaState) -> bool:
         return is_published(state, job.id, await self._parts(job))
 
-    async def _publish(self, job: Job, caller: Holder) -> SchemaState:
+    async def _publish(self, job: StoredJob, caller: Holder) -> SchemaState:
         """Bring the new groups and end the old ones, unless that was done already."""
         attempt = 0
         while True:
@@ -258,7 +263,7 @@ class Resealing:
             if done:
                 return state
 
-    async def _add_chunks(self, job: Job, state: SchemaState, *, at_least: int) -> bool:
+    async def _add_chunks(self, job: StoredJob, state: SchemaState, *, at_least: int) -> bool:
         """Add what came in behind the job's last chunk, if it is as many rows."""
         snapshot = state.ledger.snapshot()
         end = await runtime.in_thread(self._uses.store.targets.end_of_chunks, job.id)
@@ -271,7 +276,7 @@ class Resealing:
             return True
         return bool(open_chunks)
 
-    async def _commit(self, job: Job, caller: Holder, state: SchemaState) -> bool:
+    async def _commit(self, job: StoredJob, caller: Holder, state: SchemaState) -> bool:
         """Commit, the lock is held; False where so much came in meanwhile that it is sealed first,
         without the lock."""
         await self._committer.prepare(caller, [state])
@@ -292,7 +297,7 @@ class Resealing:
         return True
 
 
-def _definition(target: Target, present: SchemaDefinition) -> SchemaDefinition:
+def _definition(target: SealTarget, present: SchemaDefinition) -> SchemaDefinition:
     return parse_canonical(target.definition) if target.definition else present
 
 
@@ -305,7 +310,7 @@ def _definition_moved() -> Conflict:
 
 
 def _draft(
-    state: SchemaState, snapshot: Snapshot, target: Target, parts: Sequence[StagedPart]
+    state: SchemaState, snapshot: Snapshot, target: SealTarget, parts: Sequence[StagedContents]
 ) -> CommitUpload:
     groups = [group for part in parts for group in part.groups]
     holes = [part.holes for part in parts]

@@ -9,18 +9,18 @@ from encrypted_records import runtime
 from encrypted_records.errors import Conflict, ErsError
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
-from encrypted_records.proxy.jobs.job import Job, JobOptions
+from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
 from encrypted_records.proxy.jobs.service import BatchJobs
-from encrypted_records.proxy.jobs.targets import Target
+from encrypted_records.proxy.jobs.targets import SealTarget
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.workers.messages import LOST
-from encrypted_records.proxy.write.definitions import Plan
+from encrypted_records.proxy.write.definitions import DefinitionPlan
 
 #: The definition that holds, whatever it is.
-PRESENT = Target(b"", b"")
+PRESENT = SealTarget(b"", b"")
 
 
-def target_of(plan: Plan) -> Target:
+def target_of(plan: DefinitionPlan) -> SealTarget:
     """The target that a plan has all records sealed for."""
     assert plan.present is not None
     had, new, target = plan.present.by_id, plan.new.fields, plan.target
@@ -30,7 +30,7 @@ def target_of(plan: Plan) -> Target:
     # What may be lost becomes no field, which has no number.
     fields = plan.present.fields
     origins += [(LOST, fields[name].id) for name in plan.dropped if name in fields]
-    return Target(target.canonical, plan.present.digest, origins=tuple(origins))
+    return SealTarget(target.canonical, plan.present.digest, origins=tuple(origins))
 
 
 class Reseals:
@@ -40,7 +40,9 @@ class Reseals:
         #: between the look for another one and the beginning of this one
         self._beginning = asyncio.Lock()
 
-    async def with_seconds(self, caller: Holder, schema: bytes, plan: Plan) -> Plan:
+    async def with_seconds(
+        self, caller: Holder, schema: bytes, plan: DefinitionPlan
+    ) -> DefinitionPlan:
         """The plan with how long sealing all records again will take, as measured now.
 
         Raises:
@@ -54,8 +56,8 @@ class Reseals:
         self,
         caller: Holder,
         schema: bytes,
-        target: Target = PRESENT,
-    ) -> Job:
+        target: SealTarget = PRESENT,
+    ) -> StoredJob:
         """A job that seals all records of the schema again.
 
         Args:

@@ -31,14 +31,14 @@ from encrypted_records.errors import (
     Unavailable,
 )
 from encrypted_records.proxy.jobs.conflicts import (
-    Checked,
     Conflicts,
     FatesChanged,
+    SchemaToCheck,
     decode_fates,
     require_set,
 )
 from encrypted_records.proxy.jobs.dependencies import JobDependencies
-from encrypted_records.proxy.jobs.job import Job, in_words
+from encrypted_records.proxy.jobs.job import StoredJob, in_words
 from encrypted_records.proxy.jobs.packing import PACKING, JobPacking, Packing, PackingPolicy
 from encrypted_records.proxy.jobs.publisher import Publisher, as_checked, require_same
 from encrypted_records.proxy.jobs.resealing import Resealing
@@ -85,7 +85,7 @@ class WithoutToken:
         asked: set once the API has answered, or has not.
     """
 
-    job: Job
+    job: StoredJob
     is_asking: bool = False
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -192,7 +192,7 @@ class JobRunner:
         self._uses.progress.note_waiting(job, error.message)
         await runtime.sleep(seconds)
 
-    async def _wait_for_user(self, job: Job, seconds: float) -> None:
+    async def _wait_for_user(self, job: StoredJob, seconds: float) -> None:
         """Wait until the job has another token by a request of its user, or, as the API may have
         been restored meanwhile, for some seconds."""
         # It stays while the job tries again, so that no request of its user is missed.
@@ -205,7 +205,7 @@ class JobRunner:
             await waiting.asked.wait()  # the token that is kept is not the API's yet
             del self.without_token[job.id]
 
-    async def _read(self, job: bytes) -> Job:
+    async def _read(self, job: bytes) -> StoredJob:
         stored = await self._run_step(job, self._uses.store.get, job)
         assert stored is not None
         return stored
@@ -241,7 +241,7 @@ class JobRunner:
         except ErsError as error:
             log.info("staged data of a job is not deleted yet: %s", error.message)
 
-    async def authorization_of(self, job: Job) -> str:
+    async def authorization_of(self, job: StoredJob) -> str:
         """The Authorization value of the job's own token.
 
         Raises:
@@ -250,10 +250,10 @@ class JobRunner:
         token = await runtime.in_thread(self._uses.store.token, job.id)
         return await runtime.in_thread(self._uses.secrets.open_token, job, token)
 
-    async def _caller(self, job: Job) -> Holder:
+    async def _caller(self, job: StoredJob) -> Holder:
         return Holder.of_accepted_work(job.user, await self.authorization_of(job))
 
-    async def _advance(self, job: Job) -> None:
+    async def _advance(self, job: StoredJob) -> None:
         caller = await self._caller(job)
         try:
             states = await self._store_records(job, caller)
@@ -280,7 +280,7 @@ class JobRunner:
         with log_errors():
             await self._publisher.merge(caller, states)
 
-    async def _store_records(self, job: Job, caller: Holder) -> list[SchemaState]:
+    async def _store_records(self, job: StoredJob, caller: Holder) -> list[SchemaState]:
         """Do the job's work up to its commits, which are in the log then."""
         if job.options.work == "reseal":
             return [await self.resealing.run(job, caller)]
@@ -290,20 +290,20 @@ class JobRunner:
             await self._seal(job, caller)
         return await self._publisher.publish(job, caller, lambda: self._prepare(job, caller))
 
-    async def _prepare(self, job: Job, caller: Holder) -> None:
+    async def _prepare(self, job: StoredJob, caller: Holder) -> None:
         schemas = await self._checked(job, caller)
         if _any_unique(schemas):
             await self._conflicts.prepare(job, caller, await self._source(job), schemas)
 
-    async def _seal_again(self, job: Job, *, everything: bool) -> None:
+    async def _seal_again(self, job: StoredJob, *, everything: bool) -> None:
         seal_again = self._uses.store.fates.seal_again
         await runtime.in_thread(seal_again, job.id, everything=everything)
 
-    async def withdraw(self, job: Job, caller: Holder) -> bool:
+    async def withdraw(self, job: StoredJob, caller: Holder) -> bool:
         """Withdraw a job; see :meth:`Publisher.withdraw`."""
         return await self._publisher.withdraw(job, caller)
 
-    async def _source(self, job: Job) -> messages.UploadSource:
+    async def _source(self, job: StoredJob) -> messages.UploadSource:
         keyring = await runtime.in_thread(self._uses.keyrings.of, Holder.of_accepted_work(job.user))
         keys = await runtime.in_thread(self._uses.spool.keys, job.id, keyring)
         return messages.UploadSource(
@@ -320,7 +320,7 @@ class JobRunner:
 
     # --- check ------------------------------------------------------------------------------
 
-    async def _check(self, job: Job, caller: Holder) -> Job:
+    async def _check(self, job: StoredJob, caller: Holder) -> StoredJob:
         """
         Raises:
             BadInput: the input as a whole is not valid, or rows do not fit and the job does not
@@ -372,7 +372,7 @@ class JobRunner:
 
     # --- seal -------------------------------------------------------------------------------
 
-    async def _seal(self, job: Job, caller: Holder) -> None:
+    async def _seal(self, job: StoredJob, caller: Holder) -> None:
         """Seal and stage every open chunk, until each is as it is to be stored, and pack them."""
         schemas = await self._checked(job, caller)
         source = await self._source(job)
@@ -392,7 +392,7 @@ class JobRunner:
 
     async def _seal_open(
         self,
-        job: Job,
+        job: StoredJob,
         caller: Holder,
         source: messages.UploadSource,
         keys: list[messages.SchemaKeyBytes],
@@ -425,7 +425,7 @@ class JobRunner:
         await run_together([*steps, packing.follow] if packing else steps)
         return bool(open_chunks)
 
-    async def _checked(self, job: Job, caller: Holder) -> list[Checked]:
+    async def _checked(self, job: StoredJob, caller: Holder) -> list[SchemaToCheck]:
         return [
             await self._schema_keys(caller, checked)
             for checked in await runtime.in_thread(self._uses.store.schemas, job.id)
@@ -442,7 +442,7 @@ class JobRunner:
             await self._uses.schemas.ready(caller, state)
         return state
 
-    async def _schema_keys(self, caller: Holder, checked: CheckedSchema) -> Checked:
+    async def _schema_keys(self, caller: Holder, checked: CheckedSchema) -> SchemaToCheck:
         """
         Raises:
             StaleDefinition: the keys are not those of the check, or a definition came that demands
@@ -460,10 +460,10 @@ class JobRunner:
             tails=tails.hand_over(),
             tails_version=tails.version,
         )
-        return Checked(state, keys, definition)
+        return SchemaToCheck(state, keys, definition)
 
 
-def _any_unique(schemas: Sequence[Checked]) -> bool:
+def _any_unique(schemas: Sequence[SchemaToCheck]) -> bool:
     return any(schema.state.definition.unique for schema in schemas)
 
 

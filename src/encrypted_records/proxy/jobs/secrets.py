@@ -21,7 +21,7 @@ import msgspec
 from encrypted_records import runtime
 from encrypted_records.crypto.format import NONCE_BYTES
 from encrypted_records.errors import DoesNotOpen, Flaw
-from encrypted_records.proxy.jobs.job import Job
+from encrypted_records.proxy.jobs.job import StoredJob
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 
@@ -41,7 +41,7 @@ class JobSecrets:
     def seal_token(self, holder: Holder, job: bytes, token: str) -> bytes:
         return self._seal(holder, job, "token", token.encode())
 
-    def open_token(self, job: Job, sealed: bytes) -> str:
+    def open_token(self, job: StoredJob, sealed: bytes) -> str:
         """
         Raises:
             DoesNotOpen: altered, or of another job or user.
@@ -60,24 +60,26 @@ class JobSecrets:
     def seal_reading(self, holder: Holder, job: bytes, reading: bytes) -> bytes:
         return self._seal(holder, job, "reading", reading)
 
-    def open_reading(self, job: Job) -> bytes | None:
+    def open_reading(self, job: StoredJob) -> bytes | None:
         """The reading of the job's file; None without one. Raises as :meth:`open_token`."""
         if job.sealed_reading is None:
             return None
         holder = Holder.of_accepted_work(job.user)
         return self._open(holder, job.id, "reading", job.sealed_reading)
 
-    def seal_report(self, job: Job, report: bytes | None) -> bytes | None:
+    def seal_report(self, job: StoredJob, report: bytes | None) -> bytes | None:
         """Seal the report of a file with a reading; None where there is no reading."""
         if report is None:
             return None
         return self._seal(Holder.of_accepted_work(job.user), job.id, "report", report)
 
-    def open_report(self, holder: Holder, job: Job, sealed: bytes) -> bytes:
+    def open_report(self, holder: Holder, job: StoredJob, sealed: bytes) -> bytes:
         """Undo :meth:`seal_report`, for the owner of the job; raises as :meth:`open_token`."""
         return self._open(holder, job.id, "report", sealed)
 
-    def seal_errors(self, job: Job, errors: Sequence[Flaw], kind: str = "flaws") -> list[bytes]:
+    def seal_errors(
+        self, job: StoredJob, errors: Sequence[Flaw], kind: str = "flaws"
+    ) -> list[bytes]:
         """The list in pieces of 500; ``kind`` is what the list is of."""
         pieces = [errors[start : start + _AT_ONCE] for start in range(0, len(errors), _AT_ONCE)]
         holder = Holder.of_accepted_work(job.user)
@@ -87,7 +89,7 @@ class JobSecrets:
         ]
 
     def open_errors(
-        self, holder: Holder, job: Job, sealed: Iterable[bytes], kind: str = "flaws"
+        self, holder: Holder, job: StoredJob, sealed: Iterable[bytes], kind: str = "flaws"
     ) -> list[Flaw]:
         """Undo :meth:`seal_errors`, for the owner of the job; raises as :meth:`open_token`."""
         return [
@@ -96,7 +98,7 @@ class JobSecrets:
             for error in _errors.decode(self._open(holder, job.id, f"{kind}/{number}", piece))
         ]
 
-    def seal_examples(self, job: Job, rows: Examples) -> bytes | None:
+    def seal_examples(self, job: StoredJob, rows: Examples) -> bytes | None:
         """The cells of bad rows; None where there are none."""
         if not rows:
             return None
@@ -104,7 +106,7 @@ class JobSecrets:
             Holder.of_accepted_work(job.user), job.id, "rows", msgspec.msgpack.encode(rows)
         )
 
-    def open_examples(self, holder: Holder, job: Job, sealed: bytes) -> Examples:
+    def open_examples(self, holder: Holder, job: StoredJob, sealed: bytes) -> Examples:
         """Undo :meth:`seal_examples`, for the owner of the job; raises as :meth:`open_token`."""
         return _examples.decode(self._open(holder, job.id, "rows", sealed))
 

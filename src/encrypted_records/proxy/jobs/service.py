@@ -34,11 +34,11 @@ from encrypted_records.errors import (
 from encrypted_records.ingest.check import MAX_ERRORS
 from encrypted_records.ingest.layouts import Layout, recognize
 from encrypted_records.ingest.parse_csv import Header, bad_schema, check_columns, no_schema
-from encrypted_records.ingest.reading.parser import Head, check_fields
+from encrypted_records.ingest.reading.parser import FileHead, check_fields
 from encrypted_records.ingest.reading.recipe import Recipe, read_recipe
 from encrypted_records.model import ids
 from encrypted_records.proxy.jobs.dependencies import PAUSE_SECONDS, JobDependencies
-from encrypted_records.proxy.jobs.job import ENDED, Job, JobOptions, in_words, uploaded_before
+from encrypted_records.proxy.jobs.job import ENDED, JobOptions, StoredJob, in_words, uploaded_before
 from encrypted_records.proxy.jobs.runner import JobRunner, WithoutToken
 from encrypted_records.proxy.jobs.secrets import END_BYTES, Examples, FileNote
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -82,7 +82,9 @@ class BatchJobs:
 
     # --- receiving --------------------------------------------------------------------------
 
-    async def begin(self, caller: Holder, options: JobOptions, note: FileNote | None = None) -> Job:
+    async def begin(
+        self, caller: Holder, options: JobOptions, note: FileNote | None = None
+    ) -> StoredJob:
         """A new job in state ``uploading``, with an empty upload in the spool.
 
         The job gets a token of its own now, so that it can continue after the caller's credentials
@@ -95,7 +97,7 @@ class BatchJobs:
             ErsError: the API refuses, or does not answer; the keyring does not open; the disk is
                 full.
         """
-        job = Job(
+        job = StoredJob(
             id=runtime.uuid4().bytes,
             user=caller.user,
             options=options,
@@ -132,7 +134,7 @@ class BatchJobs:
     async def _enter_token(self, caller: Holder, job: bytes, token: str) -> None:
         await self._uses.api.enter_job_token(job, token.removeprefix(JOB_SCHEME), caller.auth)
 
-    async def _renew_token(self, caller: Holder, job: Job) -> None:
+    async def _renew_token(self, caller: Holder, job: StoredJob) -> None:
         """Have the job's token count for another week. It stays the same, so that nothing is lost
         with the answer, and a request that arrives late changes nothing.
 
@@ -147,7 +149,7 @@ class BatchJobs:
             # The password, or the API's secret key, has changed since.
             await self._replace_token(caller, job)
 
-    async def _replace_token(self, caller: Holder, job: Job) -> None:
+    async def _replace_token(self, caller: Holder, job: StoredJob) -> None:
         """Give the job another token: on disk here before the API has it.
 
         Raises:
@@ -179,7 +181,7 @@ class BatchJobs:
         finally:
             waiting.asked.set()
 
-    async def receive(self, caller: Holder, job: Job, body: AsyncIterable[bytes]) -> int:
+    async def receive(self, caller: Holder, job: StoredJob, body: AsyncIterable[bytes]) -> int:
         """Put an upload that comes in one piece into the spool; how many bytes it has.
 
         An error in its first bytes ends the upload at once.
@@ -226,7 +228,7 @@ class BatchJobs:
             await self._check_header(caller, options, recognized[0], reading)
         return recognized is not None
 
-    async def options_of(self, job: Job) -> JobOptions:
+    async def options_of(self, job: StoredJob) -> JobOptions:
         """The options of a job, with what is kept sealed of them."""
         reading = await runtime.in_thread(self._uses.secrets.open_reading, job)
         return replace(job.options, reading=reading)
@@ -234,7 +236,7 @@ class BatchJobs:
     async def _check_header(
         self, caller: Holder, options: JobOptions, layout: Layout, reading: Recipe | None
     ) -> None:
-        if not isinstance(layout, Header | Head):
+        if not isinstance(layout, Header | FileHead):
             return
         schema = options.named if reading else None
         if schema is None:
@@ -254,7 +256,7 @@ class BatchJobs:
             fields, required = list(state.definition.fields), sorted(state.definition.required)
             check_fields(reading, fields, required)
 
-    async def mark_received(self, caller: Holder | None, job: Job, size: int) -> None:
+    async def mark_received(self, caller: Holder | None, job: StoredJob, size: int) -> None:
         """All bytes are in the spool: process them.
 
         Args:
@@ -268,7 +270,7 @@ class BatchJobs:
         await self._process(job, size)
 
     async def accept(
-        self, caller: Holder | None, job: Job, size: int, *, once: bool = False
+        self, caller: Holder | None, job: StoredJob, size: int, *, once: bool = False
     ) -> None:
         """:meth:`mark_received` of a file, by whose bytes it will be known again.
 
@@ -299,7 +301,7 @@ class BatchJobs:
                 digest.update(piece)
         return digest.hexdigest()
 
-    async def _renew(self, caller: Holder | None, job: Job) -> None:
+    async def _renew(self, caller: Holder | None, job: StoredJob) -> None:
         """The upload may have outlived the job's token: renew it. If it has outlived the caller's
         own as well, the job keeps its token."""
         if caller is not None:
@@ -308,7 +310,7 @@ class BatchJobs:
                 with suppress(NotAuthenticated):
                     await self._renew_token(caller, known)
 
-    async def _process(self, job: Job, size: int, file: bytes | None = None) -> None:
+    async def _process(self, job: StoredJob, size: int, file: bytes | None = None) -> None:
         if size >= _SEVERAL_CHUNKS:
             self.runner.workers.prepare()
         await runtime.in_thread(self._uses.store.mark_received, job.id, size, file)
@@ -342,7 +344,7 @@ class BatchJobs:
 
     # --- reading ----------------------------------------------------------------------------
 
-    async def find(self, caller: Holder, name: str) -> Job:
+    async def find(self, caller: Holder, name: str) -> StoredJob:
         """The caller's job of this name, a UUID.
 
         Raises:
@@ -356,14 +358,14 @@ class BatchJobs:
             raise NotFound("there is no such job, or it is not yours")
         return job
 
-    async def list_awaited(self) -> list[Job]:
+    async def list_awaited(self) -> list[StoredJob]:
         """Jobs whose upload may still continue."""
         unfinished = await runtime.in_thread(self._uses.store.list_unfinished)
         return [job for job in unfinished if job.state == "uploading" and job.options.resumable]
 
     async def of_user(
         self, caller: Holder, *, schema: bytes | None = None, offset: int, limit: int
-    ) -> tuple[int, list[Job]]:
+    ) -> tuple[int, list[StoredJob]]:
         return await runtime.in_thread(
             self._uses.store.of_user,
             caller.user,
@@ -373,16 +375,16 @@ class BatchJobs:
             limit=limit,
         )
 
-    async def list_schemas(self, job: Job) -> list[bytes]:
+    async def list_schemas(self, job: StoredJob) -> list[bytes]:
         """The schemas that the job's records are of, as far as they are known."""
         stored = await runtime.in_thread(self._uses.store.stored_groups, job.id)
         return list(stored) or ([job.options.named] if job.options.named else [])
 
-    def why_waiting(self, job: Job) -> str | None:
+    def why_waiting(self, job: StoredJob) -> str | None:
         """The reason why a job is idle at the moment; None if it works, or has ended."""
         return None if job.state in ENDED else self._uses.progress.why_waiting(job.id)
 
-    async def note_of(self, caller: Holder, job: Job) -> FileNote | None:
+    async def note_of(self, caller: Holder, job: StoredJob) -> FileNote | None:
         """The sender's note on the file of the caller's job; None without one, or if no key opens
         it.
         """
@@ -407,7 +409,7 @@ class BatchJobs:
             if job.options.named == options.named and known and known.is_same(note):
                 raise uploaded_before(job)
 
-    async def errors(self, caller: Holder, job: Job) -> list[Flaw]:
+    async def errors(self, caller: Holder, job: StoredJob) -> list[Flaw]:
         """Mistakes in the rows of the caller's job, the first 10,000."""
         sealed = await runtime.in_thread(self._uses.store.errors, job.id)
         flaws = await runtime.in_thread(self._uses.secrets.open_errors, caller, job, sealed)
@@ -418,14 +420,14 @@ class BatchJobs:
             flaws.sort(key=lambda flaw: flaw.row or 0)
         return flaws[:MAX_ERRORS]
 
-    async def list_examples(self, caller: Holder, job: Job) -> Examples:
+    async def list_examples(self, caller: Holder, job: StoredJob) -> Examples:
         """Some of the rows of the caller's job that do not fit: their numbers and cells."""
         sealed = await runtime.in_thread(self._uses.store.examples, job.id)
         if sealed is None:
             return []
         return await runtime.in_thread(self._uses.secrets.open_examples, caller, job, sealed)
 
-    async def report_reading(self, caller: Holder, job: Job) -> dict[str, Any]:
+    async def report_reading(self, caller: Holder, job: StoredJob) -> dict[str, Any]:
         """The reading of the file of the caller's job, and what became of its cells.
 
         Raises:
@@ -447,7 +449,7 @@ class BatchJobs:
             ],
         }
 
-    async def watch(self, job: bytes) -> AsyncIterator[Job]:
+    async def watch(self, job: bytes) -> AsyncIterator[StoredJob]:
         """The job's state now and after changes, at most ten times a second, until it has ended."""
         with self._uses.progress.watching(job) as changed:
             while True:
@@ -461,7 +463,7 @@ class BatchJobs:
                 await runtime.sleep(PAUSE_SECONDS)
                 await changed.wait()
 
-    async def cancel(self, caller: Holder, job: Job) -> None:
+    async def cancel(self, caller: Holder, job: StoredJob) -> None:
         """Cancel a job of which nothing is visible yet; forget one that has ended.
 
         Raises:

@@ -25,7 +25,7 @@ from encrypted_records.model.media_types import Format
 from encrypted_records.model.records import Group, Segment
 from encrypted_records.proxy.disk.sqlite import MOST_PAGES, Database
 from encrypted_records.proxy.jobs import tables
-from encrypted_records.proxy.jobs.job import NEXT, Job, JobState, Phase
+from encrypted_records.proxy.jobs.job import NEXT, JobState, Phase, StoredJob
 from encrypted_records.proxy.jobs.pack_store import PackStore
 from encrypted_records.proxy.jobs.targets import Targets
 from encrypted_records.proxy.workers.messages import ChunkAt, SealedPart
@@ -46,7 +46,7 @@ class CheckedSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedPart:
+class StagedContents:
     """A part that is staged at the API, as the commit will describe it."""
 
     groups: list[Group]
@@ -88,7 +88,7 @@ class JobStore:
             cursor.row_factory = sqlite3.Row
             return cursor.execute(statement, values).fetchall()
 
-    def add(self, job: Job, token: bytes, file: bytes | None = None) -> None:
+    def add(self, job: StoredJob, token: bytes, file: bytes | None = None) -> None:
         """Store a new job.
 
         Args:
@@ -122,7 +122,7 @@ class JobStore:
             )
             database.execute("INSERT INTO about (job, file) VALUES (?, ?)", (job.id, file))
 
-    def get(self, job: bytes) -> Job | None:
+    def get(self, job: bytes) -> StoredJob | None:
         jobs = self._jobs("WHERE id = ?", job)
         return jobs[0] if jobs else None
 
@@ -134,7 +134,7 @@ class JobStore:
         began: bytes | None = None,
         offset: int,
         limit: int,
-    ) -> tuple[int, list[Job]]:
+    ) -> tuple[int, list[StoredJob]]:
         """The number of the user's jobs, and some of them, the newest first.
 
         Args:
@@ -152,7 +152,7 @@ class JobStore:
         order = " ORDER BY created DESC, id LIMIT ? OFFSET ?"
         return count, self._jobs(condition + order, *values, limit, offset)
 
-    def of_size(self, user: bytes, size: int) -> list[Job]:
+    def of_size(self, user: bytes, size: int) -> list[StoredJob]:
         """The user's jobs whose upload had ``size`` bytes, and which store or have stored it."""
         condition = (
             "WHERE user = ? AND size = ? AND state IN ('processing', 'completed')"
@@ -187,14 +187,14 @@ class JobStore:
             tables.stamp(database, job, "undone", runtime.wall())
             database.execute("DELETE FROM stored WHERE job = ?", (job,))
 
-    def list_unfinished(self) -> list[Job]:
+    def list_unfinished(self) -> list[StoredJob]:
         return self._jobs("WHERE state IN ('uploading', 'processing') ORDER BY created")
 
-    def with_leftovers(self) -> list[Job]:
+    def with_leftovers(self) -> list[StoredJob]:
         """Ended jobs that have left something at the API or in the spool."""
         return self._jobs("WHERE state IN ('completed', 'failed') AND leftovers ORDER BY created")
 
-    def _jobs(self, condition: str, *values: object) -> list[Job]:
+    def _jobs(self, condition: str, *values: object) -> list[StoredJob]:
         return [tables.job_of(row) for row in self._rows(tables.JOBS + condition, *values)]
 
     def counts(self) -> dict[JobState, int]:
@@ -358,7 +358,7 @@ class JobStore:
                 (job,),
             )
 
-    def parts(self, job: bytes, schema: bytes) -> list[StagedPart]:
+    def parts(self, job: bytes, schema: bytes) -> list[StagedContents]:
         """The parts of a schema, in their options."""
         rows = self._rows(
             "SELECT groups, segments, holes FROM part WHERE job = ? AND schema = ?"
@@ -367,7 +367,7 @@ class JobStore:
             schema,
         )
         return [
-            StagedPart(
+            StagedContents(
                 groups=tables.groups_of(row["groups"]),
                 segments=_segments.decode(row["segments"]),
                 holes=_holes.decode(row["holes"]) if row["holes"] else [],

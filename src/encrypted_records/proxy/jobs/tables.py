@@ -12,7 +12,7 @@ from encrypted_records.crypto.format import UID_BYTES
 from encrypted_records.model.charsets import Charset
 from encrypted_records.model.media_types import Format
 from encrypted_records.model.records import Group
-from encrypted_records.proxy.jobs.job import Job, JobOptions
+from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
 from encrypted_records.proxy.workers.messages import SealedPart
 
 groups_of = msgspec.msgpack.Decoder(list[Group]).decode
@@ -200,9 +200,9 @@ def split_uids(joined: bytes) -> list[bytes]:
     return [joined[at : at + UID_BYTES] for at in range(0, len(joined), UID_BYTES)]
 
 
-def job_of(row: sqlite3.Row) -> Job:
+def job_of(row: sqlite3.Row) -> StoredJob:
     """The job of a row of :data:`JOBS`."""
-    return Job(
+    return StoredJob(
         id=row["id"],
         user=row["user"],
         options=JobOptions(

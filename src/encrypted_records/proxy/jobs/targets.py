@@ -12,7 +12,7 @@ from encrypted_records.proxy.workers.messages import ChunkAt
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SealTarget:
     """``definition`` is the canonical text to seal for, empty for the present one; ``planned`` the
     digest of the one that it follows; ``seen`` the version of the log at which the job began."""
 
@@ -32,7 +32,7 @@ class Targets:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, job: bytes, target: Target) -> None:
+    def add(self, job: bytes, target: SealTarget) -> None:
         with self._database.writing() as database:
             database.execute(
                 "INSERT INTO target (job, definition, planned, seen, origins)"
@@ -43,11 +43,11 @@ class Targets:
                 ),
             )
 
-    def get(self, job: bytes) -> Target:
+    def get(self, job: bytes) -> SealTarget:
         with self._database.asking() as database:
             statement = "SELECT definition, planned, seen, origins FROM target WHERE job = ?"
             definition, planned, seen, origins = database.execute(statement, (job,)).fetchone()
-        return Target(bytes(definition), bytes(planned), seen, _origins.decode(origins))
+        return SealTarget(bytes(definition), bytes(planned), seen, _origins.decode(origins))
 
     def note_seen(self, job: bytes, version: int) -> None:
         """The job begins, or begins again, at this version of the log."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from encrypted_records import runtime
 from encrypted_records.errors import Conflict
-from encrypted_records.proxy.jobs.job import Job
+from encrypted_records.proxy.jobs.job import StoredJob
 from encrypted_records.proxy.jobs.store import JobStore
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.states import Schemas
@@ -26,7 +26,7 @@ class Undo:
         self._schemas = schemas
         self._changer = changer
 
-    async def count(self, caller: Holder, job: Job) -> int:
+    async def count(self, caller: Holder, job: StoredJob) -> int:
         """The number of records that :meth:`delete` would delete now.
 
         Raises:
@@ -45,7 +45,7 @@ class Undo:
             count += snapshot.count_live(groups)
         return count
 
-    async def delete(self, caller: Holder, job: Job, confirmed: int) -> int:
+    async def delete(self, caller: Holder, job: StoredJob, confirmed: int) -> int:
         """Delete them; how many they were.
 
         Many are deleted in several commits. After an interruption, a repetition deletes the rest.
@@ -71,5 +71,5 @@ class Undo:
         log.info("deleted %d records of a job that is undone", deleted)
         return deleted
 
-    async def _groups(self, job: Job) -> Mapping[bytes, list[bytes]]:
+    async def _groups(self, job: StoredJob) -> Mapping[bytes, list[bytes]]:
         return await runtime.in_thread(self._store.stored_groups, job.id)

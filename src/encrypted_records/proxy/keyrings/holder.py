@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from encrypted_records.model.api_token import ApiToken
+from encrypted_records.model.api_token import BearerToken
 from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.service_key import ServiceKey
 
@@ -35,7 +35,7 @@ class Holder:
     newcomer: DeviceSecret | None = None
     address: str = ""
     accepted: bool = False
-    token: ApiToken | None = None
+    token: BearerToken | None = None
     service: ServiceKey | None = None
 
     @property

@@ -56,7 +56,7 @@ class OpenKeyrings:
         self.files = KeyringFiles(folder, *secrets)
         self.enrolment = enrolment
         self.backups = Backups(folder / "backups")
-        self.unlocked = Unlocked(clock, unlocked_seconds)
+        self.unlocked = UnlockedKeyrings(clock, unlocked_seconds)
         #: whether the keyring of a user is under a passphrase of the user's own, where known
         self.own: dict[bytes, bool] = {}
         self.attempts = attempts or Attempts()
@@ -266,7 +266,7 @@ class ServiceKeyrings:
 UNLOCKED_SECONDS = 12 * 3600.0
 
 
-class Unlocked:
+class UnlockedKeyrings:
     """The unlocked keyrings, only in memory. Thread-safe, and never blocks for long."""
 
     def __init__(

@@ -19,9 +19,9 @@ from encrypted_records.errors import ErsError, NotAuthenticated
 from encrypted_records.model import device_secret
 from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
-from encrypted_records.proxy.auth import Credentials
+from encrypted_records.proxy.auth import RequestCredentials
 from encrypted_records.proxy.pages import second_factor
-from encrypted_records.proxy.pages.internal_client import Answer
+from encrypted_records.proxy.pages.internal_client import ProxyAnswer
 from encrypted_records.proxy.pages.page import LOG_IN, Visit, page
 from encrypted_records.proxy.services import services_of
 
@@ -124,7 +124,7 @@ _LINKS = (
 )
 
 
-def _cookies(answer: Answer) -> dict[str, str]:
+def _cookies(answer: ProxyAnswer) -> dict[str, str]:
     """The values of the cookies that the API has set, by name."""
     cookies: SimpleCookie = SimpleCookie()
     for name, value in answer.headers:
@@ -164,7 +164,7 @@ async def log_in(visit: Visit) -> Response:
     cookies = _cookies(answer)
     session, csrf = cookies.get(SESSION, ""), cookies.get(CSRF, "")
     parts = services_of(visit.request)
-    user = (await parts.access.caller(Credentials("session", session))).user
+    user = (await parts.access.caller(RequestCredentials("session", session))).user
     parts.desks.hand_over(visit.session, session, user)
     return visit.let_in(session, csrf, target, _device_for(visit, user))
 

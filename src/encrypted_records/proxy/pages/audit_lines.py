@@ -54,7 +54,7 @@ ACTIONS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class AuditLine:
     """
     Attributes:
         since: when the oldest of them was; ``until``, the newest.
@@ -82,10 +82,10 @@ async def names_of(visit: Visit) -> dict[str, str]:
     return names
 
 
-def lines_of(entries: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> list[Line]:
+def lines_of(entries: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> list[AuditLine]:
     """The newest first, as they come; those that follow each other and differ in time alone are
     one line."""
-    lines: list[Line] = []
+    lines: list[AuditLine] = []
     for entry in entries:
         line = _line(entry, names)
         before = lines[-1] if lines else None
@@ -96,10 +96,10 @@ def lines_of(entries: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> 
     return lines
 
 
-def _line(entry: Mapping[str, Any], names: Mapping[str, str]) -> Line:
+def _line(entry: Mapping[str, Any], names: Mapping[str, str]) -> AuditLine:
     subject, action = str(entry["subject"] or ""), str(entry["action"])
     leads = subject in names and subject.startswith(("/api/datasets/", "/api/schemas/"))
-    return Line(
+    return AuditLine(
         since=entry["created"],
         until=entry["created"],
         who=str(entry["email"] or "somebody"),
@@ -111,5 +111,5 @@ def _line(entry: Mapping[str, Any], names: Mapping[str, str]) -> Line:
     )
 
 
-def _key(line: Line) -> Iterable[str]:
+def _key(line: AuditLine) -> Iterable[str]:
     return line.who, line.did, line.subject, line.source

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from encrypted_records.model import json_text
 from encrypted_records.model.field_types import BY_NAME
-from encrypted_records.proxy.pages.column_heads import Column
+from encrypted_records.proxy.pages.column_heads import ColumnHead
 from encrypted_records.proxy.pages.formatting import reveal, write_digits
 from encrypted_records.proxy.pages.sealed_values import SealedValue, SealedValues
 
@@ -45,7 +45,7 @@ def fingerprint(data: Mapping[str, Any]) -> str:
 
 def write_rows(
     records: Sequence[Mapping[str, Any]],
-    columns: Sequence[Column],
+    columns: Sequence[ColumnHead],
     sealed: SealedValues,
     links: Links,
     first: int,
@@ -93,7 +93,7 @@ def write_rows(
     return Markup("".join(parts))  # noqa: S704 - each value was escaped
 
 
-def _starts(column: Column, place: int) -> tuple[str, str]:
+def _starts(column: ColumnHead, place: int) -> tuple[str, str]:
     """How a cell begins, and one whose text shows its own direction."""
     named = column.name if _PLAIN.fullmatch(column.name) else f'"{escape(column.name)}"'
     label = f" data-label={named}" if place < CARD_FIELDS else ""

@@ -18,7 +18,7 @@ from encrypted_records.proxy.pages.search_form import Question
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnHead:
     """A field of the schema; ``position`` is its place among all fields."""
 
     name: str
@@ -26,13 +26,13 @@ class Column:
     position: int
 
 
-def columns_of(types: Mapping[str, str], hidden: Collection[str] = ()) -> list[Column]:
+def columns_of(types: Mapping[str, str], hidden: Collection[str] = ()) -> list[ColumnHead]:
     """The fields of a schema, by name and type, but for those that are hidden."""
-    fields = [Column(name, kind, at) for at, (name, kind) in enumerate(types.items())]
+    fields = [ColumnHead(name, kind, at) for at, (name, kind) in enumerate(types.items())]
     return [field for field in fields if field.name not in hidden]
 
 
-def write_heads(columns: Sequence[Column], question: Question) -> Markup:
+def write_heads(columns: Sequence[ColumnHead], question: Question) -> Markup:
     """A ``th`` each: a button that sorts, and one that opens the menu."""
     parts: list[str] = []
     for column in columns:
@@ -53,7 +53,7 @@ def write_heads(columns: Sequence[Column], question: Question) -> Markup:
     return Markup("".join(parts))  # noqa: S704 - each name was escaped
 
 
-def write_menus(columns: Sequence[Column], look: str) -> Markup:
+def write_menus(columns: Sequence[ColumnHead], look: str) -> Markup:
     """The menus that the heads open; ``look`` is the address of the page with all pictures."""
     last = " disabled" if len(columns) < 2 else ""
     parts: list[str] = []
@@ -70,7 +70,7 @@ def write_menus(columns: Sequence[Column], look: str) -> Markup:
     return Markup("".join(parts))  # noqa: S704 - as above
 
 
-def write_facets(fields: Sequence[Column], schema: str) -> Markup:
+def write_facets(fields: Sequence[ColumnHead], schema: str) -> Markup:
     """The places of the small pictures, which a script fills from addresses below ``schema``."""
     parts: list[str] = []
     for field in fields:

@@ -10,7 +10,7 @@ from encrypted_records.client.sdk.condition_language import parse
 from encrypted_records.errors import ErsError, InvalidQuery, NotAuthenticated, PreconditionFailed
 from encrypted_records.proxy.pages import frame
 from encrypted_records.proxy.pages.finding import find_matching, list_targets
-from encrypted_records.proxy.pages.home import MOST_SCHEMAS, State, states_of
+from encrypted_records.proxy.pages.home import MOST_SCHEMAS, SchemaActivity, states_of
 from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.saved import forget_questions
@@ -51,7 +51,7 @@ async def show(visit: Visit) -> Response:
     )
 
 
-async def _states(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, State]:
+async def _states(visit: Visit, schemas: list[dict[str, Any]]) -> dict[str, SchemaActivity]:
     """The states of the newest schemas that have records, by identifier, as far as they are known
     in time."""
     filled = [schema for schema in schemas if schema["key_id"] is not None]

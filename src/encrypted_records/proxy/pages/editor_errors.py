@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from encrypted_records.errors import Flaw
 from encrypted_records.proxy.pages.formatting import sentence
-from encrypted_records.proxy.pages.schema_form import Draft
+from encrypted_records.proxy.pages.schema_form import SchemaDraft
 
 #: What an input of a row is for, by the last part of a pointer.
 _INPUTS = ("type", "minimum", "maximum", "precision")
@@ -36,7 +36,7 @@ _BY_DETAIL = {
 }
 
 
-def place_errors(draft: Draft, flaws: Iterable[Flaw]) -> list[str]:
+def place_errors(draft: SchemaDraft, flaws: Iterable[Flaw]) -> list[str]:
     """Give each row of ``draft`` its errors; what belongs to no row is returned as sentences."""
     rows = {row.name: row for row in draft.rows if row.name}
     rest: list[str] = []
@@ -76,7 +76,7 @@ def _words(flaw: Flaw, column: str) -> str:
     return _WORDS.get((flaw.code, column)) or _BY_DETAIL.get(flaw.detail) or sentence(flaw.detail)
 
 
-def first_invalid(draft: Draft) -> str:
+def first_invalid(draft: SchemaDraft) -> str:
     """The id of the first input with an error; empty where there is none."""
     for number, row in enumerate(draft.rows):
         for column in ("name", *_INPUTS, "required"):

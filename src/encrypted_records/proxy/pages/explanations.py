@@ -18,16 +18,16 @@ _MOST_SPELLINGS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class ReasonText:
     """A sentence without its full stop; ``offers`` are buttons of the page, each with its text."""
 
     said: str
     offers: tuple[tuple[str, str], ...] = ()
 
 
-async def explain_nothing(visit: Visit, on: SchemaQuestion) -> list[Reason]:
+async def explain_nothing(visit: Visit, on: SchemaQuestion) -> list[ReasonText]:
     """The parts of the question that exclude everything, if that is cheap to determine."""
-    reasons: list[Reason] = []
+    reasons: list[ReasonText] = []
     says = on.question.says(on.types)
     for at, part in enumerate(on.question.parts[:_MOST_PARTS]):
         try:
@@ -40,7 +40,7 @@ async def explain_nothing(visit: Visit, on: SchemaQuestion) -> list[Reason]:
 
 async def _explain(
     visit: Visit, on: SchemaQuestion, at: int, where: dict[str, Any], said: str
-) -> list[Reason]:
+) -> list[ReasonText]:
     """
     Args:
         said: the part, where it is not alone.
@@ -48,12 +48,12 @@ async def _explain(
     name, op, value = where.get("field", ""), where.get("op", ""), where.get("value")
     if op == "between" and value and value[0] > value[1]:
         low, high = map(words.plain, value)
-        return [Reason(f"{name}: {low} is above {high}; swap the two")]
+        return [ReasonText(f"{name}: {low} is above {high}; swap the two")]
     reasons = []
     count = await _count(visit, on, where)
     if said:
         found = words.format_count(count, "record") if count else "none"
-        reasons.append(Reason(f"{said}: alone, {found}"))
+        reasons.append(ReasonText(f"{said}: alone, {found}"))
     is_exact = name in on.types and is_text(on.types[name]) and not where.get("fold")
     if count or value is None or not is_exact or op not in ("eq", "in", "prefix"):
         return reasons
@@ -62,10 +62,10 @@ async def _explain(
         stored = await _find_spellings(visit, on, where, typed)
         if stored:
             offers = [(f"value:{at}:{text}", f"{shorten(text)}: {many:,}") for text, many in stored]
-            reasons.append(Reason(f"{shorten(typed)}: none;", tuple(offers)))
+            reasons.append(ReasonText(f"{shorten(typed)}: none;", tuple(offers)))
     if op != "in":
         offer = (f"loosen:{at}", "anywhere in it, ignoring spelling")
-        reasons.append(Reason(f"{name}: search for {shorten(value)}", (offer,)))
+        reasons.append(ReasonText(f"{name}: search for {shorten(value)}", (offer,)))
     return reasons
 
 

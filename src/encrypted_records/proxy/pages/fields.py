@@ -20,7 +20,7 @@ from encrypted_records.errors import BadInput, Conflict, ErsError, PreconditionF
 from encrypted_records.model import json_text, strict_json
 from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
 from encrypted_records.proxy.pages.page import Visit, moved, page
-from encrypted_records.proxy.pages.schema_form import TYPES, Draft, draft_of
+from encrypted_records.proxy.pages.schema_form import TYPES, SchemaDraft, draft_of
 
 _TEMPLATE = "fields.html"
 #: Names of a form's fields begin so; a number follows. Its value is a field whose values are lost.
@@ -38,14 +38,14 @@ async def show(visit: Visit) -> Response:
         await show_words(visit)
     schema = await visit.ask("GET", _url(visit))
     if not visit.sends:
-        draft = Draft(schema["name"], schema["description"])
+        draft = SchemaDraft(schema["name"], schema["description"])
         draft.take(schema["schema"])
         _note_names(schema, draft)
         return await _page(visit, schema, draft)
     try:
         draft = draft_of(visit.form)
     except BadInput as error:
-        return await _page(visit, schema, Draft(), problem=error, typed=visit.text("json"))
+        return await _page(visit, schema, SchemaDraft(), problem=error, typed=visit.text("json"))
     _note_names(schema, draft)
     do = visit.text("do")
     draft.follow(do)
@@ -58,13 +58,13 @@ async def show(visit: Visit) -> Response:
     return await _page(visit, schema, draft, estimate=estimate)
 
 
-async def _estimate(visit: Visit, draft: Draft) -> Any:
+async def _estimate(visit: Visit, draft: SchemaDraft) -> Any:
     """The cost of the definition and its leaks, for as many records as the editor supposes."""
     body = {"records": draft.records, "schema": draft.definition()}
     return await visit.ask("POST", "/api/schemas/estimate/", body)
 
 
-def _note_names(schema: Mapping[str, Any], draft: Draft) -> None:
+def _note_names(schema: Mapping[str, Any], draft: SchemaDraft) -> None:
     """Match rows to existing fields: a row with the name of a field is that field, unless another
     row claims it.
     """
@@ -74,7 +74,9 @@ def _note_names(schema: Mapping[str, Any], draft: Draft) -> None:
             row.was = row.name
 
 
-async def _plan(visit: Visit, schema: dict[str, Any], draft: Draft, *, apply: bool) -> Response:
+async def _plan(
+    visit: Visit, schema: dict[str, Any], draft: SchemaDraft, *, apply: bool
+) -> Response:
     plan: dict[str, Any] | None = None
     try:
         body = {"schema": draft.definition(), "renames": _renames(draft), "drops": _drops(visit)}
@@ -139,7 +141,7 @@ def _replaced(visit: Visit, schema: Mapping[str, Any]) -> Any:
         return schema["schema"]
 
 
-def _renames(draft: Draft) -> dict[str, str]:
+def _renames(draft: SchemaDraft) -> dict[str, str]:
     return {row.name: row.was for row in draft.rows if row.was and row.name and row.name != row.was}
 
 
@@ -156,7 +158,7 @@ def _mark(body: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(json_text.encode(body) + msgspec.json.encode(said)):08x}"
 
 
-def _lost(schema: Mapping[str, Any], draft: Draft) -> list[str]:
+def _lost(schema: Mapping[str, Any], draft: SchemaDraft) -> list[str]:
     """The present fields that the draft has no more, under any name."""
     kept = {row.was for row in draft.rows} | {row.name for row in draft.rows}
     return [name for name in schema["schema"]["properties"] if name not in kept]
@@ -173,7 +175,7 @@ def _obstacles(plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 async def _page(
     visit: Visit,
     schema: dict[str, Any],
-    draft: Draft,
+    draft: SchemaDraft,
     *,
     plan: dict[str, Any] | None = None,
     planned: str = "",

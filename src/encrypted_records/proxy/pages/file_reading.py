@@ -16,7 +16,7 @@ import msgspec
 from encrypted_records.errors import ErsError, ReadingRefused
 from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.model.field_types.plain import TEXT
-from encrypted_records.proxy.pages.schema_form import NUMERIC, Draft, Row
+from encrypted_records.proxy.pages.schema_form import NUMERIC, FieldRow, SchemaDraft
 
 CHARSETS = {
     "utf-8": "UTF-8",
@@ -62,7 +62,7 @@ _CONTROLS = {
 
 
 @dataclass
-class FileReading:
+class ReadingForm:
     """A file and its reading. ``said`` are the visitor's choices; ``answer`` is the proxy's result
     for them, None if the file cannot be read. ``wanted`` are types that were just chosen, by row
     number.
@@ -123,7 +123,7 @@ class FileReading:
         columns = [{**_PLAIN, **column} for column in self.recipe["columns"]]
         return list(zip(columns, self.answer["fields"], strict=True))
 
-    def of_draft(self, draft: Draft) -> dict[str, Any]:
+    def of_draft(self, draft: SchemaDraft) -> dict[str, Any]:
         """The recipe under the names that the fields have by now; what is left out has none."""
         columns = [
             {**column, "name": None if row.left_out else row.name or None}
@@ -131,11 +131,11 @@ class FileReading:
         ]
         return {**self.recipe, "columns": columns}
 
-    def settle(self, typed: Draft | None) -> Draft:
+    def settle(self, typed: SchemaDraft | None) -> SchemaDraft:
         """The fields for what was found: those that were typed, where their columns are read as
         before."""
         assert self.answer is not None
-        made = Draft()
+        made = SchemaDraft()
         made.take(self.answer["schema"])
         made.annotate(self.answer["fields"])
         now = self.recipe["columns"]
@@ -155,13 +155,13 @@ class FileReading:
         return typed
 
 
-def _become(row: Row, kind: str) -> None:
+def _become(row: FieldRow, kind: str) -> None:
     if row.type != kind or not row.minimum:
         row.type, row.minimum, row.maximum, row.precision = kind, "", "", ""
     row.settle()
 
 
-def _replace(row: Row, by: Row) -> None:
+def _replace(row: FieldRow, by: FieldRow) -> None:
     """Replace all of a field except the choices that were made in addition to its type."""
     row.type, row.minimum, row.maximum, row.precision = (
         by.type,
@@ -176,11 +176,11 @@ def _sources(columns: list[dict[str, Any]]) -> list[str]:
     return [column["source"] for column in columns]
 
 
-def reading_of(form: Mapping[str, str]) -> FileReading:
+def reading_of(form: Mapping[str, str]) -> ReadingForm:
     """The reading that the form says; earlier words hold until it says something else."""
     before = _object(form.get("reading", ""), _Recipe)
     said = said_before(form)
-    reading = FileReading(copy.deepcopy(said), None, before)
+    reading = ReadingForm(copy.deepcopy(said), None, before)
     known = before or {}
     new = dict(_of_file(form, known))
     others = any(name in new and new[name] != known.get(name) for name in _OF_COLUMNS)
@@ -227,7 +227,7 @@ def _of_file(form: Mapping[str, str], known: Mapping[str, Any]) -> list[tuple[st
 
 
 def _of_column(
-    form: Mapping[str, str], number: int, column: Mapping[str, Any], reading: FileReading
+    form: Mapping[str, str], number: int, column: Mapping[str, Any], reading: ReadingForm
 ) -> list[tuple[str, Any]]:
     said: list[tuple[str, Any]] = []
     kind = form.get(f"type-{number}", "").strip()

@@ -24,7 +24,7 @@ _PAGES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Destination:
     """A destination of quick navigation; ``path`` is relative to the secret path."""
 
     path: str
@@ -32,23 +32,23 @@ class Target:
     kind: str
 
 
-def list_targets(around: frame.Frame) -> list[Target]:
+def list_targets(around: frame.PageFrame) -> list[Destination]:
     """The targets of a page: the datasets and schemas of the menu, and all pages."""
-    targets: list[Target] = []
+    targets: list[Destination] = []
     for dataset in around.datasets:
         for schema in dataset.schemas:
             base = f"/schemas/{schema.id}/"
             if schema.filled:
-                targets.append(Target(f"{base}search/", schema.name, "records"))
-            targets.append(Target(f"{base}fields/", f"Fields of {schema.name}", "schema"))
-            targets.append(Target(f"{base}upload/", f"Import into {schema.name}", "action"))
-            targets.append(Target(f"{base}add/", f"Add a record to {schema.name}", "action"))
-        targets.append(Target(f"/datasets/{dataset.id}/", dataset.name, "dataset"))
-    targets += [Target(path, label, "page") for path, label in _PAGES]
+                targets.append(Destination(f"{base}search/", schema.name, "records"))
+            targets.append(Destination(f"{base}fields/", f"Fields of {schema.name}", "schema"))
+            targets.append(Destination(f"{base}upload/", f"Import into {schema.name}", "action"))
+            targets.append(Destination(f"{base}add/", f"Add a record to {schema.name}", "action"))
+        targets.append(Destination(f"/datasets/{dataset.id}/", dataset.name, "dataset"))
+    targets += [Destination(path, label, "page") for path, label in _PAGES]
     return targets
 
 
-def find_matching(targets: list[Target], typed: str) -> list[Target]:
+def find_matching(targets: list[Destination], typed: str) -> list[Destination]:
     """The targets whose labels contain every typed word; labels that begin with the text come
     first.
     """

@@ -39,7 +39,7 @@ class Asker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NavigationItem:
     """An organization, a dataset or a schema."""
 
     id: str
@@ -47,13 +47,13 @@ class Place:
     #: of a dataset, the identifier of its organization
     organization: str = ""
     #: of a dataset, its schemas
-    schemas: tuple[Place, ...] = ()
+    schemas: tuple[NavigationItem, ...] = ()
     #: of a schema, whether records were stored
     filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftOrganization:
     """An organization that the visitor belonged to, and no longer does; ``by`` is the e-mail
     address of the remover, empty where it is not known, or where the visitor left."""
 
@@ -63,7 +63,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PageFrame:
     """
     Attributes:
         more: whether there are datasets or schemas beyond those that are listed.
@@ -74,14 +74,14 @@ class Frame:
         left: what the visitor belonged to during this session, and no longer does.
     """
 
-    organizations: tuple[Place, ...] = ()
-    datasets: tuple[Place, ...] = ()
+    organizations: tuple[NavigationItem, ...] = ()
+    datasets: tuple[NavigationItem, ...] = ()
     more: bool = False
     invitations: int = 0
     api_ms: int | None = None
     keyring: str = "unknown"
     backed_up: bool = True
-    left: tuple[Left, ...] = ()
+    left: tuple[LeftOrganization, ...] = ()
     found_at: float = field(default=float("-inf"), repr=False)
 
     def name_of(self, dataset: str) -> str:
@@ -89,7 +89,7 @@ class Frame:
         return next((dataset_.name for dataset_ in self.datasets if dataset_.id == dataset), "")
 
     @property
-    def groups(self) -> list[tuple[str, list[Place]]]:
+    def groups(self) -> list[tuple[str, list[NavigationItem]]]:
         """The datasets of each organization, with its name where there are several."""
         if len(self.organizations) < 2:
             return [("", list(self.datasets))]
@@ -102,7 +102,7 @@ class Frame:
         return [*groups.items(), *([("Others", others)] if others else [])]
 
 
-def find_last(desk: Desk | None) -> Frame | None:
+def find_last(desk: Desk | None) -> PageFrame | None:
     """The cached frame of a session; None if the session is unknown here."""
     return None if desk is None else desk.get(_NAME)
 
@@ -110,12 +110,12 @@ def find_last(desk: Desk | None) -> Frame | None:
 def forget(desk: Desk | None) -> None:
     """Discard the frame, so that a visitor who has logged out does not see it."""
     if desk is not None:
-        desk.take(_NAME, Frame)
+        desk.take(_NAME, PageFrame)
 
 
-async def keep_fresh(asker: Asker, desk: Desk) -> Frame:
+async def keep_fresh(asker: Asker, desk: Desk) -> PageFrame:
     """The cached frame, if it is fresh; otherwise a newly loaded one."""
-    known: Frame = find_last(desk) or Frame()
+    known: PageFrame = find_last(desk) or PageFrame()
     if known.found_at > max(desk.changed_at, runtime.monotonic() - FRESH_SECONDS):
         return known
     found = await _find_out(asker, known)
@@ -129,7 +129,7 @@ def mark_outdated(desk: Desk | None) -> None:
         desk.changed_at = runtime.monotonic()
 
 
-async def _find_out(asker: Asker, known: Frame) -> Frame:
+async def _find_out(asker: Asker, known: PageFrame) -> PageFrame:
     started = runtime.monotonic()
     try:
         async with asyncio.timeout(WAIT_SECONDS):
@@ -141,7 +141,7 @@ async def _find_out(asker: Asker, known: Frame) -> Frame:
             )
             took = round((runtime.monotonic() - started) * 1000)
             keyring, backed_up = await _ask_for_keyring(asker)
-        return Frame(
+        return PageFrame(
             organizations=_read_places(organizations["results"]),
             datasets=_build_tree(datasets["results"], schemas["results"]),
             more=datasets["next"] is not None or schemas["next"] is not None,
@@ -156,7 +156,9 @@ async def _find_out(asker: Asker, known: Frame) -> Frame:
         return replace(known, api_ms=None)
 
 
-async def _list_left(asker: Asker, known: Frame, organizations: dict[str, Any]) -> tuple[Left, ...]:
+async def _list_left(
+    asker: Asker, known: PageFrame, organizations: dict[str, Any]
+) -> tuple[LeftOrganization, ...]:
     if organizations["next"] is not None:
         return known.left
     now = {str(organization["id"]) for organization in organizations["results"]}
@@ -168,7 +170,9 @@ async def _list_left(asker: Asker, known: Frame, organizations: dict[str, Any]) 
     return (
         *before,
         *[
-            Left(organization.id, organization.name, await _remover(asker, organization.id))
+            LeftOrganization(
+                organization.id, organization.name, await _remover(asker, organization.id)
+            )
             for organization in gone
         ],
     )
@@ -185,9 +189,9 @@ async def _remover(asker: Asker, organization: str) -> str:
     return str(entry["email"] or "")[:MOST_CHARACTERS]
 
 
-def _read_places(items: Sequence[dict[str, Any]]) -> tuple[Place, ...]:
+def _read_places(items: Sequence[dict[str, Any]]) -> tuple[NavigationItem, ...]:
     return tuple(
-        Place(item["id"], str(item["name"])[:MOST_CHARACTERS])
+        NavigationItem(item["id"], str(item["name"])[:MOST_CHARACTERS])
         for item in items[:MOST_SCHEMAS]
         if _ID.fullmatch(str(item["id"]))
     )
@@ -195,12 +199,12 @@ def _read_places(items: Sequence[dict[str, Any]]) -> tuple[Place, ...]:
 
 def _build_tree(
     datasets: Sequence[dict[str, Any]], schemas: Sequence[dict[str, Any]]
-) -> tuple[Place, ...]:
-    below: dict[str, list[Place]] = {}
+) -> tuple[NavigationItem, ...]:
+    below: dict[str, list[NavigationItem]] = {}
     for schema in schemas[:MOST_SCHEMAS]:
         if _ID.fullmatch(str(schema["id"])):
             name = str(schema["name"])[:MOST_CHARACTERS]
-            place = Place(schema["id"], name, filled=schema["key_id"] is not None)
+            place = NavigationItem(schema["id"], name, filled=schema["key_id"] is not None)
             below.setdefault(str(schema["dataset"]), []).append(place)
     owners = {
         str(dataset["id"]): str(dataset.get("organization"))

@@ -29,7 +29,7 @@ PARSER = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class HelpOutline:
     """``parts`` are the tokens of each page; ``places`` says which page has an anchor."""
 
     name: str
@@ -59,7 +59,7 @@ def find_folder() -> Path:
 
 
 @cache
-def load_outline(name: str) -> Outline:
+def load_outline(name: str) -> HelpOutline:
     """
     Raises:
         KeyError: there is no such document.
@@ -77,7 +77,7 @@ def load_outline(name: str) -> Outline:
         if token.type == "heading_open"
     }
     listed = tuple((places[anchor], anchor, text) for anchor, text in contents)
-    return Outline(name, title, parts, places, listed)
+    return HelpOutline(name, title, parts, places, listed)
 
 
 def list_pages() -> dict[str, str]:

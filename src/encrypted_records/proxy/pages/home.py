@@ -17,7 +17,7 @@ from starlette.responses import Response
 from encrypted_records import runtime
 from encrypted_records.errors import Closed, ErsError, NotAuthenticated, NotFound
 from encrypted_records.proxy.pages import example
-from encrypted_records.proxy.pages.audit_lines import Line, lines_of
+from encrypted_records.proxy.pages.audit_lines import AuditLine, lines_of
 from encrypted_records.proxy.pages.formatting import age
 from encrypted_records.proxy.pages.job_view import JobView
 from encrypted_records.proxy.pages.page import Visit, page
@@ -35,7 +35,7 @@ _TRY = "/keyring/#try-title"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SchemaActivity:
     """The state of a schema by its log: live records, rows of changed and deleted records, rows
     stored on each of the last days, the time of the last change, and the minimum size of the stored
     data in bytes.
@@ -49,7 +49,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ActivityBar:
     """A bar of a picture: the rows of a day, or the searches of two minutes. ``height`` is in
     percent of the highest bar.
     """
@@ -65,7 +65,7 @@ class Card:
 
     schema: Mapping[str, Any]
     dataset: Mapping[str, Any] | None
-    state: State | None
+    state: SchemaActivity | None
 
     @property
     def records(self) -> int | None:
@@ -160,10 +160,12 @@ async def _overview(
     )
 
 
-async def states_of(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[str, State]:
+async def states_of(
+    visit: Visit, schemas: Sequence[Mapping[str, Any]]
+) -> dict[str, SchemaActivity]:
     """The states of schemas by id; those that fail, or are not there in time, are left out."""
 
-    async def ask(schema: Mapping[str, Any]) -> tuple[str, State] | None:
+    async def ask(schema: Mapping[str, Any]) -> tuple[str, SchemaActivity] | None:
         try:
             state = await visit.ask("GET", "/api/records/status/", params={"schema": schema["url"]})
         except NotAuthenticated:  # this browser is to be let in first
@@ -172,7 +174,7 @@ async def states_of(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[
             return None
         keep_count(visit.desk, schema["id"], state["records"])
         past = state["activity"]
-        return schema["id"], State(
+        return schema["id"], SchemaActivity(
             state["records"], state["dead"], past["days"], past["last"], past["bytes"]
         )
 
@@ -188,7 +190,7 @@ async def states_of(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> dict[
     return dict(state for state in found if state is not None)
 
 
-def _days(states: Sequence[State]) -> list[Bar]:
+def _days(states: Sequence[SchemaActivity]) -> list[ActivityBar]:
     """The last days, today's last; nothing where no row was stored on any of them."""
     rows = [sum(counts) for counts in zip(*(state.days for state in states), strict=True)]
     highest = max(rows, default=0)
@@ -196,12 +198,14 @@ def _days(states: Sequence[State]) -> list[Bar]:
         return []
     today = datetime.fromtimestamp(runtime.wall(), UTC).date()
     return [
-        Bar(f"{today - timedelta(days=len(rows) - 1 - at):%d %b}", count, 100 * count / highest)
+        ActivityBar(
+            f"{today - timedelta(days=len(rows) - 1 - at):%d %b}", count, 100 * count / highest
+        )
         for at, count in enumerate(rows)
     ]
 
 
-def _searches(visit: Visit) -> list[Bar]:
+def _searches(visit: Visit) -> list[ActivityBar]:
     """The searches of this session in the last hour, ending with the latest; empty if there were
     none.
     """
@@ -212,7 +216,7 @@ def _searches(visit: Visit) -> list[Bar]:
         return []
     ago = [BAR_MINUTES * (len(counts) - 1 - at) for at in range(len(counts))]
     return [
-        Bar(f"{begin} to {begin + BAR_MINUTES} minutes ago", count, 100 * count / highest)
+        ActivityBar(f"{begin} to {begin + BAR_MINUTES} minutes ago", count, 100 * count / highest)
         for begin, count in zip(ago, counts, strict=True)
     ]
 
@@ -302,7 +306,7 @@ async def _running_jobs(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> l
     return [view for view in views if view.live][:MOST_JOBS]
 
 
-async def _latest(visit: Visit, named: Sequence[Mapping[str, Any]]) -> list[Line]:
+async def _latest(visit: Visit, named: Sequence[Mapping[str, Any]]) -> list[AuditLine]:
     """The newest lines of the audit log of the first organization, for its owners."""
     if visit.frame is None or not visit.frame.organizations:
         return []

@@ -25,14 +25,14 @@ from encrypted_records.proxy.pages.file_reading import (
     DATE_FORMATS,
     DECIMALS,
     DELIMITER_NAMES,
-    FileReading,
+    ReadingForm,
     in_words_of_the_page,
     reading_of,
     said_before,
 )
 from encrypted_records.proxy.pages.organizations import own_organizations
 from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.schema_form import TYPES, Draft, draft_of
+from encrypted_records.proxy.pages.schema_form import TYPES, SchemaDraft, draft_of
 
 SHOWN_ROWS = 20
 #: Bytes of a file that are looked at, as the pages' scripts have it.
@@ -50,12 +50,12 @@ _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass
-class Plan:
+class ImportPlan:
     """The plan of an import as the page shows it. ``estimate`` and ``preview`` are answers of
     endpoints.
     """
 
-    draft: Draft
+    draft: SchemaDraft
     #: the file's first bytes
     head: bytes
     file: str
@@ -66,7 +66,7 @@ class Plan:
     problem: ErsError | None = None
     misplaced: list[str] = field(default_factory=list)
     first_invalid: str = ""
-    reading: FileReading = field(default_factory=FileReading)
+    reading: ReadingForm = field(default_factory=ReadingForm)
 
     @property
     def is_whole(self) -> bool:
@@ -86,7 +86,9 @@ async def start(visit: Visit) -> Response:
         return await _show(visit, None)
     pasted = visit.text("sample").encode()
     head = pasted or _decoded(visit.text("head"))
-    plan = Plan(Draft(), head, visit.text("file"), len(pasted) or _number(visit.text("size")))
+    plan = ImportPlan(
+        SchemaDraft(), head, visit.text("file"), len(pasted) or _number(visit.text("size"))
+    )
     if visit.sent_file is not None and visit.sent_file.filename:
         plan.head, plan.size = await _head(visit.sent_file.file())
         plan.file = visit.sent_file.filename
@@ -102,7 +104,7 @@ async def start(visit: Visit) -> Response:
     return await _show(visit, plan)
 
 
-async def _work_out(visit: Visit, plan: Plan) -> None:
+async def _work_out(visit: Visit, plan: ImportPlan) -> None:
     """Fill the plan: fields as proposed or as typed, the first rows, the cost.
 
     Raises:
@@ -121,7 +123,7 @@ async def _work_out(visit: Visit, plan: Plan) -> None:
     plan.draft.see(plan.preview["spreads"])
 
 
-async def _read(visit: Visit, plan: Plan) -> None:
+async def _read(visit: Visit, plan: ImportPlan) -> None:
     """Detect how a file is read, as far as the visitor has not stated it.
 
     Raises:
@@ -157,7 +159,7 @@ async def _read(visit: Visit, plan: Plan) -> None:
     plan.sampled = reading.answer["sampled"]
 
 
-async def _detect(visit: Visit, plan: Plan, said: dict[str, Any]) -> dict[str, Any]:
+async def _detect(visit: Visit, plan: ImportPlan, said: dict[str, Any]) -> dict[str, Any]:
     headers = {"content-type": "application/octet-stream", "x-file-size": str(plan.size)}
     if said:
         headers["x-reading"] = b64encode(msgspec.json.encode(said)).decode()
@@ -187,7 +189,7 @@ async def look(
     return preview | {"wrong": wrong, "spreads": spreads}
 
 
-async def _make(visit: Visit, plan: Plan) -> Response:
+async def _make(visit: Visit, plan: ImportPlan) -> Response:
     """Make dataset and schema; the file follows, by the page's script or by the next form.
 
     Raises:
@@ -225,7 +227,7 @@ async def _make(visit: Visit, plan: Plan) -> Response:
     return visit.go(f"/schemas/{schema['id']}/upload/")
 
 
-async def _show(visit: Visit, plan: Plan | None) -> Response:
+async def _show(visit: Visit, plan: ImportPlan | None) -> Response:
     datasets = await visit.every("/api/datasets/")
     organizations = await own_organizations(visit)
     newest = max(datasets, key=lambda dataset: str(dataset["id"]), default=None)
@@ -263,7 +265,7 @@ def name_of(file: str) -> str:
     return name[:1].upper() + name[1:]
 
 
-def _records(plan: Plan) -> int:
+def _records(plan: ImportPlan) -> int:
     """How many records the file has: as many as its head, or in proportion to it."""
     if plan.is_whole:
         return max(1, plan.sampled)
@@ -285,7 +287,7 @@ async def _head(pieces: AsyncIterator[bytes]) -> tuple[bytes, int]:
     return bytes(head), size
 
 
-def _kept(visit: Visit, plan: Plan) -> str:
+def _kept(visit: Visit, plan: ImportPlan) -> str:
     """For the hidden member of a page without scripts, which has no other place for it."""
     kept = plan.head if is_read_whole(plan.head) else plan.head[:KEPT_BYTES]
     return "" if visit.text("sample") else urlsafe_b64encode(kept).decode()

@@ -40,7 +40,7 @@ Refusal = Callable[[ErsError], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProxyAnswer:
     status: int
     headers: list[tuple[bytes, bytes]]
     body: bytes
@@ -91,7 +91,7 @@ class Inside:
         *,
         params: Parameters | None = None,
         headers: Headers | None = None,
-    ) -> Answer:
+    ) -> ProxyAnswer:
         """Call an endpoint; returns its answer.
 
         Args:
@@ -114,7 +114,7 @@ class Inside:
                 parts.append(message.get("body", b""))
 
         await self._request.app.router(scope, receive, send)
-        response = Answer(status, answered, b"".join(parts))
+        response = ProxyAnswer(status, answered, b"".join(parts))
         if status >= 400:
             wait = response.header("retry-after")
             raise problem.to_error(status, response.body, int(wait) if wait.isdecimal() else None)

@@ -24,7 +24,7 @@ from encrypted_records.proxy.pages.help_contents import (
 )
 from encrypted_records.proxy.pages.help_parts import (
     PARSER,
-    Outline,
+    HelpOutline,
     find_document,
     list_files,
     list_images,
@@ -130,7 +130,7 @@ def cut_snippet(section: Section, wanted: str, width: int = 180) -> str:
     return f"{'…' if start else ''}{cut}{'…' if start + width < len(section.text) else ''}"
 
 
-def _prepare(tokens: Sequence[Token], outline: Outline, page: str) -> None:
+def _prepare(tokens: Sequence[Token], outline: HelpOutline, page: str) -> None:
     """Give links and pictures their addresses, as seen from this page."""
     for token in tokens:
         if token.type in ("th_open", "td_open"):
@@ -142,7 +142,7 @@ def _prepare(tokens: Sequence[Token], outline: Outline, page: str) -> None:
                 _show(child)
 
 
-def _aim(link: Token, outline: Outline, page: str) -> None:
+def _aim(link: Token, outline: HelpOutline, page: str) -> None:
     target = str(link.attrGet("href") or "")
     if _EXTERNAL.match(target):
         link.attrSet("rel", "noreferrer")
@@ -157,7 +157,7 @@ def _aim(link: Token, outline: Outline, page: str) -> None:
     link.attrSet("href", after if after and there == page else f"../{there}/{after}")
 
 
-def _resolve(outline: Outline, path: str) -> Outline | None:
+def _resolve(outline: HelpOutline, path: str) -> HelpOutline | None:
     """The document that a relative path leads to."""
     resolved = (list_files()[outline.name].parent / path).resolve()
     for other, file in list_files().items():

@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from encrypted_records.client import journal
-from encrypted_records.client.journal import Journal, Tally
+from encrypted_records.client.journal import Journal, PageCost
 from encrypted_records.errors import BadInput, ErsError, NotAuthenticated, NotFound
 from encrypted_records.http import problem as problems
 from encrypted_records.model import ids
@@ -41,7 +41,7 @@ from encrypted_records.proxy.pages import file_form, frame
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages.file_form import FileForm
 from encrypted_records.proxy.pages.headers import HEADERS
-from encrypted_records.proxy.pages.internal_client import Answer, Inside, Parameters
+from encrypted_records.proxy.pages.internal_client import Inside, Parameters, ProxyAnswer
 from encrypted_records.proxy.pages.record_counts import find_count
 from encrypted_records.proxy.pages.templating import templates
 from encrypted_records.proxy.process.offload import LONG_BYTES, aside
@@ -82,10 +82,10 @@ class Visit:
         #: the identifier of somebody who is logged in
         self.user = ""
         #: what surrounds the page; None for somebody who is not logged in
-        self.frame: frame.Frame | None = None
+        self.frame: frame.PageFrame | None = None
         self.device: DeviceSecret | None = request.scope.get(SCOPE_DEVICE)
         #: The requests of the endpoints to the API for this page.
-        self.tally = Tally()
+        self.tally = PageCost()
         #: The name of the question that this page shows, where its address has another or none.
         self.question = ""
         self._inside = Inside(request, {})
@@ -199,7 +199,7 @@ class Visit:
         *,
         params: Parameters | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ProxyAnswer:
         """Call an endpoint like :meth:`ask`, with additional headers; returns the complete
         answer.
         """
@@ -212,11 +212,11 @@ class Visit:
         *,
         params: Mapping[str, str],
         headers: Mapping[str, str],
-    ) -> Answer:
+    ) -> ProxyAnswer:
         """POST a body as it comes."""
         return await self._inside.ask("POST", path, body, params=params, headers=headers)
 
-    async def ask_as_session(self, path: str, body: Any = None) -> Answer:
+    async def ask_as_session(self, path: str, body: Any = None) -> ProxyAnswer:
         """POST with the cookies themselves, where the session is what the request is about."""
         return await self._inside.ask("POST", path, body, headers=self._session_headers())
 
@@ -270,7 +270,7 @@ class Visit:
             csrf=self.csrf,
             visitor=self.user,
             known=self.known or self.frame is not None,
-            frame=self.frame or frame.Frame(),
+            frame=self.frame or frame.PageFrame(),
             path=self.path,
             here=self.here,
             at=self.at,

@@ -20,7 +20,7 @@ from encrypted_records.proxy.pages.shares import RIGHTS, id_of
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class RightCell:
     """The right of a member in a dataset: one of :data:`RIGHTS`.
 
     Attributes:
@@ -58,32 +58,32 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MatrixRow:
     member: dict[str, Any]
-    cells: Sequence[Cell]
+    cells: Sequence[RightCell]
 
 
-def lines_of(visit: Visit, people: dict[str, Any]) -> list[Line]:
+def lines_of(visit: Visit, people: dict[str, Any]) -> list[MatrixRow]:
     """A line for each member who is not an owner, who would have everything."""
     datasets = [id_of(dataset["dataset"]) for dataset in people["datasets"]]
     members = [person for person in people["people"] if person["role"] != "owner"]
     return [
-        Line(member, [_cell_of(visit, member, dataset) for dataset in datasets])
+        MatrixRow(member, [_cell_of(visit, member, dataset) for dataset in datasets])
         for member in members
     ]
 
 
-def _cell_of(visit: Visit, member: dict[str, Any], dataset: str) -> Cell:
+def _cell_of(visit: Visit, member: dict[str, Any], dataset: str) -> RightCell:
     shares = [share for share in member["shares"] if id_of(share["dataset"]) == dataset]
     now = str(shares[0]["role"]) if shares else ""
     schemas = [str(schema["name"]) for schema in shares[0]["schemas"] or ()] if shares else []
     name = f"{member['id']}-{dataset}"
     shown = visit.text(f"was-{name}", now)
     typed = visit.text(f"right-{name}", shown)
-    return Cell(member["id"], dataset, now, shown, typed, schemas)
+    return RightCell(member["id"], dataset, now, shown, typed, schemas)
 
 
-def _changed(lines: Sequence[Line]) -> Iterator[Cell]:
+def _changed(lines: Sequence[MatrixRow]) -> Iterator[RightCell]:
     """
     Raises:
         BadInput: an unknown right.
@@ -129,7 +129,7 @@ async def show(visit: Visit) -> Response:
     return visit.render("people_matrix.html", **shown)
 
 
-async def _change(visit: Visit, cell: Cell) -> None:
+async def _change(visit: Visit, cell: RightCell) -> None:
     path = f"/api/datasets/{cell.dataset}/people/{cell.member}/"
     if cell.typed:
         await visit.ask("PUT", path, {"role": cell.typed, "proof": proof_of(visit)})

@@ -24,7 +24,7 @@ from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages import sealed_values
 from encrypted_records.proxy.pages.cells import Links, write_rows
 from encrypted_records.proxy.pages.column_heads import columns_of
-from encrypted_records.proxy.pages.internal_client import Answer
+from encrypted_records.proxy.pages.internal_client import ProxyAnswer
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.questions import find_shown
 from encrypted_records.proxy.pages.search_form import is_listed, number, read_typed, types_of
@@ -156,7 +156,7 @@ class Replaced:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class DeletedRecords:
     """Records that were deleted, which can be stored again; ``once`` identifies the new ones."""
 
     id: str
@@ -176,7 +176,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PageMessage:
     """A message that the records page shows once; ``gone`` is the id of deleted records that can be
     stored again, ``edit`` that of a change that can be undone, ``left`` are the records to which
     it was not done.
@@ -188,11 +188,15 @@ class Said:
     left: Sequence[Left] = ()
 
 
-def leave_gone(visit: Visit, gone: Gone, schema: str = "", left: Sequence[Left] = ()) -> None:
+def leave_gone(
+    visit: Visit, gone: DeletedRecords, schema: str = "", left: Sequence[Left] = ()
+) -> None:
     """Keep what was deleted of a schema for its button, and have the page say it."""
     visit.desk.put(("gone", schema or visit.id), gone)
     said = "The record was" if len(gone.data) == 1 else f"{len(gone.data)} records were"
-    visit.desk.put(("said", schema or visit.id), Said(f"{said} deleted.", gone.id, left=left))
+    visit.desk.put(
+        ("said", schema or visit.id), PageMessage(f"{said} deleted.", gone.id, left=left)
+    )
 
 
 async def edit(visit: Visit) -> Response:
@@ -296,14 +300,16 @@ async def delete(visit: Visit) -> Response:
         answer = await visit.answer("GET", _url(visit))
         return await _confirm_delete(visit, answer, changed)
     if how is None:
-        leave_gone(visit, Gone(record["id"], [record["data"]], str(runtime.uuid7())), schema)
+        leave_gone(
+            visit, DeletedRecords(record["id"], [record["data"]], str(runtime.uuid7())), schema
+        )
     else:
-        visit.desk.put(("said", schema), Said("The record was deleted."))
+        visit.desk.put(("said", schema), PageMessage("The record was deleted."))
     return visit.go(f"/schemas/{schema}/search/{_query(visit)}")
 
 
 async def _confirm_delete(
-    visit: Visit, answer: Answer, problem: ErsError | None = None
+    visit: Visit, answer: ProxyAnswer, problem: ErsError | None = None
 ) -> Response:
     """Shows what would be deleted, of the version that the form names."""
     record = answer.json()
@@ -326,16 +332,18 @@ async def _confirm_delete(
 
 async def put_back(visit: Visit) -> Response:
     """Store what was deleted as new records; once, however often it is sent."""
-    gone = visit.desk.find(("gone", visit.id), Gone)
+    gone = visit.desk.find(("gone", visit.id), DeletedRecords)
     if gone is None or visit.text("record") != gone.id:
         raise NotFound("there is nothing to store again here")
     body = [{"schema": f"/api/schemas/{visit.id}/", "data": data} for data in gone.data]
     headers = {"idempotency-key": gone.once}
     stored = await visit.answer("POST", "/api/records/ingest/", body, headers=headers)
     made, *others = stored.json()
-    visit.desk.take(("gone", visit.id), Gone)
+    visit.desk.take(("gone", visit.id), DeletedRecords)
     if others:
-        visit.desk.put(("said", visit.id), Said(f"{1 + len(others)} records were stored again."))
+        visit.desk.put(
+            ("said", visit.id), PageMessage(f"{1 + len(others)} records were stored again.")
+        )
         return visit.go(f"/schemas/{visit.id}/search/{_query(visit)}")
     return _go_to(visit, made["id"], made, "stored again")
 

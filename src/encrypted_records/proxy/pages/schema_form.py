@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
 
 
 @dataclass(slots=True)
-class Row:
+class FieldRow:
     """A field as a row of the table: text, as typed. ``more`` are its other keywords."""
 
     name: str = ""
@@ -187,12 +187,12 @@ class Row:
 
 
 @dataclass(slots=True)
-class Draft:
+class SchemaDraft:
     """A schema that is being edited. ``rest`` are keywords beside properties and required."""
 
     name: str = ""
     description: str = ""
-    rows: list[Row] = field(default_factory=list)
+    rows: list[FieldRow] = field(default_factory=list)
     rest: dict[str, Any] = field(default_factory=dict)
     records: int = EXPECTED_RECORDS
     errors: dict[str, str] = field(default_factory=dict)
@@ -267,7 +267,9 @@ class Draft:
             if enforced and known is not None and known.json_type == kind:
                 kind = more.pop("format")
                 least = most = ""
-            rows.append(Row(name, kind, least, most, places, name in names, name in single, more))
+            rows.append(
+                FieldRow(name, kind, least, most, places, name in names, name in single, more)
+            )
             if name in before:
                 rows[-1].note, rows[-1].seen = before[name].note, before[name].seen
                 rows[-1].was = before[name].was
@@ -302,7 +304,7 @@ class Draft:
         """Add or remove a row, where a button asks for that; whether it did."""
         number = do.removeprefix("remove-")
         if do == "add":
-            self.rows.append(Row())
+            self.rows.append(FieldRow())
         elif number != do and number in map(str, range(len(self.rows))):
             del self.rows[int(number)]
         else:
@@ -343,7 +345,7 @@ def _is_single(value: object) -> bool:
     return isinstance(value, list) and len(value) == 1 and isinstance(value[0], str)
 
 
-def _bounds(row: Row, flaws: list[Flaw]) -> Iterator[tuple[str, int | Decimal]]:
+def _bounds(row: FieldRow, flaws: list[Flaw]) -> Iterator[tuple[str, int | Decimal]]:
     for key in _NUMBERS:
         typed = getattr(row, key).strip().replace("\N{MINUS SIGN}", "-")
         # A field that became a string keeps no bounds; an integer no decimals.
@@ -358,7 +360,7 @@ def _bounds(row: Row, flaws: list[Flaw]) -> Iterator[tuple[str, int | Decimal]]:
             yield key, int(typed)
 
 
-def _missing(rows: Iterable[Row]) -> Iterator[Flaw]:
+def _missing(rows: Iterable[FieldRow]) -> Iterator[Flaw]:
     for row in rows:
         for key in _NUMBERS:
             needed = row.has_decimals or (row.is_numeric and key != "precision")
@@ -371,13 +373,13 @@ def _text(value: object) -> str:
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
-def draft_of(form: Mapping[str, str]) -> Draft:
+def draft_of(form: Mapping[str, str]) -> SchemaDraft:
     """The draft in the form. JSON that was edited beside the table takes precedence over the table.
 
     Raises:
         Malformed, InvalidDefinition: the edited JSON cannot be shown in a table.
     """
-    draft = Draft(
+    draft = SchemaDraft(
         name=form.get("name", ""),
         description=form.get("description", ""),
         rest=_beside_fields(_object(form.get("rest", ""))),
@@ -390,7 +392,7 @@ def draft_of(form: Mapping[str, str]) -> Draft:
             return form.get(f"{name}-{at}", "").strip()
 
         draft.rows.append(
-            Row(
+            FieldRow(
                 typed("field"),
                 typed("type") or "string",
                 typed("minimum"),

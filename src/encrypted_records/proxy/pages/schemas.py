@@ -20,7 +20,7 @@ from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.pages.editor_errors import first_invalid, place_errors
 from encrypted_records.proxy.pages.page import Visit, moved, page
 from encrypted_records.proxy.pages.saved import forget_questions
-from encrypted_records.proxy.pages.schema_form import TYPES, Draft, Row, draft_of
+from encrypted_records.proxy.pages.schema_form import TYPES, FieldRow, SchemaDraft, draft_of
 from encrypted_records.proxy.pages.search_form import types_of
 from encrypted_records.proxy.pages.settings_texts import changed_since, save_texts
 
@@ -37,7 +37,7 @@ async def create(visit: Visit) -> Response:
     dataset = await visit.ask("GET", f"/api/datasets/{visit.id}/")
     shown = {"dataset": dataset}
     if not visit.sends:
-        return await _editor(visit, Draft(rows=[Row()]), **shown)
+        return await _editor(visit, SchemaDraft(rows=[FieldRow()]), **shown)
     if visit.text("do") == "infer":
         return await _from_sample(visit, shown)
     return await _take(visit, shown)
@@ -48,7 +48,7 @@ async def _from_sample(visit: Visit, shown: dict[str, Any]) -> Response:
     kind = Format.of_content(sample.lstrip()[:1].encode()).media_type
     headers = {"content-type": kind}
     params = {"enum": "true" if visit.text("list") else "false"}
-    draft = Draft(rows=[Row()])
+    draft = SchemaDraft(rows=[FieldRow()])
     try:
         answer = await visit.answer(
             "POST", "/api/schemas/infer/", sample.encode(), params=params, headers=headers
@@ -70,7 +70,9 @@ async def _take(visit: Visit, shown: dict[str, Any]) -> Response:
         draft = draft_of(visit.form)
     except BadInput as error:
         typed = {"json": visit.text("json"), "name": visit.text("name")}
-        return await _editor(visit, Draft(name=typed["name"]), problem=error, typed=typed, **shown)
+        return await _editor(
+            visit, SchemaDraft(name=typed["name"]), problem=error, typed=typed, **shown
+        )
     if draft.follow_rows(do):
         return await _editor(visit, draft, **shown)
     draft.follow(do)
@@ -100,7 +102,7 @@ def _number(text: str) -> int:
 
 async def _editor(
     visit: Visit,
-    draft: Draft,
+    draft: SchemaDraft,
     *,
     estimated: bool = False,
     problem: ErsError | None = None,
@@ -137,7 +139,7 @@ async def _editor(
     return visit.render("schema_form.html", **values)
 
 
-def mark(draft: Draft, problem: ErsError | None) -> dict[str, Any]:
+def mark(draft: SchemaDraft, problem: ErsError | None) -> dict[str, Any]:
     """Mark the draft's rows with errors; what the form says of the others."""
     if problem is None:
         return {"first_invalid": "", "misplaced": []}

@@ -21,7 +21,7 @@ from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.question_changes import change
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
 from encrypted_records.proxy.pages.record_counts import keep_count
-from encrypted_records.proxy.pages.records import Gone, Said
+from encrypted_records.proxy.pages.records import DeletedRecords, PageMessage
 from encrypted_records.proxy.pages.search_counts import SearchCounts
 from encrypted_records.proxy.pages.search_form import PAGE_RECORDS, Question
 
@@ -72,7 +72,7 @@ async def _search(visit: Visit, on: SchemaQuestion) -> Response:
 async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = None) -> Response:
     question = on.question
     answer: dict[str, Any] = {"count": None, "results": [], "next_cursor": None}
-    reasons: list[explanations.Reason] = []
+    reasons: list[explanations.ReasonText] = []
     sealed: dict[str, Any] = {}
     misread = problem if isinstance(problem, NotUnderstood) else None
     try:
@@ -117,8 +117,8 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "question": question,
         "query": on.query,
         "q": on.name,
-        "said": visit.desk.take(("said", visit.id), Said),
-        "gone": visit.desk.find(("gone", visit.id), Gone),
+        "said": visit.desk.take(("said", visit.id), PageMessage),
+        "gone": visit.desk.find(("gone", visit.id), DeletedRecords),
         "misread": misread,
         "found": answer,
         "sealed": sealed,

@@ -22,12 +22,12 @@ from encrypted_records.model import csv_text, json_text
 from encrypted_records.proxy.http.downloads import Download
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.services import services_of
-from encrypted_records.sql.catalogue import Catalogue, Table, load_catalogue, quoted
+from encrypted_records.sql.catalogue import Catalogue, SqlTable, load_catalogue, quoted
 from encrypted_records.sql.extra import require_sql
 from encrypted_records.sql.limits import SqlLimits
 
 if TYPE_CHECKING:
-    from encrypted_records.sql.engine import Engine, Result
+    from encrypted_records.sql.engine import Engine, StatementResult
 
 _TEMPLATE = "sql.html"
 #: Rows and characters of a value that the page shows.
@@ -68,7 +68,7 @@ class _Inside:
 
 
 @dataclass(slots=True)
-class Asked:
+class StatementHistory:
     """Statements of a session, the newest first."""
 
     statements: list[str] = field(default_factory=list, repr=False)
@@ -79,7 +79,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ResultRows:
     """The first rows of a result; ``more`` is whether there are others."""
 
     columns: list[tuple[str, str, bool]]
@@ -89,7 +89,7 @@ class Rows:
 
 async def show(visit: Visit) -> Response:
     """The statement box; once it is sent, with the rows or with what is wrong."""
-    asked = visit.desk.item(("statements",), Asked)
+    asked = visit.desk.item(("statements",), StatementHistory)
     statement, found, problem = visit.text("statement").strip(), None, None
     if visit.sends and (again := visit.text("again")).isdecimal():
         place = int(again[:4])
@@ -145,11 +145,11 @@ def _sample(catalogue: Catalogue, url: str) -> str:
     return "" if table is None else f"SELECT *\nFROM {_written(table)}\nLIMIT 10"
 
 
-def _written(table: Table) -> str:
+def _written(table: SqlTable) -> str:
     return ".".join(map(quoted, (table.dataset, table.name)))
 
 
-async def _first_rows(visit: Visit, statement: str) -> Rows:
+async def _first_rows(visit: Visit, statement: str) -> ResultRows:
     """
     Raises:
         ErsError: the statement is refused, or fails.
@@ -169,10 +169,10 @@ async def _first_rows(visit: Visit, statement: str) -> Rows:
             (column.name, column.type, column.type.startswith(_NUMBERS))
             for column in result.columns
         ]
-        return Rows(columns, rows[:SHOWN_ROWS], len(rows) > SHOWN_ROWS)
+        return ResultRows(columns, rows[:SHOWN_ROWS], len(rows) > SHOWN_ROWS)
 
 
-async def _run(visit: Visit, statement: str, stack: AsyncExitStack) -> Result:
+async def _run(visit: Visit, statement: str, stack: AsyncExitStack) -> StatementResult:
     """A statement that runs until the stack is closed.
 
     Raises:
@@ -229,7 +229,7 @@ async def download(visit: Visit) -> Response:
 
 
 async def _lines(
-    result: Result, stack: AsyncExitStack, *, safe: bool
+    result: StatementResult, stack: AsyncExitStack, *, safe: bool
 ) -> AsyncGenerator[bytes, None]:
     """Lines of CSV, the header with the first of them, so that most errors come before it."""
     from encrypted_records.sql.rendering import unique_names, values_of  # noqa: PLC0415 - optional

@@ -34,9 +34,9 @@ from encrypted_records.proxy.pages.headers import HEADERS
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.questions import SchemaQuestion, find_question, keep_question
 from encrypted_records.proxy.pages.records import (
-    Gone,
+    DeletedRecords,
     Left,
-    Said,
+    PageMessage,
     leave_gone,
     typed_text,
     typed_value,
@@ -60,7 +60,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ReplacedValue:
     """A value that an edit has replaced, None for missing; and the version that it has made."""
 
     tick: Tick
@@ -74,7 +74,7 @@ class BulkEdit:
 
     name: str
     total: int
-    done: dict[str, Replaced] = field(default_factory=dict)
+    done: dict[str, ReplacedValue] = field(default_factory=dict)
     #: records that have the value already
     same: set[str] = field(default_factory=set)
     left: dict[str, Left] = field(default_factory=dict)
@@ -181,9 +181,11 @@ async def _delete(visit: Visit, on: SchemaQuestion) -> Response:
             continue
         if same:
             once = str(runtime.uuid7())
-            leave_gone(visit, Gone(once, [record.data for _, record in same], once), left=left)
+            leave_gone(
+                visit, DeletedRecords(once, [record.data for _, record in same], once), left=left
+            )
         else:
-            visit.desk.put(("said", visit.id), Said("No record was deleted.", left=left))
+            visit.desk.put(("said", visit.id), PageMessage("No record was deleted.", left=left))
         return _back(visit, on)
     raise Conflict(
         "the ticked records keep changing, so none was deleted", hint="try again in a moment"
@@ -251,7 +253,7 @@ async def _store(visit: Visit, on: SchemaQuestion) -> Response:
         said += " It was rounded to the decimals that the schema keeps."
     undo = once if edit.done else ""
     left = sorted(edit.left.values(), key=lambda one: one.number)
-    visit.desk.put(("said", visit.id), Said(said, edit=undo, left=left))
+    visit.desk.put(("said", visit.id), PageMessage(said, edit=undo, left=left))
     return _back(visit, on)
 
 
@@ -288,7 +290,7 @@ async def _edit_each(visit: Visit, edit: BulkEdit, ticks: Sequence[Tick], value:
         except Conflict as error:
             edit.left[tick.id] = Left(tick.number, tick.id, error.message)
         else:
-            edit.done[tick.id] = Replaced(tick, before, stored.header("etag"))
+            edit.done[tick.id] = ReplacedValue(tick, before, stored.header("etag"))
             edit.rounds = edit.rounds or bool(stored.json().get("rounded"))
 
 
@@ -322,7 +324,7 @@ async def _undo(visit: Visit, on: SchemaQuestion) -> Response:
         del edit.done[tick.id]
     visit.desk.take(name, BulkEdit)
     said = f"{edit.name} is as it was before in {words.format_count(back, 'record')}."
-    visit.desk.put(("said", visit.id), Said(said, left=left))
+    visit.desk.put(("said", visit.id), PageMessage(said, left=left))
     return _back(visit, on)
 
 
@@ -350,7 +352,7 @@ def _as_table(records: Sequence[Mapping[str, Any]], on: SchemaQuestion) -> str:
 
 def _as_csv(records: Sequence[Mapping[str, Any]], on: SchemaQuestion) -> bytes:
     required = on.schema["schema"].get("required", ())
-    columns = csv_text.Columns.of(list(on.types), required, safe=False)
+    columns = csv_text.CsvColumns.of(list(on.types), required, safe=False)
     return columns.header() + b"".join(columns.record(record["data"]) for record in records)
 
 

@@ -18,7 +18,7 @@ from encrypted_records.client.journal import Note
 from encrypted_records.errors import ErsError, NotAuthenticated
 from encrypted_records.proxy.pages.formatting import plain
 from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.schema_form import Draft
+from encrypted_records.proxy.pages.schema_form import SchemaDraft
 
 #: Bytes of a sealed field that are shown, and characters of its plaintext.
 SHOWN_BYTES = 20
@@ -67,7 +67,7 @@ def describe_seen(note: Note) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ExampleCell:
     """A field of the example: its value as read with the keys, and as stored."""
 
     name: str
@@ -108,7 +108,7 @@ async def show(visit: Visit) -> Response:
     before = list(visit.journal)
     schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
     keyring, access = await _keyring(visit), await visit.ask("GET", "/api/devices/")
-    draft = Draft()
+    draft = SchemaDraft()
     draft.take(schema["schema"])
     values = _NOTHING | {"schema": schema, "keyring": keyring, "access": access}
     values["published"] = [row for row in draft.rows if row.published]
@@ -159,7 +159,7 @@ async def _example(visit: Visit, schema: Mapping[str, Any]) -> dict[str, Any]:
     (sealed,) = await visit.ask("POST", "/api/records/sealed/", {"ids": [record["id"]]})
     stored_bytes = {name: b64decode(text) for name, text in sealed["fields"].items()}
     cells = [
-        Cell(
+        ExampleCell(
             name=name,
             value=plain(record["data"].get(name))[:SHOWN_CHARACTERS],
             is_missing=name not in record["data"],

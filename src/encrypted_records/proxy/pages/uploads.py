@@ -27,7 +27,7 @@ from encrypted_records.proxy.pages import columns
 from encrypted_records.proxy.pages.columns import Heading
 from encrypted_records.proxy.pages.imports import HEAD_BYTES, READINGS, is_read_whole, look
 from encrypted_records.proxy.pages.page import Visit, page
-from encrypted_records.proxy.pages.schema_form import Draft
+from encrypted_records.proxy.pages.schema_form import SchemaDraft
 
 #: Bytes of a further file that are looked at, and of a file that is read whole.
 LOOKED_AT_BYTES, WHOLE_BYTES = 8 << 20, 15 << 20
@@ -100,7 +100,7 @@ async def _preview(visit: Visit, shown: dict[str, Any]) -> Response:
     """The first rows of the chosen file, before it is sent: what fits, and what does not."""
     sample = visit.text("sample")
     definition = shown["schema"]["schema"]
-    draft = Draft()
+    draft = SchemaDraft()
     draft.take(definition)
     kind = Format.of_file(visit.text("file"), sample.lstrip()[:1].encode())
     heading = columns.heading_of(sample) if kind is Format.CSV else None

@@ -12,7 +12,7 @@ from encrypted_records.errors import ErsError, Flaw
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ErrorText:
     """The text of an error on a page.
 
     Attributes:
@@ -31,69 +31,69 @@ class Said:
 
 _KEYRING = ("/keyring/", "Go to the keyring")
 _SAID = {
-    "keyring_locked": Said("The keyring is locked.", "", *_KEYRING, unlocks=True),
-    "csrf_failed": Said(
+    "keyring_locked": ErrorText("The keyring is locked.", "", *_KEYRING, unlocks=True),
+    "csrf_failed": ErrorText(
         "You have logged in again since this page was loaded, so nothing was changed.",
         "Load the page again, then send the form again.",
     ),
-    "invalid_idempotency_key": Said(
+    "invalid_idempotency_key": ErrorText(
         "This form was loaded more than a day ago, so nothing was stored.",
         "Check whether the record is already stored; if it is not, store it again.",
     ),
-    "device_needed": Said(
+    "device_needed": ErrorText(
         "This browser is not registered, so it cannot use the keyring.",
         "Register it with a code.",
         "/device/",
         "Register this browser",
     ),
-    "key_missing": Said(
+    "key_missing": ErrorText(
         "These records are encrypted with a key that is not in your keyring here.",
         "Ask somebody who has it for a backup of the keyring, and restore it here.",
         *_KEYRING,
     ),
-    "no_keyring": Said("You have no keyring here yet.", "", *_KEYRING),
-    "invalid_backup": Said(
+    "no_keyring": ErrorText("You have no keyring here yet.", "", *_KEYRING),
+    "invalid_backup": ErrorText(
         "This is not a backup of a keyring, or the passphrase is wrong.",
         "Choose a file that was downloaded here, and enter the passphrase that you chose for it.",
     ),
-    "log_broken": Said(
+    "log_broken": ErrorText(
         "The server's data of this schema is inconsistent, so no answer can be trusted.",
         "None of it is shown. Ask the operator of the server to restore the newest backup.",
     ),
-    "not_admitted": Said(
+    "not_admitted": ErrorText(
         "You are not in the signed member list of this organization.",
         "If you were invited, open the invitation and enter its twelve words; an owner's"
         " proxy then admits you.",
         "/organizations/",
         "Look for an invitation",
     ),
-    "roster_missing": Said(
+    "roster_missing": ErrorText(
         "The organization has records, but the server shows no signed member list.",
         "If something was shared before, the list is hidden: ask the operator of the server"
         " to restore the newest backup. If nothing was shared, sharing is only possible in a"
         " new organization.",
     ),
-    "owners_have_all": Said(
+    "owners_have_all": ErrorText(
         "Owners read and write every dataset.", "Change the owner to a member first."
     ),
-    "proof_wrong": Said(
+    "proof_wrong": ErrorText(
         "The proof is wrong.", "Enter it again; each wrong proof makes the next wait longer."
     ),
-    "api_unreachable": Said(
+    "api_unreachable": ErrorText(
         "The API does not answer.",
         "Nothing was changed. The next click tries again.",
     ),
-    "api_timeout": Said("The API takes too long to answer.", "Try again in a moment."),
+    "api_timeout": ErrorText("The API takes too long to answer.", "Try again in a moment."),
 }
 
 
-def said_of(error: ErsError) -> Said:
+def said_of(error: ErsError) -> ErrorText:
     if error.reason == "keyring_locked" and "cannot be decrypted with" in error.message:
-        return Said("The keyring cannot be unlocked with this passphrase.", "Enter it again.")
+        return ErrorText("The keyring cannot be unlocked with this passphrase.", "Enter it again.")
     # One that is sealed with something of the machine's is not opened by typing.
     if error.reason in _SAID and "is not here" not in error.message:
         return _SAID[error.reason]
-    return Said(_sentence(error.message), _sentence(error.hint))
+    return ErrorText(_sentence(error.message), _sentence(error.hint))
 
 
 def _sentence(text: str) -> str:

@@ -36,7 +36,7 @@ class Waiting(Generic[I, O]):
 
 
 @dataclass(eq=False, slots=True)
-class Line(Generic[I, O]):
+class WaitingLine(Generic[I, O]):
     """Tasks that wait for the same, in the order in which they came."""
 
     waiting: list[Waiting[I, O]] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Line(Generic[I, O]):
 
 
 class Gathering(Generic[K, I, O]):
-    def __init__(self, serve: Callable[[Line[I, O]], Awaitable[None]]) -> None:
+    def __init__(self, serve: Callable[[WaitingLine[I, O]], Awaitable[None]]) -> None:
         """
         Args:
             serve: takes some waiting callers from a line, and settles or refuses each. An exception
@@ -62,7 +62,7 @@ class Gathering(Generic[K, I, O]):
                 So callers that the error does not concern have to be settled or refused before.
         """
         self._serve = serve
-        self._lines: dict[K, Line[I, O]] = {}
+        self._lines: dict[K, WaitingLine[I, O]] = {}
         self._running: set[asyncio.Task[None]] = set()
 
     async def ask(self, key: K, item: I) -> O:
@@ -72,11 +72,11 @@ class Gathering(Generic[K, I, O]):
         if line is not None:
             line.waiting.append(one)
             return await one.outcome
-        line = self._lines[key] = Line([one])
+        line = self._lines[key] = WaitingLine([one])
         self._begin(key, line)
         return await one.outcome
 
-    def _begin(self, key: K, line: Line[I, O]) -> None:
+    def _begin(self, key: K, line: WaitingLine[I, O]) -> None:
         # A task of its own, since who came first may go away; and on behalf of who came last: what
         # a server did not answer before that tells nothing of what it would now.
         context = line.waiting[-1].context
@@ -84,7 +84,7 @@ class Gathering(Generic[K, I, O]):
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _serve_some(self, key: K, line: Line[I, O]) -> None:
+    async def _serve_some(self, key: K, line: WaitingLine[I, O]) -> None:
         line.taken = []
         try:
             await self._serve(line)

@@ -60,7 +60,7 @@ def require_right(now: float, *, api: float | None, newest: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClockReading:
     """The clock at a moment: ``now`` in seconds since 1970, and ``doubts`` about it."""
 
     now: float
@@ -151,9 +151,9 @@ class WatchedClock:
     def doubtful(self) -> float:
         """Seconds that the last look found in doubt."""
         mark = self._mark
-        return 0.0 if mark is None else Standing(mark.wall, mark.doubts).doubtful
+        return 0.0 if mark is None else ClockReading(mark.wall, mark.doubts).doubtful
 
-    async def look(self) -> Standing:
+    async def look(self) -> ClockReading:
         """
         Raises:
             OutOfSpace, Unavailable: the time seen last cannot be read or stored.
@@ -168,7 +168,7 @@ class WatchedClock:
         """Confirm that the clock is right. Raises as :meth:`look`."""
         await runtime.in_thread(self._settle)
 
-    def _look(self) -> Standing:
+    def _look(self) -> ClockReading:
         with self._lock:
             now, real = self.wall(), self.real()
             mark = self._mark or self._heads.clock()
@@ -184,7 +184,7 @@ class WatchedClock:
                 mark = replace(mark, wall=now, behind=0.0, doubts=_age(mark.doubts, passed))
             mark = replace(mark, real=real, boot=self._boot)
             self._keep(mark)
-            return Standing(now, mark.doubts)
+            return ClockReading(now, mark.doubts)
 
     def _since(self, mark: ClockMark, real: float) -> float:
         """The real seconds since a mark; 0 if unknown."""

@@ -60,7 +60,7 @@ AGAIN_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueRecords:
     """Records that a rule lets go at a version of the log: ``records`` whose day is before
     ``before``.
 
@@ -113,7 +113,7 @@ class Retainer:
         left = _DAY_SECONDS - self._clock.wall() % _DAY_SECONDS
         self._due[caller.user, schema] = self._clock.real() + left
 
-    async def look(self, caller: Holder, schema: bytes) -> Due:
+    async def look(self, caller: Holder, schema: bytes) -> DueRecords:
         """Records that go now; nothing is changed.
 
         Raises:
@@ -122,16 +122,16 @@ class Retainer:
         standing = await self._clock.look()
         now = standing.now
 
-        async def question(context: QueryContext) -> Due:
+        async def question(context: QueryContext) -> DueRecords:
             rule, version = rule_of(context), context.snapshot.version
             if rule is None:
-                return Due(None, None, 0, version)
+                return DueRecords(None, None, 0, version)
             past = context.state.ledger.past
             certain = standing.certain_for(past)
             going = len(await self._find(certain, context))
             held = len(await self._find(now, context)) - going if certain < now else 0
             doubt = standing.doubt(past) if held else None
-            return Due(rule, rule.before(certain), going, version, held, doubt)
+            return DueRecords(rule, rule.before(certain), going, version, held, doubt)
 
         return await self._runner.ask(caller, schema, question)
 
@@ -157,7 +157,9 @@ class Retainer:
 
         return await self._runner.ask(caller, schema, question)
 
-    async def run(self, caller: Holder, schema: bytes, *, clock_is_right: bool = False) -> Due:
+    async def run(
+        self, caller: Holder, schema: bytes, *, clock_is_right: bool = False
+    ) -> DueRecords:
         """Delete what goes now; how many records that were. Time of this machine's clock that is
         in doubt makes no record older.
 
@@ -176,7 +178,7 @@ class Retainer:
         self.put_off_to_tomorrow(caller, schema)
         return done
 
-    async def _run(self, caller: Holder, schema: bytes, *, clock_is_right: bool) -> Due:
+    async def _run(self, caller: Holder, schema: bytes, *, clock_is_right: bool) -> DueRecords:
         state = await self._schemas.refresh(caller, schema)
         if state.ledger.definition is None:
             raise Conflict(
@@ -203,7 +205,7 @@ class Retainer:
         if certain < now:
             held = await self._runner.ask(caller, schema, partial(self._count, now))
         doubt = standing.doubt(past) if held else None
-        return Due(rule, rule.before(certain), deleted, state.ledger.version, held, doubt)
+        return DueRecords(rule, rule.before(certain), deleted, state.ledger.version, held, doubt)
 
     async def _count(self, now: float, context: QueryContext) -> int:
         return len(await self._find(now, context))

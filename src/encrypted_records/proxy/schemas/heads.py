@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
 
-from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.proxy.disk.sqlite import Database
 
 #: Versions before the head that are kept, of each schema; some 60 bytes each.
@@ -137,13 +137,13 @@ class ClockMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
+class AcceptedHead:
     """A user took a log with ``head`` instead of that with ``seen``. ``writer`` says whether the
     user might write the schema then; ``time`` is in milliseconds since 1970."""
 
     user: bytes
-    head: Head
-    seen: Head
+    head: LogHead
+    seen: LogHead
     writer: bool
     time: int
 
@@ -170,13 +170,15 @@ class Heads:
             " seen; nothing else is lost",
         )
 
-    def get(self, user: bytes, schema: bytes) -> Head | None:
+    def get(self, user: bytes, schema: bytes) -> LogHead | None:
         """The newest head that a user has seen of a schema's log; 16-byte identifiers. Raises as
         :meth:`remember`."""
         with self._database.asking() as database:
             return _get(database, user, schema)
 
-    def remember(self, user: bytes, schema: bytes, head: Head, passed: Sequence[Head] = ()) -> None:
+    def remember(
+        self, user: bytes, schema: bytes, head: LogHead, passed: Sequence[LogHead] = ()
+    ) -> None:
         """Durable when it returns.
 
         Args:
@@ -190,7 +192,7 @@ class Heads:
             database.execute(_REMEMBER, (user, schema, head.version, head.digest))
             _pass(database, user, schema, [*passed, head], self._kept)
 
-    def list_passed(self, user: bytes, schema: bytes, up_to: int) -> list[Head]:
+    def list_passed(self, user: bytes, schema: bytes, up_to: int) -> list[LogHead]:
         """The heads up to a version that are kept for a user, the newest first. Raises as
         :meth:`remember`."""
         with self._database.asking() as database:
@@ -198,9 +200,9 @@ class Heads:
                 rows = database.execute(_PASSED, (user, schema, up_to)).fetchall()
             else:
                 rows = database.execute(_PASSED_OLD, (schema, up_to)).fetchall()
-        return [Head(*row) for row in rows]
+        return [LogHead(*row) for row in rows]
 
-    def accept(self, schema: bytes, accepted: Acceptance, passed: Sequence[Head]) -> None:
+    def accept(self, schema: bytes, accepted: AcceptedHead, passed: Sequence[LogHead]) -> None:
         """Forget what the accepting user has seen of this schema, and take another log for it.
 
         Args:
@@ -221,12 +223,14 @@ class Heads:
             heads = (head.version, head.digest, seen.version, seen.digest)
             database.execute(_ACCEPT, (user, schema, *heads, accepted.writer, accepted.time))
 
-    def acceptances(self, schema: bytes) -> list[Acceptance]:
+    def acceptances(self, schema: bytes) -> list[AcceptedHead]:
         """The last acceptance of each user, the newest first. Raises as :meth:`remember`."""
         with self._database.asking() as database:
             rows = database.execute(_ACCEPTANCES, (schema,)).fetchall()
         return [
-            Acceptance(user, Head(version, digest), Head(seen, its_digest), bool(writer), time)
+            AcceptedHead(
+                user, LogHead(version, digest), LogHead(seen, its_digest), bool(writer), time
+            )
             for user, version, digest, seen, its_digest, writer, time in rows
         ]
 
@@ -253,15 +257,15 @@ class Heads:
         self._database.close()
 
 
-def _get(database: Connection, user: bytes, schema: bytes) -> Head | None:
+def _get(database: Connection, user: bytes, schema: bytes) -> LogHead | None:
     row = database.execute(_GET, (user, schema)).fetchone()
     if row is None:
         row = database.execute(_GET_OLD, (schema,)).fetchone()
-    return None if row is None else Head(*row)
+    return None if row is None else LogHead(*row)
 
 
 def _pass(
-    database: Connection, user: bytes, schema: bytes, heads: Sequence[Head], count: int
+    database: Connection, user: bytes, schema: bytes, heads: Sequence[LogHead], count: int
 ) -> None:
     oldest = heads[-1].version - count
     rows = [(user, schema, head.version, head.digest) for head in heads if head.version > oldest]

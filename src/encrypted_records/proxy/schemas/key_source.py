@@ -21,7 +21,7 @@ from encrypted_records.errors import (
     SchemaUnsigned,
 )
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.signing import Membership
+from encrypted_records.index.log.signing import LogMembership
 from encrypted_records.index.roster.access import require_reader
 from encrypted_records.index.roster.grants import OpenedGrant
 from encrypted_records.index.roster.roster import Roster
@@ -44,7 +44,7 @@ class KeySource:
 
     async def keys(
         self, caller: Holder, organization: bytes, schema: bytes, key_id: bytes | None
-    ) -> tuple[LogKeys, Membership | None]:
+    ) -> tuple[LogKeys, LogMembership | None]:
         """The keys of a schema, and by whom its commits count.
 
         Args:
@@ -72,7 +72,7 @@ class KeySource:
             view = await self._sharing.reader.read(caller, organization) or view
             opened = await self._open(view, schema)
         keys = SharedKeys(organization, schema, view.roster, opened)
-        return keys, Membership(view.roster, view.user, view.identity)
+        return keys, LogMembership(view.roster, view.user, view.identity)
 
     async def holds(
         self, caller: Holder, organization: bytes, schema: bytes, version: int, key_id: bytes

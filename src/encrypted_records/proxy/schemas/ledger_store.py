@@ -25,9 +25,9 @@ from encrypted_records.errors import ErsError, Malformed
 from encrypted_records.index.log import ledger_state
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.ledger_state import LedgerState
-from encrypted_records.index.log.order import Head
-from encrypted_records.index.log.signing import Membership
-from encrypted_records.proxy.disk.sqlite import CacheFile
+from encrypted_records.index.log.order import LogHead
+from encrypted_records.index.log.signing import LogMembership
+from encrypted_records.proxy.disk.sqlite import CacheDatabase
 from encrypted_records.proxy.process.background import LEDGERS, Background
 
 log = logging.getLogger(__name__)
@@ -49,13 +49,13 @@ CREATE TABLE IF NOT EXISTS ledger (
 """
 
 
-class LedgerStore(CacheFile):
+class LedgerStore(CacheDatabase):
     """Safe to use from several threads. The least recently used logs are dropped first."""
 
     def __init__(self, path: Path, budget: int = BUDGET_BYTES) -> None:
         """
         Raises:
-            OSError, Startup: as :class:`CacheFile`.
+            OSError, Startup: as :class:`CacheDatabase`.
         """
         super().__init__(path, _TABLE)
         self._budget = budget
@@ -70,8 +70,8 @@ class LedgerStore(CacheFile):
         keys: LogKeys,
         writer: bytes,
         sealed: bytes,
-        seen: Head,
-        membership: Membership | None = None,
+        seen: LogHead,
+        membership: LogMembership | None = None,
     ) -> Ledger | None:
         """The ledger that :meth:`find` gave; None where it is of no use.
 

@@ -23,7 +23,7 @@ from encrypted_records.errors import (
 )
 from encrypted_records.index.log import checkpoint as taking
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.model import ids, wire
 from encrypted_records.model.checkpoints import Checkpoint
 from encrypted_records.model.records import ManifestDelta
@@ -32,7 +32,13 @@ from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.schemas.heads import Heads
 from encrypted_records.proxy.schemas.key_source import KeySource
 from encrypted_records.proxy.schemas.ledger_store import LedgerStore
-from encrypted_records.proxy.schemas.state import EndedRows, SchemaState, Shown, lacking, read_shown
+from encrypted_records.proxy.schemas.state import (
+    EndedRows,
+    SchemaState,
+    ShownSchema,
+    lacking,
+    read_shown,
+)
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +144,7 @@ class LogReader:
         self,
         caller: Holder,
         schema: bytes,
-        shown: Shown,
+        shown: ShownSchema,
         writer: bytes,
         deltas: Sequence[ManifestDelta],
     ) -> SchemaState:
@@ -185,7 +191,7 @@ class LogReader:
     # --- from what was kept ---------------------------------------------------------------------
 
     async def _from_kept(
-        self, caller: Holder, schema: bytes, shown: Shown, writer: bytes
+        self, caller: Holder, schema: bytes, shown: ShownSchema, writer: bytes
     ) -> SchemaState | None:
         ledger = await self._open_kept(caller, shown.organization, schema, writer)
         if ledger is None:
@@ -219,7 +225,7 @@ class LogReader:
     # --- from a checkpoint ----------------------------------------------------------------------
 
     async def _from_checkpoint(
-        self, caller: Holder, schema: bytes, shown: Shown, writer: bytes
+        self, caller: Holder, schema: bytes, shown: ShownSchema, writer: bytes
     ) -> tuple[SchemaState | None, list[ManifestDelta] | None]:
         """The state by a checkpoint and what comes after it; or else the whole log, if the API has
         no checkpoint and handed that out."""
@@ -249,11 +255,11 @@ class LogReader:
         self,
         caller: Holder,
         schema: bytes,
-        shown: Shown,
+        shown: ShownSchema,
         writer: bytes,
         found: Checkpoint,
         deltas: Sequence[ManifestDelta],
-        seen: Head | None,
+        seen: LogHead | None,
     ) -> SchemaState:
         state = await self._begin(caller, schema, shown, writer, deltas)
         by, body = state.ledger.membership, taking.read(found)

@@ -12,7 +12,7 @@ import asyncio
 
 from encrypted_records.client.api import Api
 from encrypted_records.errors import BadInput, Conflict, NotAllowed, SchemaUnsigned
-from encrypted_records.index.log.signing import Membership
+from encrypted_records.index.log.signing import LogMembership
 from encrypted_records.index.roster.access import require_signed, require_writer
 from encrypted_records.model import ids
 from encrypted_records.model.roster import Placement
@@ -105,7 +105,7 @@ class Readiness:
         return True
 
     async def _place(
-        self, caller: Holder, state: SchemaState, by: Membership, agreed: Placement | None
+        self, caller: Holder, state: SchemaState, by: LogMembership, agreed: Placement | None
     ) -> None:
         standing = by.roster.member(by.member)
         if state.ledger.version or standing is None or not standing.owns:
@@ -126,7 +126,7 @@ class Readiness:
         await self._source.renew(caller, state.ledger, within=0)
 
 
-def _is_placed(by: Membership, state: SchemaState) -> bool:
+def _is_placed(by: LogMembership, state: SchemaState) -> bool:
     """Whether a member with the right to do so has placed the schema in the roster. Until the
     schema has records, a placement whose name was freed does not count.
     """
@@ -152,7 +152,7 @@ def _agreed(shown: Placement, agreed: Placement | None) -> Placement:
     return shown
 
 
-def _shown(by: Membership | None, state: SchemaState) -> Placement:
+def _shown(by: LogMembership | None, state: SchemaState) -> Placement:
     """The schema as the API shows it; its definition counts until the log has one."""
     shown, placed = state.shown, None if by is None else by.roster.schema(state.id)
     definition = shown.definition.digest

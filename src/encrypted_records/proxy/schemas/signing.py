@@ -15,7 +15,7 @@ from encrypted_records.proxy.sharing.service import Sharing
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class StateDifference:
     """The state of a schema that was signed, None where nothing was, and the one that the API
     shows.
     """
@@ -37,7 +37,7 @@ class SchemaSigning:
         self._schemas = schemas
         self._sharing = sharing
 
-    async def compare(self, caller: Holder, schema: bytes) -> Difference:
+    async def compare(self, caller: Holder, schema: bytes) -> StateDifference:
         """The difference that signing would make.
 
         Raises:
@@ -59,15 +59,15 @@ class SchemaSigning:
         if placed is None:
             if state.ledger.version:
                 raise SchemaUnsigned("it has records, and was never in the roster")
-            return Difference(None, now)
+            return StateDifference(None, now)
         if placed.dataset != shown.dataset:
             raise SchemaUnsigned("the API shows it in another dataset than the signed one")
         before = Placement(schema, placed.dataset, placed.slug, placed.name, placed.definition)
-        return Difference(before, now)
+        return StateDifference(before, now)
 
     async def sign(
         self, caller: Holder, schema: bytes, seen: Sequence[str] | None = None
-    ) -> Difference:
+    ) -> StateDifference:
         """Sign it as the API shows it; what that changed.
 
         Args:

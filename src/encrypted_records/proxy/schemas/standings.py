@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from encrypted_records.errors import Conflict
-from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.model.ids import to_text
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.schemas.heads import Acceptance
+from encrypted_records.proxy.schemas.heads import AcceptedHead
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.schemas.states import Schemas
 
@@ -31,7 +31,7 @@ State = Literal["whole", "older", "forked", "unclear", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LogComparison:
     """``common`` is the newest version of which it is known that both have it. ``accepted`` is how
     the caller took this log instead of another, and ``others`` how other users of this proxy did,
     the newest first."""
@@ -39,15 +39,15 @@ class Standing:
     sound: SoundPart
     state: State
     common: int
-    accepted: Acceptance | None
-    others: Sequence[Acceptance]
+    accepted: AcceptedHead | None
+    others: Sequence[AcceptedHead]
 
 
 class Standings:
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
 
-    async def of(self, caller: Holder, schema: bytes) -> Standing:
+    async def of(self, caller: Holder, schema: bytes) -> LogComparison:
         """The present standing of the log.
 
         Raises:
@@ -55,7 +55,7 @@ class Standings:
         """
         sound = await self._schemas.sound_part(caller, schema)
         ledger, seen = sound.ledger, sound.seen
-        passed: list[Head] = []
+        passed: list[LogHead] = []
         if seen is not None:
             passed = await self._schemas.list_passed(caller, schema, ledger.version)
         # Where the log holds again what was given up for it, nothing is missing any more.
@@ -66,17 +66,17 @@ class Standings:
         # Equal digests at one version mean equal logs up to there.
         common = next((head.version for head in passed if ledger.knows(head)), 0)
         if sound.broken is not None:
-            return Standing(sound, "broken", common, own, others)
+            return LogComparison(sound, "broken", common, own, others)
         if seen is None or ledger.knows(seen):
-            return Standing(sound, "whole", common, own, others)
+            return LogComparison(sound, "whole", common, own, others)
         if common == ledger.version:
-            return Standing(sound, "older", common, own, others)
+            return LogComparison(sound, "older", common, own, others)
         forked = ledger.version >= seen.version or any(head.version > common for head in passed)
-        return Standing(sound, "forked" if forked else "unclear", common, own, others)
+        return LogComparison(sound, "forked" if forked else "unclear", common, own, others)
 
     async def accept(
-        self, caller: Holder, schema: bytes, head: Head, *, forked: bool = False
-    ) -> Standing:
+        self, caller: Holder, schema: bytes, head: LogHead, *, forked: bool = False
+    ) -> LogComparison:
         """Accept the log that the API has as the schema's own, for the caller alone; returns the
         standing before. The caller has given a proof.
 
@@ -134,7 +134,7 @@ _FORKED_HINT = (
 )
 
 
-def _other_way(standing: Standing) -> str:
+def _other_way(standing: LogComparison) -> str:
     ledger, seen = standing.sound.ledger, standing.sound.seen
     assert seen is not None
     if standing.state == "forked":

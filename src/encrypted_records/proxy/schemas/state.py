@@ -14,7 +14,7 @@ from typing import Protocol
 from encrypted_records.client.api import Api
 from encrypted_records.errors import ApiFailed, BadInput, ErsError, LogOlder
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
@@ -22,11 +22,11 @@ from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import by_size
-from encrypted_records.proxy.schemas.heads import Acceptance
+from encrypted_records.proxy.schemas.heads import AcceptedHead
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownSchema:
     """``definition`` counts until the log has a commit, or the roster the schema."""
 
     organization: bytes
@@ -36,7 +36,7 @@ class Shown:
     definition: SchemaDefinition
 
 
-async def read_shown(api: Api, caller: Holder, schema: bytes) -> Shown:
+async def read_shown(api: Api, caller: Holder, schema: bytes) -> ShownSchema:
     """
     Raises:
         NotFound: the API knows no such schema, or not for this caller.
@@ -45,7 +45,7 @@ async def read_shown(api: Api, caller: Holder, schema: bytes) -> Shown:
     resource = await api.schema(schema, caller.auth)
     try:
         text = bytes(resource.schema)
-        return Shown(
+        return ShownSchema(
             ids.from_reference(resource.organization, "organizations", pointer="/organization"),
             ids.from_reference(resource.dataset, "datasets", pointer="/dataset"),
             resource.slug,
@@ -62,7 +62,7 @@ class SchemaState:
 
     id: bytes
     #: whose definition counts until the log has a commit, or the roster the schema
-    shown: Shown
+    shown: ShownSchema
     ledger: Ledger
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: an earlier commit may or may not have been stored, or the log could not be followed; ask
@@ -98,7 +98,7 @@ class SoundPart:
     definition: SchemaDefinition
     ledger: Ledger
     broken: ErsError | None
-    seen: Head | None
+    seen: LogHead | None
     #: id of the newest commit of the ledger, which holds a time
     newest: bytes | None
 
@@ -122,7 +122,7 @@ class EndedRows(Protocol):
         """Keep no page of these segments any more."""
 
 
-def lacking(accepted: Sequence[Acceptance] = ()) -> LogOlder:
+def lacking(accepted: Sequence[AcceptedHead] = ()) -> LogOlder:
     """The error of a log that lacks commits which a user of this proxy has seen.
 
     Args:

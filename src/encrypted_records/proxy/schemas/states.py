@@ -18,7 +18,7 @@ from encrypted_records.client.checkpoints import CheckpointApi
 from encrypted_records.client.known import Moved
 from encrypted_records.errors import ApiFailed, Closed, ErsError, LogBroken
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.model import wire
 from encrypted_records.model.records import CommitUpload, LogEntry, ManifestDelta, Receipt
 from encrypted_records.model.roster import Placement
@@ -26,13 +26,13 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.process.fetches import Fetches, wait_for
-from encrypted_records.proxy.process.gathering import Gathering, Line
+from encrypted_records.proxy.process.gathering import Gathering, WaitingLine
 from encrypted_records.proxy.schemas.checkpoint_writer import (
     CHECKPOINTS,
     CheckpointPolicy,
     CheckpointWriter,
 )
-from encrypted_records.proxy.schemas.heads import KEPT, Acceptance, Heads
+from encrypted_records.proxy.schemas.heads import KEPT, AcceptedHead, Heads
 from encrypted_records.proxy.schemas.key_source import KeySource
 from encrypted_records.proxy.schemas.ledger_store import (
     STANDARD,
@@ -167,7 +167,7 @@ class Schemas:
         self._keyrings.check_unlocked(caller)
         return await self._refreshing.ask((caller, schema), (caller, schema))
 
-    async def _serve(self, line: Line[_Asked, SchemaState]) -> None:
+    async def _serve(self, line: WaitingLine[_Asked, SchemaState]) -> None:
         # An error is right for all: the same caller asked for the log of the same schema.
         if together := line.take():
             state = await self._refresh(*together[0].item)
@@ -276,7 +276,7 @@ class Schemas:
             return error
         return None
 
-    async def list_passed(self, caller: Holder, schema: bytes, up_to: int) -> list[Head]:
+    async def list_passed(self, caller: Holder, schema: bytes, up_to: int) -> list[LogHead]:
         """The heads of the log up to a version that this proxy remembers for the caller, the newest
         first."""
         return await runtime.in_thread(self._heads.list_passed, caller.user, schema, up_to)
@@ -285,17 +285,17 @@ class Schemas:
         """The error of a log that lacks commits which the caller has seen."""
         return await self._reader.lacking(caller, schema)
 
-    async def acceptances(self, schema: bytes) -> list[Acceptance]:
+    async def acceptances(self, schema: bytes) -> list[AcceptedHead]:
         """The users of this proxy who accepted another log of a schema, the newest first."""
         return await runtime.in_thread(self._heads.acceptances, schema)
 
-    async def accept(self, caller: Holder, ledger: Ledger, seen: Head) -> None:
+    async def accept(self, caller: Holder, ledger: Ledger, seen: LogHead) -> None:
         """Take another log of a schema instead of that which the caller has seen, for the caller
         alone."""
         schema, passed = ledger.keys.schema, ledger.heads(ledger.version - KEPT)
         writer = may_write(caller, ledger)
         now = runtime.wall_ns() // 1_000_000
-        accepted = Acceptance(caller.user, ledger.head, seen, writer, now)
+        accepted = AcceptedHead(caller.user, ledger.head, seen, writer, now)
         await runtime.in_thread(self._heads.accept, schema, accepted, passed)
         # A state that is held, or being loaded, follows the other log; and the caller's commits in
         # that log have numbers that this process must not use again for others.

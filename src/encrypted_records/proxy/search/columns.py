@@ -58,7 +58,7 @@ Pieces = AsyncGenerator[bytes, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ColumnStream:
     """``pieces`` is the stream, which may be read once; the caller closes it. ``version`` is that
     of the log."""
 
@@ -101,7 +101,7 @@ def _parse(body: Mapping[str, Any], definition: SchemaDefinition, joins: Joins) 
 
 async def read_columns(
     runner: QueryRunner, caller: Holder, schema: bytes, body: Mapping[str, Any]
-) -> Columns:
+) -> ColumnStream:
     """The columns that a request asks for.
 
     The first window is read before this returns, so that an HTTP status can still report most
@@ -112,7 +112,7 @@ async def read_columns(
         ErsError: as :meth:`QueryRunner.ask`.
     """
 
-    async def question(context: QueryContext) -> Columns:
+    async def question(context: QueryContext) -> ColumnStream:
         asked = await parse_body(_parse, body, context)
         if asked.limit is not None:
             want, later = asked.offset + asked.limit, asked.offset > 0
@@ -120,7 +120,7 @@ async def read_columns(
                 find_top(context.space, asked.where, asked.ranks, want, later=later)
             )
             piece = await aside(_write_records, context, records, asked.fields)
-            return Columns(context.snapshot.version, _whole(piece))
+            return ColumnStream(context.snapshot.version, _whole(piece))
         condition = await context.condition(asked.where)
         parts = await context.run(match_rows(context.space, condition))
         pieces = _write(context, parts, asked.fields)
@@ -129,7 +129,7 @@ async def read_columns(
             await hold.begin()
             pieces = holding(hold, pieces)
         first = await anext(pieces)
-        return Columns(
+        return ColumnStream(
             context.snapshot.version,
             named_if_gone(runner, context, put_first(first, pieces)),
         )

@@ -13,7 +13,7 @@ from encrypted_records.client.api import Api
 from encrypted_records.errors import Unavailable
 from encrypted_records.model.records import ManifestDelta
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.gathering import Gathering, Line
+from encrypted_records.proxy.process.gathering import Gathering, WaitingLine
 
 #: Schema, version and the credentials that are to see the schema: of others nothing is shared.
 _Key = tuple[bytes, int, str]
@@ -29,7 +29,7 @@ class Confirmations:
         key = (schema, version, caller.auth)
         return await self._gathering.ask(key, key)
 
-    async def _serve(self, line: Line[_Key, Sequence[ManifestDelta]]) -> None:
+    async def _serve(self, line: WaitingLine[_Key, Sequence[ManifestDelta]]) -> None:
         together = line.take()
         if not together:
             return

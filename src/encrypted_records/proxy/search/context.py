@@ -74,7 +74,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedSchema:
     """The result of a semi-join at one version of another schema's log.
 
     ``pointer`` is its JSON pointer in the query. ``stored`` is the number of rows that the schema
@@ -99,7 +99,7 @@ class QueryContext:
     #: for what is asked of other schemas; None of what never asks any
     runner: QueryRunner | None = None
     #: what the question's semi-joins found, once it was read
-    joined: list[Joined] = field(default_factory=list)
+    joined: list[JoinedSchema] = field(default_factory=list)
 
     @property
     def state(self) -> SchemaState:

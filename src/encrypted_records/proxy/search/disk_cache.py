@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from encrypted_records import runtime
-from encrypted_records.proxy.disk.sqlite import CacheFile
+from encrypted_records.proxy.disk.sqlite import CacheDatabase
 from encrypted_records.proxy.search.memory_pool import CacheUsage
 
 #: What nobody has used for so long is dropped: a proxy that nobody asks hears of no end.
@@ -46,7 +46,7 @@ CREATE TRIGGER IF NOT EXISTS page_out AFTER DELETE ON page
 """
 
 
-class DiskCache(CacheFile):
+class DiskCache(CacheDatabase):
     """The least recently used pages are dropped first.
 
     Safe to use from several threads and processes.
@@ -58,7 +58,7 @@ class DiskCache(CacheFile):
             budget: in bytes, of what is kept; the file is a little larger.
 
         Raises:
-            OSError, Startup: as :class:`CacheFile`.
+            OSError, Startup: as :class:`CacheDatabase`.
         """
         super().__init__(path, _TABLES)
         self._budget = budget

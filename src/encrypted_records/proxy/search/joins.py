@@ -28,7 +28,7 @@ from encrypted_records.model.joins import (
 )
 from encrypted_records.model.predicates import Everything, Predicate
 from encrypted_records.proxy.process.offload import aside, is_long
-from encrypted_records.proxy.search.context import Joined, QueryContext
+from encrypted_records.proxy.search.context import JoinedSchema, QueryContext
 from encrypted_records.proxy.search.dataset_schemas import DatasetSchema
 from encrypted_records.proxy.search.stats import QueryStats
 
@@ -69,9 +69,9 @@ class _Scope:
 
     stored: tuple[int, ...]
     depth: int = 1
-    done: tuple[Joined, ...] = ()
+    done: tuple[JoinedSchema, ...] = ()
 
-    def after(self, done: tuple[Joined, ...]) -> _Scope:
+    def after(self, done: tuple[JoinedSchema, ...]) -> _Scope:
         return _Scope(self.stored, self.depth, done)
 
     def within(self) -> _Scope:
@@ -93,11 +93,13 @@ class _Scope:
 @dataclass(frozen=True, slots=True)
 class _Found:
     answer: Predicate
-    done: tuple[Joined, ...]
+    done: tuple[JoinedSchema, ...]
     stats: QueryStats
 
 
-async def _answer_all(context: QueryContext, joins: Joins, scope: _Scope) -> tuple[Joined, ...]:
+async def _answer_all(
+    context: QueryContext, joins: Joins, scope: _Scope
+) -> tuple[JoinedSchema, ...]:
     """Answer all semi-joins of one condition; what they and those nested in them found."""
     done = scope.done
     for join in joins.asked:
@@ -183,7 +185,9 @@ async def _ask(other: QueryContext, join: Join, scope: _Scope) -> _Found:
     answer = await aside(compare_with, join.own, spec, values.keys, values.long)
     count = len(values.keys) + len(values.long)
     version = other.snapshot.version
-    found = Joined(join.pointer, other.state.id, spec.name, version, pinned, values.rows, count)
+    found = JoinedSchema(
+        join.pointer, other.state.id, spec.name, version, pinned, values.rows, count
+    )
     return _Found(answer, (*scope.done, found), other.stats)
 
 

@@ -25,7 +25,7 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.process.background import ROW_CHECKS, Background
-from encrypted_records.proxy.process.gathering import Gathering, Line
+from encrypted_records.proxy.process.gathering import Gathering, WaitingLine
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.row_cache import RowCache
 from encrypted_records.proxy.search.row_opening import FEW_BYTES, Sealed, authenticate
@@ -181,7 +181,7 @@ class RowChecks:
             if not enough.done():
                 enough.set_result(None)
 
-    async def _store_some(self, line: Line[_Checked, None]) -> None:
+    async def _store_some(self, line: WaitingLine[_Checked, None]) -> None:
         """Store the rows of answers that wait for it, as many as are stored at once."""
         # An error of one answer's rows means that no row of the others is cached either. No query
         # hears of it: all were answered before, and the next one asks the API again.

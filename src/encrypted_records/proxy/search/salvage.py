@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap
 
 from encrypted_records import runtime
-from encrypted_records.client.api import Api, StoredPage, StoredRecord
+from encrypted_records.client.api import Api, StoredPage, UnfilteredRecord
 from encrypted_records.crypto.rows import open_row, sort_fields
 from encrypted_records.errors import ApiFailed, Closed, DoesNotOpen, KeyMissing, Malformed
 from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS, LeastClass, fixed_class
@@ -72,7 +72,7 @@ class SavedRecord:
 
 
 @dataclass(slots=True)
-class Counts:
+class SalvageCounts:
     """Counts of the outcomes for rows that the API has, including dead ones."""
 
     rows: int = 0
@@ -102,7 +102,7 @@ class Salvage:
 
     definition: SchemaDefinition
     sound: SoundPart
-    counts: Counts
+    counts: SalvageCounts
     batches: AsyncIterator[Sequence[SavedRecord]]
 
 
@@ -177,7 +177,7 @@ class _SalvageRun:
     ended: bool = field(kw_only=True)
     answer_bytes: int = field(kw_only=True)
     temporary_pages: int = field(kw_only=True)
-    counts: Counts = field(default_factory=Counts)
+    counts: SalvageCounts = field(default_factory=SalvageCounts)
 
     def __post_init__(self) -> None:
         self._snapshot = self.sound.ledger.snapshot()
@@ -200,7 +200,7 @@ class _SalvageRun:
                 yield await runtime.in_thread(self._save, newest, rows)
         self.counts.missing = self._snapshot.count - self._live_rows
 
-    async def _rows(self) -> AsyncIterator[list[StoredRecord]]:
+    async def _rows(self) -> AsyncIterator[list[UnfilteredRecord]]:
         """The rows that the API returns; each row that the log has once."""
         offset, limit, count = 0, MOST // 10, 1
         while offset < count:
@@ -222,7 +222,7 @@ class _SalvageRun:
             raise ApiFailed("the API returned more rows than can exist")
         return page, size
 
-    def _is_new(self, row: StoredRecord) -> bool:
+    def _is_new(self, row: UnfilteredRecord) -> bool:
         """Whether a row that the log has came for the first time. Of the others each record is
         returned once, however often it comes."""
         uid = _uid(row)
@@ -236,25 +236,27 @@ class _SalvageRun:
 
     # --- what the log does not prove ---------------------------------------------------------
 
-    def _offer(self, newest: sqlite3.Connection, rows: Sequence[StoredRecord]) -> None:
+    def _offer(self, newest: sqlite3.Connection, rows: Sequence[UnfilteredRecord]) -> None:
         """Note the rows that open and that the log lacks, if they are the newest version so far."""
         offers = []
         for row in rows:
             if self._group(row) is None and (self.ended or not row.dead):
-                record = self._open_or_count(row, Counts())
+                record = self._open_or_count(row, SalvageCounts())
                 if record is not None:
                     offers.append((record.record_id, record.version, _uid(row), row.ordinal))
         with _disk_errors():
             newest.executemany(_OFFER, offers)
 
-    def _group(self, row: StoredRecord) -> Group | None:
+    def _group(self, row: UnfilteredRecord) -> Group | None:
         """The row's group, where the log has it."""
         state = self._snapshot.groups.get(_uid(row))
         return None if state is None else state.group
 
     # --- what is returned ------------------------------------------------------------------
 
-    def _save(self, newest: sqlite3.Connection, rows: Sequence[StoredRecord]) -> list[SavedRecord]:
+    def _save(
+        self, newest: sqlite3.Connection, rows: Sequence[UnfilteredRecord]
+    ) -> list[SavedRecord]:
         self.counts.rows += len(rows)
         with _disk_errors():
             checked = [self._check_row(newest, row) for row in rows]
@@ -263,7 +265,7 @@ class _SalvageRun:
         self.counts.proven += sum(outcome.proven for outcome in saved)
         return saved
 
-    def _check_row(self, newest: sqlite3.Connection, row: StoredRecord) -> SavedRecord | None:
+    def _check_row(self, newest: sqlite3.Connection, row: UnfilteredRecord) -> SavedRecord | None:
         counts = self.counts
         group = self._group(row)
         if group is not None and row.ordinal in self._snapshot.dead.get(group.uid, ()):
@@ -291,7 +293,7 @@ class _SalvageRun:
         newest.execute(_MARK_RETURNED, (record.record_id,))
         return SavedRecord(record, group is not None)
 
-    def _open_or_count(self, row: StoredRecord, counts: Counts) -> PlainRecord | None:
+    def _open_or_count(self, row: UnfilteredRecord, counts: SalvageCounts) -> PlainRecord | None:
         """The record, if it opens; else it is counted."""
         try:
             return self._open(row)
@@ -301,7 +303,7 @@ class _SalvageRun:
             counts.unopened += 1
         return None
 
-    def _open(self, row: StoredRecord) -> PlainRecord:
+    def _open(self, row: UnfilteredRecord) -> PlainRecord:
         definition = self.sound.definition
         group = self._group(row)
         if group is None:
@@ -335,7 +337,7 @@ def _disk_errors() -> AbstractContextManager[None]:
     return disk_errors(_NOT_KEPT, code="proxy_store_failed", hint=_TEMPORARY, full=_FULL)
 
 
-def _uid(row: StoredRecord) -> bytes:
+def _uid(row: UnfilteredRecord) -> bytes:
     """The uid of the row's group; empty, which is no group's uid, if the API names none."""
     try:
         return bytes.fromhex(row.group)
@@ -343,7 +345,7 @@ def _uid(row: StoredRecord) -> bytes:
         return b""
 
 
-def _key_id(row: StoredRecord) -> bytes:
+def _key_id(row: UnfilteredRecord) -> bytes:
     """
     Raises:
         Malformed: it is not a key id.

@@ -33,7 +33,7 @@ class SearchPage:
     fields: tuple[str, ...] | None
 
 
-class Search:
+class SearchService:
     def __init__(self, runner: QueryRunner, first_rows: int = FIRST_ROWS) -> None:
         """
         Args:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import Altered, Malformed, NotFound
-from encrypted_records.index.log.order import Head
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.digests import (
     DIGEST,
@@ -45,12 +45,12 @@ MAX_NAMED = 1000
 
 
 @dataclass(slots=True)
-class Verified:
+class VerificationCounts:
     """The counts of a verification so far. ``altered`` counts altered places; ``named`` are the
     first of them.
     """
 
-    head: Head
+    head: LogHead
     groups: int = 0
     rows: int = 0
     segments: int = 0
@@ -64,14 +64,14 @@ class Verified:
             self.named.append(place)
 
 
-class Verifier:
+class LogVerifier:
     def __init__(self, api: Api, schemas: Schemas) -> None:
         self._api = api
         self._schemas = schemas
 
     async def verify(
         self, caller: Callable[[], Awaitable[Holder]], schema: bytes
-    ) -> AsyncIterator[Verified]:
+    ) -> AsyncIterator[VerificationCounts]:
         """Compare every live row and page of a schema; the same object again after each step.
 
         Args:
@@ -83,7 +83,7 @@ class Verifier:
         """
         state = await self._schemas.verified(await caller(), schema)
         snapshot = state.ledger.snapshot()
-        done = Verified(state.ledger.head)
+        done = VerificationCounts(state.ledger.head)
         yield done
         for state_of_group in list(snapshot.groups.values()):
             group = state_of_group.group
@@ -104,7 +104,7 @@ class Verifier:
         schema: bytes,
         snapshot: Snapshot,
         group: Group,
-        done: Verified,
+        done: VerificationCounts,
     ) -> AsyncIterator[None]:
         first: RowDigests | None = None
         for batch in _batches(list(snapshot.live_of([group.uid]))):
@@ -138,7 +138,7 @@ class Verifier:
         group: Group,
         batch: Sequence[RowRef],
         first: RowDigests,
-        done: Verified,
+        done: VerificationCounts,
     ) -> None:
         rows = await self._api.rows(schema, batch, who.auth)
         sealed = {row.ordinal: row.row for row in rows if row.group == group.uid}
@@ -152,7 +152,7 @@ class Verifier:
         batch: Sequence[RowRef],
         sealed: dict[int, SealedRow],
         first: RowDigests,
-        done: Verified,
+        done: VerificationCounts,
     ) -> None:
         """Compare the rows of whole runs; where a run has rows that are gone, or does not agree,
         the API has to show what proves each of its rows."""
@@ -180,7 +180,7 @@ class Verifier:
         schema: bytes,
         snapshot: Snapshot,
         segment: Segment,
-        done: Verified,
+        done: VerificationCounts,
     ) -> AsyncIterator[None]:
         try:
             who = await caller()

@@ -16,13 +16,13 @@ from encrypted_records.client.rosters import RosterApi
 from encrypted_records.errors import Conflict, ErsError, Unavailable
 from encrypted_records.model.roster import entry_digest
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.sharing.drafts import Draft, no_roster
+from encrypted_records.proxy.sharing.drafts import RosterDraft, no_roster
 from encrypted_records.proxy.sharing.reading import RosterReader, View
 
 T = TypeVar("T")
 #: Signs what is wanted of the roster that it is given. It is called again where another owner was
 #: first, so it must not have changed anything but the draft.
-Plan = Callable[[Draft], Awaitable[T]]
+Plan = Callable[[RosterDraft], Awaitable[T]]
 
 #: How often a change is signed before it is given up.
 ATTEMPTS = 5
@@ -51,7 +51,7 @@ class RosterChanges:
                 view = await self._reader.read(holder, organization)
                 if view is None:
                     raise no_roster()
-                draft = Draft(view)
+                draft = RosterDraft(view)
                 result = await plan(draft)
                 if draft.empty or await self._send(view, draft, last=attempt == ATTEMPTS):
                     return result
@@ -61,7 +61,7 @@ class RosterChanges:
         """Held while the organization's roster is changed here."""
         return self._locks.setdefault(organization, asyncio.Lock())
 
-    async def _send(self, view: View, draft: Draft, *, last: bool) -> bool:
+    async def _send(self, view: View, draft: RosterDraft, *, last: bool) -> bool:
         """Whether the draft is stored; False where it has to be made again."""
         try:
             await self._api.send(view.organization, draft.entries, draft.grants, view.holder.auth)
@@ -76,7 +76,7 @@ class RosterChanges:
         await self._reader.take(view.holder, view.organization, draft.entries)
         return True
 
-    async def _is_stored(self, view: View, draft: Draft) -> bool:
+    async def _is_stored(self, view: View, draft: RosterDraft) -> bool:
         """After a lost answer: whether the roster has what was sent."""
         if not draft.entries:
             return False

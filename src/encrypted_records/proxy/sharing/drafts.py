@@ -16,7 +16,7 @@ from encrypted_records.proxy.sharing.reading import View
 from encrypted_records.rules.roster.state import Member
 
 
-class Draft:
+class RosterDraft:
     """Entries that follow a roster's head, one after another, and grants beside them.
 
     ``roster`` is the roster with these entries, as readers will take them; ``now`` is in seconds
@@ -47,11 +47,13 @@ class Draft:
             NotAllowed, Conflict, BadInput: it would not count
                 (:func:`encrypted_records.index.roster.drafts.sign_entry`).
         """
-        if isinstance(content, form.Dataset) and content.slug:
+        if isinstance(content, form.DatasetName) and content.slug:
             for other in self.roster.datasets():
                 epoch = self.roster.epoch(other.dataset)
                 if other.slug == content.slug and other.dataset != content.dataset and epoch:
-                    freed = form.Dataset(other.dataset, "", "", epoch.epoch, epoch.commitment, [])
+                    freed = form.DatasetName(
+                        other.dataset, "", "", epoch.epoch, epoch.commitment, []
+                    )
                     self._sign(freed)
         return self._sign(content)
 

@@ -23,11 +23,11 @@ from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.definition_parser import parse_definition
-from encrypted_records.model.roster import Found, Grant, Placement, RosterEntry, Share
+from encrypted_records.model.roster import FoundingEntry, Grant, Placement, RosterEntry, Share
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.sharing.changes import RosterChanges
-from encrypted_records.proxy.sharing.drafts import Draft, no_roster
+from encrypted_records.proxy.sharing.drafts import RosterDraft, no_roster
 from encrypted_records.proxy.sharing.grants import OwnGrants
 from encrypted_records.proxy.sharing.reading import RosterReader, View
 
@@ -126,13 +126,15 @@ class Founding:
                 await self._drop(holder, organization)
         return outcome != "has_records"
 
-    async def _first_draft(self, holder: Holder, organization: bytes, first: RosterEntry) -> Draft:
+    async def _first_draft(
+        self, holder: Holder, organization: bytes, first: RosterEntry
+    ) -> RosterDraft:
         """The entries after the first one, which only this proxy has so far."""
         roster = Roster(organization)
         roster.append(first)
         keyring = await runtime.in_thread(self._keyrings.of, holder)
         believed = await runtime.in_thread(believe, roster, holder.user, keyring, None)
-        return Draft(View(holder, organization, roster, believed, keyring))
+        return RosterDraft(View(holder, organization, roster, believed, keyring))
 
     async def _kept(self, holder: Holder, organization: bytes, name: str) -> RosterEntry:
         """The first entry, signed once and for all."""
@@ -145,7 +147,7 @@ class Founding:
         )
         if kept is not None:
             content = form.read_entry(kept).content
-            if isinstance(content, Found) and content.keys == identity.keys:
+            if isinstance(content, FoundingEntry) and content.keys == identity.keys:
                 return kept
             # The keyring is another one since; nobody has seen what the old one signed.
             await self._drop(holder, organization)
@@ -154,7 +156,7 @@ class Founding:
             identity,
             holder.user,
             int(runtime.wall()),
-            Found(identity.keys, name, runtime.random_bytes(32)),
+            FoundingEntry(identity.keys, name, runtime.random_bytes(32)),
         )
         return await runtime.in_thread(rosters.keep_founding, holder.user, organization, entry)
 
@@ -205,7 +207,7 @@ class Founding:
         """
         key = DatasetKey.generate(organization, dataset, 1)
 
-        async def plan(draft: Draft) -> None:
+        async def plan(draft: RosterDraft) -> None:
             begin_dataset(draft, key, slug=slug, name=name)
 
         await self._changes.change(holder, organization, plan)
@@ -221,7 +223,7 @@ class Founding:
             ErsError: as :meth:`RosterChanges.change`.
         """
 
-        async def plan(draft: Draft) -> None:
+        async def plan(draft: RosterDraft) -> None:
             wanted = [
                 placement for placement in placements if not is_placed(draft.roster, placement)
             ]
@@ -231,7 +233,7 @@ class Founding:
         await self._changes.change(holder, organization, plan)
 
 
-def begin_dataset(draft: Draft, key: DatasetKey, *, slug: str, name: str) -> None:
+def begin_dataset(draft: RosterDraft, key: DatasetKey, *, slug: str, name: str) -> None:
     """Draft epoch 1 of a dataset's keys with grants for all owners, or its name."""
     draft.require_owner()
     if not slug or not name:
@@ -240,9 +242,9 @@ def begin_dataset(draft: Draft, key: DatasetKey, *, slug: str, name: str) -> Non
     present, named = draft.roster.epoch(dataset), draft.roster.dataset(dataset)
     if present is not None:
         if named is None or (named.slug, named.name) != (slug, name):
-            draft.sign(form.Dataset(dataset, slug, name, present.epoch, present.commitment, []))
+            draft.sign(form.DatasetName(dataset, slug, name, present.epoch, present.commitment, []))
         return
-    draft.sign(form.Dataset(dataset, slug, name, 1, key.commitment, []))
+    draft.sign(form.DatasetName(dataset, slug, name, 1, key.commitment, []))
     grant_holders(draft, dataset, {1: key})
 
 
@@ -254,7 +256,7 @@ def is_placed(roster: Roster, wanted: Placement) -> bool:
     return stands == wanted
 
 
-def grant_holders(draft: Draft, dataset: bytes, keys: Mapping[int, DatasetKey]) -> None:
+def grant_holders(draft: RosterDraft, dataset: bytes, keys: Mapping[int, DatasetKey]) -> None:
     """Seal a dataset's keys to everybody who reads something of it."""
     for member, _ in holders_of(draft.roster, dataset):
         draft.grant(member.member, dataset, keys)

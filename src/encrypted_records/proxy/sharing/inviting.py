@@ -21,9 +21,9 @@ from encrypted_records.model.roster import Share
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.sharing.changes import RosterChanges
-from encrypted_records.proxy.sharing.drafts import Draft
+from encrypted_records.proxy.sharing.drafts import RosterDraft
 from encrypted_records.proxy.sharing.reading import RosterReader
-from encrypted_records.rules.roster.state import Invitation, Member
+from encrypted_records.rules.roster.state import InvitationState, Member
 
 #: How long an invitation waits.
 INVITATION_SECONDS = 7 * 86_400
@@ -39,13 +39,13 @@ class Invited:
     #: who is meant, where that one is or was in the organization
     member: bytes
     #: the invitation that this one takes the place of: the API keeps one of an address
-    replaced: Invitation | None
+    replaced: InvitationState | None
     #: in which it is
     roster: Roster
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class JoinedOrganization:
     """The organization that the invited has joined, once an owner's proxy has let them in."""
 
     organization: bytes
@@ -91,7 +91,7 @@ class Inviting:
         secret = InvitationSecret.generate()
         invitation = ids.new_id()
 
-        async def plan(draft: Draft) -> Invited:
+        async def plan(draft: RosterDraft) -> Invited:
             draft.require_owner()
             known = member_named(draft.roster, address)
             if new:
@@ -120,7 +120,7 @@ class Inviting:
 
         return await self._changes.change(holder, organization, plan)
 
-    async def accept(self, holder: Holder, invitation: bytes, words: str) -> Answered:
+    async def accept(self, holder: Holder, invitation: bytes, words: str) -> JoinedOrganization:
         """Answer an invitation of the user's with its words. A keyring is made where there is none.
 
         Raises:
@@ -159,12 +159,12 @@ class Inviting:
         await self._api.give_answer(invitation, answer, holder.auth)
         made = roster.invitation(invitation)
         inviter = roster.member(made.inviter) if made is not None else None
-        return Answered(
+        return JoinedOrganization(
             organization, inviter.name if inviter is not None else "", len(roster.members())
         )
 
 
-def _waiting(roster: Roster, name: str, now: int) -> Invitation | None:
+def _waiting(roster: Roster, name: str, now: int) -> InvitationState | None:
     """The newest invitation of an address that can still be answered."""
     waiting = [
         invitation

@@ -18,11 +18,11 @@ from encrypted_records.crypto.keys import RootKey
 from encrypted_records.errors import BadInput, Conflict, NotFound
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import Share, Standing
+from encrypted_records.model.roster import MemberStanding, Share
 from encrypted_records.model.service_key import KEY_BYTES, ServiceKey
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.changes import RosterChanges
-from encrypted_records.proxy.sharing.drafts import Draft, no_roster
+from encrypted_records.proxy.sharing.drafts import RosterDraft, no_roster
 from encrypted_records.proxy.sharing.founding import grant_holders
 from encrypted_records.proxy.sharing.grants import OwnGrants
 from encrypted_records.proxy.sharing.inviting import member_named
@@ -54,7 +54,7 @@ class Members:
         if any(share.dataset != dataset for share in shares):
             raise BadInput("these shares are of another dataset")
 
-        async def plan(draft: Draft) -> None:
+        async def plan(draft: RosterDraft) -> None:
             draft.require_owner()
             standing = draft.standing(member)
             if standing.owns:
@@ -82,7 +82,7 @@ class Members:
             NotAllowed, ErsError: as :meth:`RosterChanges.change`.
         """
 
-        async def plan(draft: Draft) -> None:
+        async def plan(draft: RosterDraft) -> None:
             draft.require_owner()
             standing = draft.standing(member)
             if standing.owns == owner:
@@ -104,7 +104,7 @@ class Members:
             NotAllowed, ErsError: as :meth:`RosterChanges.change`.
         """
 
-        async def plan(draft: Draft) -> None:
+        async def plan(draft: RosterDraft) -> None:
             draft.require_owner()
             standing = draft.standing(member)
             if standing.type == form.SERVICE:
@@ -130,7 +130,7 @@ class Members:
             NotAllowed, ErsError: as :meth:`RosterChanges.change`.
         """
 
-        async def plan(draft: Draft) -> None:
+        async def plan(draft: RosterDraft) -> None:
             if named != draft.view.user:
                 draft.require_owner()
             invitation = draft.roster.invitation(named)
@@ -146,7 +146,7 @@ class Members:
 
         await self._changes.change(holder, organization, plan)
 
-    async def _grant(self, draft: Draft, before: Member) -> None:
+    async def _grant(self, draft: RosterDraft, before: Member) -> None:
         """Seal what a member reads from now on, and did not before, of each dataset."""
         after = draft.standing(before.member)
         for dataset in draft.roster.datasets():
@@ -158,10 +158,10 @@ class Members:
 
 def restated(
     standing: Member, shares: Sequence[Share], *, owner: bool = False, name: str | None = None
-) -> Standing[str]:
+) -> MemberStanding[str]:
     """A member's standing with other shares, another role or name, under the keys that there
     are."""
-    return Standing(
+    return MemberStanding(
         standing.member,
         form.SERVICE if standing.type == form.SERVICE else form.PERSON,
         form.OWNER if owner else form.MEMBER,
@@ -197,7 +197,7 @@ class Forgetting:
         view = await self._reader.read(holder, organization)
         if view is None:
             raise no_roster()
-        return _epochs(Draft(view), dataset)
+        return _epochs(RosterDraft(view), dataset)
 
     async def forget(self, holder: Holder, organization: bytes, dataset: bytes, first: int) -> None:
         """Sign that epochs before ``first`` are forgotten, with grants that lack them for everybody
@@ -210,7 +210,7 @@ class Forgetting:
             ErsError: as :meth:`RosterChanges.change`.
         """
 
-        async def plan(draft: Draft) -> None:
+        async def plan(draft: RosterDraft) -> None:
             oldest, present = _epochs(draft, dataset)
             if oldest >= first:
                 return
@@ -227,7 +227,7 @@ class Forgetting:
         await self._changes.change(holder, organization, plan)
 
 
-def _epochs(draft: Draft, dataset: bytes) -> tuple[int, int]:
+def _epochs(draft: RosterDraft, dataset: bytes) -> tuple[int, int]:
     draft.require_owner()
     epoch = draft.roster.epoch(dataset)
     if epoch is None:
@@ -280,12 +280,12 @@ class ServiceMaking:
         await self._api.make_service(organization, body, holder.auth)
         identity = root.identity(organization, service, 1)
 
-        async def plan(draft: Draft) -> None:
+        async def plan(draft: RosterDraft) -> None:
             draft.require_owner()
             anchor = root.anchor(organization, service, 1).anchor(draft.roster.found)
             proof = identity.sign("keys", draft.roster.found, service, identity.keys, anchor)
             draft.sign(
-                Standing(
+                MemberStanding(
                     service,
                     form.SERVICE,
                     form.MEMBER,
@@ -306,5 +306,5 @@ class ServiceMaking:
         return MadeService(service, ServiceKey(service, secret).text, expires)
 
 
-async def _require_owner(draft: Draft) -> None:
+async def _require_owner(draft: RosterDraft) -> None:
     draft.require_owner()

@@ -17,11 +17,11 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.changes import RosterChanges
-from encrypted_records.proxy.sharing.drafts import Draft
+from encrypted_records.proxy.sharing.drafts import RosterDraft
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class WantedNames:
     """Names that a caller wants for something; None leaves one as it is."""
 
     slug: str | None = None
@@ -33,7 +33,7 @@ class Naming:
         self._changes = changes
 
     async def name_dataset(
-        self, holder: Holder, organization: bytes, dataset: bytes, wanted: Names
+        self, holder: Holder, organization: bytes, dataset: bytes, wanted: WantedNames
     ) -> None:
         """Sign a dataset's new slug or name.
 
@@ -43,7 +43,7 @@ class Naming:
             ErsError: as :meth:`RosterChanges.change`.
         """
 
-        async def plan(draft: Draft) -> None:
+        async def plan(draft: RosterDraft) -> None:
             draft.require_owner()
             named, present = draft.roster.dataset(dataset), draft.roster.epoch(dataset)
             if named is None or present is None:
@@ -51,12 +51,12 @@ class Naming:
             slug, name = _wanted(wanted, named.slug, named.name)
             if (slug, name) != (named.slug, named.name):
                 epoch, commitment = present.epoch, present.commitment
-                draft.sign(form.Dataset(dataset, slug, name, epoch, commitment, []))
+                draft.sign(form.DatasetName(dataset, slug, name, epoch, commitment, []))
 
         await self._changes.change(holder, organization, plan)
 
     async def name_schema(
-        self, holder: Holder, organization: bytes, schema: bytes, wanted: Names
+        self, holder: Holder, organization: bytes, schema: bytes, wanted: WantedNames
     ) -> None:
         """Sign a schema's new slug or name.
 
@@ -66,7 +66,7 @@ class Naming:
             ErsError: as :meth:`RosterChanges.change`.
         """
 
-        async def plan(draft: Draft) -> None:
+        async def plan(draft: RosterDraft) -> None:
             placed = draft.roster.schema(schema)
             if placed is None or not placed.slug:
                 return
@@ -86,7 +86,7 @@ class Naming:
             ErsError: as :meth:`name_schema`.
         """
 
-        async def plan(draft: Draft) -> Placement | None:
+        async def plan(draft: RosterDraft) -> Placement | None:
             placed = draft.roster.schema(schema)
             if placed is None or not placed.slug:
                 return None
@@ -104,7 +104,7 @@ class Naming:
             ErsError: as :meth:`name_dataset`.
         """
 
-        async def plan(draft: Draft) -> None:
+        async def plan(draft: RosterDraft) -> None:
             draft.require_owner()
             found = map(draft.roster.schema, schemas)
             freed = [
@@ -118,12 +118,12 @@ class Naming:
                 return
             named, present = draft.roster.dataset(dataset), draft.roster.epoch(dataset)
             if named is not None and named.slug and present is not None:
-                draft.sign(form.Dataset(dataset, "", "", present.epoch, present.commitment, []))
+                draft.sign(form.DatasetName(dataset, "", "", present.epoch, present.commitment, []))
 
         await self._changes.change(holder, organization, plan)
 
 
-def _wanted(wanted: Names, slug: str, name: str) -> tuple[str, str]:
+def _wanted(wanted: WantedNames, slug: str, name: str) -> tuple[str, str]:
     """
     Raises:
         SchemaUnsigned: one of the two would be empty, which frees a name.

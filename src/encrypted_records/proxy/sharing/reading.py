@@ -55,7 +55,7 @@ class View:
     """An organization as its user's proxy has read and believed it.
 
     ``roster`` is shared, and grows with later readings; who signs works on a copy
-    (:class:`.drafts.Draft`).
+    (:class:`.drafts.RosterDraft`).
     """
 
     holder: Holder
@@ -360,7 +360,7 @@ def _named(entries: Iterable[RosterEntry]) -> dict[bytes, str]:
             if isinstance(content, list)
             else []
         )
-        if isinstance(content, form.Dataset):
+        if isinstance(content, form.DatasetName):
             names = [(content.dataset, content.slug)]
         for one, slug in names:
             found[one] = slug

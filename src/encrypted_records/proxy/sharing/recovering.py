@@ -15,11 +15,11 @@ from encrypted_records.index.roster import belief
 from encrypted_records.index.roster.grants import open_grant
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import Grant, Standing, entry_digest
+from encrypted_records.model.roster import Grant, MemberStanding, entry_digest
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.sharing.changes import ATTEMPTS
-from encrypted_records.proxy.sharing.drafts import Draft, no_roster
+from encrypted_records.proxy.sharing.drafts import RosterDraft, no_roster
 from encrypted_records.proxy.sharing.grants import identity_with
 from encrypted_records.proxy.sharing.reading import RosterReader, View
 from encrypted_records.rules.roster.state import Member
@@ -63,7 +63,7 @@ class Recovering:
             believed = belief.believe(roster, lost.member, lost_keyring, None, older_keys=True)
             of_lost = replace(holder, user=lost.member)
             view = View(of_lost, organization, roster, believed, lost_keyring)
-            draft = Draft(view)
+            draft = RosterDraft(view)
             keys = await runtime.in_thread(_open, view, grants)
             _require_all(roster, keys)
             keyring = await runtime.in_thread(self._keyrings.of, holder)
@@ -149,7 +149,9 @@ def _find(roster: Roster, keyring: Keyring) -> Member:
     )
 
 
-def _standing(draft: Draft, member: bytes, name: str, keyring: Keyring) -> Standing[str]:
+def _standing(
+    draft: RosterDraft, member: bytes, name: str, keyring: Keyring
+) -> MemberStanding[str]:
     before = draft.roster.member(member)
     version = keyring.newest
     root = keyring.root(version)
@@ -160,4 +162,4 @@ def _standing(draft: Draft, member: bytes, name: str, keyring: Keyring) -> Stand
         anchor = root.anchor(draft.roster.organization, member, version).anchor(draft.roster.found)
         proof = identity.sign("keys", draft.roster.found, member, identity.keys, anchor)
         given = (identity.keys, anchor, proof)
-    return Standing(member, form.PERSON, form.OWNER, name, *given, b"", 0, [])
+    return MemberStanding(member, form.PERSON, form.OWNER, name, *given, b"", 0, [])

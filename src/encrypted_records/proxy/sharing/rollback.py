@@ -32,7 +32,7 @@ State = Literal["whole", "older", "forked", "unclear"]
 
 
 @dataclass(frozen=True, slots=True)
-class RosterStanding:
+class RosterComparison:
     """``common`` is the newest entry of which it is known that both have it; ``lost`` are the kept
     entries behind it that the API's roster does not have."""
 
@@ -48,7 +48,7 @@ class Rollbacks:
         self._reader = reader
         self._keyrings = keyrings
 
-    async def of(self, holder: Holder, organization: bytes) -> RosterStanding:
+    async def of(self, holder: Holder, organization: bytes) -> RosterComparison:
         """The present standing of the roster.
 
         Raises:
@@ -59,7 +59,7 @@ class Rollbacks:
         rosters, user = self._reader.rosters, holder.user
         seen = await runtime.in_thread(rosters.get, user, organization)
         if seen is None or shown.digest_at(seen.number) == seen.digest:
-            return RosterStanding(shown, "whole", seen, 0 if seen is None else seen.number, [])
+            return RosterComparison(shown, "whole", seen, 0 if seen is None else seen.number, [])
         if shown.number and shown.found != seen.found:
             raise RosterOlder("the API shows another organization under this one's id")
         kept = await runtime.in_thread(rosters.kept_entries, user, organization, 1)
@@ -67,7 +67,7 @@ class Rollbacks:
 
     async def accept(
         self, holder: Holder, organization: bytes, number: int, digest: bytes, *, forked: bool
-    ) -> RosterStanding:
+    ) -> RosterComparison:
         """Accept the roster that the API has as the organization's own; returns how it stood.
 
         Args:
@@ -120,7 +120,7 @@ class Rollbacks:
         return standing
 
 
-def _compare(shown: Roster, seen: Remembered, kept: list[RosterEntry]) -> RosterStanding:
+def _compare(shown: Roster, seen: Remembered, kept: list[RosterEntry]) -> RosterComparison:
     bodies = [(form.read_entry(entry), form.entry_digest(entry)) for entry in kept]
     common = max(
         (body.number for body, digest in bodies if shown.digest_at(body.number) == digest),
@@ -133,4 +133,4 @@ def _compare(shown: Roster, seen: Remembered, kept: list[RosterEntry]) -> Roster
     else:
         known = {body.number for body, _ in bodies}
         state = "forked" if common + 1 in known else "unclear"
-    return RosterStanding(shown, state, seen, common, lost)
+    return RosterComparison(shown, state, seen, common, lost)

@@ -30,17 +30,17 @@ from encrypted_records.index.roster.invitations import admit
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import Answer, End, Standing
+from encrypted_records.model.roster import Answer, End, MemberStanding
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process.background import ATTENDING, Background
 from encrypted_records.proxy.sharing.changes import RosterChanges
-from encrypted_records.proxy.sharing.drafts import Draft, no_roster
+from encrypted_records.proxy.sharing.drafts import RosterDraft, no_roster
 from encrypted_records.proxy.sharing.founding import grant_holders
 from encrypted_records.proxy.sharing.grants import OwnGrants
 from encrypted_records.proxy.sharing.heads import LogHeads
 from encrypted_records.proxy.sharing.reading import RosterReader, View
-from encrypted_records.rules.roster.state import Epoch, Schema
+from encrypted_records.rules.roster.state import Epoch, SchemaEntry
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Trouble:
 
 
 @dataclass(slots=True)
-class Settled:
+class AppliedChanges:
     """Changes that were applied: names of the admitted and the removed, datasets with new keys."""
 
     admitted: list[str] = field(default_factory=list)
@@ -98,14 +98,14 @@ class Settling:
         self._grants = grants
         self._heads = heads
 
-    async def settle(self, holder: Holder, organization: bytes) -> Settled:
+    async def settle(self, holder: Holder, organization: bytes) -> AppliedChanges:
         """Do all that is due, as far as it can be done; what cannot stops nothing else.
 
         Raises:
             NotAllowed: ``owners_only``, ``not_admitted``.
             ErsError: as :meth:`RosterReader.read`; the API cannot be asked.
         """
-        done = Settled()
+        done = AppliedChanges()
         await self._follow_own_keys(holder, organization)
         await self._changes.change(holder, organization, _require_owner)
         # One that the API withholds lets nobody in, and is shown as an invitation that waits.
@@ -136,9 +136,9 @@ class Settling:
         return view
 
     async def _admit(
-        self, holder: Holder, organization: bytes, answer: Answer, done: Settled
+        self, holder: Holder, organization: bytes, answer: Answer, done: AppliedChanges
     ) -> None:
-        async def plan(draft: Draft) -> str:
+        async def plan(draft: RosterDraft) -> str:
             draft.require_owner()
             invitation = draft.roster.invitation(answer.id)
             if invitation is not None and not invitation.open:
@@ -162,13 +162,13 @@ class Settling:
             if name:
                 done.admitted.append(name)
 
-    async def _keys(self, draft: Draft, dataset: bytes) -> Mapping[int, DatasetKey]:
+    async def _keys(self, draft: RosterDraft, dataset: bytes) -> Mapping[int, DatasetKey]:
         return await self._grants.whole(draft.view, dataset)
 
     async def _remove(
-        self, holder: Holder, organization: bytes, member: bytes, done: Settled
+        self, holder: Holder, organization: bytes, member: bytes, done: AppliedChanges
     ) -> None:
-        async def plan(draft: Draft) -> str:
+        async def plan(draft: RosterDraft) -> str:
             standing = draft.roster.member(member)
             if standing is None or not standing.present:
                 return ""
@@ -208,7 +208,7 @@ class Settling:
             stands = await self._read(holder, wanted[:_MOST_ENDS], epoch)
             ends = {**await self._remembered(holder, view.roster, stands.silent), **stands.ends}
 
-            async def plan(draft: Draft, ends: Mapping[bytes, End] = ends) -> bool:
+            async def plan(draft: RosterDraft, ends: Mapping[bytes, End] = ends) -> bool:
                 return await self._begin(draft, dataset, due, ends)
 
             try:
@@ -225,7 +225,7 @@ class Settling:
         raise Conflict("the logs of the dataset's schemas keep changing", code="log_moved")
 
     async def _begin(
-        self, draft: Draft, dataset: bytes, due: int | None, ends: Mapping[bytes, End]
+        self, draft: RosterDraft, dataset: bytes, due: int | None, ends: Mapping[bytes, End]
     ) -> bool:
         draft.require_owner()
         named, present = draft.roster.dataset(dataset), draft.roster.epoch(dataset)
@@ -242,7 +242,7 @@ class Settling:
         # What was deleted, or put elsewhere, since the heads were read is no schema of it any more.
         there = {schema.schema for schema in draft.roster.schemas(dataset)}
         kept = [end for schema, end in sorted(ends.items()) if schema in there]
-        draft.sign(form.Dataset(dataset, named.slug, named.name, epoch, key.commitment, kept))
+        draft.sign(form.DatasetName(dataset, named.slug, named.name, epoch, key.commitment, kept))
         grant_holders(draft, dataset, keys)
         return True
 
@@ -300,7 +300,7 @@ class Settling:
             refused |= stands.silent
 
             async def plan(
-                draft: Draft, ends: Mapping[bytes, End] = stands.ends, epoch: Epoch = present
+                draft: RosterDraft, ends: Mapping[bytes, End] = stands.ends, epoch: Epoch = present
             ) -> None:
                 self._end(draft, dataset, epoch, ends)
 
@@ -314,7 +314,9 @@ class Settling:
                 moved = _named(error) & stands.ends.keys() or set(stands.ends)
                 refused |= {schema: error for schema in moved if tried[schema] >= _HEADS_READ}
 
-    def _end(self, draft: Draft, dataset: bytes, epoch: Epoch, ends: Mapping[bytes, End]) -> None:
+    def _end(
+        self, draft: RosterDraft, dataset: bytes, epoch: Epoch, ends: Mapping[bytes, End]
+    ) -> None:
         draft.require_owner()
         named, present = draft.roster.dataset(dataset), draft.roster.epoch(dataset)
         left = {schema.schema for schema in draft.roster.open(dataset)}
@@ -323,13 +325,13 @@ class Settling:
         if named is None or present != epoch or not kept:
             return
         entry = (named.slug, named.name, epoch.epoch, epoch.commitment, kept)
-        draft.sign(form.Dataset(dataset, *entry))
+        draft.sign(form.DatasetName(dataset, *entry))
 
     async def _follow_own_keys(self, holder: Holder, organization: bytes) -> None:
         """Let an owner's identity follow a rotated keyring, once its backup was confirmed: before,
         the words that are kept would open nothing any more."""
 
-        async def plan(draft: Draft) -> None:
+        async def plan(draft: RosterDraft) -> None:
             keyring, view = draft.view.keyring, draft.view
             version = keyring.newest
             standing = draft.standing(view.user)
@@ -348,7 +350,7 @@ class Settling:
             anchor = root.anchor(view.organization, view.user, version).anchor(draft.roster.found)
             proof = identity.sign("keys", draft.roster.found, view.user, identity.keys, anchor)
             draft.sign(
-                Standing(
+                MemberStanding(
                     view.user,
                     form.PERSON,
                     form.OWNER,
@@ -368,7 +370,7 @@ class Settling:
         await self._changes.change(holder, organization, plan)
 
 
-def _open_log(roster: Roster, schema: Schema, error: ErsError) -> Trouble:
+def _open_log(roster: Roster, schema: SchemaEntry, error: ErsError) -> Trouble:
     dataset = roster.dataset(schema.dataset)
     name = schema.name if dataset is None else f"{dataset.name}/{schema.name}"
     return Trouble(
@@ -383,7 +385,7 @@ def _open_log(roster: Roster, schema: Schema, error: ErsError) -> Trouble:
     )
 
 
-async def _require_owner(draft: Draft) -> None:
+async def _require_owner(draft: RosterDraft) -> None:
     draft.require_owner()
 
 

@@ -39,7 +39,7 @@ Collection = Literal["datasets", "schemas"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownName:
     """A dataset or schema as the API shows it; ``dataset`` is None of a dataset."""
 
     id: bytes
@@ -61,7 +61,7 @@ class ShownAs:
             name.
     """
 
-    shown: Shown
+    shown: ShownName
     signed: bool | None
 
 
@@ -164,7 +164,7 @@ class ShownNames:
         return named
 
     async def find(
-        self, holder: Holder, shown: Sequence[Shown], *, everywhere: bool, by_names: Set[str]
+        self, holder: Holder, shown: Sequence[ShownName], *, everywhere: bool, by_names: Set[str]
     ) -> list[ShownAs | None]:
         """The names to show for each; None where its organization has no roster, or the user is not
         in it: then there are no other names than the API's.
@@ -198,7 +198,7 @@ class ShownNames:
     async def _find(
         self,
         holder: Holder,
-        shown: Sequence[Shown],
+        shown: Sequence[ShownName],
         organizations: Iterable[bytes],
         *,
         everywhere: bool,
@@ -246,7 +246,7 @@ class ShownNames:
 def _name(
     rosters: Mapping[bytes, Roster],
     doubtful: Container[bytes],
-    resource: Shown,
+    resource: ShownName,
     names: Set[str],
     *,
     everywhere: bool,
@@ -266,7 +266,7 @@ def _name(
     return ShownAs(resource, signed=False if taken else None)
 
 
-def _placed(roster: Roster, organization: bytes, resource: Shown) -> Shown | None:
+def _placed(roster: Roster, organization: bytes, resource: ShownName) -> ShownName | None:
     """A dataset or schema as a roster has it; None where it does not."""
     if resource.dataset is None:
         dataset = roster.dataset(resource.id)
@@ -313,13 +313,13 @@ def _join(texts: Sequence[str]) -> str:
     return ", ".join(texts[:_LISTED]) + (", ..." if len(texts) > _LISTED else "")
 
 
-def _slug(roster: Roster, resource: Shown) -> str:
+def _slug(roster: Roster, resource: ShownName) -> str:
     """The slug that a roster has of it; empty where it has none."""
     named = roster.dataset(resource.id) if resource.dataset is None else roster.schema(resource.id)
     return "" if named is None else named.slug
 
 
-def _has_one_of(roster: Roster, resource: Shown, names: Set[str], *, everywhere: bool) -> bool:
+def _has_one_of(roster: Roster, resource: ShownName, names: Set[str], *, everywhere: bool) -> bool:
     """Whether something like this one that was signed has one of these as its slug or name, or
     might have it."""
     named = (

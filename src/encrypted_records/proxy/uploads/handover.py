@@ -10,7 +10,7 @@ from encrypted_records import runtime
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import BadInput, Conflict, ErsError, NotFound, UploadedBefore
 from encrypted_records.ingest.filetypes import check_start
-from encrypted_records.proxy.jobs.job import ENDED, Job
+from encrypted_records.proxy.jobs.job import ENDED, StoredJob
 from encrypted_records.proxy.jobs.service import BatchJobs
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.spool.spool import Spool
@@ -26,7 +26,7 @@ class Handover:
         self._jobs = jobs
         self._spool = spool
 
-    async def job_of(self, upload: Upload) -> Job | None:
+    async def job_of(self, upload: Upload) -> StoredJob | None:
         try:
             owner = Holder.of_accepted_work(upload.owner)
             return await self._jobs.find(owner, str(uuid.UUID(bytes=upload.id)))

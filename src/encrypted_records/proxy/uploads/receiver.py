@@ -35,7 +35,7 @@ PIECE_BYTES = 1 << 20
 MOST_BYTES = 8 << 20
 
 
-class Hold:
+class UploadLock:
     """The lock of one request on one upload; other requests wait if it is ``brief``."""
 
     def __init__(self, *, brief: bool) -> None:
@@ -79,13 +79,13 @@ class Hold:
         return True
 
 
-class Holds:
+class UploadLocks:
     """The holds of this process, which is the only one that appends."""
 
     def __init__(self) -> None:
-        self._holds: dict[bytes, Hold] = {}
+        self._holds: dict[bytes, UploadLock] = {}
 
-    def of(self, upload: bytes) -> Hold | None:
+    def of(self, upload: bytes) -> UploadLock | None:
         return self._holds.get(upload)
 
     def interrupt_idle(self) -> None:
@@ -112,7 +112,7 @@ class Holds:
             raise _locked() from None
 
     @asynccontextmanager
-    async def hold(self, upload: bytes, *, brief: bool = False) -> AsyncIterator[Hold]:
+    async def hold(self, upload: bytes, *, brief: bool = False) -> AsyncIterator[UploadLock]:
         """Hold the upload; ``brief`` if no body is expected.
 
         Raises:
@@ -120,7 +120,7 @@ class Holds:
         """
         while upload in self._holds:
             await self.settle(upload)
-        hold = self._holds[upload] = Hold(brief=brief)
+        hold = self._holds[upload] = UploadLock(brief=brief)
         try:
             yield hold
         finally:
@@ -139,7 +139,7 @@ class Receiver:
 
     async def receive(
         self,
-        hold: Hold,
+        hold: UploadLock,
         appending: Appending,
         stream: AsyncIterator[bytes],
         *,
@@ -180,7 +180,7 @@ class Receiver:
         return await asyncio.get_running_loop().run_in_executor(self._threads, end), problem
 
 
-async def _fill(pieces: _Pieces, hold: Hold, stream: AsyncIterator[bytes], most: int) -> None:
+async def _fill(pieces: _Pieces, hold: UploadLock, stream: AsyncIterator[bytes], most: int) -> None:
     async for chunk in stream:
         hold.came()
         most -= len(chunk)

@@ -39,7 +39,7 @@ from encrypted_records.ingest.parse_csv import MAX_HEADER_BYTES
 from encrypted_records.model import ids
 from encrypted_records.model.media_types import Format
 from encrypted_records.proxy.http.guard import OwnNames
-from encrypted_records.proxy.jobs.job import Job, JobOptions
+from encrypted_records.proxy.jobs.job import JobOptions, StoredJob
 from encrypted_records.proxy.jobs.secrets import FileNote
 from encrypted_records.proxy.jobs.service import BatchJobs
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -47,7 +47,7 @@ from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.retention.clocks import WatchedClock
 from encrypted_records.proxy.spool.spool import Spool
 from encrypted_records.proxy.uploads.handover import Handover
-from encrypted_records.proxy.uploads.receiver import Hold, Holds, Receiver
+from encrypted_records.proxy.uploads.receiver import Receiver, UploadLock, UploadLocks
 from encrypted_records.proxy.uploads.store import (
     Upload,
     UploadState,
@@ -72,7 +72,7 @@ SWEEP_SECONDS = 10.0
 _URL = re.compile(r"(https?://[^/]+)?/api/files/([^/?#]+)/?")
 
 
-class Uploads:
+class UploadService:
     def __init__(
         self,
         store: UploadStore,
@@ -94,9 +94,9 @@ class Uploads:
         self._clock = clock
         self._handover = Handover(jobs, spool)
         self._judge = Judge(jobs, spool, self._handover)
-        self._holds = Holds()
+        self._holds = UploadLocks()
         self._receiver = Receiver()
-        self._left: list[Job] | None = None
+        self._left: list[StoredJob] | None = None
 
     async def create(
         self,
@@ -268,7 +268,7 @@ class Uploads:
     async def _take(
         self,
         caller: Holder,
-        hold: Hold,
+        hold: UploadLock,
         upload: Upload,
         keyring: Keyring,
         asked: Append,
@@ -290,7 +290,7 @@ class Uploads:
 
     async def _receive(
         self,
-        hold: Hold,
+        hold: UploadLock,
         upload: Upload,
         keyring: Keyring,
         asked: Append,
@@ -367,7 +367,7 @@ class Uploads:
                 # The next sweep tries again; other uploads must not wait for it.
                 log.exception("an expired upload was not deleted")
 
-    async def _resume(self, jobs: Iterable[Job]) -> None:
+    async def _resume(self, jobs: Iterable[StoredJob]) -> None:
         """Give complete uploads to their jobs, and fail jobs whose upload was never entered."""
         for job in jobs:
             upload = await runtime.in_thread(self._store.get, job.id)

@@ -23,10 +23,10 @@ from encrypted_records.index.segments.sorted_runs import Blocks, cut_columns
 from encrypted_records.ingest.charsets import GROWTH
 from encrypted_records.ingest.check import STANDARD, Checker, SchemaLookup
 from encrypted_records.ingest.parse_csv import Header, check_columns
-from encrypted_records.ingest.reading.parser import Tally, check_fields
+from encrypted_records.ingest.reading.parser import CellCounts, check_fields
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.ingest.seal import build_columns, seal_columns
-from encrypted_records.ingest.tables import Columns
+from encrypted_records.ingest.tables import RecordColumns
 from encrypted_records.model import ids, wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
@@ -170,7 +170,7 @@ def check(task: messages.CheckTask) -> messages.CheckReport:
         else STANDARD,
     )
     last = runtime.monotonic()
-    tally = Tally()
+    tally = CellCounts()
     for blocks in upload.blocks(tally=tally):
         checker.take(blocks)
         if runtime.monotonic() - last > COUNT_SECONDS:
@@ -224,7 +224,7 @@ def seal(task: messages.SealTask) -> messages.SealedChunk:
 def _part(
     task: messages.SealTask,
     keys: messages.SchemaKeyBytes,
-    records: Columns,
+    records: RecordColumns,
     fate: messages.Fate,
 ) -> messages.SealedPart:
     replaced = {row: (record, version + 1) for row, record, version in fate.replaced}

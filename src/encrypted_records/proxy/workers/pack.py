@@ -15,7 +15,7 @@ from pathlib import Path
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.segments.sorted_runs import Blocks, RunMerger, cut_columns
 from encrypted_records.ingest.seal import build_columns
-from encrypted_records.ingest.tables import Columns
+from encrypted_records.ingest.tables import RecordColumns
 from encrypted_records.model import wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
@@ -77,7 +77,7 @@ class _Packer:
         self._merger.add(group, runs)
         self.count += group.count
 
-    def read(self, group: Group, records: Columns) -> None:
+    def read(self, group: Group, records: RecordColumns) -> None:
         """Add a group by its records.
 
         Raises:

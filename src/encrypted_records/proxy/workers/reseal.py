@@ -67,7 +67,7 @@ def reseal(task: messages.ResealTask) -> messages.SealedChunk:
     every = {definition.digest: definition for definition in map(parse_canonical, task.earlier)}
     present = list(every.values())[-1]
     definition = parse_canonical(task.definition)
-    change = Change(present, definition, task.origins)
+    change = ValueConversion(present, definition, task.origins)
     identities: list[tuple[bytes, int]] = []
     values: _Columns = {name: [] for name in definition.fields}
     holes: list[RowRef] = []
@@ -165,7 +165,7 @@ def _digests_by_group(bodies: Sequence[bytes]) -> Mapping[bytes, list[RowDigests
     return told
 
 
-class Change:
+class ValueConversion:
     """Values of the present definition, changed into those of the new one."""
 
     def __init__(
@@ -292,7 +292,7 @@ def rebuild(task: messages.RebuildTask) -> messages.MergedSegment:
     keys = {version: SchemaKey(key, version=version, **scope) for version, key in task.keys}
     definition = parse_canonical(task.definition)
     every = {definition.digest: definition for definition in map(parse_canonical, task.earlier)}
-    change = Change(definition, definition, ())
+    change = ValueConversion(definition, definition, ())
     contents = SpooledContents(Path(task.folder), task.keep_free, "rebuilding an index")
     merger = RunMerger(keys[task.version], definition, b"", contents, inputs=[task.lost])
     tails = keys[task.tails]

@@ -11,7 +11,7 @@ import msgspec
 from encrypted_records.ingest.estimate import Estimate, estimate
 from encrypted_records.ingest.infer import Wishes, infer
 from encrypted_records.ingest.preview import preview
-from encrypted_records.ingest.reading.again import Difference, read_again
+from encrypted_records.ingest.reading.again import ReadingDifference, read_again
 from encrypted_records.ingest.reading.parser import check_fields
 from encrypted_records.ingest.reading.proposal import propose
 from encrypted_records.ingest.reading.recipe import read_recipe, require_short
@@ -42,7 +42,7 @@ def reading_of(task: DetectTask) -> bytes:
     """
     said = read_said(task.said) if task.said else NOTHING
     schema = None if task.definition is None else parse_canonical(task.definition)
-    differences: list[Difference] = []
+    differences: list[ReadingDifference] = []
     kept = said.reading
     if kept is None and task.kept is not None:
         kept = read_recipe(task.kept)

@@ -13,13 +13,13 @@ import numpy as np
 from encrypted_records.crypto.keys import SchemaKey, SpoolKey
 from encrypted_records.errors import KeyMissing
 from encrypted_records.index.columns.column import keys_of
-from encrypted_records.ingest.blocks import RecordBlock, RecordStart, Table
+from encrypted_records.ingest.blocks import CellBlock, RecordBlock, RecordStart
 from encrypted_records.ingest.charsets import settle
 from encrypted_records.ingest.check import SchemaLookup, gather
 from encrypted_records.ingest.layouts import Layout, parser_for, recognize
-from encrypted_records.ingest.reading.parser import ReadingParser, Tally
+from encrypted_records.ingest.reading.parser import CellCounts, ReadingParser
 from encrypted_records.ingest.reading.recipe import read_recipe
-from encrypted_records.ingest.tables import Columns
+from encrypted_records.ingest.tables import RecordColumns
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.media_types import Format
@@ -71,8 +71,8 @@ class UploadReader:
         )
 
     def blocks(
-        self, start: RecordStart | None = None, tally: Tally | None = None
-    ) -> Iterator[Sequence[RecordBlock | Table]]:
+        self, start: RecordStart | None = None, tally: CellCounts | None = None
+    ) -> Iterator[Sequence[RecordBlock | CellBlock]]:
         """All blocks from ``start`` on, or from the first record; ``tally`` counts what becomes of
         the cells of an upload with a reading."""
         begin = start or self._first
@@ -100,7 +100,7 @@ def gather_chunk(
     source: messages.UploadSource,
     chunk: messages.ChunkAt,
     schemas: Sequence[messages.SchemaKeyBytes],
-) -> dict[bytes, Columns]:
+) -> dict[bytes, RecordColumns]:
     """The chunk's good rows by schema, each with the definition that its schema has here."""
     reader = UploadReader(source)
     definitions = {
@@ -111,7 +111,7 @@ def gather_chunk(
     return gather(lookup, _blocks_of(reader, chunk), text=source.kind is Format.CSV)
 
 
-def _blocks_of(reader: UploadReader, chunk: messages.ChunkAt) -> Iterator[RecordBlock | Table]:
+def _blocks_of(reader: UploadReader, chunk: messages.ChunkAt) -> Iterator[RecordBlock | CellBlock]:
     """Exactly the chunk's rows."""
     for blocks in reader.blocks(RecordStart(chunk.offset, chunk.row)):
         for block in blocks:
@@ -123,7 +123,7 @@ def _blocks_of(reader: UploadReader, chunk: messages.ChunkAt) -> Iterator[Record
 
 
 def keys_by_row(
-    schema: messages.SchemaKeyBytes, fields: Sequence[int], records: Columns
+    schema: messages.SchemaKeyBytes, fields: Sequence[int], records: RecordColumns
 ) -> messages.SchemaRows:
     """The keys of the fields of these ids, under the records' own definition.
 

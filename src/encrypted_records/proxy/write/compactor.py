@@ -20,7 +20,7 @@ from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, ErsError, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.index.segments.crowds import STANDARD, Crowd, Crowds, Sizes
+from encrypted_records.index.segments.crowds import STANDARD, Crowd, Crowds, CrowdSizes
 from encrypted_records.model import wire
 from encrypted_records.model.records import MAX_MINI_RECORDS, CommitUpload, RowRef
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -46,7 +46,7 @@ class Compactor:
         schemas: Schemas,
         committer: Committer,
         workers: WorkerPool,
-        sizes: Sizes = STANDARD,
+        sizes: CrowdSizes = STANDARD,
         most_with_commit: int = MOST_WITH_COMMIT,
     ) -> None:
         """

@@ -17,8 +17,8 @@ from encrypted_records.client.api import Api
 from encrypted_records.errors import Conflict, Flaw, InvalidQuery, PreconditionFailed
 from encrypted_records.model.definition import SchemaDefinition, with_ids_for_types
 from encrypted_records.model.definition_changes import (
-    Change,
     Cost,
+    DefinitionChange,
     list_changes,
     refuse_changes,
     refuse_reserved,
@@ -41,13 +41,13 @@ PAUSE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DefinitionPlan:
     """The cost of a new definition. ``seconds`` is how long it took to compare it with what is
     stored, at ``version`` of the log.
     """
 
     new: SchemaDefinition
-    changes: list[Change] = field(default_factory=list)
+    changes: list[DefinitionChange] = field(default_factory=list)
     obstacles: list[Obstacle] = field(default_factory=list)
     records: int = 0
     seconds: float = 0.0
@@ -98,7 +98,7 @@ class DefinitionChanger:
         renamed: Mapping[str, str],
         dropped: Collection[str] = (),
         replaced: bytes | None = None,
-    ) -> Plan:
+    ) -> DefinitionPlan:
         """Find out what the definition would take; nothing is changed.
 
         Args:
@@ -125,11 +125,11 @@ class DefinitionChanger:
         renamed: Mapping[str, str],
         dropped: Collection[str] = (),
         replaced: SchemaDefinition | None = None,
-    ) -> Plan:
-        async def question(context: QueryContext) -> Plan:
+    ) -> DefinitionPlan:
+        async def question(context: QueryContext) -> DefinitionPlan:
             snapshot = context.snapshot
             if snapshot.history is None:
-                return Plan(sent)
+                return DefinitionPlan(sent)
             present = snapshot.definition
             _require_present(present, replaced, sent)
             _check_renames(present, sent, renamed)
@@ -141,7 +141,9 @@ class DefinitionChanger:
             obstacles = await find_obstacles(context, new, changes, dropped)
             seconds = runtime.monotonic() - began
             count, version = snapshot.count, snapshot.version
-            return Plan(new, changes, obstacles, count, seconds, version, present, dropped)
+            return DefinitionPlan(
+                new, changes, obstacles, count, seconds, version, present, dropped
+            )
 
         return await self._runner.ask(caller, schema, question)
 
@@ -152,7 +154,7 @@ class DefinitionChanger:
         text: bytes,
         renamed: Mapping[str, str] | None = None,
         replaced: bytes | None = None,
-    ) -> Plan:
+    ) -> DefinitionPlan:
         """Commit a definition, unless it only differs in spelling from the present one.
 
         Args:
@@ -183,7 +185,7 @@ class DefinitionChanger:
                 return plan
         raise AssertionError("the last attempt returns or raises")
 
-    async def _commit(self, caller: Holder, schema: bytes, plan: Plan) -> None:
+    async def _commit(self, caller: Holder, schema: bytes, plan: DefinitionPlan) -> None:
         state = await self._schemas.refresh(caller, schema)
         async with state.lock:
             await self._committer.prepare(caller, [state])
@@ -197,7 +199,7 @@ class DefinitionChanger:
             await self._committer.store(caller, [(state, upload)])
 
 
-def refuse(plan: Plan) -> None:
+def refuse(plan: DefinitionPlan) -> None:
     """Accept a plan that can be committed, and refuse all others.
 
     Raises:
@@ -207,7 +209,7 @@ def refuse(plan: Plan) -> None:
     refuse_obstacles(plan)
 
 
-def refuse_obstacles(plan: Plan) -> None:
+def refuse_obstacles(plan: DefinitionPlan) -> None:
     """
     Raises:
         Conflict: ``needs_reencryption``, with the JSON pointer of each change that stored records
@@ -240,7 +242,7 @@ def refuse_obstacles(plan: Plan) -> None:
 
 
 def _require_as_planned(
-    state: SchemaState, present: SchemaDefinition, plan: Plan, *, exact: bool
+    state: SchemaState, present: SchemaDefinition, plan: DefinitionPlan, *, exact: bool
 ) -> None:
     """
     Raises:

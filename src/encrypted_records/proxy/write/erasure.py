@@ -69,7 +69,7 @@ class ErasureReceipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Matching:
+class MatchingRecords:
     """Records of the schema ``slug`` with a value: ``count`` that the condition ``where`` finds."""
 
     slug: str
@@ -227,7 +227,7 @@ class Eraser:
 
     async def find_subject(
         self, caller: Holder, dataset: bytes, field: str, value: object
-    ) -> dict[bytes, Matching]:
+    ) -> dict[bytes, MatchingRecords]:
         """The matching records of each schema of a dataset that has the field.
 
         Raises:
@@ -235,7 +235,7 @@ class Eraser:
             SchemaUnsigned: the API hides a schema that was signed.
             ErsError: as :meth:`Updater.count_where`.
         """
-        found: dict[bytes, Matching] = {}
+        found: dict[bytes, MatchingRecords] = {}
         for schema, shown in (await self._datasets.of_dataset(caller, dataset)).items():
             try:
                 state = await self._schemas.refresh(caller, schema)
@@ -249,7 +249,7 @@ class Eraser:
             where = {"field": field, "op": "eq", "value": _of_kind(spec, value)}
             body = {"where": where}
             count = await self._changer.count_where(caller, schema, body)
-            found[schema] = Matching(shown.slug, body, count)
+            found[schema] = MatchingRecords(shown.slug, body, count)
         if not found:
             detail = "no schema of the dataset has this field"
             raise BadInput(
@@ -294,7 +294,7 @@ class Eraser:
         return SubjectReceipt(deleted, await self._erase_deleted(caller, found.keys()))
 
 
-def _tell_deleted(error: ErsError, before: Iterable[Matching]) -> None:
+def _tell_deleted(error: ErsError, before: Iterable[MatchingRecords]) -> None:
     """Have an error say what was deleted before it."""
     done = [f"{matching.count} of {matching.slug}" for matching in before if matching.count]
     if done:

@@ -42,7 +42,7 @@ from encrypted_records.model import ids
 from encrypted_records.model.records import PlainRecord
 from encrypted_records.model.unique import UniqueKey, keys_of
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.gathering import Gathering, Line, Waiting
+from encrypted_records.proxy.process.gathering import Gathering, Waiting, WaitingLine
 from encrypted_records.proxy.process.offload import by_size
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
@@ -418,7 +418,7 @@ class SharedCommits:
         key = (caller.user, caller.auth, caller.device, of_states)
         return await self._gathering.ask(key, ingest)
 
-    async def _commit(self, line: Line[Ingest, Created]) -> None:
+    async def _commit(self, line: WaitingLine[Ingest, Created]) -> None:
         states = line.waiting[0].item.states
         async with AsyncExitStack() as held:
             # In the order of ids: two over the same schemas cannot deadlock.

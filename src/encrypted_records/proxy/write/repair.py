@@ -29,7 +29,7 @@ from encrypted_records.proxy.write.update import MAX_DELETED, Updater
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class SchemaLoss:
     """Losses of a schema to be repaired: ``records`` of which nothing is left, and ``segments`` of
     the index, which have ``rows``.
     """
@@ -49,9 +49,11 @@ class _Found:
     segments: Sequence[Segment]
 
     @property
-    def loss(self) -> Loss:
+    def loss(self) -> SchemaLoss:
         records = sum(map(len, self.rows.values()))
-        return Loss(records, len(self.segments), sum(segment.count for segment in self.segments))
+        return SchemaLoss(
+            records, len(self.segments), sum(segment.count for segment in self.segments)
+        )
 
 
 class Repairer:
@@ -64,7 +66,7 @@ class Repairer:
         self._merger = merger
         self._changer = changer
 
-    async def look(self, caller: Holder, schema: bytes) -> Loss:
+    async def look(self, caller: Holder, schema: bytes) -> SchemaLoss:
         """Losses to be repaired, as the API says.
 
         Raises:
@@ -73,7 +75,7 @@ class Repairer:
         _, found = await self._find(caller, schema)
         return found.loss
 
-    async def repair_next(self, caller: Holder, schema: bytes, confirmed: int) -> Loss:
+    async def repair_next(self, caller: Holder, schema: bytes, confirmed: int) -> SchemaLoss:
         """Delete some of the lost records, or build one segment again; what was to be repaired
         before.
 

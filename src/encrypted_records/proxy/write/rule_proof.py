@@ -30,7 +30,12 @@ from encrypted_records.index.query.global_dictionary import (
 from encrypted_records.index.query.records import BATCH
 from encrypted_records.model.condition_parser import MAX_COMPARISONS
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value
-from encrypted_records.model.definition_changes import Change, Cost, convert, find_added_sets
+from encrypted_records.model.definition_changes import (
+    Cost,
+    DefinitionChange,
+    convert,
+    find_added_sets,
+)
 from encrypted_records.model.field_types.base import KeyKind
 from encrypted_records.model.predicates import Everything
 from encrypted_records.model.records import PlainRecord
@@ -50,7 +55,7 @@ class Obstacle:
     present definition (of more than ``MOST_NAMED`` values, some of them); None finds all.
     """
 
-    change: Change
+    change: DefinitionChange
     records: int
     where: dict[str, Any] | None
 
@@ -58,7 +63,7 @@ class Obstacle:
 async def find_obstacles(
     context: QueryContext,
     new: SchemaDefinition,
-    changes: Sequence[Change],
+    changes: Sequence[DefinitionChange],
     dropped: Collection[str] = (),
 ) -> list[Obstacle]:
     """The records that break what ``changes`` demand, one entry per field and demand.

@@ -29,7 +29,7 @@ _HINT = "nothing was stored; change the named values, or replace the record that
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRecord:
+class LiveRecord:
     """A live record, its row, and the group of that."""
 
     record: PlainRecord
@@ -55,7 +55,7 @@ class UniqueKeys:
 
     async def look_up(
         self, caller: Holder, state: SchemaState, keys: Collection[UniqueKey]
-    ) -> dict[UniqueKey, StoredRecord]:
+    ) -> dict[UniqueKey, LiveRecord]:
         """The live records that have one of these keys, at the version of the ledger.
 
         The state's lock is held from here until the commit is stored.
@@ -86,13 +86,13 @@ class UniqueKeys:
             raise
         groups = context.snapshot.groups
         return {
-            key: StoredRecord(record, ref, groups[ref.group].group)
+            key: LiveRecord(record, ref, groups[ref.group].group)
             for record, ref in zip(records, refs, strict=True)
             for key in keys_of(state.definition, record.data)
         }
 
 
-def owners_of(stored: Mapping[UniqueKey, StoredRecord], but: Collection[RowRef] = ()) -> Owners:
+def owners_of(stored: Mapping[UniqueKey, LiveRecord], but: Collection[RowRef] = ()) -> Owners:
     """Owners of the keys, without those whose rows end."""
     return {
         key: Owner(owner.record.record_id) for key, owner in stored.items() if owner.row not in but

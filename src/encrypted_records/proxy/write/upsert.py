@@ -28,7 +28,7 @@ from encrypted_records.proxy.sharing.shown_names import ShownNames
 from encrypted_records.proxy.write.committer import ATTEMPTS, LOST_RACES, Committer, keeps_moving
 from encrypted_records.proxy.write.merge_scheduler import MergeScheduler
 from encrypted_records.proxy.write.unique import (
-    StoredRecord,
+    LiveRecord,
     UniqueKeys,
     claim,
     not_unique,
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Upserted:
+class UpsertOutcome:
     """A record as it is stored by now, and whether there was one in its place; ``rounded`` are the
     fields whose values have fewer decimals than were sent."""
 
@@ -69,7 +69,7 @@ class Upserter:
         self._shown_names = shown_names
         self._own_origins = own_origins
 
-    async def store(self, caller: Holder, body: bytes, by: Sequence[str]) -> list[Upserted]:
+    async def store(self, caller: Holder, body: bytes, by: Sequence[str]) -> list[UpsertOutcome]:
         """Store all of these records, or none, in the order of the input.
 
         Args:
@@ -149,7 +149,7 @@ class Upserter:
         raw: Sequence[RawRecord],
         by: tuple[str, ...],
         run: Run,
-    ) -> list[Upserted]:
+    ) -> list[UpsertOutcome]:
         """The lock is held."""
         await self._committer.prepare(caller, [state], adds=True)
         definition = state.definition
@@ -181,7 +181,7 @@ class Upserter:
         )
         await self._committer.store(caller, [(state, sealed.upload)], built=[sealed.built])
         return [
-            Upserted(
+            UpsertOutcome(
                 stored.record_id, state.id, stored.version > 1, definition.find_rounded(sent.data)
             )
             for sent, stored in zip(raw, records, strict=True)
@@ -220,11 +220,11 @@ def _put_in_place(
     definition: SchemaDefinition,
     fresh: Sequence[PlainRecord],
     by: tuple[str, ...],
-    stored: dict[UniqueKey, StoredRecord],
-) -> tuple[list[PlainRecord], list[StoredRecord]]:
+    stored: dict[UniqueKey, LiveRecord],
+) -> tuple[list[PlainRecord], list[LiveRecord]]:
     """The records as they are to be stored, and those that they replace."""
     records: list[PlainRecord] = []
-    replaced: dict[bytes, StoredRecord] = {}
+    replaced: dict[bytes, LiveRecord] = {}
     for record in fresh:
         (key,) = keys_of(definition, record.data, [by])
         there = stored.get(key)

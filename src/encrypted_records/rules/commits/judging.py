@@ -16,7 +16,7 @@ from encrypted_records.model.records import MAX_BEHIND, CommitBody, KilledRows, 
 KeyName: TypeAlias = tuple[int, bytes]
 
 
-class Reason(Enum):
+class CommitFault(Enum):
     """The reason why a commit may not follow, as a sentence."""
 
     FOREIGN_KEY = "a commit adds a group or segment of another key version"
@@ -43,29 +43,29 @@ class Reason(Enum):
     COUNTS = "a segment's counts do not add up"
 
 
-def judge_form(body: CommitBody) -> Reason | None:
+def judge_form(body: CommitBody) -> CommitFault | None:
     """The reason why a commit is invalid in any log; None if its lists are consistent."""
     if not body.of_one_key:
-        return Reason.FOREIGN_KEY
+        return CommitFault.FOREIGN_KEY
     reason = _judge_rows(body.killed) or _judge_rows(body.holes)
     if reason is not None:
         return reason
     if len(body.requests) > 1 and len(set(body.requests)) < len(body.requests):
-        return Reason.REQUEST_TWICE
+        return CommitFault.REQUEST_TWICE
     if not body.ended:
-        return Reason.HOLES if body.holes else None
+        return CommitFault.HOLES if body.holes else None
     if body.requests:
-        return Reason.ENDED_REQUEST
+        return CommitFault.ENDED_REQUEST
     more = body.segments or body.exact or body.definition_text or len(body.groups) != 1
-    return Reason.NO_COMPACTION if body.compacts and more else None
+    return CommitFault.NO_COMPACTION if body.compacts and more else None
 
 
-def _judge_rows(every: Sequence[KilledRows]) -> Reason | None:
+def _judge_rows(every: Sequence[KilledRows]) -> CommitFault | None:
     if not every:
         return None
     if not all(rows.in_order for rows in every):
-        return Reason.ROWS_ORDER
-    return Reason.ROWS_TWICE if len({rows.group for rows in every}) < len(every) else None
+        return CommitFault.ROWS_ORDER
+    return CommitFault.ROWS_TWICE if len({rows.group for rows in every}) < len(every) else None
 
 
 class Log(NamedTuple):
@@ -89,18 +89,18 @@ class Log(NamedTuple):
     present_since: int
 
 
-def judge_keys(body: CommitBody, log: Log) -> Reason | None:
+def judge_keys(body: CommitBody, log: Log) -> CommitFault | None:
     """The reason why a commit may not have its key version (docs/SPEC.md, section 7.5)."""
     if log.present is None or log.first is None:
         return None
     if body.key_version < log.present:
-        return Reason.OLDER_KEY
+        return CommitFault.OLDER_KEY
     if body.key_version > log.present and body.seen < log.present_since:
-        return Reason.UNSEEN_KEY
-    return Reason.UNSEEN_START if body.key_version > log.first and body.seen < 1 else None
+        return CommitFault.UNSEEN_KEY
+    return CommitFault.UNSEEN_START if body.key_version > log.first and body.seen < 1 else None
 
 
-def judge_order(body: CommitBody, log: Log, writer: tuple[int, bytes]) -> Reason | None:
+def judge_order(body: CommitBody, log: Log, writer: tuple[int, bytes]) -> CommitFault | None:
     """The reason why a commit may not follow its writer's last one here, or why the version it had
     seen is too old.
 
@@ -109,14 +109,14 @@ def judge_order(body: CommitBody, log: Log, writer: tuple[int, bytes]) -> Reason
     """
     counter, digest = writer
     if body.counter != counter + 1 or body.previous != digest:
-        return Reason.WRITER
+        return CommitFault.WRITER
     if body.segments and body.seen < log.resealed_at:
-        return Reason.UNSEEN_RESEAL
+        return CommitFault.UNSEEN_RESEAL
     if body.exact and body.seen < log.added_at:
-        return Reason.UNSEEN_RECORDS
+        return CommitFault.UNSEEN_RECORDS
     if log.version - body.seen > MAX_BEHIND:
-        return Reason.BEHIND
-    return Reason.OTHER_LOG if body.seen > log.version else None
+        return CommitFault.BEHIND
+    return CommitFault.OTHER_LOG if body.seen > log.version else None
 
 
 class Size(NamedTuple):
@@ -126,7 +126,7 @@ class Size(NamedTuple):
     dead: int = 0
 
 
-def judge_cover(segments: Sequence[Segment], groups: Mapping[bytes, Size]) -> Reason | None:
+def judge_cover(segments: Sequence[Segment], groups: Mapping[bytes, Size]) -> CommitFault | None:
     """The reason why segments do not cover exactly these groups, each once and without gaps.
 
     A segment may leave rows out, but no more than are dead (docs/SPEC.md, section 6.4).
@@ -137,14 +137,14 @@ def judge_cover(segments: Sequence[Segment], groups: Mapping[bytes, Size]) -> Re
         for uid, stated in segment.groups:
             size = groups.get(uid)
             if size is None:
-                return Reason.NOT_ITS_GROUPS
+                return CommitFault.NOT_ITS_GROUPS
             if uid in covered:
-                return Reason.COVERED_TWICE
+                return CommitFault.COVERED_TWICE
             if stated != base:
-                return Reason.BASES
+                return CommitFault.BASES
             covered.add(uid)
             base += size.rows
             dead += size.dead
         if segment.count + segment.purged != base or segment.purged > dead:
-            return Reason.COUNTS
-    return None if len(covered) == len(groups) else Reason.UNCOVERED
+            return CommitFault.COUNTS
+    return None if len(covered) == len(groups) else CommitFault.UNCOVERED

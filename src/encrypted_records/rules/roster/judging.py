@@ -15,19 +15,19 @@ from enum import Enum, StrEnum
 from encrypted_records.model import public_keys
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import (
-    Dataset,
+    DatasetName,
     End,
     EntryBody,
     Forget,
-    Found,
+    FoundingEntry,
     Invite,
+    MemberStanding,
     Placement,
     Remove,
     RosterEntry,
     Share,
-    Standing,
 )
-from encrypted_records.rules.roster.state import Ending, Invitation, Member, State, at
+from encrypted_records.rules.roster.state import Ending, InvitationState, Member, RosterState, at
 
 
 class Void(StrEnum):
@@ -68,7 +68,7 @@ class Void(StrEnum):
     LIMIT = "limit"
 
 
-class Reason(Enum):
+class EntryFault(Enum):
     """The reason why an entry is invalid: the specification's word, and a sentence."""
 
     SIGNER = Void.SIGNATURE, "the signer is not in the roster"
@@ -121,7 +121,7 @@ IsBy = Callable[[bytes, bytes, bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class SignatureChecks:
     """Whether the signatures of an entry were found right: by its actor, and by the keys that it
     states of a member.
     """
@@ -131,26 +131,26 @@ class Verified:
 
 
 #: The signatures of an entry that were found right before.
-RIGHT = Verified(by_actor=True, proof=True)
+RIGHT = SignatureChecks(by_actor=True, proof=True)
 
 
-def verify(state: State, entry: RosterEntry, body: EntryBody, is_by: IsBy) -> Verified:
+def verify(state: RosterState, entry: RosterEntry, body: EntryBody, is_by: IsBy) -> SignatureChecks:
     """The signatures of the entry that follows, under the keys that its actor has there."""
     content = body.content
-    if isinstance(content, Found) and not state.number:
+    if isinstance(content, FoundingEntry) and not state.number:
         keys = content.keys
     else:
         actor = state.member(body.actor)
         keys = b"" if actor is None else actor.keys
     by_actor = is_by(keys, entry.signature, form.entry_message(entry.body))
     proof = False
-    if by_actor and isinstance(content, Standing) and content.keys:
+    if by_actor and isinstance(content, MemberStanding) and content.keys:
         proved = form.proof_message(state.found, content.member, content.keys, content.anchor)
         proof = is_by(content.keys, content.proof, proved)
-    return Verified(by_actor, proof)
+    return SignatureChecks(by_actor, proof)
 
 
-def judge(state: State, body: EntryBody, verified: Verified) -> Reason | None:
+def judge(state: RosterState, body: EntryBody, verified: SignatureChecks) -> EntryFault | None:
     """The reason why the next entry is invalid; None if it is valid.
 
     The first one either counts, or there is no roster.
@@ -160,189 +160,191 @@ def judge(state: State, body: EntryBody, verified: Verified) -> Reason | None:
         return _judge_foundation(content, verified)
     actor = state.member(body.actor)
     if actor is None or not actor.present:
-        return Reason.SIGNER
+        return EntryFault.SIGNER
     if not verified.by_actor:
-        return Reason.SIGNATURE
+        return EntryFault.SIGNATURE
     match content:
-        case Found():
-            return Reason.FOUNDED
+        case FoundingEntry():
+            return EntryFault.FOUNDED
         case Remove():
             return _judge_remove(state, content, actor)
         case list():
             return _judge_places(state, content, actor)
         case _:
             if not actor.owns:
-                return Reason.OWNERS_ONLY
+                return EntryFault.OWNERS_ONLY
             return _judge_owners(state, body, content, verified)
 
 
 def _judge_owners(
-    state: State,
+    state: RosterState,
     body: EntryBody,
-    content: Invite[str] | Standing[str] | Dataset | Forget,
-    verified: Verified,
-) -> Reason | None:
+    content: Invite[str] | MemberStanding[str] | DatasetName | Forget,
+    verified: SignatureChecks,
+) -> EntryFault | None:
     """Judge what owners alone sign."""
     match content:
         case Invite():
             return _judge_invite(state, content)
-        case Dataset():
+        case DatasetName():
             return _judge_dataset(state, content)
         case Forget():
             return _judge_forget(state, content)
-        case Standing():
+        case MemberStanding():
             return _judge_standing(state, body.time, content, verified)
 
 
-def _judge_foundation(content: form.Content, verified: Verified) -> Reason | None:
-    if not isinstance(content, Found):
-        return Reason.FOUNDED
+def _judge_foundation(content: form.Content, verified: SignatureChecks) -> EntryFault | None:
+    if not isinstance(content, FoundingEntry):
+        return EntryFault.FOUNDED
     if public_keys.are_refused(content.keys):
-        return Reason.REFUSED_KEYS
-    return None if verified.by_actor else Reason.SIGNATURE
+        return EntryFault.REFUSED_KEYS
+    return None if verified.by_actor else EntryFault.SIGNATURE
 
 
-def _judge_invite(state: State, invite: Invite[str]) -> Reason | None:
+def _judge_invite(state: RosterState, invite: Invite[str]) -> EntryFault | None:
     if invite.id in state.invitations or invite.id in state.members:
-        return Reason.INVITATION_ID
+        return EntryFault.INVITATION_ID
     if not public_keys.signs_alone(invite.answer_key):
-        return Reason.REFUSED_KEYS
+        return EntryFault.REFUSED_KEYS
     return _judge_shares(state, invite.shares)
 
 
 def _judge_standing(
-    state: State, time: int, content: Standing[str], verified: Verified
-) -> Reason | None:
+    state: RosterState, time: int, content: MemberStanding[str], verified: SignatureChecks
+) -> EntryFault | None:
     before = state.member(content.member)
     stands = before is not None and before.present
     if content.member in state.invitations:
-        return Reason.MEMBER_ID
+        return EntryFault.MEMBER_ID
     if not stands and len(state.members_now) >= form.MAX_MEMBERS:
-        return Reason.MEMBERS
+        return EntryFault.MEMBERS
     if content.type == form.SERVICE and (content.role == form.OWNER or content.invitation):
-        return Reason.SERVICE
+        return EntryFault.SERVICE
     if before is not None and before.type != content.type:
-        return Reason.TYPE
+        return EntryFault.TYPE
     if content.role == form.OWNER and content.shares:
-        return Reason.OWNERS_SHARES
+        return EntryFault.OWNERS_SHARES
     reason = _judge_keys(state, content, verified, stands=stands)
     if reason is None and content.invitation:
         reason = _judge_admission(state, time, content)
     if reason is None and content.role != form.OWNER and _is_last_owner(state, content.member):
-        reason = Reason.LAST_OWNER
+        reason = EntryFault.LAST_OWNER
     return reason or _judge_shares(state, content.shares)
 
 
 def _judge_keys(
-    state: State, content: Standing[str], verified: Verified, *, stands: bool
-) -> Reason | None:
+    state: RosterState, content: MemberStanding[str], verified: SignatureChecks, *, stands: bool
+) -> EntryFault | None:
     given = (content.keys, content.anchor, content.proof)
     if not any(given):
         # A member who was removed, or comes by an invitation, has to show keys.
-        return None if stands and not content.invitation else Reason.NO_KEYS
+        return None if stands and not content.invitation else EntryFault.NO_KEYS
     if not all(given):
-        return Reason.PART_OF_KEYS
+        return EntryFault.PART_OF_KEYS
     if public_keys.are_refused(content.keys):
-        return Reason.REFUSED_KEYS
+        return EntryFault.REFUSED_KEYS
     if is_of_another(state, content.member, content.keys):
-        return Reason.OTHERS_KEYS
-    return None if verified.proof else Reason.PROOF
+        return EntryFault.OTHERS_KEYS
+    return None if verified.proof else EntryFault.PROOF
 
 
-def is_of_another(state: State, member: bytes, keys: bytes) -> bool:
+def is_of_another(state: RosterState, member: bytes, keys: bytes) -> bool:
     """Whether one of the three public keys belongs, or belonged, to another member."""
     parts = public_keys.split(keys) or ()
     return any(state.holders.get(key, member) != member for key in parts)
 
 
-def _judge_admission(state: State, time: int, content: Standing[str]) -> Reason | None:
+def _judge_admission(
+    state: RosterState, time: int, content: MemberStanding[str]
+) -> EntryFault | None:
     invitation = state.invitations.get(content.invitation)
     if invitation is None:
-        return Reason.NO_INVITATION
+        return EntryFault.NO_INVITATION
     if not invitation.open or time >= invitation.content.expires:
-        return Reason.INVITATION_OVER
+        return EntryFault.INVITATION_OVER
     if not is_for(state, invitation, content.member):
-        return Reason.OTHERS_INVITATION
+        return EntryFault.OTHERS_INVITATION
     # The words make a member. A later entry says that somebody becomes an owner.
-    return Reason.INVITED_OWNER if content.role == form.OWNER else None
+    return EntryFault.INVITED_OWNER if content.role == form.OWNER else None
 
 
-def is_for(state: State, invitation: Invitation, member: bytes) -> bool:
+def is_for(state: RosterState, invitation: InvitationState, member: bytes) -> bool:
     """Whether an invitation is for this member: the one whom it names, or one who was never in the
     roster."""
     wanted = invitation.content.member
     return member == wanted if wanted else member not in state.members
 
 
-def _is_last_owner(state: State, member: bytes) -> bool:
+def _is_last_owner(state: RosterState, member: bytes) -> bool:
     return state.owners_now == {member}
 
 
-def _judge_shares(state: State, shares: Sequence[Share]) -> Reason | None:
+def _judge_shares(state: RosterState, shares: Sequence[Share]) -> EntryFault | None:
     if len({(share.dataset, share.right) for share in shares}) < len(shares):
-        return Reason.SHARED_TWICE
+        return EntryFault.SHARED_TWICE
     if any(share.dataset not in state.epochs for share in shares):
-        return Reason.UNKNOWN_SHARE
+        return EntryFault.UNKNOWN_SHARE
     for share in shares:
         if len(set(share.schemas)) < len(share.schemas):
-            return Reason.SHARED_TWICE
+            return EntryFault.SHARED_TWICE
         for schema in share.schemas:
             if schema not in state.schemas or state.schemas[schema][-1].dataset != share.dataset:
-                return Reason.UNPLACED_SHARE
+                return EntryFault.UNPLACED_SHARE
     return None
 
 
-def _judge_remove(state: State, content: Remove, actor: Member) -> Reason | None:
+def _judge_remove(state: RosterState, content: Remove, actor: Member) -> EntryFault | None:
     member = state.member(content.id)
     if not actor.owns and actor.member != content.id:
-        return Reason.OWNERS_ONLY
+        return EntryFault.OWNERS_ONLY
     if member is not None:
         if not member.present:
-            return Reason.NOBODY
-        return Reason.LAST_OWNER if _is_last_owner(state, content.id) else None
+            return EntryFault.NOBODY
+        return EntryFault.LAST_OWNER if _is_last_owner(state, content.id) else None
     invitation = state.invitations.get(content.id)
     if invitation is None:
-        return Reason.NOBODY
-    return None if invitation.open else Reason.ENDED_BEFORE
+        return EntryFault.NOBODY
+    return None if invitation.open else EntryFault.ENDED_BEFORE
 
 
-def _judge_dataset(state: State, content: Dataset) -> Reason | None:
+def _judge_dataset(state: RosterState, content: DatasetName) -> EntryFault | None:
     epochs = state.epochs.get(content.dataset, [])
     if not epochs and len(state.epochs) >= form.MAX_DATASETS:
-        return Reason.DATASETS
+        return EntryFault.DATASETS
     if content.epoch == len(epochs) + 1:
         if content.epoch > form.MAX_EPOCHS:
-            return Reason.EPOCHS
+            return EntryFault.EPOCHS
         return _judge_ends(state, content)
     if content.epoch != len(epochs):
-        return Reason.EPOCH
+        return EntryFault.EPOCH
     if content.commitment != epochs[-1].commitment:
-        return Reason.COMMITMENT
+        return EntryFault.COMMITMENT
     return _judge_ends(state, content)
 
 
-def _judge_forget(state: State, content: Forget) -> Reason | None:
+def _judge_forget(state: RosterState, content: Forget) -> EntryFault | None:
     epochs = state.epochs.get(content.dataset)
     if epochs is None:
-        return Reason.NO_DATASET
+        return EntryFault.NO_DATASET
     oldest = state.first(content.dataset)
-    return None if oldest < content.first <= len(epochs) else Reason.FORGOTTEN
+    return None if oldest < content.first <= len(epochs) else EntryFault.FORGOTTEN
 
 
-def _judge_ends(state: State, content: Dataset) -> Reason | None:
+def _judge_ends(state: RosterState, content: DatasetName) -> EntryFault | None:
     """An end that a log cannot have would close it to everybody."""
     ends = content.ends
     if len({end.schema for end in ends}) < len(ends):
-        return Reason.ENDED_TWICE
+        return EntryFault.ENDED_TWICE
     for end in ends:
         placed = state.schemas.get(end.schema)
         if placed is None or placed[-1].dataset != content.dataset:
-            return Reason.UNPLACED_END
+            return EntryFault.UNPLACED_END
         if end.version == 0 and end.digest != form.NO_DIGEST:
-            return Reason.ENDS
+            return EntryFault.ENDS
         before = at(state.endings.get(end.schema, ()), None)
         if before is not None and not _may_follow(before, end, content.epoch):
-            return Reason.ENDS
+            return EntryFault.ENDS
     return None
 
 
@@ -353,16 +355,18 @@ def _may_follow(before: Ending, end: End, epoch: int) -> bool:
     return end.version > before.version and epoch > before.epoch
 
 
-def _judge_places(state: State, content: Sequence[Placement], actor: Member) -> Reason | None:
+def _judge_places(
+    state: RosterState, content: Sequence[Placement], actor: Member
+) -> EntryFault | None:
     if not all(actor.writes(placement.dataset).whole for placement in content):
-        return Reason.NOT_WRITER
+        return EntryFault.NOT_WRITER
     if len({placement.schema for placement in content}) < len(content):
-        return Reason.PLACED_TWICE
+        return EntryFault.PLACED_TWICE
     if any(placement.dataset not in state.epochs for placement in content):
-        return Reason.NO_DATASET
+        return EntryFault.NO_DATASET
     for placement in content:
         placed = state.schemas.get(placement.schema)
         if placed is not None and placed[-1].dataset != placement.dataset:
-            return Reason.MOVED
+            return EntryFault.MOVED
     new = sum(placement.schema not in state.schemas for placement in content)
-    return Reason.SCHEMAS if len(state.schemas) + new > form.MAX_SCHEMAS else None
+    return EntryFault.SCHEMAS if len(state.schemas) + new > form.MAX_SCHEMAS else None

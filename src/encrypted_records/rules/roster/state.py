@@ -1,7 +1,7 @@
 """The sum of a roster's entries, with the history by which it is known for each of them.
 
-Nothing here judges: :mod:`.judging` says which entries count, and :meth:`State.apply` takes those
-in (docs/SPEC.md, section 15.4).
+Nothing here judges: :mod:`.judging` says which entries count, and :meth:`RosterState.apply`
+takes those in (docs/SPEC.md, section 15.4).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from encrypted_records.model.roster import (
     End,
     EntryBody,
     Forget,
-    Found,
+    FoundingEntry,
     Invite,
+    MemberStanding,
     Placement,
     Remove,
     Share,
-    Standing,
 )
 
 
@@ -97,7 +97,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
+class DatasetEntry:
     """A dataset's name from entry ``number`` on; empty where it has none any more."""
 
     number: int
@@ -128,7 +128,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class ForgottenEpochs:
     """Epochs of a dataset before ``first`` are not granted from entry ``number`` on."""
 
     number: int
@@ -136,7 +136,7 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class SchemaEntry:
     """A schema's dataset, name and definition from entry ``number`` on."""
 
     number: int
@@ -148,7 +148,7 @@ class Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Invitation:
+class InvitationState:
     """An invitation, and the entry that ended it, if one did."""
 
     number: int
@@ -167,7 +167,7 @@ class Invitation:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class RightLoss:
     """``member`` lost a right to a dataset, or was given other keys, by entry ``number``."""
 
     number: int
@@ -192,7 +192,7 @@ def at(history: Sequence[_Item], number: int | None) -> _Item | None:
 
 
 @dataclass
-class State:
+class RosterState:
     """The state after all entries so far; histories have their newest element last."""
 
     #: of the newest entry, and its digest
@@ -202,15 +202,15 @@ class State:
     found: bytes = form.NO_DIGEST
     founder: bytes = b""
     members: dict[bytes, list[Member]] = field(default_factory=dict)
-    datasets: dict[bytes, list[Dataset]] = field(default_factory=dict)
+    datasets: dict[bytes, list[DatasetEntry]] = field(default_factory=dict)
     #: by number less one
     epochs: dict[bytes, list[Epoch]] = field(default_factory=dict)
     #: where older epochs of each dataset were forgotten
-    forgotten: dict[bytes, list[Forgotten]] = field(default_factory=dict)
-    schemas: dict[bytes, list[Schema]] = field(default_factory=dict)
-    invitations: dict[bytes, Invitation] = field(default_factory=dict)
+    forgotten: dict[bytes, list[ForgottenEpochs]] = field(default_factory=dict)
+    schemas: dict[bytes, list[SchemaEntry]] = field(default_factory=dict)
+    invitations: dict[bytes, InvitationState] = field(default_factory=dict)
     #: since the newest epoch of each dataset began
-    losses: dict[bytes, list[Loss]] = field(default_factory=dict)
+    losses: dict[bytes, list[RightLoss]] = field(default_factory=dict)
     #: whose each of the keys is, or was
     holders: dict[bytes, bytes] = field(default_factory=dict)
     #: where each schema's log is said to have stood when epochs began
@@ -225,9 +225,9 @@ class State:
     #: whether histories are kept; else each but that of epochs has its newest alone
     historic: bool = True
 
-    def copy(self) -> State:
+    def copy(self) -> RosterState:
         """A copy that changes on its own."""
-        return State(
+        return RosterState(
             self.number,
             self.digest,
             self.found,
@@ -269,14 +269,14 @@ class State:
         self.pass_over(body, digest)
         content, number = body.content, body.number
         match content:
-            case Found():
+            case FoundingEntry():
                 self.found, self.founder = digest, body.actor
                 self.stand(_founder(body.actor, content))
             case Invite():
-                self.invitations[content.id] = Invitation(
+                self.invitations[content.id] = InvitationState(
                     number, digest, body.previous, body.time, body.actor, content
                 )
-            case Standing():
+            case MemberStanding():
                 self.stand(_standing(self.member(content.member), body, content))
                 if content.invitation:
                     invitation = self.invitations[content.invitation]
@@ -287,9 +287,11 @@ class State:
                 for placement in content:
                     self.place_schema(_placed(number, placement))
             case Forget():
-                self._follow(self.forgotten, content.dataset, Forgotten(number, content.first))
+                self._follow(
+                    self.forgotten, content.dataset, ForgottenEpochs(number, content.first)
+                )
             case _:
-                self.name_dataset(Dataset(number, content.dataset, content.slug, content.name))
+                self.name_dataset(DatasetEntry(number, content.dataset, content.slug, content.name))
                 if content.epoch > len(self.epochs.get(content.dataset, ())):
                     self.begin(content.dataset, Epoch(number, content.epoch, content.commitment))
                 self.end(content.dataset, number, content.epoch, content.ends)
@@ -327,7 +329,7 @@ class State:
             (which.add if so else which.discard)(standing.member)
         if before is None:
             return
-        lost = Loss(standing.number, standing.member)
+        lost = RightLoss(standing.number, standing.member)
         shared = dict.fromkeys(share.dataset for share in before.shares)
         for dataset in self.epochs if before.owns else shared:
             if takes_away(before, standing, dataset):
@@ -361,7 +363,7 @@ class State:
         newest = at(self.endings.get(schema, ()), None)
         return newest if newest is not None and newest.epoch == epoch else None
 
-    def name_dataset(self, dataset: Dataset) -> None:
+    def name_dataset(self, dataset: DatasetEntry) -> None:
         """Name a dataset, or free its name; another one that has its slug counts as unplaced."""
         before = at(self.datasets.get(dataset.dataset, ()), None)
         loser = self._give(b"", dataset.dataset, before.slug if before else "", dataset.slug)
@@ -370,7 +372,7 @@ class State:
             unnamed = replace(self.datasets[loser][-1], number=dataset.number, slug="", name="")
             self._follow(self.datasets, loser, unnamed)
 
-    def place_schema(self, schema: Schema) -> None:
+    def place_schema(self, schema: SchemaEntry) -> None:
         """Place a schema, or free its name; another one in the dataset that has its slug counts as
         unplaced."""
         before = at(self.schemas.get(schema.schema, ()), None)
@@ -393,7 +395,7 @@ class State:
         return loser
 
 
-def _founder(member: bytes, content: Found[str]) -> Member:
+def _founder(member: bytes, content: FoundingEntry[str]) -> Member:
     return Member(
         number=1,
         member=member,
@@ -411,13 +413,13 @@ def _founder(member: bytes, content: Found[str]) -> Member:
     )
 
 
-def _placed(number: int, content: Placement) -> Schema:
-    return Schema(
+def _placed(number: int, content: Placement) -> SchemaEntry:
+    return SchemaEntry(
         number, content.schema, content.dataset, content.slug, content.name, content.definition
     )
 
 
-def _standing(before: Member | None, body: EntryBody, content: Standing[str]) -> Member:
+def _standing(before: Member | None, body: EntryBody, content: MemberStanding[str]) -> Member:
     """The new state of a member after an entry; ``before`` is None for a new member."""
     stood = before if before is not None and before.present else None
     if content.keys:

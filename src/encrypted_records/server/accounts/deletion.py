@@ -31,7 +31,7 @@ from encrypted_records.server.organizations.models import Invitation, Membership
 from encrypted_records.server.organizations.roster_tables import Seat
 
 
-class Outcome(StrEnum):
+class OrganizationOutcome(StrEnum):
     """What becomes of an organization of the account: it is left, or goes with the account, or is
     in the way of the deletion.
     """
@@ -48,7 +48,7 @@ class Affected:
     they leave."""
 
     organization: Organization
-    outcome: Outcome
+    outcome: OrganizationOutcome
     signed: bool
 
 
@@ -73,11 +73,15 @@ def _affected(user: User, organization: Organization) -> Affected:
     )
     if not people:
         has_data = organization.datasets.exists()
-        return Affected(organization, Outcome.HAS_DATASETS if has_data else Outcome.DELETE, False)
+        return Affected(
+            organization,
+            OrganizationOutcome.HAS_DATASETS if has_data else OrganizationOutcome.DELETE,
+            False,
+        )
     owners = others.filter(role=Membership.Role.OWNER)
     signing = standings.filter(is_owner=True).exclude(member=user.pk)
     is_last = not owners.exists() or (own is not None and own.is_owner and not signing.exists())
-    outcome = Outcome.LAST_OWNER if is_last else Outcome.LEAVE
+    outcome = OrganizationOutcome.LAST_OWNER if is_last else OrganizationOutcome.LEAVE
     return Affected(organization, outcome, own is not None)
 
 
@@ -105,7 +109,7 @@ def delete(user: User, *, unsigned: bool) -> None:
         _require_free(affected, unsigned=unsigned)
         audit.note_for_all(user, Action.ACCOUNT_DELETED)
         for one in affected:
-            if one.outcome is Outcome.DELETE:
+            if one.outcome is OrganizationOutcome.DELETE:
                 User.objects.filter(service__organization=one.organization).update(is_active=False)
                 one.organization.delete()
         _end_invitations(user)
@@ -134,16 +138,16 @@ def _invited(user: User) -> Q:
 
 
 def _require_free(affected: list[Affected], *, unsigned: bool) -> None:
-    def named(outcome: Outcome) -> str:
+    def named(outcome: OrganizationOutcome) -> str:
         return ", ".join(one.organization.slug for one in affected if one.outcome is outcome)
 
-    if names := named(Outcome.LAST_OWNER):
+    if names := named(OrganizationOutcome.LAST_OWNER):
         raise Conflict(
             f"you are the only owner of {names}, and others belong to it",
             code="last_owner",
             hint="make another member an owner first, or remove the others",
         )
-    if names := named(Outcome.HAS_DATASETS):
+    if names := named(OrganizationOutcome.HAS_DATASETS):
         raise Conflict(
             f"nobody else belongs to {names}, and it has datasets",
             code="has_datasets",

@@ -23,7 +23,7 @@ from encrypted_records.server import sql
 from encrypted_records.server.accounts.digests import digest
 from encrypted_records.server.accounts.models import Login, User
 from encrypted_records.server.db.fields import as_stored, new_id
-from encrypted_records.server.db.statements import Columns, Statement
+from encrypted_records.server.db.statements import ModelColumns, Statement
 
 
 def begin(
@@ -73,8 +73,12 @@ _LATER = {
     "refresh_before",
     "refreshed",
 }
-_ACCOUNT = Columns(User, [field.attname for field in User._meta.fields if field.name not in _LATER])
-_LOGIN = Columns(Login, [field.attname for field in Login._meta.fields if field.name not in _LATER])
+_ACCOUNT = ModelColumns(
+    User, [field.attname for field in User._meta.fields if field.name not in _LATER]
+)
+_LOGIN = ModelColumns(
+    Login, [field.attname for field in Login._meta.fields if field.name not in _LATER]
+)
 _by_id = Statement(sql.LOGIN, {"login": _LOGIN, "account": _ACCOUNT})
 _user_by_id = Statement(sql.ACCOUNT, {"account": _ACCOUNT})
 

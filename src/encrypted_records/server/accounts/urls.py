@@ -7,13 +7,13 @@ from django.urls import path
 from encrypted_records.server.accounts import views
 
 urlpatterns = [
-    path("status/", views.Status.as_view()),
+    path("status/", views.StatusView.as_view()),
     path("csrf/", views.Csrf.as_view()),
     path("token/", views.ObtainToken.as_view()),
     path("token/refresh/", views.RefreshToken.as_view()),
     path("token/verify/", views.VerifyToken.as_view()),
     path("token/session/", views.SessionToken.as_view()),
-    path("tokens/", views.ApiTokens.as_view()),
+    path("tokens/", views.ApiTokensView.as_view()),
     path("tokens/<str:pk>/", views.ApiTokenDetail.as_view()),
     path("accounts/login/", views.LogIn.as_view()),
     path("accounts/logout/", views.LogOut.as_view()),
@@ -25,7 +25,7 @@ urlpatterns = [
     path("accounts/delete/", views.DeleteAccount.as_view()),
     path("accounts/send-reset-password-link/", views.SendResetPasswordLink.as_view()),
     path("accounts/reset-password/", views.ResetPassword.as_view()),
-    path("accounts/second-factor/", views.SecondFactor.as_view()),
+    path("accounts/second-factor/", views.SecondFactorView.as_view()),
     path("accounts/second-factor/confirm/", views.ConfirmSecondFactor.as_view()),
     path("accounts/second-factor/recovery-codes/", views.RecoveryCodes.as_view()),
     path("accounts/second-factor/remove/", views.RemoveSecondFactor.as_view()),

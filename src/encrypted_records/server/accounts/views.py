@@ -87,7 +87,7 @@ DELETION = inline_serializer(
                 "organization": serializers.CharField(),
                 "slug": serializers.CharField(),
                 "name": serializers.CharField(),
-                "outcome": serializers.ChoiceField(list(deletion.Outcome)),
+                "outcome": serializers.ChoiceField(list(deletion.OrganizationOutcome)),
                 "signed": serializers.BooleanField(),
             },
             many=True,
@@ -111,14 +111,14 @@ def _valid(kind: type[serializers.Serializer[Any]], request: Request) -> dict[st
     return dict(sent.validated_data)
 
 
-class Open(APIView):
+class OpenView(APIView):
     """For everybody."""
 
     authentication_classes = []
     permission_classes = [AllowAny]
 
 
-class Status(Open):
+class StatusView(OpenView):
     @extend_schema(
         auth=[],
         responses=inline_serializer(
@@ -134,7 +134,7 @@ class Status(Open):
         return Response({"status": "ok", "api_version": __version__, "behind_proxy": False})
 
 
-class Csrf(Open):
+class Csrf(OpenView):
     @extend_schema(
         auth=[], responses=inline_serializer("Csrf", {"csrfToken": serializers.CharField()})
     )
@@ -142,7 +142,7 @@ class Csrf(Open):
         return Response({"csrfToken": get_token(request._request)})
 
 
-class Register(Open):
+class Register(OpenView):
     @extend_schema(auth=[], request=RegisterSerializer, responses={201: MESSAGE})
     def post(self, request: Request) -> Response:
         limits.throttle("register")
@@ -157,7 +157,7 @@ def _way_of_mail() -> str:
     return "folder" if settings.EMAIL_BACKEND == mail.FOLDER_BACKEND else "sent"
 
 
-class VerifyRegistration(Open):
+class VerifyRegistration(OpenView):
     @extend_schema(auth=[], request=SignedLinkSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
         limits.throttle("links")
@@ -165,7 +165,7 @@ class VerifyRegistration(Open):
         return Response({"detail": "The address is confirmed; you can log in."})
 
 
-class LogIn(Open):
+class LogIn(OpenView):
     @extend_schema(auth=[], request=LoginSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
         """Start a session; one that this browser had ends."""
@@ -232,7 +232,7 @@ class ChangeEmail(APIView):
         return Response({"detail": said, "mail": _way_of_mail()})
 
 
-class ConfirmEmail(Open):
+class ConfirmEmail(OpenView):
     @extend_schema(auth=[], request=SignedLinkSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
         limits.throttle("links")
@@ -266,7 +266,7 @@ class DeleteAccount(APIView):
         return Response({"detail": "The account is deleted."})
 
 
-class SendResetPasswordLink(Open):
+class SendResetPasswordLink(OpenView):
     @extend_schema(auth=[], request=EmailSerializer, responses=MESSAGE)
     def post(self, request: Request) -> Response:
         limits.throttle("reset")
@@ -275,7 +275,7 @@ class SendResetPasswordLink(Open):
         return Response({"detail": said, "mail": _way_of_mail()})
 
 
-class ResetPassword(Open):
+class ResetPassword(OpenView):
     @extend_schema(auth=[], request=ResetPasswordSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
         limits.throttle("links")
@@ -284,7 +284,7 @@ class ResetPassword(Open):
         return Response({"detail": "The new password is set; you can log in."})
 
 
-class ObtainToken(Open):
+class ObtainToken(OpenView):
     @extend_schema(auth=[], request=LoginSerializer, responses=PAIR)
     def post(self, request: Request) -> Response:
         user = credentials.check(request._request, **_valid(LoginSerializer, request))
@@ -293,14 +293,14 @@ class ObtainToken(Open):
         return Response(pair)
 
 
-class RefreshToken(Open):
+class RefreshToken(OpenView):
     @extend_schema(auth=[], request=RefreshSerializer, responses=PAIR)
     def post(self, request: Request) -> Response:
         limits.throttle("tokens")
         return Response(tokens.rotate(_valid(RefreshSerializer, request)["refresh"]))
 
 
-class VerifyToken(Open):
+class VerifyToken(OpenView):
     @extend_schema(auth=[], request=VerifySerializer, responses=OpenApiTypes.OBJECT)
     def post(self, request: Request) -> Response:
         limits.throttle("tokens")
@@ -398,7 +398,7 @@ class CreatedApiTokenSerializer(ApiTokenSerializer):
         read_only_fields = fields
 
 
-class ApiTokens(generics.ListAPIView[ApiToken]):
+class ApiTokensView(generics.ListAPIView[ApiToken]):
     """The caller's API tokens."""
 
     serializer_class = ApiTokenSerializer
@@ -444,7 +444,7 @@ class ApiTokenDetail(APIView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class SecondFactor(APIView):
+class SecondFactorView(APIView):
     """The second factor of the caller's logins, at this API."""
 
     @extend_schema(responses=SECOND_FACTOR)

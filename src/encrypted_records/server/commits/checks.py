@@ -42,7 +42,7 @@ from encrypted_records.model.records import (
     Segment,
 )
 from encrypted_records.rules.commits import judging
-from encrypted_records.rules.commits.judging import Reason
+from encrypted_records.rules.commits.judging import CommitFault
 from encrypted_records.server.records.bindings import (
     Beside,
     PackedBatch,
@@ -62,7 +62,7 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedCommit:
     """A commit that is sound in itself.
 
     ``rows`` holds each group's rows by ordinal, ``pages`` each segment's pages by number,
@@ -90,7 +90,7 @@ class Checked:
         return own + (self.staged.changed if self.staged else [])
 
 
-def check(upload: CommitUpload) -> Checked:
+def check(upload: CommitUpload) -> CheckedCommit:
     """A commit whose parts agree with each other.
 
     Raises:
@@ -106,7 +106,7 @@ def check(upload: CommitUpload) -> Checked:
         upload.salts,
         upload.headers,
     )
-    return Checked(
+    return CheckedCommit(
         commit=upload.commit,
         body=body,
         digest=wire.commit_digest(upload.commit),
@@ -118,7 +118,7 @@ def check(upload: CommitUpload) -> Checked:
     )
 
 
-def check_bare(commit: Commit) -> Checked:
+def check_bare(commit: Commit) -> CheckedCommit:
     """A commit whose rows and pages are staged.
 
     Raises:
@@ -126,10 +126,10 @@ def check_bare(commit: Commit) -> Checked:
     """
     body = wire.decode_commit_body(commit)
     check_lists(body)
-    return Checked(commit, body, wire.commit_digest(commit), {}, {}, Beside({}, {}), [], {})
+    return CheckedCommit(commit, body, wire.commit_digest(commit), {}, {}, Beside({}, {}), [], {})
 
 
-def check_sealed(checked: Checked, definitions: Mapping[bytes, SchemaDefinition]) -> None:
+def check_sealed(checked: CheckedCommit, definitions: Mapping[bytes, SchemaDefinition]) -> None:
     """Check names and shapes against the definitions that the groups name.
 
     Args:
@@ -335,7 +335,7 @@ def require(holds: bool, rule: str) -> None:
         raise _invalid(rule)
 
 
-def require_none(reason: Reason | None) -> None:
+def require_none(reason: CommitFault | None) -> None:
     """
     Raises:
         BadInput: ``invalid_commit``; a commit may not follow for this reason.

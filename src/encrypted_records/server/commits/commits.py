@@ -32,12 +32,12 @@ from encrypted_records.model.records import (
     Receipt,
 )
 from encrypted_records.rules.commits import judging
-from encrypted_records.rules.commits.judging import Log, Reason
+from encrypted_records.rules.commits.judging import CommitFault, Log
 from encrypted_records.server import permissions, sql
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.commits import checks, definitions, signing, staging, storing
-from encrypted_records.server.commits.checks import Checked
-from encrypted_records.server.commits.standing import Standing, place_at_the_end
+from encrypted_records.server.commits.checks import CheckedCommit
+from encrypted_records.server.commits.standing import ReplacingGroups, place_at_the_end
 from encrypted_records.server.commits.storing import Facts
 from encrypted_records.server.datasets.models import EMPTY_LOG_DIGEST, Schema
 from encrypted_records.server.db.fields import as_stored
@@ -118,7 +118,7 @@ def publish(user: User, uid: bytes, commits: Sequence[Commit]) -> CommitOutcome:
     )
 
 
-def _reach(user: User, commits: Sequence[Checked]) -> list[tuple[Schema, Checked]]:
+def _reach(user: User, commits: Sequence[CheckedCommit]) -> list[tuple[Schema, CheckedCommit]]:
     """Each commit with its schema.
 
     Raises:
@@ -135,14 +135,14 @@ def _reach(user: User, commits: Sequence[Checked]) -> list[tuple[Schema, Checked
     return [(schema, commit) for (schema, _), commit in zip(found, commits, strict=True)]
 
 
-def _as_sent(_: Schema, commit: Checked) -> Checked:
+def _as_sent(_: Schema, commit: CheckedCommit) -> CheckedCommit:
     return commit
 
 
 def _apply_all(
     user: User,
-    commits: Sequence[Checked],
-    ready: Callable[[Schema, Checked], Checked] = _as_sent,
+    commits: Sequence[CheckedCommit],
+    ready: Callable[[Schema, CheckedCommit], CheckedCommit] = _as_sent,
     *,
     by_retention: bool = False,
 ) -> CommitOutcome:
@@ -167,8 +167,8 @@ def _apply_all(
 def _apply_locked(
     user: User,
     schema: Schema,
-    commit: Checked,
-    ready: Callable[[Schema, Checked], Checked],
+    commit: CheckedCommit,
+    ready: Callable[[Schema, CheckedCommit], CheckedCommit],
     *,
     by_retention: bool,
 ) -> tuple[Receipt, bool]:
@@ -184,7 +184,7 @@ def _apply_locked(
     return receipt, is_new
 
 
-def _note(user: User, before: Schema, commit: Checked, *, by_retention: bool) -> None:
+def _note(user: User, before: Schema, commit: CheckedCommit, *, by_retention: bool) -> None:
     organization_id = before.dataset.organization_id
     if before.key_id is None or bytes(before.key_id) != commit.body.key_id:
         audit.note(user, Action.KEY_CHANGED, organization_id, before.url)
@@ -205,7 +205,7 @@ def _action(body: CommitBody) -> Action:
     return Action.RECORDS_DELETED if body.killed else Action.INDEX_MERGED
 
 
-def _find_receipt(schema: Schema, commit: Checked) -> Receipt | None:
+def _find_receipt(schema: Schema, commit: CheckedCommit) -> Receipt | None:
     """The receipt of a commit that is in the log.
 
     Raises:
@@ -214,7 +214,7 @@ def _find_receipt(schema: Schema, commit: Checked) -> Receipt | None:
     return _receipt(commit, storing.in_log.row(schema=schema.uid, id=commit.body.id))
 
 
-def _receipt(commit: Checked, logged: Sequence[Any] | None) -> Receipt | None:
+def _receipt(commit: CheckedCommit, logged: Sequence[Any] | None) -> Receipt | None:
     """The receipt of a commit that the log has; see :func:`_find_receipt`, which reads the row."""
     if logged is None:
         return None
@@ -227,9 +227,9 @@ def _receipt(commit: Checked, logged: Sequence[Any] | None) -> Receipt | None:
 def _apply_one(
     user: User,
     schema: Schema,
-    commit: Checked,
+    commit: CheckedCommit,
     found: Facts,
-    ready: Callable[[Schema, Checked], Checked],
+    ready: Callable[[Schema, CheckedCommit], CheckedCommit],
 ) -> tuple[Receipt, bool]:
     receipt = _receipt(commit, found.logged)
     if receipt is not None:
@@ -242,9 +242,9 @@ def _apply_one(
     ends_all = _ends_all(schema, body)
     freed = free_groups(schema, body, version)
     if body.compacts:
-        standing: Standing | None = storing.find_standing(schema, body)
+        standing: ReplacingGroups | None = storing.find_standing(schema, body)
     else:
-        standing = Standing(body, freed) if body.ended else None
+        standing = ReplacingGroups(body, freed) if body.ended else None
     # Behind what ends: where a group has ended before, the writer lost a race, and did no wrong.
     changed = definitions.enter(schema, body, version, ends_all=ends_all)
     killed = end_rows(schema, body, version) if standing is None else set()
@@ -322,7 +322,7 @@ def _ends_all(schema: Schema, body: CommitBody) -> bool:
     return live.count() == len(body.ended)
 
 
-def _log(schema: Schema, commit: Checked, version: int, *, is_first: bool) -> None:
+def _log(schema: Schema, commit: CheckedCommit, version: int, *, is_first: bool) -> None:
     """
     Args:
         is_first: whether the writer has no commit yet.
@@ -388,7 +388,9 @@ def key_state(schema: Schema, body: CommitBody, version: int, *, reseals: bool) 
 # condition that does not hold.
 
 
-def require_writer_knows(schema: Schema, commit: Checked, head: tuple[int, bytes] | None) -> None:
+def require_writer_knows(
+    schema: Schema, commit: CheckedCommit, head: tuple[int, bytes] | None
+) -> None:
     """
     Args:
         head: number and digest of the writer's last commit, where it has one.
@@ -406,7 +408,7 @@ def require_writer_knows(schema: Schema, commit: Checked, head: tuple[int, bytes
         raise _key_mismatch(reason.value)
     reason = judging.judge_order(body, log, head or (0, bytes(32)))
     if reason is None and body.seen_digest != _digest_at(schema, body.seen):
-        reason = Reason.OTHER_LOG
+        reason = CommitFault.OTHER_LOG
     if reason is not None:
         code, hint = _REFUSALS[reason]
         raise Conflict(reason.value, code=code, hint=hint)
@@ -415,14 +417,14 @@ def require_writer_knows(schema: Schema, commit: Checked, head: tuple[int, bytes
 _AGAIN = "read the manifest, then make the commit again"
 #: How commits are refused that may not follow here: code and hint.
 _REFUSALS = {
-    Reason.WRITER: (
+    CommitFault.WRITER: (
         "writer_conflict",
         f"{_AGAIN}; after restoring an old state, use a new writer",
     ),
-    Reason.UNSEEN_RESEAL: ("log_moved", _AGAIN),
-    Reason.UNSEEN_RECORDS: ("log_moved", _AGAIN),
-    Reason.BEHIND: ("log_conflict", _AGAIN),
-    Reason.OTHER_LOG: (
+    CommitFault.UNSEEN_RESEAL: ("log_moved", _AGAIN),
+    CommitFault.UNSEEN_RECORDS: ("log_moved", _AGAIN),
+    CommitFault.BEHIND: ("log_conflict", _AGAIN),
+    CommitFault.OTHER_LOG: (
         "log_conflict",
         "if the API was restored from a backup, restore its newest one",
     ),

@@ -17,7 +17,7 @@ from encrypted_records.model.checkpoints import CheckpointBody
 from encrypted_records.model.records import CommitBody
 from encrypted_records.server import signatures, sql
 from encrypted_records.server.accounts.models import User
-from encrypted_records.server.commits.checks import Checked
+from encrypted_records.server.commits.checks import CheckedCommit
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.statements import Statement
 
@@ -26,7 +26,7 @@ _signer = Statement(sql.SIGNER)
 
 
 @dataclass(frozen=True, slots=True)
-class Signer:
+class CommitSigner:
     """A member by the roster: number and digest of the head of the organization's roster, 0 if
     there is none; the member's keys, None if not a member; whether the schema is placed, and the
     epoch of its dataset's keys.
@@ -39,7 +39,7 @@ class Signer:
     epoch: int | None
 
     @classmethod
-    def of(cls, row: Sequence[Any]) -> Signer:
+    def of(cls, row: Sequence[Any]) -> CommitSigner:
         """The row of :data:`.sql.SIGNER`."""
         number, digest, keys, is_placed, epoch = row
         shown = None if keys is None else bytes(keys)
@@ -64,7 +64,7 @@ class Signed:
             raise BadInput(rule, code=f"invalid_{self.name}")
 
 
-def require_signed(user: User, commit: Checked, signer: Signer) -> None:
+def require_signed(user: User, commit: CheckedCommit, signer: CommitSigner) -> None:
     """Check who signed a new commit, and that it is of the present roster and epoch; the schema is
     locked.
 
@@ -89,10 +89,10 @@ def require(user: User, schema: Schema, signed: Signed) -> None:
     """
     row = _signer.row(schema=schema.uid, member=signed.body.member)
     assert row is not None, "the schema is locked"
-    _require(user, signed, Signer.of(row))
+    _require(user, signed, CommitSigner.of(row))
 
 
-def _require(user: User, signed: Signed, signer: Signer) -> None:
+def _require(user: User, signed: Signed, signer: CommitSigner) -> None:
     name, body = signed.name, signed.body
     if signer.keys is None:
         _refuse_unknown_signer(user, signed, signer)
@@ -111,7 +111,7 @@ def _require(user: User, signed: Signed, signer: Signer) -> None:
         )
 
 
-def _refuse_unknown_signer(user: User, signed: Signed, signer: Signer) -> None:
+def _refuse_unknown_signer(user: User, signed: Signed, signer: CommitSigner) -> None:
     """Refuse a signer who is not in the roster; without a roster there are no signers.
 
     Raises:
@@ -138,7 +138,7 @@ def _refuse_unknown_signer(user: User, signed: Signed, signer: Signer) -> None:
     )
 
 
-def _require_head(signed: Signed, signer: Signer) -> None:
+def _require_head(signed: Signed, signer: CommitSigner) -> None:
     if (signed.body.roster, signed.body.roster_digest) != (signer.number, signer.digest):
         raise Conflict(
             "the roster of the organization has changed",

@@ -31,7 +31,7 @@ from encrypted_records.server.commits.storing import require_new
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.erasure import removing
 from encrypted_records.server.objects import drafts, objects
-from encrypted_records.server.objects.drafts import Draft
+from encrypted_records.server.objects.drafts import CommitDraft
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bindings import (
     BoundPart,
@@ -101,7 +101,7 @@ def _add(
     upload: PartUpload,
     job: JobGrant | None,
     bound: BoundPart,
-    draft: Draft,
+    draft: CommitDraft,
     numbers: Sequence[int],
     attempt: int,
 ) -> bool:
@@ -178,7 +178,7 @@ def _store(
     staging: Staging,
     upload: PartUpload,
     bound: BoundPart,
-    draft: Draft,
+    draft: CommitDraft,
     numbers: Sequence[int],
     attempt: int,
 ) -> None:

@@ -32,7 +32,7 @@ _AT_ONCE = 10_000
 
 
 @dataclass(frozen=True)
-class Place:
+class GroupPlace:
     """The place of a new group in the order of the log, and its ordinals that have no row.
 
     ``dead`` counts the holes, and the rows that die with the commit that adds it.
@@ -70,15 +70,16 @@ class _Piece:
         return self.to + self.end - self.first
 
 
-def place_at_the_end(schema: Schema, body: CommitBody) -> dict[bytes, Place]:
+def place_at_the_end(schema: Schema, body: CommitBody) -> dict[bytes, GroupPlace]:
     """The places of groups that stand for no others."""
     starts = accumulate((group.count for group in body.groups), initial=schema.stored_rows)
     return {
-        group.uid: Place(group, start) for group, start in zip(body.groups, starts, strict=False)
+        group.uid: GroupPlace(group, start)
+        for group, start in zip(body.groups, starts, strict=False)
     }
 
 
-class Standing:
+class ReplacingGroups:
     """The groups of a commit that stand for others."""
 
     def __init__(
@@ -116,7 +117,7 @@ class Standing:
         for piece in self._pieces:
             begins.setdefault(piece.new.uid, _start(piece.old) + piece.first - piece.to)
         self.places = {
-            group.uid: Place(
+            group.uid: GroupPlace(
                 group, begins[group.uid], runs.get(group.uid, ()), len(dead[group.uid]), segment
             )
             for group in body.groups

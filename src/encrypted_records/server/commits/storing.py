@@ -24,9 +24,9 @@ from encrypted_records.model.records import Commit, CommitBody, Group
 from encrypted_records.rules.commits.judging import Size, judge_cover
 from encrypted_records.server import sql
 from encrypted_records.server.commits import checks
-from encrypted_records.server.commits.checks import Checked, require
-from encrypted_records.server.commits.signing import Signer
-from encrypted_records.server.commits.standing import Place, Standing, not_live
+from encrypted_records.server.commits.checks import CheckedCommit, require
+from encrypted_records.server.commits.signing import CommitSigner
+from encrypted_records.server.commits.standing import GroupPlace, ReplacingGroups, not_live
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.statements import Statement, insert
 from encrypted_records.server.records import store
@@ -36,7 +36,7 @@ from encrypted_records.server.rows import identities
 
 def add_segments(
     schema: Schema,
-    commit: Checked,
+    commit: CheckedCommit,
     facts: Facts,
     freed: Sequence[RecordGroup],
     added: Mapping[bytes, Size],
@@ -68,7 +68,7 @@ def add_segments(
 
 
 def _store_segments(
-    schema: Schema, commit: Checked, facts: Facts, version: int
+    schema: Schema, commit: CheckedCommit, facts: Facts, version: int
 ) -> dict[bytes, int]:
     segments = commit.body.segments
     # Of the first one it is known.
@@ -99,10 +99,10 @@ def _store_segments(
 
 def add_groups(
     schema: Schema,
-    commit: Checked,
+    commit: CheckedCommit,
     facts: Facts,
     segments: Mapping[bytes, int],
-    places: Mapping[bytes, Place],
+    places: Mapping[bytes, GroupPlace],
     version: int,
 ) -> dict[bytes, int]:
     """Store the new groups with their rows, or make those that are staged visible; the number here
@@ -144,7 +144,7 @@ _PUBLISHED = ["segment_id", "version", "start", "key_id", "live", "holes"]
 
 
 def _group(
-    schema: Schema, commit: Checked, group: Group, place: Place, version: int
+    schema: Schema, commit: CheckedCommit, group: Group, place: GroupPlace, version: int
 ) -> RecordGroup:
     return RecordGroup(
         schema=schema,
@@ -174,13 +174,13 @@ def require_new(record_ids: Iterable[bytes], *, are_apart: bool = False) -> None
         raise Conflict("a record with one of these ids is already stored", code="record_exists")
 
 
-def find_standing(schema: Schema, body: CommitBody) -> Standing:
+def find_standing(schema: Schema, body: CommitBody) -> ReplacingGroups:
     """The groups that a compaction's group replaces, row by row.
 
     Raises:
         BadInput: ``invalid_commit``; it stands for groups that do not follow one another in one
-            segment, or as :class:`Standing`.
-        Conflict: ``group_not_live``; as :class:`Standing`.
+            segment, or as :class:`ReplacingGroups`.
+        Conflict: ``group_not_live``; as :class:`ReplacingGroups`.
     """
     ended = {
         bytes(group.uid): group
@@ -202,7 +202,7 @@ def find_standing(schema: Schema, body: CommitBody) -> Standing:
             "a group would replace groups that are not neighbours in a segment",
         )
         at += ended[uid].count
-    return Standing(body, list(ended.values()), segment.pk)
+    return ReplacingGroups(body, list(ended.values()), segment.pk)
 
 
 class _Bases:
@@ -270,7 +270,7 @@ class Facts:
     new records'.
     """
 
-    signer: Signer
+    signer: CommitSigner
     logged: Sequence[Any] | None
     head: tuple[int, bytes] | None
     is_written: bool
@@ -279,7 +279,7 @@ class Facts:
     has_ids_between: bool
 
 
-def find(user: bytes, commit: Checked) -> Facts:
+def find(user: bytes, commit: CheckedCommit) -> Facts:
     """All of it, behind the lock of the schema's row.
 
     Args:
@@ -304,7 +304,7 @@ def find(user: bytes, commit: Checked) -> Facts:
     assert found is not None, "the schema is locked"
     is_written, has_segment, has_group, is_changed, is_part, counter, digest, *logged = found[5:]
     return Facts(
-        signer=Signer.of(found[:5]),
+        signer=CommitSigner.of(found[:5]),
         logged=None if logged[0] is None else logged,
         head=None if counter is None else (counter, bytes(digest)),
         is_written=bool(is_written),

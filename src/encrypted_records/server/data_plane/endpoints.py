@@ -53,7 +53,7 @@ _MEANT = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class ApiRequest:
     """A request, by whom, and with which credentials; ``schema_id`` is the one of its path."""
 
     request: HttpRequest
@@ -112,7 +112,7 @@ class Endpoint:
 
     method: str
     use: Use
-    answer: Callable[[Asked], HttpResponseBase]
+    answer: Callable[[ApiRequest], HttpResponseBase]
     parameters: Mapping[str, dict[str, Any]]
     statuses: tuple[int, ...] = (200,)
 
@@ -132,7 +132,7 @@ def note_reading(user: User, schema: Schema) -> None:
     audit.note_once(user, Action.RECORDS_READ, schema.dataset.organization_id, schema.url)
 
 
-def answer_manifest(asked: Asked) -> HttpResponseBase:
+def answer_manifest(asked: ApiRequest) -> HttpResponseBase:
     """The log of a schema's commits after the version ``since``.
 
     With ``checkpoint``, the newest version that the caller knows (0 for none), the newest
@@ -145,14 +145,14 @@ def answer_manifest(asked: Asked) -> HttpResponseBase:
     return stream(queries.manifest(schema, asked.version("since") or 0))
 
 
-def answer_pages(asked: Asked) -> HttpResponseBase:
+def answer_pages(asked: ApiRequest) -> HttpResponseBase:
     """Index pages by segment and number, in the order asked."""
     schema, since = asked.read_schema(), asked.version("since")
     wanted = wire.decode_all(asked.body(), PageRef)
     return _behind_log(schema, since, lambda: queries.pages(schema, wanted))
 
 
-def answer_rows(asked: Asked) -> HttpResponseBase:
+def answer_rows(asked: ApiRequest) -> HttpResponseBase:
     """Sealed rows by group and ordinal, in the order asked."""
     schema, since = asked.read_schema(), asked.version("since")
     wanted = wire.decode_all(asked.body(), RowRef)
@@ -172,7 +172,7 @@ def _behind_log(
     return stream(log if since < schema.version else chain(log, items()))
 
 
-def answer_commits(asked: Asked) -> HttpResponseBase:
+def answer_commits(asked: ApiRequest) -> HttpResponseBase:
     """Apply commits, each to a schema of its own, all or none."""
     because = asked.request.GET.get("because")
     if because not in (None, "retention"):
@@ -198,7 +198,7 @@ def receipts(outcome: commits.CommitOutcome) -> HttpResponse:
     )
 
 
-def answer_staging(asked: Asked) -> HttpResponseBase:
+def answer_staging(asked: ApiRequest) -> HttpResponseBase:
     """Store a part of a commit ahead of it, unless a later attempt at the part is there."""
     attempt = asked.request.headers.get(ATTEMPT_HEADER, "0")
     if not _is_number(attempt):
@@ -277,7 +277,7 @@ class DataPlane:
             is_known = request.method in methods
             api_tokens.require_within(request.META, user, endpoint.use if is_known else None)
             if is_known:
-                answer = endpoint.answer(Asked(request, user, credentials, match[1]))
+                answer = endpoint.answer(ApiRequest(request, user, credentials, match[1]))
             elif request.method == "OPTIONS":
                 answer = HttpResponse()
             else:

@@ -8,15 +8,15 @@ from encrypted_records.server.data_plane import views
 
 urlpatterns = [
     path("schemas/<str:schema_id>/erasure/", views.Erasure.as_view()),
-    path("schemas/<str:schema_id>/damage/", views.Damage.as_view()),
-    path("schemas/<str:schema_id>/holds/", views.Holds.as_view()),
+    path("schemas/<str:schema_id>/damage/", views.DamageView.as_view()),
+    path("schemas/<str:schema_id>/holds/", views.HoldsView.as_view()),
     path("schemas/<str:schema_id>/checkpoints/", views.Checkpoints.as_view()),
-    path("jobs/<uuid:job>/token/", views.Token.as_view()),
+    path("jobs/<uuid:job>/token/", views.JobTokenView.as_view()),
     path("jobs/<uuid:job>/publish/", views.Publish.as_view()),
     path("jobs/<uuid:job>/parts/", views.Parts.as_view()),
-    path("jobs/<uuid:job>/", views.Job.as_view()),
-    path("schemas/<str:schema_id>/names/", views.Names.as_view()),
+    path("jobs/<uuid:job>/", views.StagedJobView.as_view()),
+    path("schemas/<str:schema_id>/names/", views.NamesView.as_view()),
     path("schemas/<str:schema_id>/digests/", views.Digests.as_view()),
-    path("records/", views.Records.as_view()),
+    path("records/", views.RecordsView.as_view()),
     path("records/<str:pk>/", views.RecordDetail.as_view()),
 ]

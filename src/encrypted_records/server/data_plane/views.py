@@ -82,7 +82,7 @@ def _schema(request: Request, schema_id: str) -> Schema:
     return find_to_read(_user(request), schema_id)
 
 
-class Token(APIView):
+class JobTokenView(APIView):
     token_uses = WRITES
 
     @extend_schema(request=TokenDigestSerializer, responses={201: TOKEN, 204: None})
@@ -111,7 +111,7 @@ class Publish(APIView):
         return receipts(commits.publish(_user(request), job.bytes, staged_commits))
 
 
-class Job(APIView):
+class StagedJobView(APIView):
     token_uses = WRITES
     authentication_classes = WITH_JOBS
 
@@ -135,7 +135,7 @@ class Parts(APIView):
         return HttpResponse(status=204)
 
 
-class Names(APIView):
+class NamesView(APIView):
     token_uses = READS_BY_BODY
     parser_classes = [FramesParser]
     authentication_classes = WITH_JOBS
@@ -166,7 +166,7 @@ class Digests(APIView):
         return stream(reading.digests(schema, wanted))
 
 
-class Records(APIView):
+class RecordsView(APIView):
     token_uses = READS
 
     @extend_schema(
@@ -420,7 +420,7 @@ class Erasure(APIView):
         return Response(_state(schema), status=202)
 
 
-class Damage(APIView):
+class DamageView(APIView):
     token_uses = {"GET": Use.READ}
 
     @extend_schema(responses={200: _DAMAGE})
@@ -429,7 +429,7 @@ class Damage(APIView):
         return Response(damage.of(permissions.data_of(_user(request), schema_id)))
 
 
-class Holds(APIView):
+class HoldsView(APIView):
     token_uses = dict.fromkeys(("GET", "PUT", "DELETE"), Use.READ)
     authentication_classes = WITH_JOBS
 

@@ -378,7 +378,7 @@ class Datasets(_Collection[Dataset]):
 
 @BY_ID
 @_filtered_by("organization", "dataset", "slug", "name")
-class Schemas(_Collection[Schema]):
+class SchemasView(_Collection[Schema]):
     serializer_class = SchemaSerializer
     queryset = Schema.objects.none()
     token_uses = CHANGES

@@ -22,7 +22,7 @@ from django.db.models import Field, Model
 from encrypted_records.server.db.postgres.base import LOST, DatabaseWrapper
 
 
-class Columns:
+class ModelColumns:
     """Columns of a model's table; what is not among them is read when it is asked for.
 
     Args:
@@ -65,7 +65,7 @@ class _Written:
 
     sql: str
     order: Sequence[str] | None
-    models: Sequence[Columns]
+    models: Sequence[ModelColumns]
 
 
 class Statement:
@@ -80,7 +80,11 @@ class Statement:
     """
 
     def __init__(
-        self, sql: str, columns: Mapping[str, Columns] = MappingProxyType({}), *, locks: str = ""
+        self,
+        sql: str,
+        columns: Mapping[str, ModelColumns] = MappingProxyType({}),
+        *,
+        locks: str = "",
     ) -> None:
         self._sql, self._columns, self._locks = sql, columns, locks
 
@@ -111,7 +115,7 @@ class Statement:
         return next(iter(self.rows(**values)), None)
 
 
-def _models(models: Sequence[Columns], row: Sequence[Any]) -> list[Any]:
+def _models(models: Sequence[ModelColumns], row: Sequence[Any]) -> list[Any]:
     found: list[Any] = []
     at = 0
     for columns in models:

@@ -349,7 +349,7 @@ def _run(statement: str, *parameters: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Left:
+class Remainder:
     """Remainder of what ended up to a version: dead rows that have bytes, replaced segments with
     pages, ended groups with rows.
     """
@@ -365,7 +365,7 @@ class Left:
         return not (self.rows or self.segments or self.groups)
 
 
-def left_of(schema: Schema, up_to: int) -> Left:
+def left_of(schema: Schema, up_to: int) -> Remainder:
     """The remainder of what ended in a schema up to a version."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -385,7 +385,7 @@ def left_of(schema: Schema, up_to: int) -> Left:
     since = CommitLog.objects.filter(schema=schema, version=oldest).values_list(
         "created", flat=True
     )
-    return Left(rows, segments.count(), groups.count(), since.first() if rows else None)
+    return Remainder(rows, segments.count(), groups.count(), since.first() if rows else None)
 
 
 def note_done(bytes_are_gone: Callable[[], bool]) -> bool:

@@ -26,7 +26,7 @@ REASONS = ("export", "job", "backup", "reading")
 
 
 @dataclass(frozen=True)
-class Held:
+class HoldSummary:
     """A hold as others see it."""
 
     version: int
@@ -86,14 +86,14 @@ def end(user: User, schema: Schema, uid: uuid.UUID) -> None:
     Hold.objects.filter(schema=schema, uid=uid, user=user).delete()
 
 
-def list_active(schema: Schema) -> list[Held]:
+def list_active(schema: Schema) -> list[HoldSummary]:
     """The holds of a schema that count, the oldest first."""
     now = timezone.now()
     counting = Hold.objects.filter(
         schema=schema, renewed__gt=now - store.HELD_FOR, begun__gt=now - LONGEST
     )
     return [
-        Held(
+        HoldSummary(
             hold.version,
             hold.reason,
             hold.user.email,

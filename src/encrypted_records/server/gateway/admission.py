@@ -67,7 +67,7 @@ class _Asked(Generic[T]):
             self.outcome.set_exception(error)
 
 
-class Places:
+class RequestPlaces:
     """Threads for requests, and lines before them: of one sender first come, first served."""
 
     def __init__(

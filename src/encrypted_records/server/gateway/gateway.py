@@ -44,8 +44,8 @@ from encrypted_records import logs
 from encrypted_records.errors import ErsError, Overloaded, TooLarge
 from encrypted_records.http import problem
 from encrypted_records.listening import pace
-from encrypted_records.server.gateway.admission import SENDER, Places, overloaded
-from encrypted_records.server.gateway.held_bodies import LARGE_BYTES, SMALL_BYTES, Held, Room
+from encrypted_records.server.gateway.admission import SENDER, RequestPlaces, overloaded
+from encrypted_records.server.gateway.held_bodies import LARGE_BYTES, SMALL_BYTES, HeldBody, Room
 from encrypted_records.server.http import body_limits as bodies
 
 #: How long credentials are taken permanently, and how many are remembered.
@@ -253,7 +253,7 @@ class Gateway:
         self,
         application: WSGIApplication,
         room: Room,
-        places: Places,
+        places: RequestPlaces,
         observe: Callable[[str, int, float], None],
     ) -> None:
         self._application = application
@@ -292,14 +292,14 @@ class Gateway:
         environ = _environ(scope)
         if not bodies.is_to_be_read(environ):
             return await self._ask(scope, environ, io.BytesIO())
-        body = Held(self._room, on_disk=bodies.are_sealed(scope["path"]))
+        body = HeldBody(self._room, on_disk=bodies.are_sealed(scope["path"]))
         try:
             early = await self._receive(scope, receive, body, environ)
             return early or await self._ask_with(scope, environ, body)
         finally:
             body.close()
 
-    async def _ask_with(self, scope: Scope, environ: dict[str, Any], body: Held) -> _Answer:
+    async def _ask_with(self, scope: Scope, environ: dict[str, Any], body: HeldBody) -> _Answer:
         """Django's answer to a request whose body is complete. A large one waits for memory first,
         and has no thread while it waits.
 
@@ -320,7 +320,7 @@ class Gateway:
             return await self._ask(scope, environ, body.rewind())
 
     async def _receive(
-        self, scope: Scope, receive: Receive, body: Held, environ: dict[str, Any]
+        self, scope: Scope, receive: Receive, body: HeldBody, environ: dict[str, Any]
     ) -> _Answer | None:
         """Have the body come in, or the answer that its sender gets without."""
         more = True

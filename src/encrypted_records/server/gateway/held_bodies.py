@@ -78,7 +78,7 @@ class Room:
         return tempfile.TemporaryFile(dir=self._folder, buffering=0)
 
 
-class Held:
+class HeldBody:
     """A body. Only one thread at a time may use it.
 
     Args:

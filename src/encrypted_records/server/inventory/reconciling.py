@@ -30,7 +30,7 @@ from encrypted_records.server.erasure import erasing
 from encrypted_records.server.erasure.erasing import rewritten
 from encrypted_records.server.inventory import verifying
 from encrypted_records.server.objects import choice, layout, objects
-from encrypted_records.server.objects.layout import HEAD_BYTES, Contents, Head
+from encrypted_records.server.objects.layout import HEAD_BYTES, ObjectHead, RowsObject
 from encrypted_records.server.objects.protocol import BulkStore, Range
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk_tables import (
@@ -104,7 +104,7 @@ class Reconciliation:
         group = RecordGroup.objects.filter(pk=part.group_id, ended_at=None).first()
         if group is None:
             return True  # they have ended, and go
-        place = Head(True, bytes(group.uid), part.first, part.count)
+        place = ObjectHead(True, bytes(group.uid), part.first, part.count)
         for stranger in self._strangers(held, there).get(place, []):
             try:
                 (data,) = held.read([Range(stranger.name, 0, stranger.size)])
@@ -116,9 +116,11 @@ class Reconciliation:
                 return True
         return False
 
-    _by_place: dict[Head, list[_Stranger]] | None = None
+    _by_place: dict[ObjectHead, list[_Stranger]] | None = None
 
-    def _strangers(self, held: BulkStore, there: dict[str, int]) -> dict[Head, list[_Stranger]]:
+    def _strangers(
+        self, held: BulkStore, there: dict[str, int]
+    ) -> dict[ObjectHead, list[_Stranger]]:
         if self._by_place is None:
             self._by_place = {}
             known = objects.known_among(there)
@@ -155,7 +157,7 @@ def _row_parts(numbers: dict[int, str]) -> list[RowPart]:
     ]
 
 
-def _is_over(head: Head) -> bool:
+def _is_over(head: ObjectHead) -> bool:
     """Whether nothing needs an object of this head that the database does not know."""
     if not head.rows:
         own = IndexSegment.objects.filter(uid=head.uid).exclude(superseded_at=None)
@@ -168,7 +170,7 @@ def _is_over(head: Head) -> bool:
     return not lost.exists()
 
 
-def _head(held: BulkStore, name: str, size: int) -> Head | None:
+def _head(held: BulkStore, name: str, size: int) -> ObjectHead | None:
     if size < HEAD_BYTES:
         return None
     try:
@@ -178,7 +180,7 @@ def _head(held: BulkStore, name: str, size: int) -> Head | None:
     return layout.head_of(data)
 
 
-def _take(group: RecordGroup, part: RowPart, stranger: _Stranger, found: Contents) -> bool:
+def _take(group: RecordGroup, part: RowPart, stranger: _Stranger, found: RowsObject) -> bool:
     """Have these rows be those of a part, if they are; whether they are."""
     salt = bytes(group.salt)
     end = part.first + part.count

@@ -38,7 +38,7 @@ _LOOKS = 20
 
 
 @dataclass(frozen=True)
-class Flaw:
+class StoredFlaw:
     """``what`` names the object, or the rows or pages of the database."""
 
     state: Literal["lost", "altered"]
@@ -51,7 +51,7 @@ class Walk:
     def __init__(self) -> None:
         self.objects = self.rows = self.pages = 0
 
-    def flaws(self) -> Iterator[Flaw]:
+    def flaws(self) -> Iterator[StoredFlaw]:
         """All differences from the state in which the data was stored.
 
         Raises:
@@ -65,7 +65,7 @@ class Walk:
         for number in segments.values_list("pk", flat=True).iterator():
             yield from _surely(self._segment, number, _state_of_segment)
 
-    def _sizes(self) -> Iterator[Flaw]:
+    def _sizes(self) -> Iterator[StoredFlaw]:
         """Check names and sizes of the objects, but not their contents."""
         needed = BulkObject.objects.filter(
             Q(state__in=(objects.STORED, objects.NAMED))
@@ -80,11 +80,11 @@ class Walk:
             if there.get(name) == size or not needed.filter(name=name).exists():
                 continue
             if name in there:
-                yield Flaw("altered", f"object {name}")
+                yield StoredFlaw("altered", f"object {name}")
             elif held is None or not _is_there(held, name, size):
-                yield Flaw("lost", f"object {name}")
+                yield StoredFlaw("lost", f"object {name}")
 
-    def _group(self, number: int) -> Iterator[Flaw]:
+    def _group(self, number: int) -> Iterator[StoredFlaw]:
         group = RecordGroup.objects.filter(pk=number).first()
         if group is None or not group.count:
             return
@@ -98,28 +98,32 @@ class Walk:
                 for run, own in row_runs_of(_store(name), name, part, bytes(group.uid), salt, gone):
                     self.rows += sum(digest != HOLE for digest in own)
                     if runs.get(run) != hashlib.sha256(b"".join(own)).digest():
-                        yield Flaw("altered", f"object {name}: rows from {run * RUN} of {called}")
+                        yield StoredFlaw(
+                            "altered", f"object {name}: rows from {run * RUN} of {called}"
+                        )
             except (ObjectLost, ObjectAltered) as error:
                 state: Literal["lost", "altered"] = (
                     "altered" if isinstance(error, ObjectAltered) else "lost"
                 )
-                yield Flaw(state, f"object {name}: of rows of {called}")
+                yield StoredFlaw(state, f"object {name}: of rows of {called}")
         for run, here in _runs_in_database(group, sorted(runs.keys() - seen), salt, gone):
             if here is None or runs[run] != hashlib.sha256(b"".join(here)).digest():
-                yield Flaw("altered", f"rows from {run * RUN} of {called} in the database")
+                yield StoredFlaw("altered", f"rows from {run * RUN} of {called} in the database")
             else:
                 self.rows += sum(digest != HOLE for digest in here)
         if group.ended_at is None and group.version is not None and salt:
             yield from self._stated(group, runs, called)
 
-    def _stated(self, group: RecordGroup, runs: dict[int, bytes], called: str) -> Iterator[Flaw]:
+    def _stated(
+        self, group: RecordGroup, runs: dict[int, bytes], called: str
+    ) -> Iterator[StoredFlaw]:
         """Whether the group is the one that its commit names."""
         stated = _stated_digests(group.schema_id, group.version).get(bytes(group.uid))
         whole = digests.group_digest(b"".join(runs[run] for run in sorted(runs)))
         if len(runs) != -(-group.count // RUN) or stated != whole:
-            yield Flaw("altered", f"{called}: it is not the one that its commit names")
+            yield StoredFlaw("altered", f"{called}: it is not the one that its commit names")
 
-    def _segment(self, number: int) -> Iterator[Flaw]:
+    def _segment(self, number: int) -> Iterator[StoredFlaw]:
         segment = IndexSegment.objects.filter(pk=number).first()
         if segment is None or not segment.pages:
             return
@@ -134,23 +138,25 @@ class Walk:
                 check_pages(_store(name), name, part, bytes(segment.uid))
                 self.pages += part.count
             except ObjectAltered:
-                yield Flaw("altered", f"object {name}: of pages of {called}")
+                yield StoredFlaw("altered", f"object {name}: of pages of {called}")
             except ObjectLost:
-                yield Flaw("lost", f"object {name}: of pages of {called}")
+                yield StoredFlaw("lost", f"object {name}: of pages of {called}")
         for page, digest, data in _pages_in_database(number):
             found[page] = digest
             if digests.page_digest(data) == digest:
                 self.pages += 1
             else:
-                yield Flaw("altered", f"page {page} of {called} in the database")
+                yield StoredFlaw("altered", f"page {page} of {called} in the database")
         if segment.version is None or segment.superseded_at is not None:
             return
         named = _stated_digests(segment.schema_id, segment.version).get(bytes(segment.uid))
         own = b"".join(found[number] for number in sorted(found))
         if sorted(found) != list(range(segment.pages)):
-            yield Flaw("lost", f"pages of {called}: {len(found)} of {segment.pages} are there")
+            yield StoredFlaw(
+                "lost", f"pages of {called}: {len(found)} of {segment.pages} are there"
+            )
         elif named != digests.segment_digest(bytes(segment.salt), bytes(segment.header), own):
-            yield Flaw("altered", f"{called}: it is not the one that its commit names")
+            yield StoredFlaw("altered", f"{called}: it is not the one that its commit names")
 
 
 def _is_there(held: BulkStore, name: str, size: int) -> bool:
@@ -163,10 +169,10 @@ def _is_there(held: BulkStore, name: str, size: int) -> bool:
 
 
 def _surely(
-    check: Callable[[int], Iterator[Flaw]], number: int, state_of: Callable[[int], object]
-) -> list[Flaw]:
+    check: Callable[[int], Iterator[StoredFlaw]], number: int, state_of: Callable[[int], object]
+) -> list[StoredFlaw]:
     """The flaws of what has neither gone nor moved while it was looked at."""
-    found: list[Flaw] = []
+    found: list[StoredFlaw] = []
     for _ in range(_LOOKS):
         before = state_of(number)
         found = list(check(number))

@@ -169,7 +169,7 @@ class BlockCache:
         self,
         folder: Path,
         most_bytes: int,
-        counts: Counts | None = None,
+        counts: RangeCounters | None = None,
         *,
         keep_free: int = KEEP_FREE_BYTES,
     ) -> None:
@@ -464,7 +464,7 @@ def _now() -> float:
 _opened: list[BlockCache] = []
 
 
-def open_cache(folder: Path, most_bytes: int, counts: Counts | None = None) -> None:
+def open_cache(folder: Path, most_bytes: int, counts: RangeCounters | None = None) -> None:
     """Cache reads of this process in a file of this folder, unless ``most_bytes`` is 0."""
     for path in folder.glob("blocks.sqlite3*"):  # of a version that kept them under a name
         path.unlink(missing_ok=True)
@@ -509,7 +509,7 @@ class Registry(Protocol):
     def known(self, names: Collection[str], /) -> Collection[str]: ...
 
 
-class Counts(Protocol):
+class RangeCounters(Protocol):
     """Counters of what becomes of ranges, and of the bytes that are kept."""
 
     def looked_up(self, hits: int, misses: int, /) -> None: ...

@@ -13,7 +13,7 @@ from encrypted_records.server.records import store
 from encrypted_records.server.records.bindings import BoundPart, PackedBatch
 from encrypted_records.server.records.bulk_tables import PagePart, RowPart
 
-_CHANGED = store.Table(
+_CHANGED = store.RowTable(
     "COPY changed_row (group_id, ordinal, record_id, version) FROM STDIN (FORMAT BINARY)",
     ("int8", "int8", "bytea", "int8"),
     "INSERT INTO changed_row (group_id, ordinal, record_id, version) VALUES (%s, %s, %s, %s)",
@@ -31,7 +31,7 @@ class _PageObject:
 
 
 @dataclass(frozen=True)
-class Draft:
+class CommitDraft:
     """``batches`` and ``pages`` (with their digests) are for the database, all else is for objects;
     ``changed`` are those of the objects' rows whose version is above 1: uid of the group, ordinal,
     id and version."""
@@ -91,19 +91,19 @@ class Draft:
 
 def of_rows(
     group: bytes, made: Sequence[RowObject], changed: Sequence[tuple[bytes, int, bytes, int]]
-) -> Draft:
+) -> CommitDraft:
     """A draft of objects of a group alone.
 
     Args:
-        changed: as of :class:`Draft`.
+        changed: as of :class:`CommitDraft`.
     """
-    return Draft([], [], list(changed), [(group, part) for part in made], [])
+    return CommitDraft([], [], list(changed), [(group, part) for part in made], [])
 
 
-def divide(bound: BoundPart, pages: Sequence[Page]) -> Draft:
+def divide(bound: BoundPart, pages: Sequence[Page]) -> CommitDraft:
     """Divide a part by how much it brings of each group and segment."""
     chosen = choice.chosen()
-    draft = Draft([], [], [], [], [])
+    draft = CommitDraft([], [], [], [], [])
     for batch in bound.batches:
         packed = sum(len(row[2]) for row in batch.rows if row is not None)
         if chosen.store is None or packed < chosen.least:

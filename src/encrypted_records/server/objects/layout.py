@@ -57,7 +57,7 @@ _DIGESTS = np.dtype(
 _NOWHERE = (b"\xff" * 16, bytes(16))
 
 
-class Line(NamedTuple):
+class RowEntry(NamedTuple):
     """The entry of one row in the head of a block; ``version`` 0 is a hole."""
 
     record_id: bytes
@@ -66,7 +66,7 @@ class Line(NamedTuple):
     digest: bytes
 
 
-class Entry(NamedTuple):
+class BlockEntry(NamedTuple):
     """A block as listed in the database; ``lines`` is the SHA-256 of its lines."""
 
     start: int
@@ -77,7 +77,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Contents:
+class RowsObject:
     """Contents of an object of rows: its head, its rows, and the digests of erased rows, by
     ordinal.
     """
@@ -118,7 +118,7 @@ def row_objects(
         gone: the digests of those that were erased, by ordinal.
     """
     pieces: list[bytes] = []
-    entries: list[Entry] = []
+    entries: list[BlockEntry] = []
     size = HEAD_BYTES
     begun = first
     lines = _lines(rows, row_digests)
@@ -150,7 +150,7 @@ def _row_object(
     first: int,
     count: int,
     pieces: Sequence[bytes],
-    entries: Sequence[Entry],
+    entries: Sequence[BlockEntry],
     gone: Mapping[int, bytes],
 ) -> RowObject:
     own = [_GONE.pack(at, gone[at]) for at in sorted(gone) if first <= at < first + count]
@@ -182,17 +182,17 @@ def _lines(rows: Sequence[Row | None], row_digests: bytes) -> bytes:
     return lines.tobytes()
 
 
-def _block(rows: Sequence[Row | None], lines: bytes) -> tuple[list[bytes], Entry]:
+def _block(rows: Sequence[Row | None], lines: bytes) -> tuple[list[bytes], BlockEntry]:
     """The pieces of a block, and its entry, but for where it lies. They are put together only once,
     as an object: a part is large, and several come at a time."""
     new = [row[0] for row in rows if row is not None and row[1] == 1]
     span = (min(new), max(new)) if new else _NOWHERE
     pieces = [lines, *(row[2] for row in rows if row is not None)]
     length = sum(map(len, pieces))
-    return pieces, Entry(0, length, hashlib.sha256(lines).digest(), *span)
+    return pieces, BlockEntry(0, length, hashlib.sha256(lines).digest(), *span)
 
 
-class Head(NamedTuple):
+class ObjectHead(NamedTuple):
     """The owner of an object: whether it has ``rows`` or pages, its group or segment, the first
     one's number, and how many there are.
     """
@@ -203,15 +203,15 @@ class Head(NamedTuple):
     length: int
 
 
-def head_of(data: bytes) -> Head | None:
+def head_of(data: bytes) -> ObjectHead | None:
     """Parse the head of an object from its first bytes; None if it is not one of our objects."""
     if len(data) < HEAD_BYTES:
         return None
     mark, uid, first, count = _HEAD.unpack_from(data)
-    return Head(mark == _ROWS, uid, first, count) if mark in (_ROWS, _PAGES) else None
+    return ObjectHead(mark == _ROWS, uid, first, count) if mark in (_ROWS, _PAGES) else None
 
 
-def contents_of(data: bytes, name: str) -> Contents:
+def contents_of(data: bytes, name: str) -> RowsObject:
     """The content of an object of rows, according to its own lines; nothing is verified.
 
     Raises:
@@ -233,19 +233,19 @@ def contents_of(data: bytes, name: str) -> Contents:
             at += length
     if at > len(data) or (len(data) - at) % _GONE.size:
         raise altered(name)
-    return Contents(group, first, rows, dict(_GONE.iter_unpack(data[at:])))
+    return RowsObject(group, first, rows, dict(_GONE.iter_unpack(data[at:])))
 
 
-def entry_of(data: bytes) -> Entry:
-    return Entry(*_ENTRY.unpack(data))
+def entry_of(data: bytes) -> BlockEntry:
+    return BlockEntry(*_ENTRY.unpack(data))
 
 
-def entries_of(data: bytes) -> list[Entry]:
+def entries_of(data: bytes) -> list[BlockEntry]:
     """All entries of an object, in the order of its blocks."""
-    return [Entry(*fields) for fields in _ENTRY.iter_unpack(data)]
+    return [BlockEntry(*fields) for fields in _ENTRY.iter_unpack(data)]
 
 
-def lines_of(data: bytes, entry: Entry, name: str) -> list[Line]:
+def lines_of(data: bytes, entry: BlockEntry, name: str) -> list[RowEntry]:
     """The lines of a block.
 
     Args:
@@ -257,16 +257,16 @@ def lines_of(data: bytes, entry: Entry, name: str) -> list[Line]:
     """
     if hashlib.sha256(data).digest() != entry.lines:
         raise altered(name)
-    return [Line(*fields) for fields in _LINE.iter_unpack(data)]
+    return [RowEntry(*fields) for fields in _LINE.iter_unpack(data)]
 
 
-def places_of(lines: Sequence[Line]) -> list[int]:
+def places_of(lines: Sequence[RowEntry]) -> list[int]:
     """The first byte of each row, within its block."""
     lengths = (line.length for line in lines)
     return list(accumulate(lengths, initial=LINE_BYTES * len(lines)))
 
 
-def blocks_around(entries: Sequence[Entry], at: int, most: int) -> Sequence[Entry]:
+def blocks_around(entries: Sequence[BlockEntry], at: int, most: int) -> Sequence[BlockEntry]:
     """The block at a place and its neighbours: from a multiple of a power of two on, as many of
     them as have no more bytes than this; none where it is longer itself."""
     count = 1 << (len(entries) - 1).bit_length()
@@ -289,7 +289,7 @@ def pages_around(start: int, count: int, length: int, most: int) -> Iterator[int
         yield HEAD_BYTES + at * length
 
 
-def check_row(salt: bytes, line: Line, packed: bytes, name: str) -> None:
+def check_row(salt: bytes, line: RowEntry, packed: bytes, name: str) -> None:
     """
     Raises:
         ObjectAltered: the row is not the one that was stored.

@@ -18,7 +18,7 @@ from encrypted_records.model.digests import DIGEST, RUN
 from encrypted_records.server.db.statements import as_driver_has_it, executed
 from encrypted_records.server.objects import block_cache, choice, layout
 from encrypted_records.server.objects.block_cache import Ahead, Spare
-from encrypted_records.server.objects.layout import LINE_BYTES, Entry, Line
+from encrypted_records.server.objects.layout import LINE_BYTES, BlockEntry, RowEntry
 from encrypted_records.server.objects.protocol import Range, find_reach
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bulk_tables import RowPart
@@ -75,7 +75,7 @@ class _Block(NamedTuple):
     first: int
     rows: int
     salt: bytes
-    entry: Entry
+    entry: BlockEntry
     #: with the entries of its neighbours: how many of them lie before it
     at: int = 0
     near: bytes = b""
@@ -95,7 +95,7 @@ class _Block(NamedTuple):
         return [_whole(self.name, entry) for entry in near]
 
 
-def _whole(name: str, entry: Entry) -> Range:
+def _whole(name: str, entry: BlockEntry) -> Range:
     return Range(name, entry.start, entry.start + entry.length)
 
 
@@ -160,7 +160,7 @@ def _read_rows(blocks: dict[_Block, list[Key]], *, checked: bool) -> dict[Key, S
 
     read = _read([*by_range, *(block.lines for block in long)], ahead=ahead)
     found: dict[Key, StoredSealedRow] = {}
-    wanted: list[tuple[_Block, Key, Line, Range]] = []
+    wanted: list[tuple[_Block, Key, RowEntry, Range]] = []
     contents: list[bytes] = []
     for block, data in zip([*short, *long], read, strict=True):
         lines = layout.lines_of(data[: LINE_BYTES * block.rows], block.entry, block.name)
@@ -222,7 +222,7 @@ def versions_between(group: int, first: int, end: int) -> list[tuple[int, bytes,
     ]
 
 
-def _lines_of(blocks: Sequence[_Block]) -> Iterator[tuple[_Block, list[Line]]]:
+def _lines_of(blocks: Sequence[_Block]) -> Iterator[tuple[_Block, list[RowEntry]]]:
     for block, data in zip(blocks, _read([block.lines for block in blocks]), strict=True):
         yield block, layout.lines_of(data, block.entry, block.name)
 
@@ -268,7 +268,7 @@ def find_new(record_ids: Collection[bytes]) -> list[Key]:
 
 def _spanning(
     record_ids: Collection[bytes], span: tuple[bytes, bytes]
-) -> Iterator[tuple[Key, Line]]:
+) -> Iterator[tuple[Key, RowEntry]]:
     """The rows of version 1 of all blocks among whose ids one of these may be."""
     spanning = as_driver_has_it(
         "SELECT group_id, first, count, name, blocks FROM row_part"
@@ -297,7 +297,7 @@ def _blocks_within(
     ]
 
 
-def _is_any_within(record_ids: Sequence[bytes], entry: Entry) -> bool:
+def _is_any_within(record_ids: Sequence[bytes], entry: BlockEntry) -> bool:
     at = bisect_left(record_ids, entry.least)
     return at < len(record_ids) and record_ids[at] <= entry.greatest
 

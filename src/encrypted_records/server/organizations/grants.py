@@ -20,7 +20,7 @@ from encrypted_records.server import signatures
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset
 from encrypted_records.server.organizations.models import Organization
-from encrypted_records.server.organizations.roster_change import Change, invalid, require
+from encrypted_records.server.organizations.roster_change import RosterChange, invalid, require
 from encrypted_records.server.organizations.roster_tables import Entry, StoredGrant
 
 _AT_ONCE = 500
@@ -75,9 +75,9 @@ def verify(
         keys[ids.from_text(stored.member)].append(bytes(stored.keys))
     for entry in entries:
         content = entry.content
-        if isinstance(content, form.Found) and entry.actor in actors:
+        if isinstance(content, form.FoundingEntry) and entry.actor in actors:
             keys[entry.actor].append(content.keys)
-        if isinstance(content, form.Standing) and content.member in actors and content.keys:
+        if isinstance(content, form.MemberStanding) and content.member in actors and content.keys:
             keys[content.member].append(content.keys)
     own = ids.from_text(organization.pk)
     given = []
@@ -102,7 +102,7 @@ def require_caller(user: User, given: Iterable[Given], *, is_owner: bool) -> Non
         raise NotAllowed("only owners of the organization may do this", code="owners_only")
 
 
-def store(change: Change, given: Sequence[Given]) -> int:
+def store(change: RosterChange, given: Sequence[Given]) -> int:
     """Keep grants, under the lock and after the entries; how many were not there before.
 
     Raises:
@@ -133,20 +133,20 @@ def store(change: Change, given: Sequence[Given]) -> int:
     return _write(change, kept)
 
 
-def _may_seal(change: Change, given: Given) -> bool:
+def _may_seal(change: RosterChange, given: Given) -> bool:
     """Whether the actor is, or was until this request, an owner under these keys."""
     standings = (state.member(given.body.actor) for state in (change.before, change.state))
     return any(actor is not None and actor.owns and actor.keys == given.keys for actor in standings)
 
 
-def _since(change: Change, dataset: bytes) -> int:
+def _since(change: RosterChange, dataset: bytes) -> int:
     """The entry that began a dataset's present epoch, or by which older ones were forgotten."""
     forgotten = change.state.forgotten.get(dataset, ())
     begun = change.state.epochs[dataset][-1].number
     return max(begun, forgotten[-1].number) if forgotten else begun
 
 
-def _require_roster(change: Change, given: Sequence[Given]) -> None:
+def _require_roster(change: RosterChange, given: Sequence[Given]) -> None:
     """Check that the roster that each states is a beginning of the organization's."""
     stated = {(entry.body.number, entry.body.digest) for entry in given}
     numbers = sorted({number for number, _ in stated})
@@ -163,7 +163,7 @@ def _require_roster(change: Change, given: Sequence[Given]) -> None:
 
 
 def _require_complete(
-    change: Change, kept: dict[tuple[str, str], Given], holders: Callable[[str], set[str]]
+    change: RosterChange, kept: dict[tuple[str, str], Given], holders: Callable[[str], set[str]]
 ) -> None:
     """Check that everybody who needs a grant after this request gets one by it."""
     needed = {
@@ -185,7 +185,7 @@ def _require_complete(
         )
 
 
-def _write(change: Change, kept: dict[tuple[str, str], Given]) -> int:
+def _write(change: RosterChange, kept: dict[tuple[str, str], Given]) -> int:
     stored = {
         (dataset, member): (number, bytes(signature))
         for dataset, member, number, signature in StoredGrant.objects.filter(

@@ -24,7 +24,7 @@ from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody, Grant, RosterEntry
 from encrypted_records.rules.roster import judging
-from encrypted_records.rules.roster.judging import Reason
+from encrypted_records.rules.roster.judging import EntryFault
 from encrypted_records.server import signatures
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
@@ -40,8 +40,8 @@ from encrypted_records.server.organizations import (
 )
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import Membership, Organization
-from encrypted_records.server.organizations.roster_change import Change, refusal, require
-from encrypted_records.server.organizations.roster_states import STATES, Sum
+from encrypted_records.server.organizations.roster_change import RosterChange, refusal, require
+from encrypted_records.server.organizations.roster_states import STATES, SizedState
 from encrypted_records.server.organizations.roster_tables import DatasetKey, Entry, StoredGrant
 from encrypted_records.server.records.models import CommitLog
 
@@ -117,12 +117,12 @@ def append(
         granting.require_caller(user, given, is_owner=is_owner)
         known = STATES.of(locked)
         schemas = _lock_schemas(locked, new)
-        change = Change(user, locked, schemas, known.state, known.state.copy())
+        change = RosterChange(user, locked, schemas, known.state, known.state.copy())
         for entry in new:
             _apply(change, entry, is_owner=is_owner)
         stored = granting.store(change, given)
         size = sum(len(entry.entry.body) for entry in new)
-        STATES.keep_when_stored(locked, Sum(change.state, known.size + size))
+        STATES.keep_when_stored(locked, SizedState(change.state, known.size + size))
     members.write_to(change.invited)
     return bool(new) or stored > 0
 
@@ -183,7 +183,7 @@ def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str,
     named: set[str] = set()
     for entry in new:
         content = entry.body.content
-        if isinstance(content, form.Dataset):
+        if isinstance(content, form.DatasetName):
             named |= {ids.to_text(end.schema) for end in content.ends}
         elif isinstance(content, list):
             named |= {ids.to_text(placement.schema) for placement in content}
@@ -201,7 +201,7 @@ def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str,
     return locked
 
 
-def _apply(change: Change, read: _Read, *, is_owner: bool) -> None:
+def _apply(change: RosterChange, read: _Read, *, is_owner: bool) -> None:
     """Check one entry against what was before it, keep it, and do what it says."""
     body, content = read.body, read.body.content
     require(body.whole, "a name does not match its entry")
@@ -210,7 +210,7 @@ def _apply(change: Change, read: _Read, *, is_owner: bool) -> None:
         raise NotAllowed("only owners can send entries that others signed", code="owners_only")
     verified = judging.verify(change.state, read.entry, body, signatures.is_by)
     reason = judging.judge(change.state, body, verified)
-    if reason is Reason.ENDS and isinstance(content, form.Dataset):
+    if reason is EntryFault.ENDS and isinstance(content, form.DatasetName):
         # Where a log has moved on, that is why, and it is named.
         roster_data.require_ends(change, content)
     if reason is not None:
@@ -219,20 +219,22 @@ def _apply(change: Change, read: _Read, *, is_owner: bool) -> None:
     _keep(change.organization, read)
 
 
-def _project(change: Change, read: _Read) -> None:
+def _project(change: RosterChange, read: _Read) -> None:
     """Check what the API alone knows of an entry that counts, and do what it says."""
     body, content = read.body, read.body.content
-    before = change.state.member(content.member) if isinstance(content, form.Standing) else None
+    before = (
+        change.state.member(content.member) if isinstance(content, form.MemberStanding) else None
+    )
     match content:
-        case form.Found():
+        case form.FoundingEntry():
             roster_members.found(change, body, content)
         case form.Invite():
             roster_members.invite(change, body, content, read.digest)
-        case form.Standing():
+        case form.MemberStanding():
             roster_members.admit(change, body, content, before)
         case form.Remove():
             roster_members.remove(change, content)
-        case form.Dataset():
+        case form.DatasetName():
             roster_data.begin(change, content)
         case list():
             roster_data.place(change, content)
@@ -241,7 +243,7 @@ def _project(change: Change, read: _Read) -> None:
         case _:
             assert_never(content)
     change.state.apply(body, read.digest)
-    if isinstance(content, form.Standing):
+    if isinstance(content, form.MemberStanding):
         roster_members.concern(change, before, content.member)
 
 
@@ -264,7 +266,7 @@ def _keep(organization: Organization, read: _Read) -> None:
 # dataset, and not taken from who signs it. Obstacles are named.
 
 
-def _forget(change: Change, content: form.Forget) -> None:
+def _forget(change: RosterChange, content: form.Forget) -> None:
     """Keep no grant of epochs before the one that the entry names.
 
     Raises:
@@ -284,7 +286,7 @@ def _forget(change: Change, content: form.Forget) -> None:
     change.note(Action.DATASET_FORGOT, dataset.url)
 
 
-def _schemas_of(change: Change, dataset: str) -> list[Schema]:
+def _schemas_of(change: RosterChange, dataset: str) -> list[Schema]:
     """All schemas of the dataset, which are locked; what merges have left there goes before.
 
     Raises:

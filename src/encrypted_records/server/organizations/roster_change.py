@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from encrypted_records.errors import BadInput, Conflict, ErsError, NotAllowed
 from encrypted_records.model import ids
-from encrypted_records.rules.roster.judging import Reason
-from encrypted_records.rules.roster.state import State
+from encrypted_records.rules.roster.judging import EntryFault
+from encrypted_records.rules.roster.state import RosterState
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.organizations import audit
@@ -22,12 +22,12 @@ _LAST_SECOND = 253_402_300_799
 
 #: How entries are refused that no reader would let count: class, code and hint. All others, too,
 #: are ``invalid_entry``.
-_REFUSALS: dict[Reason, tuple[type[ErsError], str, str | None]] = {
-    Reason.OWNERS_ONLY: (NotAllowed, "owners_only", None),
-    Reason.NOT_WRITER: (NotAllowed, "not_writer", None),
-    Reason.LAST_OWNER: (Conflict, "last_owner", "make another member an owner first"),
-    Reason.INVITATION_OVER: (Conflict, "invitation_over", "create a new invitation"),
-    Reason.MOVED: (
+_REFUSALS: dict[EntryFault, tuple[type[ErsError], str, str | None]] = {
+    EntryFault.OWNERS_ONLY: (NotAllowed, "owners_only", None),
+    EntryFault.NOT_WRITER: (NotAllowed, "not_writer", None),
+    EntryFault.LAST_OWNER: (Conflict, "last_owner", "make another member an owner first"),
+    EntryFault.INVITATION_OVER: (Conflict, "invitation_over", "create a new invitation"),
+    EntryFault.MOVED: (
         Conflict,
         "schema_placed",
         "create a schema in the other dataset, and store the records there",
@@ -35,7 +35,7 @@ _REFUSALS: dict[Reason, tuple[type[ErsError], str, str | None]] = {
 }
 
 
-def refusal(reason: Reason) -> ErsError:
+def refusal(reason: EntryFault) -> ErsError:
     """The error for an entry that would not count."""
     kind, code, hint = _REFUSALS.get(reason, (BadInput, "invalid_entry", None))
     return kind(reason.sentence, code=code, hint=hint)
@@ -75,7 +75,7 @@ def plain(name: str, longest: int) -> str:
 
 
 @dataclass
-class Change:
+class RosterChange:
     """The things that entries of one request act on, and what they have brought about so far."""
 
     caller: User
@@ -83,8 +83,8 @@ class Change:
     #: locked, by id: those whose heads or names the request states
     schemas: dict[str, Schema]
     #: the roster without the request, and with what was applied of it
-    before: State
-    state: State
+    before: RosterState
+    state: RosterState
     #: (dataset, member) that must come with a grant
     concerned: set[tuple[str, str]] = field(default_factory=set)
     #: datasets of which an epoch begins

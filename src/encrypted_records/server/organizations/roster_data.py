@@ -13,14 +13,14 @@ from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.organizations.audit import Action
-from encrypted_records.server.organizations.roster_change import Change, plain, require
+from encrypted_records.server.organizations.roster_change import RosterChange, plain, require
 from encrypted_records.server.organizations.roster_tables import DatasetKey, Place
 from encrypted_records.server.records.models import CommitLog
 
 MAX_API_NAME = 200
 
 
-def begin(change: Change, content: form.Dataset) -> None:
+def begin(change: RosterChange, content: form.DatasetName) -> None:
     """Name a dataset, and begin the next epoch of its keys where it states that; or end logs with
     the present epoch.
 
@@ -60,7 +60,7 @@ def _is_named(slug: str, name: str) -> bool:
     return bool(slug)
 
 
-def require_ends(change: Change, content: form.Dataset) -> None:
+def require_ends(change: RosterChange, content: form.DatasetName) -> None:
     """Check where logs are said to have stood when an epoch began; their schemas are locked. Of an
     epoch that begins now, that is where they stand.
 
@@ -97,7 +97,7 @@ def _stood(schema: Schema, epoch: int) -> tuple[int, bytes]:
     return version, bytes(before.get()[0]) if version else form.NO_DIGEST
 
 
-def place(change: Change, content: list[form.Placement]) -> None:
+def place(change: RosterChange, content: list[form.Placement]) -> None:
     """Put schemas into their datasets under their names, or free their names.
 
     Raises:
@@ -109,7 +109,7 @@ def place(change: Change, content: list[form.Placement]) -> None:
         _place(change, placement)
 
 
-def _place(change: Change, placement: form.Placement) -> None:
+def _place(change: RosterChange, placement: form.Placement) -> None:
     name, dataset = ids.to_text(placement.schema), ids.to_text(placement.dataset)
     named = _is_named(placement.slug, placement.name)
     schema = change.schemas.get(name)

@@ -22,7 +22,7 @@ from encrypted_records.server.organizations import answers
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import Invitation, Membership
 from encrypted_records.server.organizations.roster_change import (
-    Change,
+    RosterChange,
     moment,
     plain,
     require,
@@ -39,7 +39,7 @@ from encrypted_records.server.organizations.roster_tables import (
 _LONGEST_INVITATION = 8 * 86_400
 
 
-def found(change: Change, body: EntryBody, content: form.Found[str]) -> None:
+def found(change: RosterChange, body: EntryBody, content: form.FoundingEntry[str]) -> None:
     """Apply the first entry: its signer becomes the first owner, with access to everything.
 
     Raises:
@@ -71,7 +71,7 @@ def found(change: Change, body: EntryBody, content: form.Found[str]) -> None:
     change.note(Action.ROSTER_FOUNDED, change.organization.url)
 
 
-def invite(change: Change, body: EntryBody, content: form.Invite[str], digest: bytes) -> None:
+def invite(change: RosterChange, body: EntryBody, content: form.Invite[str], digest: bytes) -> None:
     """Open a seat, and have its invitation written to the address.
 
     Raises:
@@ -123,7 +123,7 @@ def invite(change: Change, body: EntryBody, content: form.Invite[str], digest: b
     change.note(Action.MEMBER_INVITED, change.organization.url)
 
 
-def _refuse_members(change: Change, address: str) -> None:
+def _refuse_members(change: RosterChange, address: str) -> None:
     standing = change.organization.standings.filter(present=True).values("member")
     if User.objects.with_email(address).filter(pk__in=standing).exists():
         raise Conflict(
@@ -134,7 +134,7 @@ def _refuse_members(change: Change, address: str) -> None:
 
 
 def admit(
-    change: Change, body: EntryBody, content: form.Standing[str], before: Member | None
+    change: RosterChange, body: EntryBody, content: form.MemberStanding[str], before: Member | None
 ) -> None:
     """Apply the complete state of a member who joins, or whose rights or keys change.
 
@@ -162,7 +162,7 @@ def admit(
 
 
 def _require_way_in(
-    change: Change, body: EntryBody, content: form.Standing[str], *, is_in: bool
+    change: RosterChange, body: EntryBody, content: form.MemberStanding[str], *, is_in: bool
 ) -> None:
     """Check how the keys of a member without an invitation became known.
 
@@ -180,12 +180,12 @@ def _require_way_in(
     require(own or recovers, "this member has not answered an invitation")
 
 
-def _is_owner_here(change: Change, member: str) -> bool:
+def _is_owner_here(change: RosterChange, member: str) -> bool:
     owners = Membership.objects.filter(role=Membership.Role.OWNER, user=member)
     return owners.filter(organization=change.organization).exists()
 
 
-def _require_answered(change: Change, content: form.Standing[str]) -> None:
+def _require_answered(change: RosterChange, content: form.MemberStanding[str]) -> None:
     """
     Raises:
         Conflict: ``invitation_over``.
@@ -207,7 +207,7 @@ def _require_answered(change: Change, content: form.Standing[str]) -> None:
     change.end_invitations([seat.pk])
 
 
-def _keep_standing(change: Change, member: str, keys: bytes, *, is_owner: bool) -> None:
+def _keep_standing(change: RosterChange, member: str, keys: bytes, *, is_owner: bool) -> None:
     Standing.objects.update_or_create(
         organization=change.organization,
         member=member,
@@ -215,7 +215,7 @@ def _keep_standing(change: Change, member: str, keys: bytes, *, is_owner: bool) 
     )
 
 
-def _keep_rights(change: Change, member: str, content: form.Standing[str]) -> None:
+def _keep_rights(change: RosterChange, member: str, content: form.MemberStanding[str]) -> None:
     plain(content.name, form.MAX_NAME)
     expires = moment(content.expires) if content.expires else None
     if content.type == form.SERVICE:
@@ -245,7 +245,7 @@ def _single(share: form.Share) -> list[str | None]:
     return [ids.to_text(schema) for schema in share.schemas] or [None]
 
 
-def concern(change: Change, before: Member | None, member: bytes) -> None:
+def concern(change: RosterChange, before: Member | None, member: bytes) -> None:
     """Remember of which datasets a member needs a grant, whose standing was another before."""
     after = change.state.member(member)
     assert after is not None, "an entry has just said it"
@@ -257,7 +257,7 @@ def concern(change: Change, before: Member | None, member: bytes) -> None:
             change.concerned.add((name, ids.to_text(member)))
 
 
-def remove(change: Change, content: form.Remove) -> None:
+def remove(change: RosterChange, content: form.Remove) -> None:
     """Put a member out, or withdraw an invitation."""
     named = ids.to_text(content.id)
     member = change.state.member(content.id)
@@ -278,7 +278,7 @@ def remove(change: Change, content: form.Remove) -> None:
     change.note(Action.MEMBER_REMOVED, ids.reference("users", named))
 
 
-def _end_invitations_of(change: Change, inviter: bytes) -> None:
+def _end_invitations_of(change: RosterChange, inviter: bytes) -> None:
     change.end_invitations(
         ids.to_text(invitation.content.id)
         for invitation in change.state.invitations.values()

@@ -25,7 +25,7 @@ from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody, RosterEntry
 from encrypted_records.rules.roster import judging
-from encrypted_records.rules.roster.state import State
+from encrypted_records.rules.roster.state import RosterState
 from encrypted_records.server.db.database_errors import reading_stored
 from encrypted_records.server.organizations.models import Organization
 from encrypted_records.server.organizations.roster_tables import Entry
@@ -40,12 +40,12 @@ _openings = msgspec.msgpack.Decoder(list[bytes])
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class SizedState:
     """The state after a number of entries, and its approximate size in bytes. Do not change the
     state: copy it before applying further entries.
     """
 
-    state: State = field(default_factory=lambda: State(historic=False))
+    state: RosterState = field(default_factory=lambda: RosterState(historic=False))
     size: int = _SUM_BYTES
 
     def is_of(self, organization: Organization) -> bool:
@@ -62,7 +62,7 @@ class RosterStates:
             most_bytes: of all sums; the sum that was used last is kept anyhow.
         """
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[str, Sum] = OrderedDict()
+        self._kept: OrderedDict[str, SizedState] = OrderedDict()
         self._lock = threading.Lock()
 
     def prepare(self, organization: Organization) -> None:
@@ -76,7 +76,7 @@ class RosterStates:
         if kept is None or kept.state.number < organization.roster_number:
             self._keep(organization.pk, self._add_up(organization))
 
-    def of(self, organization: Organization) -> Sum:
+    def of(self, organization: Organization) -> SizedState:
         """The sum of all entries of an organization, which is locked.
 
         Raises:
@@ -89,15 +89,15 @@ class RosterStates:
         self._keep(organization.pk, found)
         return found
 
-    def keep_when_stored(self, organization: Organization, newest: Sum) -> None:
+    def keep_when_stored(self, organization: Organization, newest: SizedState) -> None:
         """Go on from this sum once the transaction is committed in which its entries are stored."""
         transaction.on_commit(lambda: self._keep(organization.pk, newest))
 
-    def _find(self, organization: str) -> Sum | None:
+    def _find(self, organization: str) -> SizedState | None:
         with self._lock:
             return self._kept.get(organization)
 
-    def _keep(self, organization: str, newest: Sum) -> None:
+    def _keep(self, organization: str, newest: SizedState) -> None:
         with self._lock:
             self._kept[organization] = newest
             self._kept.move_to_end(organization)
@@ -105,7 +105,7 @@ class RosterStates:
             while size > self._most_bytes and len(self._kept) > 1:
                 size -= self._kept.popitem(last=False)[1].size
 
-    def _add_up(self, organization: Organization) -> Sum:
+    def _add_up(self, organization: Organization) -> SizedState:
         """The sum of what is stored up to the organization's head; less where that is not there."""
         kept = self._find(organization.pk)
         if kept is not None and kept.is_of(organization):
@@ -114,10 +114,10 @@ class RosterStates:
             further = _go_on(organization, kept)
             if further is not None:
                 return further
-        return _go_on(organization, Sum()) or Sum()
+        return _go_on(organization, SizedState()) or SizedState()
 
 
-def _go_on(organization: Organization, since: Sum) -> Sum | None:
+def _go_on(organization: Organization, since: SizedState) -> SizedState | None:
     """The sum with the entries that follow; None where these do not follow it.
 
     Raises:
@@ -136,10 +136,10 @@ def _go_on(organization: Organization, since: Sum) -> Sum | None:
             state.apply(body, digest)
         else:
             state.pass_over(body, digest)
-    return Sum(state, size)
+    return SizedState(state, size)
 
 
-def _follows(state: State, organization: bytes, body: EntryBody) -> bool:
+def _follows(state: RosterState, organization: bytes, body: EntryBody) -> bool:
     stated = (body.organization, body.number, body.previous)
     return stated == (organization, state.number + 1, state.digest)
 

@@ -46,7 +46,7 @@ def _user(request: Request) -> User:
     return cast(User, request.user)
 
 
-class Roster(APIView):
+class RosterView(APIView):
     """The signed list of who is in an organization, with which keys and rights."""
 
     token_uses = READS_AND_ADDS
@@ -116,7 +116,7 @@ class Grants(APIView):
         return stream(grants.newest(organization, member, among))
 
 
-class Answers(APIView):
+class AnswersView(APIView):
     """What the invited have answered."""
 
     @extend_schema(responses=FRAMES)
@@ -144,7 +144,7 @@ class OwnAnswer(APIView):
         return HttpResponse(status=201 if new else 200)
 
 
-class Services(generics.ListAPIView[Service]):
+class ServicesView(generics.ListAPIView[Service]):
     """Programs with a standing of their own, and when each was last used, for owners."""
 
     serializer_class = ServiceSerializer
@@ -192,9 +192,9 @@ def _require_first_use(user: User, entries: Sequence[RosterEntry]) -> None:
     for entry in entries:
         content = form.read_entry(entry).content
         match content:
-            case form.Found():
+            case form.FoundingEntry():
                 continue
-            case form.Dataset():
+            case form.DatasetName():
                 dataset = ids.to_text(content.dataset)
                 present = DatasetKey.objects.filter(dataset=dataset).first()
                 if content.epoch != (1 if present is None else present.epoch):

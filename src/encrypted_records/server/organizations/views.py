@@ -46,7 +46,7 @@ from encrypted_records.server.organizations.serializers import (
 
 
 @BY_ID
-class Organizations(
+class OrganizationsView(
     mixins.CreateModelMixin,
     mixins.ListModelMixin,
     mixins.RetrieveModelMixin,
@@ -106,7 +106,7 @@ def _user(request: Request) -> User:
     return cast(User, request.user)
 
 
-class Members(generics.ListAPIView[Membership]):
+class MembersView(generics.ListAPIView[Membership]):
     """The members of an organization, for each of them."""
 
     serializer_class = MemberSerializer
@@ -209,7 +209,7 @@ class AcceptInvitation(APIView):
         return Response(MemberSerializer(joined).data, status=status.HTTP_201_CREATED)
 
 
-class AuditLog(generics.ListAPIView[AuditEntry]):
+class AuditLogView(generics.ListAPIView[AuditEntry]):
     """Actions in an organization, the newest first, for owners; for somebody who was removed, their
     removal alone, without addresses."""
 

@@ -124,7 +124,7 @@ def kept_for() -> timedelta:
 
 
 @dataclass(frozen=True)
-class Table:
+class RowTable:
     """The columns in which rows enter a table; ``types`` are PostgreSQL's, in their order."""
 
     copy: str
@@ -132,23 +132,23 @@ class Table:
     insert: str
 
 
-_ROWS = Table(
+_ROWS = RowTable(
     "COPY record_row (group_id, ordinal, record_id, version, sealed) FROM STDIN (FORMAT BINARY)",
     ("int8", "int8", "bytea", "int8", "bytea"),
     "INSERT INTO record_row (group_id, ordinal, record_id, version, sealed)"
     " VALUES (%s, %s, %s, %s, %s)",
 )
-_PAGES = Table(
+_PAGES = RowTable(
     "COPY index_page (segment_id, number, digest, data) FROM STDIN (FORMAT BINARY)",
     ("int8", "int8", "bytea", "bytea"),
     "INSERT INTO index_page (segment_id, number, digest, data) VALUES (%s, %s, %s, %s)",
 )
-_RUNS = Table(
+_RUNS = RowTable(
     "COPY row_run (group_id, first, digests) FROM STDIN (FORMAT BINARY)",
     ("int8", "int8", "bytea"),
     "INSERT INTO row_run (group_id, first, digests) VALUES (%s, %s, %s)",
 )
-_DEAD = Table(
+_DEAD = RowTable(
     "COPY dead_row (group_id, ordinal, version) FROM STDIN (FORMAT BINARY)",
     ("int8", "int8", "int8"),
     "INSERT INTO dead_row (group_id, ordinal, version) VALUES (%s, %s, %s)",
@@ -224,7 +224,7 @@ def add_dead(rows: Iterable[tuple[int, int, int]]) -> None:
     insert(_DEAD, rows)
 
 
-def insert(table: Table, rows: Iterable[tuple[Any, ...]]) -> None:
+def insert(table: RowTable, rows: Iterable[tuple[Any, ...]]) -> None:
     """Store rows in a bulky table; a few are stored before a COPY would have begun."""
     first = list(islice(left := iter(rows), FEW + 1))
     if len(first) <= FEW:

@@ -9,7 +9,7 @@ from django.db import connection
 from encrypted_records.server.records import store
 from encrypted_records.server.records.store import Key
 
-_ERASED = store.Table(
+_ERASED = store.RowTable(
     "COPY erased_row (group_id, ordinal, digest) FROM STDIN (FORMAT BINARY)",
     ("int8", "int8", "bytea"),
     "INSERT INTO erased_row (group_id, ordinal, digest) VALUES (%s, %s, %s)",

@@ -10,8 +10,13 @@ import pyarrow
 from encrypted_records import runtime
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.wire.failures import Failure
-from encrypted_records.sql.wire.parameters import Description, Session, Values, parameter_type
-from encrypted_records.sql.wire.statements import Statement
+from encrypted_records.sql.wire.parameters import (
+    Description,
+    ParameterValues,
+    SessionFacts,
+    parameter_type,
+)
+from encrypted_records.sql.wire.statements import SqlStatement
 from encrypted_records.sql.wire.types import TEXT, ColumnType
 
 #: The module of a session's process.
@@ -20,7 +25,7 @@ WORKER = "encrypted_records.sql.wire.worker"
 _STEP_BYTES = 1 << 20
 
 
-class Answer:
+class QueryRows:
     """The rows of a query, some at a time.
 
     Attributes:
@@ -71,7 +76,7 @@ class Answer:
             await self._end()
 
 
-class Answers:
+class StatementAnswers:
     """
     Args:
         engine: open, with its dataset and :data:`WORKER`.
@@ -92,13 +97,13 @@ class Answers:
     ) -> None:
         self._engine = engine
         self._user, self._settings, self._process = user, settings, process
-        self._current: Answer | None = None
+        self._current: QueryRows | None = None
         self._fresh_seconds, self._read_at = fresh_seconds, runtime.monotonic()
 
-    def _session(self) -> Session:
-        return Session(self._user, self._settings(), self._process)
+    def _session(self) -> SessionFacts:
+        return SessionFacts(self._user, self._settings(), self._process)
 
-    async def describe(self, statement: Statement, oids: Sequence[int]) -> Description:
+    async def describe(self, statement: SqlStatement, oids: Sequence[int]) -> Description:
         """The parameters and columns of a query.
 
         Raises:
@@ -125,8 +130,8 @@ class Answers:
         return True
 
     async def run(
-        self, statement: Statement, described: Description | None, parameters: Sequence[Any]
-    ) -> Answer:
+        self, statement: SqlStatement, described: Description | None, parameters: Sequence[Any]
+    ) -> QueryRows:
         """The rows of a query. The one before, if it has any left, is ended.
 
         Raises:
@@ -136,7 +141,7 @@ class Answers:
         if self._current is not None:
             await self._current.close()
         types = described.parameters if described is not None else ()
-        given = Values(statement.sql, [kind.oid for kind in types], parameters)
+        given = ParameterValues(statement.sql, [kind.oid for kind in types], parameters)
         columns, rows = await self._engine.call("ask", self._session(), given)
         if columns is not None and await self._refreshed():
             columns, rows = await self._engine.call("ask", self._session(), given)
@@ -145,7 +150,7 @@ class Answers:
         else:
             result = await self._engine.execute(statement.sql, given)
             listed = [(column.name, column.type) for column in result.columns]
-            self._current = Answer(listed, aiter(result.batches()), result.close)
+            self._current = QueryRows(listed, aiter(result.batches()), result.close)
         return self._current
 
     async def prepare(self) -> None:
@@ -163,7 +168,7 @@ class Answers:
         await self._engine.close()
 
 
-def _from_catalogues(columns: Sequence[Sequence[str]], rows: bytes) -> Answer:
+def _from_catalogues(columns: Sequence[Sequence[str]], rows: bytes) -> QueryRows:
     async def batches() -> AsyncIterator[pyarrow.RecordBatch]:
         for batch in pyarrow.ipc.open_stream(rows):
             yield batch
@@ -171,4 +176,4 @@ def _from_catalogues(columns: Sequence[Sequence[str]], rows: bytes) -> Answer:
     async def close() -> None:
         pass
 
-    return Answer([(name, kind) for name, kind in columns], batches(), close)
+    return QueryRows([(name, kind) for name, kind in columns], batches(), close)

@@ -25,7 +25,7 @@ from encrypted_records.sql.connections import lock, open_closed, real_tables
 from encrypted_records.sql.limits import SqlLimits
 from encrypted_records.sql.wire.failures import Failure
 from encrypted_records.sql.wire.settings import VERSION
-from encrypted_records.sql.wire.statements import Statement, Token
+from encrypted_records.sql.wire.statements import SqlStatement, SqlToken
 from encrypted_records.sql.wire.types import TYPES, ColumnType, column_type
 
 SCHEMA = "_catalogues"
@@ -75,12 +75,12 @@ _FUNCTIONS = frozenset(
     {"typinput", "typoutput", "typreceive", "typsend", "typmodin", "typmodout", "typanalyze"}
 )
 _SCHEMAS = frozenset({"pg_catalog", "information_schema"})
-_OPEN, _CLOSE = Token("other", "(", 0, 0), Token("other", ")", 0, 0)
-_SELECT, _AS = Token("word", "SELECT", 0, 0), Token("word", "AS", 0, 0)
+_OPEN, _CLOSE = SqlToken("other", "(", 0, 0), SqlToken("other", ")", 0, 0)
+_SELECT, _AS = SqlToken("word", "SELECT", 0, 0), SqlToken("word", "AS", 0, 0)
 _REG = frozenset({"regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole"})
 
 
-def mentions(statement: Statement) -> bool:
+def mentions(statement: SqlStatement) -> bool:
     """Whether a statement names anything that is in catalogues alone."""
     return any(
         token.word.startswith("pg_") or token.word in _WORDS
@@ -89,7 +89,7 @@ def mentions(statement: Statement) -> bool:
     )
 
 
-def _reads_by_text(statement: Statement) -> bool:
+def _reads_by_text(statement: SqlStatement) -> bool:
     """Whether a statement reads tables that are named only in a text, so that they cannot be
     listed.
     """
@@ -149,7 +149,7 @@ class PgCatalog:
         )
         self.connection.unregister("filling")
 
-    def answers(self, statement: Statement) -> Statement | None:
+    def answers(self, statement: SqlStatement) -> SqlStatement | None:
         """The statement in DuckDB's words, if it reads catalogues; None if it reads records.
 
         Raises:
@@ -589,16 +589,16 @@ def _functions(
 # --- PostgreSQL's words in DuckDB's -----------------------------------------------------------
 
 
-def _placed(words: Sequence[Token]) -> Statement:
+def _placed(words: Sequence[SqlToken]) -> SqlStatement:
     """A statement of these words, with their places in it."""
     placed, at = [], 0
     for token in words:
-        placed.append(Token(token.kind, token.text, at, at + len(token.text)))
+        placed.append(SqlToken(token.kind, token.text, at, at + len(token.text)))
         at += len(token.text) + 1
-    return Statement(" ".join(token.text for token in words), placed)
+    return SqlStatement(" ".join(token.text for token in words), placed)
 
 
-def _rewritten(statement: Statement, dataset: str) -> Iterator[Token]:
+def _rewritten(statement: SqlStatement, dataset: str) -> Iterator[SqlToken]:
     words = list(_without_schemas(statement.words, dataset))
     at = 0
     while at < len(words):
@@ -607,7 +607,7 @@ def _rewritten(statement: Statement, dataset: str) -> Iterator[Token]:
         at += step
 
 
-def _without_schemas(words: Sequence[Token], dataset: str) -> Iterator[Token]:
+def _without_schemas(words: Sequence[SqlToken], dataset: str) -> Iterator[SqlToken]:
     """``pg_catalog.`` is left out, and ``information_schema.`` becomes part of the name; the
     database before either is left out."""
     at = 0
@@ -621,14 +621,14 @@ def _without_schemas(words: Sequence[Token], dataset: str) -> Iterator[Token]:
         if qualifies and token.word == "pg_catalog":
             at += 2
         elif qualifies and token.word == "information_schema":
-            yield Token("word", f"information_schema_{words[at + 2].word}", 0, 0)
+            yield SqlToken("word", f"information_schema_{words[at + 2].word}", 0, 0)
             at += 3
         else:
             yield token
             at += 1
 
 
-def _read_as_table(words: Sequence[Token], at: int) -> int:
+def _read_as_table(words: Sequence[SqlToken], at: int) -> int:
     """How many words a call takes up that FROM reads as a table, with its parentheses; 0 of none.
     In a list of expressions the same words mean the same."""
     if at == 0 or words[at - 1].word not in (",", "from") or words[at].word != "string_to_array":
@@ -641,7 +641,7 @@ def _read_as_table(words: Sequence[Token], at: int) -> int:
     return 0
 
 
-def _replaced(words: Sequence[Token], at: int) -> tuple[int, Sequence[Token]]:
+def _replaced(words: Sequence[SqlToken], at: int) -> tuple[int, Sequence[SqlToken]]:
     """How many words are taken at a place, and what stands for them."""
     token = words[at]
     following = [token.word for token in words[at + 1 : at + 5]]
@@ -654,14 +654,14 @@ def _replaced(words: Sequence[Token], at: int) -> tuple[int, Sequence[Token]]:
     if token.word == "operator" and following[:1] == ["("] and ")" in following:
         end = at + 1 + following.index(")")
         sign = "".join(token.text for token in words[at + 2 : end])
-        return end + 1 - at, [Token("other", sign, 0, 0)]
+        return end + 1 - at, [SqlToken("other", sign, 0, 0)]
     if token.word == "collate" and following:
         return 2, ()
     if token.word in _RENAMED:
-        return 1, [Token("word", _RENAMED[token.word], 0, 0)]
+        return 1, [SqlToken("word", _RENAMED[token.word], 0, 0)]
     if token.word in _FUNCTIONS and following[1:2] == ["0"] and following[0] in ("=", "<>", "!="):
         # Functions have names here, and no numbers.
-        return 3, [token, words[at + 1], Token("string", "'-'", 0, 0)]
+        return 3, [token, words[at + 1], SqlToken("string", "'-'", 0, 0)]
     if following[:1] == ["::"] and (made := _looked_up(token, "".join(following[1:2]))):
         return 3, made
     as_cast = token.word == "cast" and following[:1] == ["("] and following[2:3] == ["as"]
@@ -669,11 +669,11 @@ def _replaced(words: Sequence[Token], at: int) -> tuple[int, Sequence[Token]]:
         return 6, made
     if token.kind == "string" and token.value[:1] == "{" and token.value[-1:] == "}":
         listed = token.value[1:-1].replace("'", "''")
-        return 1, [Token("string", f"'[{listed}]'", 0, 0)]
+        return 1, [SqlToken("string", f"'[{listed}]'", 0, 0)]
     return 1, [token]
 
 
-def _looked_up(token: Token, kind: str) -> Sequence[Token]:
+def _looked_up(token: SqlToken, kind: str) -> Sequence[SqlToken]:
     """The OID of what a text names, where it is cast to such a type."""
     if token.kind not in ("string", "parameter") or kind not in _REG:
         return ()
@@ -681,10 +681,10 @@ def _looked_up(token: Token, kind: str) -> Sequence[Token]:
         return [token]
     function = {"regtype": "_type_of", "regnamespace": "_namespace_of"}.get(kind, "to_regclass")
     return [
-        Token("word", function, 0, 0),
-        Token("other", "(", 0, 0),
+        SqlToken("word", function, 0, 0),
+        SqlToken("other", "(", 0, 0),
         token,
-        Token("cast", "::", 0, 0),
-        Token("word", "VARCHAR", 0, 0),
-        Token("other", ")", 0, 0),
+        SqlToken("cast", "::", 0, 0),
+        SqlToken("word", "VARCHAR", 0, 0),
+        SqlToken("other", ")", 0, 0),
     ]

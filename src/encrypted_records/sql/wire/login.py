@@ -25,7 +25,7 @@ Connect = Callable[[str, str, str | None, str | None], ProxyClient]
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class SqlLogin:
     """``engine`` is open, and ``client`` is what it asks; both are to be closed."""
 
     email: str
@@ -39,7 +39,7 @@ class Login:
 
 async def log_in(
     connect: Connect, user: str, password: str, database: str, limits: SqlLimits
-) -> Login:
+) -> SqlLogin:
     """
     Args:
         user: an e-mail address.
@@ -69,7 +69,7 @@ async def log_in(
 
 async def _opened(
     client: ProxyClient, user: str, database: str, limits: SqlLimits, *, is_token: bool
-) -> Login:
+) -> SqlLogin:
     account = await _told(client.user())
     email = str(account.email)
     if is_token and email.casefold() != user.casefold():
@@ -80,7 +80,7 @@ async def _opened(
     except BaseException:
         await engine.close()
         raise
-    return Login(email, client, engine)
+    return SqlLogin(email, client, engine)
 
 
 async def _told(asked: Awaitable[T]) -> T:

@@ -32,7 +32,7 @@ class ProtocolViolation(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Startup:
+class StartupMessage:
     """The start of a session. ``minor`` is the version after ``3.``."""
 
     minor: int
@@ -60,7 +60,7 @@ class Password:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class SimpleQuery:
     """One or more statements, to be run at once; text results."""
 
     sql: str
@@ -133,10 +133,10 @@ class CopyInput:
     """Data of a COPY FROM STDIN that was refused; it is dropped, as the protocol asks."""
 
 
-First = Startup | EncryptionRequest | Cancel
+First = StartupMessage | EncryptionRequest | Cancel
 Message = (
     Password
-    | Query
+    | SimpleQuery
     | Parse
     | Bind
     | Describe
@@ -201,8 +201,8 @@ def _password(body: _Body) -> Password:
     return Password(body.text())
 
 
-def _query(body: _Body) -> Query:
-    return Query(body.text())
+def _query(body: _Body) -> SimpleQuery:
+    return SimpleQuery(body.text())
 
 
 def _parse(body: _Body) -> Parse:
@@ -324,7 +324,7 @@ class FrontendReader:
             parameters[name] = content.text()
         content.end()
         self._started = True
-        return Startup(code & 0xFFFF, parameters)
+        return StartupMessage(code & 0xFFFF, parameters)
 
     def next(self) -> Message | None:
         """The next message after the start, or None while bytes are missing.

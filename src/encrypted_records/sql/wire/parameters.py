@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from encrypted_records import runtime
 from encrypted_records.sql.wire.failures import Failure
-from encrypted_records.sql.wire.statements import Statement
+from encrypted_records.sql.wire.statements import SqlStatement
 from encrypted_records.sql.wire.types import (
     BY_ARRAY,
     BY_OID,
@@ -46,7 +46,7 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionFacts:
     """The session as catalogues show it: its user, its settings, and its process number."""
 
     user: str
@@ -55,7 +55,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ParameterValues:
     """Values of parameters by their numbers, and the OIDs of their types."""
 
     sql: str
@@ -65,7 +65,7 @@ class Values:
 
 def describe(
     planner: duckdb.DuckDBPyConnection,
-    statement: Statement,
+    statement: SqlStatement,
     oids: Sequence[int],
     named: Callable[[str], str] = str,
 ) -> Description:
@@ -122,11 +122,11 @@ def parameter_type(oid: int) -> ColumnType | None:
     raise Failure("0A000", f"parameters of the type with OID {oid} are not supported")
 
 
-def _parameters(statement: Statement) -> Iterator[Any]:
+def _parameters(statement: SqlStatement) -> Iterator[Any]:
     return (token for token in statement.words if token.kind == "parameter")
 
 
-def _with(statement: Statement, replaced: Mapping[int, str]) -> str:
+def _with(statement: SqlStatement, replaced: Mapping[int, str]) -> str:
     """The statement with texts in place of parameters."""
     parts, at, base = [], 0, statement.words[0].start
     for token in _parameters(statement):
@@ -147,7 +147,7 @@ Casts = Callable[[str], dict[str, str] | None]
 
 def _found(
     casts_of: Casts,
-    statement: Statement,
+    statement: SqlStatement,
     given: Mapping[int, ColumnType],
     unknown: Sequence[int],
     named: Callable[[str], str],
@@ -182,7 +182,7 @@ def _found(
 
 def _alone(
     casts_of: Casts,
-    statement: Statement,
+    statement: SqlStatement,
     others: Mapping[int, str],
     number: int,
     mark: str,
@@ -231,7 +231,7 @@ def _name(kind: Mapping[str, Any]) -> str:
 
 
 def _columns(
-    planner: duckdb.DuckDBPyConnection, statement: Statement, types: Sequence[ColumnType]
+    planner: duckdb.DuckDBPyConnection, statement: SqlStatement, types: Sequence[ColumnType]
 ) -> list[tuple[str, str]]:
     nulls = {number: _null(kind.duckdb) for number, kind in enumerate(types, 1)}
     if statement.first in ("describe", "explain", "summarize"):

@@ -22,13 +22,13 @@ from encrypted_records import runtime
 from encrypted_records.errors import ErsError, InvalidSetting
 from encrypted_records.sql.limits import SqlLimits
 from encrypted_records.sql.wire import messages as m
-from encrypted_records.sql.wire.answers import Answers
+from encrypted_records.sql.wire.answers import StatementAnswers
 from encrypted_records.sql.wire.channel import Channel, ClientGone
 from encrypted_records.sql.wire.failures import Failure, failure_of
 from encrypted_records.sql.wire.limits import WireLimits
 from encrypted_records.sql.wire.login import Connect, log_in
-from encrypted_records.sql.wire.session import Session
-from encrypted_records.sql.wire.settings import REPORTED, Settings, start
+from encrypted_records.sql.wire.session import WireSession
+from encrypted_records.sql.wire.settings import REPORTED, SessionSettings, start
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class _Connection:
 
     channel: Channel
     task: asyncio.Task[None]
-    session: Session | None = None
+    session: WireSession | None = None
     secret: bytes = field(default=b"", repr=False)
     misses: int = 0
 
@@ -177,14 +177,14 @@ class Listener:
             connection.secret = runtime.random_bytes(
                 _LONG_KEY if startup.minor >= _MINOR else _SHORT_KEY
             )
-            answers = Answers(
+            answers = StatementAnswers(
                 login.engine,
                 user=login.email,
                 settings=lambda: dict(settings.all()),
                 process=process,
                 fresh_seconds=self._limits.catalogue_seconds,
             )
-            session = connection.session = Session(channel, answers, settings, self._limits)
+            session = connection.session = WireSession(channel, answers, settings, self._limits)
             self._sessions[process] = connection
             try:
                 channel.log_in()
@@ -196,7 +196,7 @@ class Listener:
         finally:
             await login.close()
 
-    async def _start(self, channel: Channel) -> m.Startup | None:
+    async def _start(self, channel: Channel) -> m.StartupMessage | None:
         """The start of a session; None for a request to cancel.
 
         Raises:
@@ -224,11 +224,11 @@ class Listener:
         if first.minor not in (0, _MINOR) or unknown:
             minor = _MINOR if first.minor > _MINOR else first.minor if first.minor != 1 else 0
             channel.write(m.negotiate_version(minor, unknown))
-            return m.Startup(minor, first.parameters)
+            return m.StartupMessage(minor, first.parameters)
         return first
 
     @staticmethod
-    def _named(startup: m.Startup) -> tuple[str, str]:
+    def _named(startup: m.StartupMessage) -> tuple[str, str]:
         user = startup.parameters.get("user", "")
         database = startup.parameters.get("database", "") or user
         if not user:
@@ -252,7 +252,9 @@ class Listener:
         return message.text
 
     @staticmethod
-    async def _greet(channel: Channel, settings: Settings, process: int, secret: bytes) -> None:
+    async def _greet(
+        channel: Channel, settings: SessionSettings, process: int, secret: bytes
+    ) -> None:
         channel.write(m.AUTHENTICATION_OK)
         for name, told in REPORTED.items():
             channel.write(m.parameter_status(told, settings.show(name)))

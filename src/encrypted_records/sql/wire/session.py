@@ -17,15 +17,15 @@ from encrypted_records import runtime
 from encrypted_records.errors import ErsError
 from encrypted_records.sql.wire import messages as m
 from encrypted_records.sql.wire import statements as st
-from encrypted_records.sql.wire.answers import Answer, Answers
+from encrypted_records.sql.wire.answers import QueryRows, StatementAnswers
 from encrypted_records.sql.wire.channel import Channel, ClientGone
 from encrypted_records.sql.wire.copying import CopyWriter
 from encrypted_records.sql.wire.failures import Failure, failure_of
 from encrypted_records.sql.wire.limits import WireLimits
 from encrypted_records.sql.wire.parameters import Description
 from encrypted_records.sql.wire.results import RowEncoder
-from encrypted_records.sql.wire.settings import REPORTED, Settings, assignment
-from encrypted_records.sql.wire.statements import Statement
+from encrypted_records.sql.wire.settings import REPORTED, SessionSettings, assignment
+from encrypted_records.sql.wire.statements import SqlStatement
 from encrypted_records.sql.wire.types import decode_parameter
 
 #: Seconds between interrupts, and for which a client may take nothing at a statement's end.
@@ -36,7 +36,7 @@ _AGAIN, _STUCK_SECONDS = 0.5, 2.0
 class Prepared:
     """A statement that was parsed; without columns, it answers with no rows."""
 
-    statement: Statement
+    statement: SqlStatement
     types: Sequence[int]
     described: Description
 
@@ -53,11 +53,11 @@ class Portal:
     prepared: Prepared
     parameters: Sequence[Any] = field(repr=False)
     forms: Sequence[int]
-    answer: Answer | None = None
+    answer: QueryRows | None = None
     done: bool = False
 
 
-class Session:
+class WireSession:
     """
     Args:
         answers: the dataset, as this login sees it.
@@ -65,7 +65,11 @@ class Session:
     """
 
     def __init__(
-        self, channel: Channel, answers: Answers, settings: Settings, limits: WireLimits
+        self,
+        channel: Channel,
+        answers: StatementAnswers,
+        settings: SessionSettings,
+        limits: WireLimits,
     ) -> None:
         self._channel, self._answers, self._limits = channel, answers, limits
         self._settings = settings
@@ -126,7 +130,7 @@ class Session:
                 pass
             case _ if self._failed:
                 pass
-            case m.Query(sql):
+            case m.SimpleQuery(sql):
                 await self._query(sql)
             case m.Password():
                 raise m.ProtocolViolation("invalid message: password after the login")
@@ -237,7 +241,7 @@ class Session:
                 hint="send long lists as one array parameter",
             )
 
-    async def _answer_simple(self, statement: Statement) -> None:
+    async def _answer_simple(self, statement: SqlStatement) -> None:
         if statement.first == "copy":
             self._check_transaction(statement)
             await self._copy(statement)
@@ -253,7 +257,7 @@ class Session:
             finally:
                 await answer.close()
 
-    async def _send_rows(self, answer: Answer, encoder: RowEncoder, most: int) -> bool:
+    async def _send_rows(self, answer: QueryRows, encoder: RowEncoder, most: int) -> bool:
         """Rows up to a limit, 0 for none; whether there may be more."""
         left = most
         while (
@@ -292,7 +296,7 @@ class Session:
         held = sum(len(prepared.statement.sql) for prepared in self._prepared.values())
         if held + len(message.sql) > self._limits.prepared_characters:
             raise Failure("53200", "the session's prepared statements are too long together")
-        statement = found[0] if found else Statement("", ())
+        statement = found[0] if found else SqlStatement("", ())
         described = Description((), ())
         if statement.first in st.READS:
             self._check_transaction(statement)
@@ -411,14 +415,14 @@ class Session:
 
     # --- commands that are answered here ----------------------------------------------------------
 
-    def _check_transaction(self, statement: Statement) -> None:
+    def _check_transaction(self, statement: SqlStatement) -> None:
         if self._transaction == "E" and statement.first not in _ENDS:
             raise Failure(
                 "25P02",
                 "current transaction is aborted, commands ignored until end of transaction block",
             )
 
-    async def _command(self, statement: Statement, portal: Portal | None = None) -> str | None:
+    async def _command(self, statement: SqlStatement, portal: Portal | None = None) -> str | None:
         """The tag of a command that was carried out; None for a query.
 
         Args:
@@ -465,7 +469,7 @@ class Session:
                 )
         return first.upper()
 
-    async def _change_transaction(self, statement: Statement) -> str:
+    async def _change_transaction(self, statement: SqlStatement) -> str:
         first, words = statement.first, [token.word for token in statement.words]
         if first in ("begin", "start"):
             if "write" in words:
@@ -483,7 +487,7 @@ class Session:
         await self._end_portals()
         return "ROLLBACK" if failed or first in ("rollback", "abort") else "COMMIT"
 
-    def _set(self, statement: Statement) -> None:
+    def _set(self, statement: SqlStatement) -> None:
         assigned = assignment(statement)
         if assigned is None:
             return
@@ -495,7 +499,7 @@ class Session:
         if name in REPORTED:
             self._channel.write(m.parameter_status(REPORTED[name], self._settings.show(name)))
 
-    def _shown(self, statement: Statement) -> tuple[list[str], list[list[str]]]:
+    def _shown(self, statement: SqlStatement) -> tuple[list[str], list[list[str]]]:
         words = [token.word for token in statement.words[1:]]
         if words == ["all"]:
             rows = [[name, value, ""] for name, value in self._settings.all()]
@@ -519,7 +523,7 @@ class Session:
         for row in m.data_rows(columns, len(rows)):
             self._channel.write(row)
 
-    def _deallocate(self, statement: Statement) -> None:
+    def _deallocate(self, statement: SqlStatement) -> None:
         name = statement.words[-1].word
         if name == "all":
             self._prepared.clear()
@@ -527,7 +531,7 @@ class Session:
             self._named(name)
             del self._prepared[name]
 
-    async def _discard(self, statement: Statement) -> None:
+    async def _discard(self, statement: SqlStatement) -> None:
         if statement.words[-1].word == "all":
             self._prepared.clear()
             self._settings.reset()
@@ -571,7 +575,7 @@ class Session:
             await portal.answer.close()
         return f"FETCH {portal.answer.sent - before}"
 
-    async def _close_cursor(self, statement: Statement) -> None:
+    async def _close_cursor(self, statement: SqlStatement) -> None:
         name = statement.words[-1].word
         if name == "all":
             await self._end_portals()
@@ -581,7 +585,7 @@ class Session:
 
     # --- COPY -------------------------------------------------------------------------------------
 
-    async def _copy(self, statement: Statement) -> None:
+    async def _copy(self, statement: SqlStatement) -> None:
         copied = st.copied(statement)
         query = st.only(copied.query)
         answer = await self._answers.run(query, None, ())

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from encrypted_records.sql.wire.failures import Failure
-from encrypted_records.sql.wire.statements import Statement, Token
+from encrypted_records.sql.wire.statements import SqlStatement, SqlToken
 
 #: PostgreSQL's version as clients compare it.
 VERSION = "15.0"
@@ -89,7 +89,7 @@ REPORTED: Mapping[str, str] = {
 }
 
 
-class Settings:
+class SessionSettings:
     """The settings of one session."""
 
     def __init__(self, user: str, dataset: str) -> None:
@@ -167,7 +167,7 @@ class Settings:
         return int(self._values["statement_timeout"])
 
 
-def start(user: str, dataset: str, parameters: Mapping[str, str]) -> Settings:
+def start(user: str, dataset: str, parameters: Mapping[str, str]) -> SessionSettings:
     """The settings of a session whose client sent these parameters at its start.
 
     A time zone is not taken over: drivers send the machine's without being told to, and what the
@@ -176,7 +176,7 @@ def start(user: str, dataset: str, parameters: Mapping[str, str]) -> Settings:
     Raises:
         Failure: an encoding, or a style of dates, that there is not.
     """
-    settings = Settings(user, dataset)
+    settings = SessionSettings(user, dataset)
     for name, value in parameters.items():
         lowered = name.lower()
         if lowered in ("user", "database", "options", "replication", "timezone"):
@@ -204,7 +204,7 @@ def _milliseconds(value: str) -> int:
     return int(int(found[1]) * factor[found[2] or "ms"])
 
 
-def assignment(statement: Statement) -> tuple[str, str] | None:
+def assignment(statement: SqlStatement) -> tuple[str, str] | None:
     """The name and the value of a SET; None where it says nothing that matters here, as the
     isolation of transactions that only read.
 
@@ -232,18 +232,18 @@ def assignment(statement: Statement) -> tuple[str, str] | None:
     return name, _value(words[at + 1 :])
 
 
-def _dotted(words: Sequence[Token]) -> tuple[str, int]:
+def _dotted(words: Sequence[SqlToken]) -> tuple[str, int]:
     name, at = words[0].word, 1
     while len(words) > at + 1 and words[at].text == ".":
         name, at = f"{name}.{words[at + 1].word}", at + 2
     return name, at
 
 
-def _value(words: Sequence[Token]) -> str:
+def _value(words: Sequence[SqlToken]) -> str:
     return " ".join(token.value for token in words).replace(" ,", ",").replace("- ", "-")
 
 
-def _check_characteristics(words: Sequence[Token]) -> None:
+def _check_characteristics(words: Sequence[SqlToken]) -> None:
     """
     Raises:
         Failure: the transaction is to write, or the session to be another user's.

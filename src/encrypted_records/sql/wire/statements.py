@@ -32,7 +32,7 @@ _TOKEN = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class SqlToken:
     """``kind`` is a group of the lexer's expression; ``start`` and ``end`` are places in the
     text."""
 
@@ -63,7 +63,7 @@ class Token:
         return int(self.text[1:8])
 
 
-def tokens(sql: str) -> Iterator[Token]:
+def tokens(sql: str) -> Iterator[SqlToken]:
     """The tokens of a text, without blanks and comments. A string or comment that is left open is
     not told as such: DuckDB says what is wrong with it."""
     at = 0
@@ -79,7 +79,7 @@ def tokens(sql: str) -> Iterator[Token]:
             close = sql.find(found["dollar"], end)
             end = len(sql) if close < 0 else close + len(found["dollar"])
         if kind != "space":
-            yield Token(kind, sql[at:end], at, end)
+            yield SqlToken(kind, sql[at:end], at, end)
         at = end
 
 
@@ -93,21 +93,21 @@ def _after_comment(sql: str, at: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class SqlStatement:
     """A statement. ``words`` are its tokens; an empty query has none."""
 
     sql: str
-    words: Sequence[Token] = field(repr=False)
+    words: Sequence[SqlToken] = field(repr=False)
 
     @property
     def first(self) -> str:
         return self.words[0].word if self.words else ""
 
 
-def split(sql: str) -> list[Statement]:
+def split(sql: str) -> list[SqlStatement]:
     """The statements of a text; those that are empty are left out."""
-    statements: list[Statement] = []
-    current: list[Token] = []
+    statements: list[SqlStatement] = []
+    current: list[SqlToken] = []
     for token in tokens(sql):
         if token.text == ";":
             if current:
@@ -120,7 +120,7 @@ def split(sql: str) -> list[Statement]:
     return statements
 
 
-def only(sql: str) -> Statement:
+def only(sql: str) -> SqlStatement:
     """The one statement of a text.
 
     Raises:
@@ -132,8 +132,8 @@ def only(sql: str) -> Statement:
     return found[0]
 
 
-def _statement(sql: str, words: Sequence[Token]) -> Statement:
-    return Statement(sql[words[0].start : words[-1].end], words)
+def _statement(sql: str, words: Sequence[SqlToken]) -> SqlStatement:
+    return SqlStatement(sql[words[0].start : words[-1].end], words)
 
 
 #: First words of statements that only read, and that the engine judges.
@@ -151,7 +151,7 @@ class Declared:
     query: str
 
 
-def declared(statement: Statement) -> Declared:
+def declared(statement: SqlStatement) -> Declared:
     """
     Raises:
         Failure: this declares no cursor, or one for something else than a query.
@@ -175,7 +175,7 @@ class Fetched:
     rows: int
 
 
-def fetched(statement: Statement) -> Fetched:
+def fetched(statement: SqlStatement) -> Fetched:
     """
     Raises:
         Failure: it goes in another direction than forward, or is no FETCH.
@@ -213,7 +213,7 @@ class Copy:
     null: str
 
 
-def copied(statement: Statement) -> Copy:
+def copied(statement: SqlStatement) -> Copy:
     """
     Raises:
         Failure: it writes, or uses a file or an option that there is not.
@@ -242,7 +242,7 @@ def copied(statement: Statement) -> Copy:
     return Copy(source, form, header, delimiter, null)
 
 
-def _copy_source(statement: Statement) -> tuple[str, Sequence[Token]]:
+def _copy_source(statement: SqlStatement) -> tuple[str, Sequence[SqlToken]]:
     """The query, and the words after it."""
     words, base = statement.words, statement.words[0].start
     depth = 0
@@ -267,7 +267,7 @@ def _copy_source(statement: Statement) -> tuple[str, Sequence[Token]]:
     return f"SELECT {columns} FROM {table}", words[ends[0] :]  # noqa: S608 - the client's own
 
 
-def _copy_options(words: Sequence[Token]) -> dict[str, str]:
+def _copy_options(words: Sequence[SqlToken]) -> dict[str, str]:
     """Options of ``WITH (FORMAT csv, HEADER)`` and of the older ``CSV HEADER``."""
     words = [token for token in words if token.word != "with"]
     if not words:
@@ -284,7 +284,7 @@ def _copy_options(words: Sequence[Token]) -> dict[str, str]:
         return options
     options = {}
     pair: list[str] = []
-    for token in (*words[1:-1], Token("other", ",", 0, 0)):
+    for token in (*words[1:-1], SqlToken("other", ",", 0, 0)):
         if token.text == ",":
             if pair:
                 options[pair[0].lower()] = pair[1] if len(pair) > 1 else ""

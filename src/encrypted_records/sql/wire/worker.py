@@ -13,8 +13,13 @@ from encrypted_records.sql.planner import Parameters
 from encrypted_records.sql.wire import statements as st
 from encrypted_records.sql.wire.catalog import PgCatalog, with_oids
 from encrypted_records.sql.wire.failures import Failure
-from encrypted_records.sql.wire.parameters import Session, Values, describe, parameter_type
-from encrypted_records.sql.wire.statements import Statement
+from encrypted_records.sql.wire.parameters import (
+    ParameterValues,
+    SessionFacts,
+    describe,
+    parameter_type,
+)
+from encrypted_records.sql.wire.statements import SqlStatement
 from encrypted_records.sql.wire.types import INTERVAL, NUMERIC, TEXT, ColumnType, Interval
 from encrypted_records.sql.worker import Reply, Worker, as_stream, serve, type_name
 
@@ -24,12 +29,12 @@ class WireWorker(Worker):
         super().__init__(columns)
         self._catalog: PgCatalog | None = None
 
-    def prepare(self, session: Session) -> Reply:
+    def prepare(self, session: SessionFacts) -> Reply:
         """Make the catalogues, which takes longer than many statements."""
         self._catalogues(session)
         return None, b""
 
-    def describe(self, session: Session, sql: str, oids: Sequence[int]) -> Reply:
+    def describe(self, session: SessionFacts, sql: str, oids: Sequence[int]) -> Reply:
         """Whether catalogues answer a query; the OIDs of its parameters; its columns."""
         catalog, statement = self._catalogues(session), st.only(sql)
         asked = catalog.answers(statement)
@@ -40,7 +45,7 @@ class WireWorker(Worker):
             told = describe(catalog.connection, asked, oids, with_oids)
         return [asked is not None, [kind.oid for kind in told.parameters], told.columns], b""
 
-    def ask(self, session: Session, given: Values) -> Reply:
+    def ask(self, session: SessionFacts, given: ParameterValues) -> Reply:
         """The columns and rows of a query that catalogues answer; None of another."""
         catalog = self._catalogues(session)
         asked = catalog.answers(st.only(given.sql))
@@ -65,7 +70,7 @@ class WireWorker(Worker):
             error = failures.sql_error(error.state, error.message, hint=error.hint)
         return super().failed(error)
 
-    def _catalogues(self, session: Session) -> PgCatalog:
+    def _catalogues(self, session: SessionFacts) -> PgCatalog:
         """The catalogues of the tables that are known now."""
         planner = self.planner
         if self._catalog is None or self._catalog.catalogue is not planner.catalogue:
@@ -84,7 +89,7 @@ class WireWorker(Worker):
         return self._catalog
 
 
-def _named(statement: Statement, oids: Sequence[int], values: Sequence[Any]) -> dict[str, Any]:
+def _named(statement: SqlStatement, oids: Sequence[int], values: Sequence[Any]) -> dict[str, Any]:
     """The parameters that a statement has, by their numbers, of exactly their types.
 
     Raises:

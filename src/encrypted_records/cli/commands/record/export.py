@@ -11,7 +11,7 @@ from encrypted_records.cli.commands.record.options import (
     schema_option,
     where_option,
 )
-from encrypted_records.cli.input.files import Lines, is_there, open_result
+from encrypted_records.cli.input.files import LineCounter, is_there, open_result
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.terminal import confirm, format_count, warn
 from encrypted_records.client.sdk.progress_bars import bar
@@ -89,7 +89,7 @@ async def export(
         safe_cells=safe_cells or None,
         with_schema_id=with_schema_id or None,
     )
-    lines = Lines(form)
+    lines = LineCounter(form)
     with open_result(file) as out, bar("exporting", of_bytes=True) as move:
         done = 0
         async with asked as pieces:

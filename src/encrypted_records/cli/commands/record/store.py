@@ -13,7 +13,7 @@ from encrypted_records.cli.commands.record.options import (
     default_schema_option,
 )
 from encrypted_records.cli.commands.upload_job import (
-    Order,
+    JobOrder,
     again_option,
     finish,
     going_on,
@@ -66,7 +66,7 @@ async def create(
     if len(first_ones) > MAX_DIRECT:
         pieces = _lines(first_ones, records)
         try:
-            job = await send_pieces(session, pieces, KINDS["ndjson"], Order(again=again))
+            job = await send_pieces(session, pieces, KINDS["ndjson"], JobOrder(again=again))
         except UploadedBefore as error:
             job = await going_on(session, error)
         return await finish(session, job, output)

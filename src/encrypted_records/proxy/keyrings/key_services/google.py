@@ -12,7 +12,7 @@ from encrypted_records.proxy.keyrings.key_services.service import (
     CONTEXT_BYTES,
     SECONDS,
     KeyService,
-    Refused,
+    ServiceRefusal,
     Unfit,
     Unreachable,
     needed,
@@ -90,7 +90,7 @@ class GoogleKms(KeyService):
             raise Unreachable(type(error).__name__) from None
         except exceptions.GoogleAPIError as error:
             # Its text may quote the request.
-            raise Refused(type(error).__name__) from None
+            raise ServiceRefusal(type(error).__name__) from None
         except (of_login.TransportError, requests.RequestException) as error:
             raise Unreachable(type(error).__name__) from None
         except (of_login.DefaultCredentialsError, ValueError) as error:  # no name of a key
@@ -98,4 +98,4 @@ class GoogleKms(KeyService):
         except of_login.GoogleAuthError as error:
             # Only the cause tells that the machine's own server of credentials is away.
             away = error.retryable or isinstance(error.__cause__, of_login.TransportError)
-            raise (Unreachable if away else Refused)(type(error).__name__) from None
+            raise (Unreachable if away else ServiceRefusal)(type(error).__name__) from None

@@ -13,7 +13,7 @@ from encrypted_records.crypto import format as fmt
 from encrypted_records.proxy.keyrings.key_services.service import (
     CONTEXT_BYTES,
     KeyService,
-    Refused,
+    ServiceRefusal,
     Unfit,
     Unreachable,
     check_beside,
@@ -115,4 +115,4 @@ class Pkcs11(KeyService):
         except pkcs11.PKCS11Error as error:
             # Its text may say what was looked for.
             why = type(error).__name__
-            raise _UNSAID.get(why, Refused)(why) from None
+            raise _UNSAID.get(why, ServiceRefusal)(why) from None

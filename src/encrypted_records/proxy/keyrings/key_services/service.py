@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from encrypted_records import runtime
-from encrypted_records.crypto.recovery import ServiceKey
+from encrypted_records.crypto.recovery import ServiceWrappingKey
 from encrypted_records.errors import Startup
 from encrypted_records.proxy.disk.atomic_files import write_once
 from encrypted_records.proxy.keyrings.keychain import Kept
@@ -36,7 +36,7 @@ class _Failed(Exception):
     words: ClassVar[str]
 
 
-class Refused(_Failed):
+class ServiceRefusal(_Failed):
     """The service answers and does not do it: it denies access, or does not have the key."""
 
     words = "access was denied"
@@ -98,7 +98,7 @@ def service_key(
     may_make: bool,
     kept: Kept | None = None,
     offline: bool = False,
-) -> ServiceKey | None:
+) -> ServiceWrappingKey | None:
     """The key whose ciphertext is in ``folder``, generated if there is none and ``may_make``.
 
     Args:
@@ -124,7 +124,7 @@ def service_key(
         secret = _recall(service, error, kept if offline else None)
     except Unfit as error:
         raise _does_not_open(service, error) from None
-    except Refused as error:
+    except ServiceRefusal as error:
         if kept is not None:
             kept.forget()
         raise _does_not_open(service, error) from None
@@ -139,7 +139,7 @@ def service_key(
             log.warning(
                 "the key that %s decrypted cannot be kept: there is no keychain", service.name
             )
-    return ServiceKey(service.wrapping, secret)
+    return ServiceWrappingKey(service.wrapping, secret)
 
 
 def _make(service: KeyService, path: Path) -> None:
@@ -187,11 +187,11 @@ def _does_not_open(service: KeyService, error: _Failed) -> Startup:
     )
 
 
-def answered(status: int, why: str) -> Refused | Unreachable:
+def answered(status: int, why: str) -> ServiceRefusal | Unreachable:
     """The failure that an HTTP status stands for: a service that is not well, or too busy, has not
     refused.
     """
-    return (Unreachable if status == 429 or status >= 500 else Refused)(why)
+    return (Unreachable if status == 429 or status >= 500 else ServiceRefusal)(why)
 
 
 def check_beside(environment: Mapping[str, str], named: str, *others: str) -> None:

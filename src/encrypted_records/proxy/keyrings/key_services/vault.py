@@ -12,7 +12,7 @@ from encrypted_records.crypto import format as fmt
 from encrypted_records.proxy.keyrings.key_services.service import (
     SECONDS,
     KeyService,
-    Refused,
+    ServiceRefusal,
     Unfit,
     Unreachable,
     check_beside,
@@ -106,7 +106,7 @@ def _ask(call: Callable[[], Any], member: str) -> str:
     except hvac.exceptions.VaultError as error:
         # Its text quotes what was sent and answered.
         why = type(error).__name__
-        raise (Unreachable if why in _NOT_WELL else Refused)(why) from None
+        raise (Unreachable if why in _NOT_WELL else ServiceRefusal)(why) from None
     except requests.RequestException as error:
         raise Unreachable(type(error).__name__) from None
     except (KeyError, TypeError, ValueError):

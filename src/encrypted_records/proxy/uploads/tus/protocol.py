@@ -79,7 +79,7 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class DescribeServer:
     """OPTIONS: report version, extensions and limits."""
 
 
@@ -111,11 +111,11 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Terminate:
+class TerminateUpload:
     """DELETE: forget an upload."""
 
 
-Request = Describe | Create | Show | Append | Terminate
+Request = DescribeServer | Create | Show | Append | TerminateUpload
 
 
 def method_of(method: str, headers: Headers) -> str:
@@ -151,8 +151,8 @@ def read(method: str, headers: Headers, *, on_upload: bool) -> Request | None:
     return reader(headers)
 
 
-def _describe(_headers: Headers) -> Describe:
-    return Describe()
+def _describe(_headers: Headers) -> DescribeServer:
+    return DescribeServer()
 
 
 def _create(headers: Headers) -> Create:
@@ -196,8 +196,8 @@ def _append(headers: Headers) -> Append:
     return Append(offset, None if length is None else header.upload_length(length), _body(headers))
 
 
-def _terminate(_headers: Headers) -> Terminate:
-    return Terminate()
+def _terminate(_headers: Headers) -> TerminateUpload:
+    return TerminateUpload()
 
 
 _TABLE: Mapping[tuple[str, bool], Callable[[Headers], Request]] = {
