@@ -38,7 +38,6 @@
     │       ├── DoesNotOpen         ciphertext altered, swapped or of another key
     │       │   └── Altered         it opens, and its commit names another
     │       ├── LogBroken           the commit log was altered, withheld or rolled back
-    │       │   └── LogOlder        it lacks commits that were seen before
     │       ├── CheckpointBroken    a checkpoint of a log that is not to be taken
     │       ├── RosterBroken        an organization's roster was altered
     │       ├── RosterOlder         a roster lacks entries that were seen before
@@ -325,10 +324,6 @@ class LogBroken(Closed):
         " ers schema accept-log accepts a log that is only older, and ers salvage saves what"
         " can be decrypted"
     )
-
-
-class LogOlder(LogBroken):
-    """The log lacks commits that were seen before."""
 
 
 class CheckpointBroken(Closed):

@@ -16,13 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
-from encrypted_records.errors import (
-    ApiFailed,
-    ErsError,
-    LogOlder,
-    NotAllowed,
-    RosterOlder,
-)
+from encrypted_records.errors import ApiFailed, ErsError, NotAllowed, RosterOlder
+from encrypted_records.proxy.schemas.state import LogOlder
 
 #: How long it counts what the mirror has said of itself.
 FRESH_SECONDS = 5.0

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from encrypted_records.client.api import Api
-from encrypted_records.errors import ApiFailed, BadInput, ErsError, LogOlder
+from encrypted_records.errors import ApiFailed, BadInput, ErsError, LogBroken
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.index.log.snapshot import Snapshot
@@ -120,6 +120,10 @@ class EndedRows(Protocol):
 
     def forget_segments(self, uids: Collection[bytes]) -> None:
         """Keep no page of these segments any more."""
+
+
+class LogOlder(LogBroken):
+    """The log lacks commits that were seen before."""
 
 
 def lacking(accepted: Sequence[AcceptedHead] = ()) -> LogOlder:
