@@ -40,10 +40,12 @@ class Place:
         """What one run of ``ers mirror`` does for the store's account."""
         return self.copy_from(store.service.base_url, store.account.auth, folder)
 
-    def copy_from(self, base_url: str, auth: str, folder: Objects | None = None) -> Copied:
+    def copy_from(
+        self, base_url: str, auth: str, folder: Objects | None = None, *, forget: bool = False
+    ) -> Copied:
         async def run() -> Copied:
             async with Transport(base_url, auth=auth) as transport:
-                copier = Copier(transport, folder or self.folder)
+                copier = Copier(transport, folder or self.folder, forget=forget)
                 await copier.run()
                 return copier.copied
 
@@ -64,6 +66,9 @@ class Place:
     def flaws(self) -> list[str]:
         """What ``ers verify --mirror`` finds."""
         return MirrorVerifier(self.folder, lambda _line: None).run().flaws
+
+    def contents(self) -> dict[str, bytes]:
+        return {str(path.relative_to(self.path)): path.read_bytes() for path in self.files()}
 
     def files(self) -> list[Path]:
         return sorted(path for path in self.path.rglob("*") if path.is_file())

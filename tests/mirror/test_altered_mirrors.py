@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from encrypted_records.mirror.store import HEAD
+from encrypted_records.errors import MirrorBroken
+from encrypted_records.mirror.store import HEAD, MAX_BYTES
+from encrypted_records.model import ids
 from encrypted_records.proxy.settings import MirrorPlace
 from tests.mirror.copies import Place
 from tests.mirror.test_reading_a_mirror import people
@@ -168,6 +173,69 @@ def test_a_folder_that_is_no_mirror_is_named(place: Place) -> None:
     with pytest.raises(Exception, match="is not the head of a mirror") as raised:
         place.flaws()
     assert getattr(raised.value, "reason", "") == "mirror_altered"
+
+
+NO_NAMES: list[dict[str, Any]] = [
+    {"resources": "/dev/zero"},
+    {"resources": "../../secret"},
+    {"resources": "resources/\x00.json"},
+    {"resources": "resources/\x1b[2J.json"},
+    {"taken": -1.0},
+    {"taken": 1e300},
+    {"source": "http://\x1b[31mexample.org"},
+    {"member": "nobody"},
+    {"organizations": {}},
+]
+
+
+@pytest.mark.parametrize("change", NO_NAMES, ids=str)
+def test_a_head_that_names_what_a_mirror_cannot_hold_is_altered(
+    change: dict[str, Any], copied: Place
+) -> None:
+    refuse_head(copied, change)
+
+
+@pytest.mark.parametrize("member", ["roster", "grants", "log", "digest", "version"])
+def test_so_is_one_that_names_the_objects_of_another(member: str, copied: Place) -> None:
+    head = json.loads(copied.folder.read(HEAD))
+    part = "organizations" if member in ("roster", "grants") else "schemas"
+    ((name, named),) = head[part].items()
+    other = ids.to_text(ids.new_id())
+    wrong: dict[str, Any] = {
+        "roster": [f"organizations/{other}/roster/1-2"],
+        "grants": named.get("grants", "").replace(name, other),
+        "log": [f"schemas/{name}/log/1-{'9' * 5000}"],
+        "digest": "0",
+        "version": -1,
+    }
+    refuse_head(copied, {part: {name: named | {member: wrong[member]}}})
+
+
+def refuse_head(place: Place, change: dict[str, Any]) -> None:
+    head = json.loads(place.folder.read(HEAD))
+    place.folder.write(HEAD, json.dumps(head | change).encode())
+    with pytest.raises(MirrorBroken, match="names what a mirror cannot hold") as raised:
+        place.flaws()
+    assert raised.value.reason == "mirror_altered"
+
+
+@pytest.mark.parametrize("what", ["link", "pipe", "folder", "too long"])
+def test_what_is_no_file_of_a_mirror_is_named_and_not_waited_for(what: str, copied: Place) -> None:
+    path = the_one(copied, "names")
+    path.unlink()
+    if what == "link":
+        path.symlink_to("/etc/hostname")
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    else:
+        with path.open("wb") as file:
+            file.truncate(MAX_BYTES + 1)
+
+    (flaw,) = copied.flaws()
+    assert "no object of a mirror" in flaw
+    assert str(path.relative_to(copied.path)) in flaw
 
 
 def test_an_api_that_is_no_mirror_is_named(store: Store, place: Place) -> None:

@@ -7,7 +7,7 @@ one goes on with the objects that are there. Everything is verified before it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,6 +25,7 @@ from encrypted_records.errors import (
     NotAllowed,
     NotFound,
 )
+from encrypted_records.index.log.order import Head as LogHead
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.mirror import layout
 from encrypted_records.mirror.contents import (
@@ -112,6 +113,8 @@ class Copier:
     Args:
         transport: to the API, with the login of a member.
         tell: is told which schema is copied.
+        forget: whether what the API no longer lists goes from the mirror, although no roster says
+            that it was deleted.
     """
 
     def __init__(
@@ -119,12 +122,15 @@ class Copier:
         transport: Transport,
         store: Store,
         tell: Callable[[str], None] = lambda _line: None,
+        *,
+        forget: bool = False,
     ) -> None:
         self._transport = transport
         self._api = Api(transport)
         self._rosters = RosterApi(transport)
         self._store = store
         self._tell = tell
+        self._forget = forget
         self._names: set[str] = set()
         self._organizations: dict[str, _OrganizationState] = {}
         self._schemas: dict[str, _SchemaState] = {}
@@ -142,10 +148,15 @@ class Copier:
             NotAllowed: ``mirror_of_another``; the place holds something else.
             LogBroken, RosterBroken: the API's log or roster is altered, or is not the one that the
                 mirror has: it was restored to an earlier moment, say. The mirror stays as it is.
+            Conflict: ``mirror_would_lose``; the API does not list something that the mirror has, or
+                lists it elsewhere. The mirror stays as it is.
             Altered: the API's bytes are not those that its log names.
             Unavailable: the API or the place cannot be used.
         """
         user = ids.to_text(ids.from_text(await self._api.user_id("")))
+        # Before the lock, which leaves a file.
+        if not _has_head(self._store):
+            _refuse_others(self._store.names())
         with self._store.alone():
             return await self._run(user)
 
@@ -153,6 +164,7 @@ class Copier:
         old = self._begin(user)
         for look in range(_LOOKS):
             await self._read(old)
+            self._refuse_loss(old.head)
             try:
                 for schema, state in self._schemas.items():
                     await self._copy(schema, state)
@@ -169,12 +181,7 @@ class Copier:
         self._names = set(self._store.names())
         source = self._transport.base_url
         if HEAD not in self._names:
-            if found := layout.strangers(self._names):
-                raise NotAllowed(
-                    f"the place holds something that is not a mirror, such as {sorted(found)[0]}",
-                    code="mirror_of_another",
-                    hint="name an empty folder, or one that does not exist yet",
-                )
+            _refuse_others(self._names)
             self._write(HEAD, msgspec.json.encode(Head(1, source, user)))
         head = layout.read_head(self._store)
         if head.member != user:
@@ -224,8 +231,35 @@ class Copier:
         self._homes = {
             one.id: one.organization.rstrip("/").rpartition("/")[2] for one in named["schemas"]
         }
+        if not set(self._homes.values()) <= set(self._organization_ids):
+            raise ApiFailed("the API lists a schema, and not the organization that has it")
         for gone in self._schemas.keys() - self._homes.keys():
             del self._schemas[gone]
+
+    def _refuse_loss(self, old: Head) -> None:
+        """Refuse to give up what the mirror has: lists are the API's word, which nobody signs."""
+        for organization in old.organizations.keys() - self._organizations.keys():
+            if not self._forget:
+                raise _would_lose(f"organization {organization}")
+        for schema, named in old.schemas.items():
+            state = self._schemas.get(schema)
+            if state is None:
+                if not (self._forget or self._is_freed(schema, named.organization)):
+                    raise _would_lose(f"schema {schema}")
+            elif state.organization != named.organization or not state.log.ledger.knows(
+                LogHead(named.version, bytes.fromhex(named.digest))
+            ):
+                raise Conflict(
+                    f"the API shows another log of schema {schema} than the mirror has",
+                    code="mirror_would_lose",
+                    hint="the mirror stays as it is; copy the API into another place",
+                )
+
+    def _is_freed(self, schema: str, organization: str) -> bool:
+        """Whether the verified roster says that a schema was deleted."""
+        state = self._organizations.get(organization)
+        placed = None if state is None else state.roster.schema(ids.from_text(schema))
+        return placed is not None and placed.slug == ""
 
     async def _read_rosters(self, old: MirrorCopy) -> bool:
         """Read rosters on; whether there was anything new."""
@@ -464,7 +498,7 @@ class Copier:
         for schema, state in self._schemas.items():
             named |= {*head.schemas[schema].log, *state.log.objects().names()}
         for name in sorted(self._names - named):
-            if layout.is_ours(name) or name.startswith(f".{HEAD}."):
+            if layout.is_ours(name):
                 self._store.delete(name)
                 self.copied.deleted += 1
         return head
@@ -493,9 +527,12 @@ class Copier:
         head, count = state.log.ledger.head, len(state.fresh)
         log = [] if before is None or count == head.version else list(before.log)
         if state.fresh:
-            name = f"schemas/{schema}/log/{head.version - count + 1}-{head.version}"
-            self._write(name, wire.encode(_deltas(ids.from_text(schema), state.fresh)))
-            log.append(name)
+            first = head.version - count + 1
+            # Each in an object of its own, which readers take in as a whole.
+            for delta in _deltas(ids.from_text(schema), state.fresh):
+                log.append(f"schemas/{schema}/log/{first}-{delta.version}")
+                self._write(log[-1], wire.encode([delta]))
+                first = delta.version + 1
         return SchemaHead(state.organization, log, head.version, head.digest.hex())
 
 
@@ -506,6 +543,38 @@ def authorization_of(text: str) -> str:
         Malformed: it is not the secret key of a service.
     """
     return auth.authorization_of(service_key.parse(text))
+
+
+def _has_head(store: Store) -> bool:
+    try:
+        layout.read_head(store)
+    except MirrorBroken as error:
+        if error.reason == "mirror_incomplete":
+            return False
+        raise
+    return True
+
+
+def _refuse_others(names: Iterable[str]) -> None:
+    """
+    Raises:
+        NotAllowed: ``mirror_of_another``; there is anything in a place without a mirror.
+    """
+    if found := [name for name in names if not layout.is_beginning(name)]:
+        raise NotAllowed(
+            f"the place holds something, such as {min(found)}, and no mirror",
+            code="mirror_of_another",
+            hint="name an empty folder, or one that does not exist yet",
+        )
+
+
+def _would_lose(what: str) -> Conflict:
+    return Conflict(
+        f"the API does not list {what}, which the mirror has",
+        code="mirror_would_lose",
+        hint="the mirror stays as it is. Look at what the API lists for this account, and whether"
+        " it was restored from a backup; if the mirror shall forget what is gone, use --forget",
+    )
 
 
 def _judged_by(log: SchemaLog, roster: Roster) -> bool:

@@ -8,6 +8,7 @@ live, so that one from which a deleted record has gone has another name.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -19,15 +20,30 @@ from encrypted_records.errors import MirrorBroken
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.mirror.store import HEAD, Store, missing
 from encrypted_records.model.digests import RUN
-from encrypted_records.model.ids import to_text
+from encrypted_records.model.ids import PATTERN, to_text
 from encrypted_records.model.records import Group, Segment
 
 #: Of one object: whole runs, and no more rows than the API hands out at once.
 ROWS = 15 * RUN
 PAGES = 64
-#: What a run of ``ers mirror`` may delete; anything else in the place is not a mirror's.
-FOLDERS = ("organizations/", "resources/", "schemas/")
 _NOBODY = BitMap()
+_UID = "[0-9a-f]{32}"
+#: A digest in a name is half of one.
+_HALF = "[0-9a-f]{32}"
+_NUMBER = "[0-9]{1,18}"
+_SPAN = f"{_NUMBER}-{_NUMBER}"
+_RESOURCES = re.compile(rf"resources/{_HALF}\.json")
+_ROSTER = re.compile(f"organizations/({PATTERN})/roster/{_SPAN}")
+_GRANTS = re.compile(f"organizations/({PATTERN})/grants/{_HALF}")
+_LOG = re.compile(f"schemas/({PATTERN})/log/{_SPAN}")
+_SEGMENT = re.compile(f"schemas/({PATTERN})/segments/{_UID}/(?:header|digests|{_NUMBER})")
+_GROUP = re.compile(f"schemas/({PATTERN})/groups/{_UID}/(?:digests|ids-{_NUMBER}|{_SPAN})")
+_ID = re.compile(PATTERN)
+_DIGEST = re.compile("[0-9a-f]{64}")
+#: A file that a run was writing when it was killed.
+_TEMPORARY = re.compile(r"(.*/|)\.([^/]+)\.[0-9a-f]{16}")
+#: The end of the year 9999, behind which no time can be written.
+_LAST_TIME = 253_402_300_799
 
 
 class OrganizationHead(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,17 +81,61 @@ class Head(msgspec.Struct, forbid_unknown_fields=True):
 def read_head(store: Store) -> Head:
     """
     Raises:
-        MirrorBroken: the place has none, or not one of this version.
+        MirrorBroken: the place has none, or not one of this version; it names what a mirror cannot
+            hold.
         Unavailable: the store cannot be read.
     """
     data = store.read(HEAD)
     try:
-        return msgspec.json.decode(data, type=Head)
+        head = msgspec.json.decode(data, type=Head)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise MirrorBroken(
             f"{HEAD} is not the head of a mirror of this version",
             hint="use another copy, or a newer version of encrypted-records",
         ) from None
+    if not _is_sound(head):
+        raise MirrorBroken(f"{HEAD} was altered: it names what a mirror cannot hold")
+    return head
+
+
+def _is_sound(head: Head) -> bool:
+    """Whether everything that a head names has the form of it: whoever holds the mirror could name
+    any file."""
+    if not (_ID.fullmatch(head.member) and head.source.isprintable()):
+        return False
+    if head.taken is None:
+        return not (head.resources or head.organizations or head.schemas)
+    return (
+        0 <= head.taken <= _LAST_TIME
+        and _RESOURCES.fullmatch(head.resources) is not None
+        and all(_is_sound_organization(*one) for one in head.organizations.items())
+        and all(_is_sound_schema(*one, head.organizations) for one in head.schemas.items())
+    )
+
+
+def _is_sound_organization(organization: str, named: OrganizationHead) -> bool:
+    return (
+        _ID.fullmatch(organization) is not None
+        and all(_is_of(_ROSTER, name, organization) for name in named.roster)
+        and _is_of(_GRANTS, named.grants, organization)
+        and named.number >= 0
+        and (_DIGEST.fullmatch(named.digest) is not None if named.number else not named.digest)
+    )
+
+
+def _is_sound_schema(schema: str, named: SchemaHead, organizations: Collection[str]) -> bool:
+    return (
+        _ID.fullmatch(schema) is not None
+        and named.organization in organizations
+        and all(_is_of(_LOG, name, schema) for name in named.log)
+        and named.version >= 0
+        and _DIGEST.fullmatch(named.digest) is not None
+    )
+
+
+def _is_of(form: re.Pattern[str], name: str, owner: str) -> bool:
+    match = form.fullmatch(name)
+    return match is not None and match[1] == owner
 
 
 def require_complete(head: Head) -> None:
@@ -199,10 +259,15 @@ class SchemaObjects:
 
 
 def is_ours(name: str) -> bool:
-    """Whether an object is of a mirror, by its name."""
-    return name == HEAD or name.startswith(FOLDERS)
+    """Whether an object is of a mirror, by its name; also one that was not written to its end."""
+    unfinished = _TEMPORARY.fullmatch(name)
+    if unfinished is not None:
+        name = unfinished[1] + unfinished[2]
+    forms = (_RESOURCES, _ROSTER, _GRANTS, _LOG, _SEGMENT, _GROUP)
+    return name == HEAD or any(form.fullmatch(name) for form in forms)
 
 
-def strangers(names: Collection[str]) -> list[str]:
-    """Names in a place that a mirror has not; temporary files of the head do not count."""
-    return [name for name in names if not is_ours(name) and not name.startswith(f".{HEAD}.")]
+def is_beginning(name: str) -> bool:
+    """Whether a run that was killed may have left an object where there is no head yet."""
+    unfinished = _TEMPORARY.fullmatch(name)
+    return unfinished is not None and unfinished[1] + unfinished[2] == HEAD

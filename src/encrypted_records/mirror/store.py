@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from obstore.store import S3Config, S3Store
 
 HEAD = "mirror.json"
+#: Of one object; a reader takes no more from a holder, who may name anything.
+MAX_BYTES = 1 << 30
 _LOCK = ".lock"
 _OPTIONS = frozenset({"endpoint", "region", "virtual_hosted"})
 
@@ -46,7 +49,8 @@ class Store(Protocol):
     def read(self, name: str) -> bytes:
         """
         Raises:
-            MirrorBroken: ``mirror_incomplete``; there is no such object.
+            MirrorBroken: ``mirror_incomplete``; there is no such object. ``mirror_altered``; it is
+                no file, or longer than :data:`MAX_BYTES`.
             Unavailable: the store cannot be read.
         """
 
@@ -97,6 +101,10 @@ def missing(name: str) -> MirrorBroken:
     )
 
 
+def _no_object(name: str) -> MirrorBroken:
+    return MirrorBroken(f"what the mirror has under this name is no object of a mirror: {name}")
+
+
 class Folder:
     """A folder, whose files only their owner can read."""
 
@@ -126,11 +134,19 @@ class Folder:
             os.close(handle)
 
     def read(self, name: str) -> bytes:
+        # Not through a link, and without waiting for the other end of a pipe.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            return (self.path / name).read_bytes()
+            with os.fdopen(os.open(self.path / name, flags), "rb") as file:
+                found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
+                    raise _no_object(name)
+                return file.read(MAX_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             raise missing(name) from None
         except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+                raise _no_object(name) from None
             raise _failed(error) from None
 
     def write(self, name: str, data: bytes) -> None:
@@ -192,7 +208,10 @@ class Bucket:
 
         with _answering():
             try:
-                return bytes(obstore.get(self._store, name).bytes())
+                found = obstore.get(self._store, name)
+                if found.meta["size"] > MAX_BYTES:
+                    raise _no_object(name)
+                return bytes(found.bytes())
             except FileNotFoundError:
                 raise missing(name) from None
 

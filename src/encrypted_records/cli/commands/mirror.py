@@ -17,12 +17,14 @@ _EARLY_SECONDS = 60.0
 
 
 @connected()
-async def _copy(session: CommandSession, place: str, base_url: str, quiet: bool) -> None:
+async def _copy(
+    session: CommandSession, place: str, base_url: str, quiet: bool, forget: bool
+) -> None:
     def tell(line: str) -> None:
         if not quiet:
             warn(line)
 
-    copied = await copy_api(base_url, place, _Login(session).authorization, tell)
+    copied = await copy_api(base_url, place, _Login(session).authorization, tell, forget=forget)
     written = format_count(copied.objects, "object")
     say(
         f"{format_count(copied.schemas, 'schema')} mirrored: {written} with {copied.bytes:,} bytes"
@@ -33,17 +35,26 @@ async def _copy(session: CommandSession, place: str, base_url: str, quiet: bool)
 @click.command(short_help="Copy log and encrypted data to a folder or bucket that needs no trust.")
 @click.argument("place")
 @click.option("--quiet", is_flag=True, help="Do not tell which schema is being copied.")
+@click.option(
+    "--forget",
+    is_flag=True,
+    help="Let go from the mirror what the API no longer lists.",
+)
 @takes_settings("base_url")
 # With the options that say where the proxy is.
 @functools.wraps(_copy, assigned=(), updated=("__dict__",))
-def mirror(settings: Settings, *, place: str, quiet: bool, **where: str | bool) -> None:
+def mirror(
+    settings: Settings, *, place: str, quiet: bool, forget: bool, **where: str | bool
+) -> None:
     """Copy everything that your account reads at the API to PLACE, a folder or
     s3://bucket/prefix?endpoint=https://host: logs, rosters, definitions and encrypted records, as
     the API stores them. No key and no password is copied, and nothing is decrypted.
 
     The first run copies everything, later runs what is new. A run that is interrupted leaves the
     mirror as it was; the next one goes on. Records that were deleted go from the mirror with the
-    next run. The copy of an owner serves all members, that of a member only the member.
+    next run; so do schemas whose deletion the signed roster shows. Anything else that the API no
+    longer lists ends the run with mirror_would_lose and stays, unless --forget is given. The copy
+    of an owner serves all members, that of a member only the member.
 
     Read a mirror with ers proxy --mirror, serve it with ers api --mirror, and check it with ers
     verify --mirror.
@@ -52,7 +63,7 @@ def mirror(settings: Settings, *, place: str, quiet: bool, **where: str | bool) 
     Example:
       ers mirror ./mirror
     """
-    _copy(place=place, base_url=settings.base_url, quiet=quiet, **where)
+    _copy(place=place, base_url=settings.base_url, quiet=quiet, forget=forget, **where)
 
 
 class _Login:

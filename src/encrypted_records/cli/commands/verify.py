@@ -12,7 +12,7 @@ from encrypted_records.cli.login.session import CommandSession, Credentials, con
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.supervise.mirrors import verify_mirror
 from encrypted_records.cli.supervise.operating import verify_stored
-from encrypted_records.cli.terminal import DONE, FAILED, format_count, say
+from encrypted_records.cli.terminal import DONE, FAILED, format_count, printable, say
 
 
 @connected(anonymous=True)
@@ -68,7 +68,7 @@ def verify(
 
 
 def _verify_mirror(place: str) -> int:
-    proof = verify_mirror(place, say)
+    proof = verify_mirror(place, lambda flaw: say(printable(flaw)))
     say(
         f"{format_count(proof.schemas, 'schema')}, {format_count(proof.commits, 'commit')},"
         f" {format_count(proof.rows, 'record')} and {format_count(proof.pages, 'index page')}"

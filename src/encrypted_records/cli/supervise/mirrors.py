@@ -26,8 +26,13 @@ async def copy_api(
     place: str,
     authorization: Callable[[], Awaitable[str]],
     tell: Callable[[str], None],
+    *,
+    forget: bool = False,
 ) -> Copied:
     """Copy what an account reads at an API into a mirror.
+
+    Args:
+        forget: as for :class:`Copier`.
 
     Raises:
         ErsError: as :meth:`Copier.run`.
@@ -38,7 +43,7 @@ async def copy_api(
     from encrypted_records.mirror.store import open_store  # noqa: PLC0415 - an extra
 
     async with Transport(base_url, auth=authorization) as transport:
-        copier = Copier(transport, open_store(place), tell)
+        copier = Copier(transport, open_store(place), tell, forget=forget)
         await copier.run()
         return copier.copied
 
