@@ -25,7 +25,7 @@ from encrypted_records.errors import (
     NotAllowed,
     NotFound,
 )
-from encrypted_records.index.log.order import Head as LogHead
+from encrypted_records.index.log.order import LogHead
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.mirror import layout
 from encrypted_records.mirror.contents import (
