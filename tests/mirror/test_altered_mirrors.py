@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from encrypted_records.errors import MirrorBroken
+from encrypted_records.index.log.order import LogHead
+from encrypted_records.mirror.layout import read_head
 from encrypted_records.mirror.store import HEAD, MAX_BYTES
 from encrypted_records.model import ids
+from encrypted_records.proxy.schemas.heads import Heads
 from encrypted_records.proxy.settings import MirrorPlace
 from tests.mirror.copies import Place
 from tests.mirror.test_reading_a_mirror import people
@@ -164,6 +167,29 @@ def test_an_older_copy_is_read_by_who_says_so(store: Store, place: Place) -> Non
         with place.read(store, accept_stale=True) as mirrored:
             assert len(mirrored.found()) == 2
     assert len(store.found()) == 3, "what the proxy has seen of the API is not forgotten"
+
+
+@pytest.mark.parametrize("accept_stale", [False, True])
+def test_a_copy_with_other_commits_than_were_seen_is_not_stale_but_broken(
+    accept_stale: bool, copied: Place, store: Store
+) -> None:
+    seen_otherwise(copied, store.schema_id)
+
+    with copied.read(store, accept_stale=accept_stale) as mirrored:
+        answer = mirrored.ask()
+    assert (answer.status, answer.json()["code"]) == (422, "log_broken")
+    assert "--accept-stale" not in answer.json()["hint"]
+
+
+def seen_otherwise(place: Place, schema: str) -> None:
+    """Have the proxy have seen another commit in place of the newest one, and one behind it."""
+    head = read_head(place.folder)
+    newest = head.schemas[schema].version
+    heads = Heads(place.data_dir / "proxy" / "heads.sqlite3")
+    other = [LogHead(newest, bytes(32)), LogHead(newest + 1, bytes(32))]
+    user = ids.from_text(head.member)
+    heads.remember(user, ids.from_text(schema), other[1], other)
+    heads.close()
 
 
 def test_a_folder_that_is_no_mirror_is_named(place: Place) -> None:

@@ -15,6 +15,7 @@ from encrypted_records.errors import (
     RosterUnknown,
     Startup,
 )
+from encrypted_records.index.roster.belief import RosterForked
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model.roster import Remove
 from encrypted_records.proxy.rosters import Rosters
@@ -69,6 +70,31 @@ def test_a_shorter_or_other_roster_is_never_remembered_over_a_longer_one(
         with pytest.raises(RosterOlder):
             seen.remember(uid("ada"), wrong)
     assert seen.get(uid("ada"), ORGANIZATION) == before
+
+
+def test_beside_another_memory_only_a_beginning_of_what_that_has_is_remembered(
+    team: Team, seen: Rosters, tmp_path: Path
+) -> None:
+    ada = uid("ada")
+    seen.remember(ada, team.roster)
+    seen.keep_entries(ada, ORGANIZATION, list(enumerate(team.entries, 1)))
+    before = seen.get(ada, ORGANIZATION)
+    beside = Rosters(tmp_path / "beside.sqlite3", whole=seen)
+    beginning = Roster(ORGANIZATION, team.entries[:2])
+    fork = Team.__new__(Team)
+    fork.people, fork.entries = team.people, team.entries[:1]
+    fork.roster = Roster(ORGANIZATION, fork.entries)
+    fork.put(team.ada, Remove(uid("nobody")))
+
+    assert beside.has_seen(ada, ORGANIZATION), "one that is shown without a roster is refused"
+    for wrong in (fork.roster, Team("ada").roster):
+        with pytest.raises(RosterForked):
+            beside.remember(ada, wrong)
+    beside.remember(ada, beginning)
+    newest = beside.get(ada, ORGANIZATION)
+    assert newest is not None and newest.number == 2
+    beside.remember(ada, team.roster)
+    assert seen.get(ada, ORGANIZATION) == before
 
 
 def test_what_was_not_believed_is_not_remembered(team: Team, seen: Rosters) -> None:

@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import ApiFailed, ErsError, NotAllowed, RosterOlder
-from encrypted_records.proxy.schemas.state import LogOlder
+from encrypted_records.index.log.order import LogOlder
+from encrypted_records.index.roster.belief import RosterForked
 
 #: How long it counts what the mirror has said of itself.
 FRESH_SECONDS = 5.0
@@ -119,7 +120,7 @@ class Mirrored:
 
     def name_stale(self, error: ErsError) -> ErsError:
         """The error, by another name where it is that the copy is older than what was seen."""
-        if not isinstance(error, LogOlder | RosterOlder):
+        if not isinstance(error, LogOlder | RosterOlder) or isinstance(error, RosterForked):
             return error
         return type(error)(
             "the copy is stale: this proxy has seen more than it holds: " + error.message,

@@ -18,6 +18,7 @@ from encrypted_records.crypto.keys import Keyring
 from encrypted_records.index.roster import belief
 from encrypted_records.index.roster.belief import Believed, Remembered, RosterSummary
 from encrypted_records.index.roster.roster import Roster
+from encrypted_records.model import roster as form
 from encrypted_records.model.roster import RosterEntry
 from encrypted_records.proxy.disk.sqlite import Database
 
@@ -90,11 +91,16 @@ _DROP = "DELETE FROM founding WHERE user = ? AND organization = ?"
 class Rosters:
     """Safe to use from several threads."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, whole: Rosters | None = None) -> None:
         """
+        Args:
+            whole: another memory, which stays as it is: what is remembered here must be a beginning
+                of what that one has.
+
         Raises:
             Startup: the file is damaged, or cannot be opened.
         """
+        self._whole = whole
         self._database = Database(
             path,
             _TABLES,
@@ -125,8 +131,11 @@ class Rosters:
 
         Raises:
             RosterOlder: it lacks what was seen already, and nothing has changed.
+            RosterForked: as that; or it is not shown to be a beginning of what another memory has.
             OutOfSpace, Unavailable: the disk does not take it.
         """
+        if self._whole is not None:
+            self._whole.check_beginning(user, roster)
         seen = belief.remember(roster)
         with self._database.writing() as database:
             # In one transaction: of two continuations that are checked at once, one is kept.
@@ -139,6 +148,30 @@ class Rosters:
                 first = belief.describe(roster)
                 shown = (first.members, first.number, first.time, first.words)
                 database.execute(_SHOWN_FIRST, (user, roster.organization, *shown))
+
+    def check_beginning(self, user: bytes, roster: Roster) -> None:
+        """Make sure that a roster is a beginning of what was seen of it, or goes on from that.
+
+        Raises:
+            RosterForked: it is not, or the entries that are kept do not show it.
+            OutOfSpace, Unavailable: the disk cannot be read.
+        """
+        seen = self.get(user, roster.organization)
+        if seen is None:
+            return
+        if roster.found != seen.found or roster.number >= seen.number:
+            belief.check_memory(roster, seen)
+            return
+        kept = self.kept_entries(user, roster.organization, roster.number)
+        if not kept or form.entry_digest(kept[0]) != roster.head.digest:
+            raise belief.RosterForked(
+                "the roster is not shown to be an earlier state of what this proxy has seen"
+            )
+
+    def has_seen(self, user: bytes, organization: bytes) -> bool:
+        """Whether a user was ever shown a roster of an organization."""
+        whole = self._whole is not None and self._whole.has_seen(user, organization)
+        return whole or self.get(user, organization) is not None
 
     def first_shown(self, user: bytes, organization: bytes) -> RosterSummary | None:
         """The roster summary that a user's proxy was shown on first use; None if none was ever
@@ -237,6 +270,8 @@ class Rosters:
 
     def close(self) -> None:
         self._database.close()
+        if self._whole is not None:
+            self._whole.close()
 
 
 def _columns(entry: RosterEntry) -> tuple[bytes, bytes, bytes]:

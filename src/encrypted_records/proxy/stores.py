@@ -36,25 +36,30 @@ class Stores:
 
         Args:
             page_cache: budget of index pages, in bytes.
-            forgetful: whether what was seen of logs and rosters is left alone, and does not count:
-                it is remembered in files of this process's own.
+            forgetful: whether what was seen of logs and rosters is left as it is, and less than
+                that will do: what is seen now is remembered in files of this process's own, and
+                must be a beginning of that.
 
         Raises:
             Startup: one that must not be lost is damaged, or one cannot be opened.
             OSError: the folder cannot be written.
         """
         memory = "stale-" if forgetful else ""
+        heads = Heads(folder / "heads.sqlite3")
+        rosters = Rosters(folder / "rosters.sqlite3")
         if forgetful:
             for left in folder.glob(f"{memory}*.sqlite3*"):
                 left.unlink()
+            heads = Heads(folder / f"{memory}heads.sqlite3", whole=heads)
+            rosters = Rosters(folder / f"{memory}rosters.sqlite3", whole=rosters)
         return cls(
-            heads=Heads(folder / f"{memory}heads.sqlite3"),
+            heads=heads,
             ledgers=LedgerStore(folder / f"{memory}ledgers.sqlite3"),
             pages=DiskCache(folder / "pages.sqlite3", page_cache),
             jobs=JobStore(folder / "jobs.sqlite3"),
             uploads=UploadStore(folder / "uploads.sqlite3"),
             questions=QuestionStore(folder / "questions.sqlite3"),
-            rosters=Rosters(folder / f"{memory}rosters.sqlite3"),
+            rosters=rosters,
             webhooks=WebhookStore(folder / "webhooks.sqlite3"),
             spool=Spool(folder / "spool"),
         )

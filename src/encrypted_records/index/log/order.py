@@ -19,6 +19,11 @@ from encrypted_records.rules.commits import judging
 from encrypted_records.rules.commits.judging import CommitFault, Log
 
 
+class LogOlder(LogBroken):
+    """The log ends before commits that were seen, and has no others in their place, as far as
+    known."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogHead:
     """A version of the log and its running digest: what a proxy remembers of what it saw."""

@@ -71,16 +71,22 @@ def head_words(roster: Roster) -> str:
     return words.spelled(roster.head.digest, HEAD_WORDS)
 
 
+class RosterForked(RosterOlder):
+    """It is not a beginning of what was seen either."""
+
+
 def check_memory(roster: Roster, remembered: Remembered) -> None:
     """Make sure that a roster contains what was seen of it.
 
     Raises:
-        RosterOlder: it ends before, or continues otherwise.
+        RosterOlder: it ends before.
+        RosterForked: it is another, or continues otherwise.
     """
     if roster.found != remembered.found:
-        raise RosterOlder("the API shows another organization under this one's id")
+        raise RosterForked("the API shows another organization under this one's id")
     if roster.digest_at(remembered.number) != remembered.digest:
-        raise RosterOlder(
+        lacks = RosterOlder if roster.number < remembered.number else RosterForked
+        raise lacks(
             "the organization's roster lacks an entry that this proxy has seen:"
             f" {remembered.number}"
         )

@@ -14,9 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
+from typing import Literal
 
-from encrypted_records.index.log.order import LogHead
+from encrypted_records.index.log.order import LogHead, Order
 from encrypted_records.proxy.disk.sqlite import Database
+
+#: ``older``: a log is a beginning of what was seen. ``forked``: it has other commits. ``unclear``:
+#: what is kept does not show which.
+LogDifference = Literal["older", "forked", "unclear"]
 
 #: Versions before the head that are kept, of each schema; some 60 bytes each.
 KEPT = 10_000
@@ -151,15 +156,18 @@ class AcceptedHead:
 class Heads:
     """Safe to use from several threads."""
 
-    def __init__(self, path: Path, kept: int = KEPT) -> None:
+    def __init__(self, path: Path, kept: int = KEPT, whole: Heads | None = None) -> None:
         """
         Args:
             kept: versions before the head that are kept, of each schema.
+            whole: another memory, which stays as it is: what is remembered here must be a beginning
+                of what that one has.
 
         Raises:
             Startup: the file is damaged, or cannot be opened.
         """
         self._kept = kept
+        self._whole = whole
         self._database = Database(
             path,
             _TABLES,
@@ -201,6 +209,25 @@ class Heads:
             else:
                 rows = database.execute(_PASSED_OLD, (schema, up_to)).fetchall()
         return [LogHead(*row) for row in rows]
+
+    def lacks(self, user: bytes, schema: bytes, log: Order) -> LogDifference | None:
+        """How a log differs from what a user has seen of it; None if it has all of that. Raises as
+        :meth:`remember`."""
+        seen = self.get(user, schema)
+        if seen is None or log.knows(seen):
+            return None
+        if log.version >= seen.version:
+            return "forked"
+        passed = self.list_passed(user, schema, log.version)
+        if log.version == 0 or passed[:1] == [log.head]:
+            return "older"
+        return "unclear" if not passed or log.knows(passed[0]) else "forked"
+
+    def is_beginning(self, user: bytes, schema: bytes, log: Order) -> bool:
+        """Whether the other memory, if there is one, shows that a log is a beginning of what it
+        has, or goes on from that. Raises as :meth:`remember`."""
+        lacks = None if self._whole is None else self._whole.lacks(user, schema, log)
+        return lacks in (None, "older")
 
     def accept(self, schema: bytes, accepted: AcceptedHead, passed: Sequence[LogHead]) -> None:
         """Forget what the accepting user has seen of this schema, and take another log for it.
@@ -255,6 +282,8 @@ class Heads:
 
     def close(self) -> None:
         self._database.close()
+        if self._whole is not None:
+            self._whole.close()
 
 
 def _get(database: Connection, user: bytes, schema: bytes) -> LogHead | None:

@@ -104,11 +104,21 @@ class LogReader:
         except Conflict:
             raise await self.lacking(caller, schema) from None
 
-    async def lacking(self, caller: Holder, schema: bytes) -> LogBroken:
+    async def lacking(
+        self, caller: Holder, schema: bytes, ledger: Ledger | None = None
+    ) -> LogBroken:
         """The error of a log that lacks commits which this user has seen. It tells of other users
-        of this proxy who have accepted the log."""
+        of this proxy who have accepted the log.
+
+        Args:
+            ledger: the log, where it was read.
+        """
+        lacks = None
+        if ledger is not None:
+            lacks = await runtime.in_thread(self._heads.lacks, caller.user, schema, ledger)
         accepted = await runtime.in_thread(self._heads.acceptances, schema)
-        return lacking([acceptance for acceptance in accepted if acceptance.user != caller.user])
+        others = [acceptance for acceptance in accepted if acceptance.user != caller.user]
+        return lacking(others, is_fork=lacks == "forked")
 
     async def go_on(self, caller: Holder, state: SchemaState) -> None:
         """Ask once more for what comes after the log of ``state``, and take it in.

@@ -14,7 +14,7 @@ from typing import Protocol
 from encrypted_records.client.api import Api
 from encrypted_records.errors import ApiFailed, BadInput, ErsError, LogBroken
 from encrypted_records.index.log.ledger import Ledger
-from encrypted_records.index.log.order import LogHead
+from encrypted_records.index.log.order import LogHead, LogOlder
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model import ids
 from encrypted_records.model.definition import SchemaDefinition
@@ -122,15 +122,20 @@ class EndedRows(Protocol):
         """Keep no page of these segments any more."""
 
 
-class LogOlder(LogBroken):
-    """The log lacks commits that were seen before."""
+def not_shown() -> LogBroken:
+    """The error of a log that is older than what was seen, and not shown to be a part of that."""
+    return LogBroken(
+        "the log is not shown to be an earlier state of what this proxy has seen",
+        hint="use another copy: this one has other commits, or too many are missing",
+    )
 
 
-def lacking(accepted: Sequence[AcceptedHead] = ()) -> LogOlder:
+def lacking(accepted: Sequence[AcceptedHead] = (), *, is_fork: bool = False) -> LogBroken:
     """The error of a log that lacks commits which a user of this proxy has seen.
 
     Args:
         accepted: of other users of this proxy, who took a log instead of what they had seen.
+        is_fork: whether it has other commits in their place.
     """
     message = "the API's log lacks commits that this proxy has seen"
     if accepted:
@@ -141,7 +146,7 @@ def lacking(accepted: Sequence[AcceptedHead] = ()) -> LogOlder:
             f"; {who} of this proxy accepted version {newest.head.version} of it on {when},"
             " which does not count for others"
         )
-    return LogOlder(message)
+    return LogBroken(message) if is_fork else LogOlder(message)
 
 
 def may_write(caller: Holder, ledger: Ledger) -> bool:

@@ -47,6 +47,7 @@ from encrypted_records.proxy.schemas.state import (
     SchemaState,
     SoundPart,
     may_write,
+    not_shown,
     read_shown,
 )
 from encrypted_records.proxy.sharing.heads import VerifiedHead
@@ -378,7 +379,9 @@ class Schemas:
             await self._reader.go_on(caller, state)
         ledger = state.ledger
         if seen is not None and not ledger.knows(seen):
-            raise await self._reader.lacking(caller, state.id)
+            raise await self._reader.lacking(caller, state.id, ledger)
+        if not await runtime.in_thread(self._heads.is_beginning, caller.user, state.id, ledger):
+            raise not_shown()
         await self._forget_ended(state, since=seen.version if new and seen is not None else 0)
         if ledger.version and ledger.head != seen:
             passed = ledger.heads(max(ledger.version - KEPT, 0 if seen is None else seen.version))

@@ -33,7 +33,13 @@ from encrypted_records.errors import (
     RosterOlder,
     RosterWithheld,
 )
-from encrypted_records.index.roster.belief import Believed, Remembered, check_memory, not_admitted
+from encrypted_records.index.roster.belief import (
+    Believed,
+    Remembered,
+    RosterForked,
+    check_memory,
+    not_admitted,
+)
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
@@ -165,7 +171,7 @@ class RosterReader:
                 log.warning("an organization is not trusted: %s", error.message)
 
     async def _require_unseen(self, holder: Holder, organization: bytes) -> None:
-        if await runtime.in_thread(self.rosters.get, holder.user, organization):
+        if await runtime.in_thread(self.rosters.has_seen, holder.user, organization):
             raise hidden_roster()
 
     async def slugs(self, user: bytes, organization: bytes) -> dict[bytes, str]:
@@ -347,8 +353,8 @@ class RosterReader:
             known.fresh.clear()
 
 
-def hidden_roster() -> RosterOlder:
-    return RosterOlder("the API no longer shows a roster for this organization")
+def hidden_roster() -> RosterForked:
+    return RosterForked("the API no longer shows a roster for this organization")
 
 
 def _named(entries: Iterable[RosterEntry]) -> dict[bytes, str]:
