@@ -145,6 +145,21 @@ def test_a_place_without_a_mirror_is_named_by_whoever_reads_it(
         assert "the mirror lacks an object: mirror.json" in said.err
 
 
+def test_a_login_goes_only_to_an_api_that_is_named_and_not_in_the_clear(
+    world: World, tmp_path: Path
+) -> None:
+    arguments = ("--mirror", str(world.mirror))
+    data = world.service.data_dir
+    with running_service(data, *arguments, command="proxy", ports=world.ports):
+        unnamed = world.ers("mirror", str(tmp_path / "one"))
+        clear = world.ers("mirror", str(tmp_path / "two"), "--base-url", "http://records.example")
+    assert unnamed.code != 0
+    assert "--base-url" in unnamed.err
+    assert clear.code != 0
+    assert "without encryption" in clear.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_mirror_is_not_served_to_others_without_a_secret(world: World) -> None:
     port = str(free_ports(1)[0])
     said = world.ers(

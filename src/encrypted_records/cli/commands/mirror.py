@@ -6,11 +6,13 @@ import functools
 import time
 
 import click
+from click.core import ParameterSource
 
 from encrypted_records.cli.login.session import CommandSession, connected
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.supervise.mirrors import authorization_of_service, copy_api
 from encrypted_records.cli.terminal import format_count, say, warn
+from encrypted_records.errors import InvalidSetting
 
 #: An access token is asked for again when so much of it is left.
 _EARLY_SECONDS = 60.0
@@ -59,10 +61,19 @@ def mirror(
     Read a mirror with ers proxy --mirror, serve it with ers api --mirror, and check it with ers
     verify --mirror.
 
+    Your login goes to the API itself, so name its address: by --base-url, ERS_BASE_URL or the file
+    of settings. On another machine it must begin with https://.
+
     \b
     Example:
-      ers mirror ./mirror
+      ers mirror ./mirror --base-url https://records.example.org
     """
+    source = click.get_current_context().get_parameter_source("base_url")
+    if source is ParameterSource.DEFAULT:
+        raise InvalidSetting(
+            "it is not known which API to mirror, and the login goes there",
+            hint="name its address, as the proxy has it: --base-url https://records.example.org",
+        )
     _copy(place=place, base_url=settings.base_url, quiet=quiet, forget=forget, **where)
 
 

@@ -35,9 +35,15 @@ async def copy_api(
         forget: as for :class:`Copier`.
 
     Raises:
+        InvalidSetting: the login would go over a network in the clear.
         ErsError: as :meth:`Copier.run`.
     """
     check_installed("proxy")
+    if base_url.startswith("http://") and not _is_of_this_machine(base_url):
+        raise InvalidSetting(
+            "the login would be sent without encryption",
+            hint="name an address of the API that begins with https://",
+        )
     from encrypted_records.client.transport import Transport  # noqa: PLC0415 - slow to import
     from encrypted_records.mirror.copier import Copier  # noqa: PLC0415 - an extra
     from encrypted_records.mirror.store import open_store  # noqa: PLC0415 - an extra
