@@ -13,6 +13,7 @@ import pytest
 
 from encrypted_records.errors import MirrorBroken
 from encrypted_records.index.log.order import LogHead
+from encrypted_records.mirror.contents import ENTRY_BYTES
 from encrypted_records.mirror.layout import read_head
 from encrypted_records.mirror.store import HEAD, MAX_BYTES
 from encrypted_records.model import ids
@@ -116,6 +117,25 @@ def forget_copies(place: Place) -> None:
     for name in ("pages.sqlite3", "ledgers.sqlite3"):
         for path in (place.data_dir / "proxy").glob(f"{name}*"):
             path.unlink()
+
+
+@pytest.mark.parametrize("at", [3, -1])
+def test_a_record_is_never_denied_or_exchanged_by_an_altered_index_of_ids(
+    at: int, copied: Place, store: Store
+) -> None:
+    records = store.found()
+    unknown = ids.to_text(ids.new_id())
+    with copied.read(store) as mirrored:
+        assert mirrored.proxy("GET", f"/api/records/{unknown}/").status == 404
+    path = the_one(copied, "index of ids")
+    data = bytearray(path.read_bytes())
+    for start in range(0, len(data), ENTRY_BYTES):
+        data[range(start, start + ENTRY_BYTES)[at]] ^= 0x01
+    path.write_bytes(data)
+
+    with copied.read(store) as mirrored:
+        answers = [mirrored.proxy("GET", f"/api/records/{one}/") for one in (*records, unknown)]
+    assert {(one.status, one.json()["code"]) for one in answers} == {(422, "mirror_altered")}
 
 
 def test_an_object_that_is_missing_is_named(copied: Place) -> None:

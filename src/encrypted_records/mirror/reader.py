@@ -7,6 +7,7 @@ method, path and parameters (:mod:`.serving`).
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 import threading
 from collections import OrderedDict
@@ -34,12 +35,13 @@ from encrypted_records.mirror.contents import (
     RowContents,
     find_id,
     gone,
+    index_ids,
     read_page_digests,
     read_pages,
     read_rows,
     read_runs,
 )
-from encrypted_records.mirror.copy import MirrorCopy
+from encrypted_records.mirror.copy import MirrorCopy, altered
 from encrypted_records.mirror.layout import (
     Head,
     RowObject,
@@ -131,6 +133,8 @@ class MirrorReader:
         self._looked = float("-inf")
         self._turn = threading.RLock()
         self._kept: OrderedDict[str, Any] = OrderedDict()
+        #: the digests of indexes of ids that were compared with their rows, by name
+        self._proven: dict[str, bytes] = {}
 
     def head(self) -> Head:
         """The present head.
@@ -535,9 +539,39 @@ class MirrorReader:
                 index = self._keep(name, partial(self._store.read, name))
                 ordinal = find_id(index, record_id)
                 if ordinal is not None:
-                    _, contents, _ = self._row(objects, RowRef(group.uid, ordinal))
-                    return _sealed(copy, schema, group, ordinal, contents.rows[ordinal])
+                    row = self._indexed(objects, group, ordinal)
+                    if row is None or row.record_id != record_id:
+                        raise altered(name)
+                    return _sealed(copy, schema, group, ordinal, row)
+        # That there is none is what indexes say, which nobody signs.
+        for schema in copy.head.schemas:
+            self._prove_ids(copy.log(schema).objects())
         raise _nothing()
+
+    def _indexed(self, objects: SchemaObjects, group: Group, ordinal: int) -> SealedRow | None:
+        """The row that an index of ids names; None if there is none, or no longer."""
+        if ordinal >= group.count or not objects.snapshot.is_live(group.uid, ordinal):
+            return None
+        return self._contents(objects, objects.row(group, ordinal)).rows[ordinal]
+
+    def _prove_ids(self, objects: SchemaObjects) -> None:
+        """Compare the indexes of ids with the rows, each of them once.
+
+        Raises:
+            MirrorBroken: one is not that of its rows.
+        """
+        for group in objects.groups():
+            name = objects.ids(group)
+            index = self._keep(name, partial(self._store.read, name))
+            digest = hashlib.sha256(index).digest()
+            if self._proven.get(name) == digest:
+                continue
+            told = self._runs(objects, group)
+            rows = (read_rows(self._store, place, told).rows for place in objects.rows(group))
+            if index != index_ids(rows):
+                del self._kept[name]
+                raise altered(name)
+            self._proven[name] = digest
 
 
 def read_only(head: Head) -> NotAllowed:
