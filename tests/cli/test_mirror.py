@@ -121,6 +121,11 @@ def test_a_mirror_is_proven_without_api_and_login_and_damage_is_named(world: Wor
     assert proven.code == 0, proven.err
     assert "3 records" in proven.out
     assert "nothing altered or missing" in proven.out
+    assert "whole in itself" in proven.out, "there is nothing to compare it with"
+    data = str(world.service.data_dir)
+    known = run_here(nobody, "verify", "--mirror", str(world.mirror), "--data-dir", data)
+    assert "seen before by the proxy here" in known.out
+    assert "whole in itself" not in known.out
 
     damaged = world.mirror.with_name("damaged")
     shutil.copytree(world.mirror, damaged)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from encrypted_records.index.log.order import LogHead
 from encrypted_records.mirror.contents import ENTRY_BYTES
 from encrypted_records.mirror.layout import read_head
 from encrypted_records.mirror.store import HEAD, MAX_BYTES
+from encrypted_records.mirror.verifying import MirrorVerifier, Proof
 from encrypted_records.model import ids
 from encrypted_records.proxy.schemas.heads import Heads
 from encrypted_records.proxy.settings import MirrorPlace
+from encrypted_records.proxy.stores import Memory
 from tests.mirror.copies import Place
 from tests.mirror.test_reading_a_mirror import people
 from tests.support.proxies import running_proxy
@@ -199,6 +202,38 @@ def test_a_copy_with_other_commits_than_were_seen_is_not_stale_but_broken(
         answer = mirrored.ask()
     assert (answer.status, answer.json()["code"]) == (422, "log_broken")
     assert "--accept-stale" not in answer.json()["hint"]
+
+
+def test_a_check_compares_with_what_the_proxy_has_seen(copied: Place, store: Store) -> None:
+    proof = compared(copied)
+    assert (proof.flaws, proof.unsigned) == ([], [])
+    (anchor,) = proof.anchors
+    assert anchor.is_known
+    people = store.proxy("GET", f"{store.account.organization}people/").json()
+    assert (anchor.words, anchor.number) == (people["words"], people["number"])
+
+    seen_otherwise(copied, store.schema_id)
+    (flaw,) = compared(copied).flaws
+    assert store.schema_id in flaw
+
+
+def test_a_check_names_an_organization_whose_roster_was_left_out(
+    copied: Place, store: Store
+) -> None:
+    head = json.loads(copied.folder.read(HEAD))
+    ((name, named),) = head["organizations"].items()
+    named |= {"roster": [], "number": 0, "digest": ""}
+    head["schemas"] = {}
+    copied.folder.write(HEAD, json.dumps(head).encode())
+
+    assert copied.flaws() == [], "it is whole in itself"
+    (flaw,) = compared(copied).flaws
+    assert name in flaw
+
+
+def compared(place: Place) -> Proof:
+    with closing(Memory(place.data_dir / "proxy")) as memory:
+        return MirrorVerifier(place.folder, lambda _line: None, memory).run()
 
 
 def seen_otherwise(place: Place, schema: str) -> None:

@@ -1,12 +1,21 @@
-"""Prove a mirror without a key and without an API: every object against the signed log."""
+"""Check a mirror without a key and without an API: every object against the signed log.
+
+This shows that a mirror is whole in itself. Whoever holds it could have founded an organization of
+the same id; that it is the right one, only an anchor shows: what a proxy has seen of it before, or
+the words of its roster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from encrypted_records.errors import Closed, Refused, Unsupported
+from encrypted_records.index.log.order import Order
+from encrypted_records.index.roster import belief
+from encrypted_records.index.roster.roster import Roster
 from encrypted_records.mirror.contents import (
     index_ids,
     read_page_digests,
@@ -17,29 +26,70 @@ from encrypted_records.mirror.contents import (
 from encrypted_records.mirror.copy import MirrorCopy, altered
 from encrypted_records.mirror.layout import SchemaObjects, read_head, require_complete
 from encrypted_records.mirror.store import Store
+from encrypted_records.model import ids
 from encrypted_records.model.records import Group, Segment
+
+
+class Memory(Protocol):
+    """What a proxy has seen of rosters and logs before."""
+
+    def has_seen_roster(self, organization: bytes, roster: Roster | None) -> bool:
+        """Whether it has seen one of this organization.
+
+        Raises:
+            Closed: it has, and this one is not it, nor an earlier state of it.
+        """
+
+    def has_seen_log(self, schema: bytes, log: Order) -> bool:
+        """Whether it has seen one of this schema; raises as :meth:`has_seen_roster`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The roster of an organization, by the words of its newest entry and the digest of its first.
+
+    Attributes:
+        is_known: whether a proxy has seen it before.
+    """
+
+    organization: str
+    number: int
+    words: str
+    founding: str
+    is_known: bool
 
 
 @dataclass(slots=True)
 class Proof:
-    """What was read, and what is wrong with it: each flaw says of which schema and object it is."""
+    """What was read, and what is wrong with it: each flaw says of which schema and object it is.
+
+    Attributes:
+        unsigned: schemas with commits whose organization has no roster, so that nobody has signed
+            them.
+    """
 
     schemas: int = 0
     commits: int = 0
     rows: int = 0
     pages: int = 0
     flaws: list[str] = field(default_factory=list)
+    anchors: list[Anchor] = field(default_factory=list)
+    unsigned: list[str] = field(default_factory=list)
 
 
 class MirrorVerifier:
     """
     Args:
         tell: is told of each flaw as it is found.
+        memory: with which rosters and logs are compared.
     """
 
-    def __init__(self, store: Store, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, store: Store, tell: Callable[[str], None], memory: Memory | None = None
+    ) -> None:
         self._store = store
         self._tell = tell
+        self._memory = memory
         self.proof = Proof()
 
     def run(self) -> Proof:
@@ -56,17 +106,30 @@ class MirrorVerifier:
             copy.resources("schemas")
         for organization in head.organizations:
             with self._noting(f"organization {organization}"):
-                copy.roster(organization)
+                self._organization(organization, copy.roster(organization))
                 copy.grants(organization)
         for schema in head.schemas:
             with self._noting(f"schema {schema}"):
                 self._schema(copy, schema)
         return self.proof
 
+    def _organization(self, organization: str, roster: Roster | None) -> None:
+        is_known = self._memory is not None and self._memory.has_seen_roster(
+            ids.from_text(organization), roster
+        )
+        if roster is not None:
+            words, founding = belief.head_words(roster), roster.found.hex()
+            anchor = Anchor(organization, roster.number, words, founding, is_known)
+            self.proof.anchors.append(anchor)
+
     def _schema(self, copy: MirrorCopy, schema: str) -> None:
         log = copy.log(schema)
         membership = log.ledger.membership
         log.ledger.check_ends(None if membership is None else membership.roster.number)
+        if membership is None and log.ledger.version:
+            self.proof.unsigned.append(schema)
+        if self._memory is not None:
+            self._memory.has_seen_log(ids.from_text(schema), log.ledger)
         self.proof.schemas += 1
         self.proof.commits += log.ledger.version
         objects = log.objects()

@@ -68,6 +68,7 @@ WHERE excluded.number > roster.number AND excluded.found = roster.found
 _SHOWN_FIRST = "INSERT OR IGNORE INTO first_shown VALUES (?, ?, ?, ?, ?, ?)"
 _SHOWN = "SELECT members, number, time, words FROM first_shown WHERE user = ? AND organization = ?"
 _KNOWN = "SELECT organization FROM roster WHERE user = ? ORDER BY organization"
+_USERS = "SELECT user FROM roster WHERE organization = ? ORDER BY user"
 # An API token may be shown less of an entry than its user was.
 _KEEP_ENTRY = """
 INSERT INTO entry (user, organization, number, body, signature, openings) VALUES (?, ?, ?, ?, ?, ?)
@@ -167,6 +168,11 @@ class Rosters:
             raise belief.RosterForked(
                 "the roster is not shown to be an earlier state of what this proxy has seen"
             )
+
+    def users_of(self, organization: bytes) -> list[bytes]:
+        """The users who were shown a roster of an organization."""
+        with self._database.asking() as database:
+            return [row[0] for row in database.execute(_USERS, (organization,))]
 
     def has_seen(self, user: bytes, organization: bytes) -> bool:
         """Whether a user was ever shown a roster of an organization."""

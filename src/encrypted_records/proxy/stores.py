@@ -5,15 +5,64 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from encrypted_records.index.log.order import Order
+from encrypted_records.index.roster.roster import Roster
 from encrypted_records.proxy.feed.webhook_store import WebhookStore
 from encrypted_records.proxy.jobs.store import JobStore
 from encrypted_records.proxy.rosters import Rosters
 from encrypted_records.proxy.saved_questions import QuestionStore
 from encrypted_records.proxy.schemas.heads import Heads
 from encrypted_records.proxy.schemas.ledger_store import LedgerStore
+from encrypted_records.proxy.schemas.state import not_shown
 from encrypted_records.proxy.search.disk_cache import DiskCache
+from encrypted_records.proxy.sharing.reading import hidden_roster
 from encrypted_records.proxy.spool.spool import Spool
 from encrypted_records.proxy.uploads.store import UploadStore
+
+
+class Memory:
+    """What all users of a proxy have seen of rosters and logs, to compare a copy with."""
+
+    def __init__(self, folder: Path) -> None:
+        """
+        Args:
+            folder: the proxy's.
+
+        Raises:
+            Startup: a file is damaged, or cannot be opened.
+        """
+        self._heads = Heads(folder / "heads.sqlite3")
+        self._rosters = Rosters(folder / "rosters.sqlite3")
+
+    def has_seen_roster(self, organization: bytes, roster: Roster | None) -> bool:
+        """Whether a user was shown a roster of an organization before.
+
+        Raises:
+            RosterOlder: this one is not that, nor an earlier state of it.
+            Unavailable: the disk cannot be read.
+        """
+        users = self._rosters.users_of(organization)
+        if users and roster is None:
+            raise hidden_roster()
+        for user in users:
+            self._rosters.check_beginning(user, roster or Roster(organization))
+        return bool(users)
+
+    def has_seen_log(self, schema: bytes, log: Order) -> bool:
+        """Whether a user has seen a log of a schema before.
+
+        Raises:
+            LogBroken: this one is not that, nor shown to be an earlier state of it.
+            Unavailable: the disk cannot be read.
+        """
+        users = self._heads.users_of(schema)
+        if any(self._heads.lacks(user, schema, log) in ("forked", "unclear") for user in users):
+            raise not_shown()
+        return bool(users)
+
+    def close(self) -> None:
+        self._heads.close()
+        self._rosters.close()
 
 
 @dataclass(frozen=True, slots=True)

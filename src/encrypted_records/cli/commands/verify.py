@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from pathlib import Path
 
 import click
 
@@ -47,7 +48,11 @@ def verify(
 
     With --mirror, check a copy that ers mirror has made, in a folder or bucket: the signatures of
     roster and log, and every record and page against them. It takes no API, no login and no key,
-    and names the schema and the object of everything that is missing or altered.
+    and names the schema and the object of everything that is missing or altered, or that nobody has
+    signed. Rosters and logs are compared with what the proxy of --data-dir has seen. Of an
+    organization that it has not seen, this shows only that the copy is whole in itself: its holder
+    could have founded another one under the same id. So the command also prints the words of each
+    roster, to compare with those that a proxy shows.
 
     \b
     Examples:
@@ -58,7 +63,7 @@ def verify(
     if mirror is not None:
         if stored or link is not None:
             raise click.UsageError("--mirror takes no link, and goes without --stored")
-        return _verify_mirror(mirror)
+        return _verify_mirror(mirror, settings.data_dir)
     if not stored:
         _confirm(link=link, **where)
         return DONE
@@ -67,11 +72,24 @@ def verify(
     return DONE if verify_stored(settings) else FAILED
 
 
-def _verify_mirror(place: str) -> int:
-    proof = verify_mirror(place, lambda flaw: say(printable(flaw)))
+def _verify_mirror(place: str, data_dir: Path) -> int:
+    proof = verify_mirror(place, data_dir, lambda flaw: say(printable(flaw)))
+    for schema in proof.unsigned:
+        say(f"schema {schema}: not proven, since nobody has signed its log")
+    for one in proof.anchors:
+        seen = "seen before by the proxy here" if one.is_known else "not seen before here"
+        say(
+            f"organization {one.organization}: {seen}; its first entry is {one.founding},"
+            f" and entry {one.number}, in words: {one.words}"
+        )
     say(
         f"{format_count(proof.schemas, 'schema')}, {format_count(proof.commits, 'commit')},"
         f" {format_count(proof.rows, 'record')} and {format_count(proof.pages, 'index page')}"
         f" checked: {len(proof.flaws) or 'nothing'} altered or missing"
     )
-    return FAILED if proof.flaws else DONE
+    if not all(one.is_known for one in proof.anchors):
+        say(
+            "This shows that the mirror is whole in itself. That it is your organization's, only"
+            " its words or its founding show: compare them with what your own proxy shows."
+        )
+    return FAILED if proof.flaws or proof.unsigned else DONE

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encrypted_records.cli.settings import Settings
@@ -83,17 +84,25 @@ def serve_mirror(settings: Settings, place: str) -> None:
     serving.run(open_store(place), host, port, secret, settings.log_format)
 
 
-def verify_mirror(place: str, tell: Callable[[str], None]) -> Proof:
-    """Check all of a mirror against its signed logs.
+def verify_mirror(place: str, data_dir: Path, tell: Callable[[str], None]) -> Proof:
+    """Check all of a mirror against its signed logs, and against what the proxy of a data folder
+    has seen, where there is one.
 
     Raises:
         MirrorBroken: there is no complete mirror.
+        Startup: what the proxy has seen cannot be read.
     """
     check_installed("proxy")
     from encrypted_records.mirror.store import open_store  # noqa: PLC0415 - an extra
     from encrypted_records.mirror.verifying import MirrorVerifier  # noqa: PLC0415 - an extra
 
-    return MirrorVerifier(open_store(place), tell).run()
+    folder = data_dir / "proxy"
+    if not (folder / "heads.sqlite3").exists():
+        return MirrorVerifier(open_store(place), tell).run()
+    from encrypted_records.proxy.stores import Memory  # noqa: PLC0415 - an extra
+
+    with closing(Memory(folder)) as memory:
+        return MirrorVerifier(open_store(place), tell, memory).run()
 
 
 @contextmanager

@@ -101,6 +101,7 @@ ORDER BY version DESC
 _PASSED_OLD = """
 SELECT version, digest FROM passed WHERE schema = ? AND version <= ? ORDER BY version DESC
 """
+_USERS = "SELECT user FROM user_head WHERE schema = ? ORDER BY user"
 _ACCEPT = "INSERT OR REPLACE INTO acceptance VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _ACCEPTANCES = """
 SELECT user, version, digest, seen_version, seen_digest, writer, time FROM acceptance
@@ -222,6 +223,11 @@ class Heads:
         if log.version == 0 or passed[:1] == [log.head]:
             return "older"
         return "unclear" if not passed or log.knows(passed[0]) else "forked"
+
+    def users_of(self, schema: bytes) -> list[bytes]:
+        """The users who have seen a log of a schema. Raises as :meth:`remember`."""
+        with self._database.asking() as database:
+            return [row[0] for row in database.execute(_USERS, (schema,))]
 
     def is_beginning(self, user: bytes, schema: bytes, log: Order) -> bool:
         """Whether the other memory, if there is one, shows that a log is a beginning of what it
