@@ -218,7 +218,7 @@ def test_the_keyboard_alone_leads_from_log_in_to_a_record(visitor: Visitor, cens
     reach("People")
     keys.press("Enter")
     page.wait_for_url("**/search/")
-    reach("Ask")
+    reach("Search")
     keys.type("ag")
     expect(page.locator("#line-list")).to_be_visible()
     keys.press("ArrowDown")

@@ -74,6 +74,7 @@ FILES = {
 #: What the examples of the keyring ask for, in an order in which they make sense.
 TYPED = {
     "ers keyring backup --file keyring.backup": "paper, scissors, stone\n",
+    "ers keyring restore --dry-run --file keyring.backup": "paper, scissors, stone\n",
     "ers keyring restore < phrases.txt": "",
     "ers keyring get": "",
     "ers keyring get --output json": "",

@@ -84,7 +84,7 @@ def test_a_table_is_as_wide_as_its_reading_can_be_sent(
     assert len(stored(ers, f"{dataset}/wide")) == 2
     refused = ers("import", tmp_path / "named.csv", "--dataset", dataset, "--yes")
     assert refused.code != 0
-    assert "names of the 512 columns are too long together" in refused.err
+    assert "names of the 512 columns together are too long" in refused.err
     assert ers("schema", "get", f"{dataset}/named").code != 0
 
 

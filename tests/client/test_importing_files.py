@@ -367,7 +367,7 @@ def test_files_of_columns_and_what_is_no_file_are_refused_by_name(
     dataset: Dataset, tmp_path: Path
 ) -> None:
     parquet.write_table(pyarrow.table({"a": [1]}), tmp_path / "a.csv")
-    with pytest.raises(InvalidSetting, match="file of columns"):
+    with pytest.raises(InvalidSetting, match="whose types are declared"):
         dataset.import_file(tmp_path / "a.csv")
     for path in (tmp_path / "missing.csv", tmp_path, written(tmp_path, "", "empty.csv")):
         with pytest.raises((InvalidSetting, NotFound, InvalidRecords)):

@@ -142,6 +142,10 @@ ACCEPTED = (
         "An `Idempotency-Key` contains the time of its creation.",
     ),
     Accepted(
+        *(REFUSED, "DELETE /api/records/", 400, "invalid: invalid"),
+        "Where `DELETE /api/records/` has `version`, it has one for each `id`.",
+    ),
+    Accepted(
         *(REFUSED, r"POST /api/invitations/\{id\}/words/", 400, "invitation_words"),
         "An invitation has twelve words from a list, and they contain a checksum.",
     ),

@@ -237,12 +237,12 @@ async def answer_invitation(request: Request) -> Response:
     summary="Make a member an owner, or an owner a member without datasets; or sign another"
     " e-mail address of a member.",
     body=json_body(
-        object_of(
-            {},
-            role=one_of("owner", "member"),
-            email=text_of(3, form.MAX_NAME),
-            proof=PROOF,
-        )
+        {
+            "oneOf": [
+                object_of({"role": one_of("owner", "member")}, proof=PROOF),
+                object_of({"email": text_of(3, form.MAX_NAME)}, proof=PROOF),
+            ]
+        }
     ),
     answers={200: json_answer(OBJECT)},
 )
