@@ -95,7 +95,7 @@ def test_a_cell_keeps_its_text_where_no_answer_comes_and_is_sent_once_by_two_key
     field.fill("61")
     page.route("**/edit/**", lambda route: route.abort())
     field.press("Enter")
-    expect(page.locator(".toast")).to_contain_text("What you typed is still here")
+    expect(page.locator(".toast")).to_contain_text("Your text is still here")
     expect(field).to_have_value("61")
     page.unroute("**/edit/**")
     reader.complaints.clear()  # of the request that was broken off

@@ -311,7 +311,7 @@ def test_a_link_that_is_not_whole_or_for_somebody_else_opens_nothing(
     reader.expect_heading("A link to records of People")
     reader.type("The link", address[:-1])
     reader.press("Open the question")
-    expect(reader.page.locator("main .problem")).to_contain_text("This is not the whole link")
+    expect(reader.page.locator("main .problem")).to_contain_text("This is not the complete link")
     reader.type("The link", address)
     reader.press("Open the question")
     reader.expect_heading("People")
