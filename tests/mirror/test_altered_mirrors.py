@@ -326,3 +326,19 @@ def test_an_api_that_is_no_mirror_is_named(store: Store, place: Place) -> None:
         headers = {"X-ERS-Device": store.device.text}
         answer = call("GET", f"{proxy.url}/api/datasets/", headers=headers)
     assert (answer.status, answer.json()["code"]) == (502, "not_a_mirror")
+
+
+def test_a_copy_from_before_a_rotation_of_the_keyring_is_not_read_by_who_accepts_stale_ones(
+    copied: Place, store: Store
+) -> None:
+    rotated = store.proxy("POST", "/api/keyring/rotate/", {})
+    assert rotated.status < 300, rotated.body
+    assert len(store.found()) == 69
+
+    with copied.read(store, accept_stale=True) as mirrored:
+        answer = mirrored.ask()
+        restored = mirrored.proxy("POST", "/api/keyring/restore/", {"phrases": []})
+        device = mirrored.proxy("POST", "/api/devices/", {"name": "another"})
+    assert (answer.status, answer.json()["code"]) == (422, "roster_unknown")
+    for refused in (restored, device):
+        assert (refused.status, refused.json()["code"]) == (403, "read_only_mirror")

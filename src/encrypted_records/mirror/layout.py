@@ -99,7 +99,7 @@ def read_head(store: Store) -> Head:
 
 
 def _is_sound(head: Head) -> bool:
-    """Whether everything that a head names has the form of it: whoever holds the mirror could name
+    """Whether everything that a head names has the form of it: the holder of the mirror could name
     any file."""
     if not (_ID.fullmatch(head.member) and head.source.isprintable()):
         return False

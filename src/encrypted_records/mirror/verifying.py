@@ -1,6 +1,6 @@
 """Check a mirror without a key and without an API: every object against the signed log.
 
-This shows that a mirror is whole in itself. Whoever holds it could have founded an organization of
+This shows that a mirror is whole in itself. Its holder could have founded an organization of
 the same id; that it is the right one, only an anchor shows: what a proxy has seen of it before, or
 the words of its roster.
 """
