@@ -128,7 +128,7 @@ def test_a_file_whose_job_fails_is_not_called_complete(
 
     row = visitor.page.locator(".file")
     expect(row.locator(".state")).to_have_text("failed")
-    expect(row.get_by_role("alert")).to_contain_text("1 of 2 records does not fit")
+    expect(row.get_by_role("alert")).to_contain_text("1 of 2 records does not match the schema")
     assert "omplete" not in row.inner_text()
     assert "(" not in row.get_by_role("alert").inner_text()
     visitor.newest_job("failed")
@@ -194,7 +194,7 @@ def test_what_a_job_stored_is_deleted_after_its_number_is_typed(
     visitor.page.get_by_role("link", name="people.csv", exact=True).first.click()
     visitor.press("Undo: delete what it stored…")
 
-    expect(visitor.page.locator("main")).to_contain_text("2 of them are still as it was stored")
+    expect(visitor.page.locator("main")).to_contain_text("2 of them are unchanged")
     visitor.type("To confirm, type their number: 2", "3")
     visitor.press("Delete permanently")
     expect(visitor.page.get_by_role("alert")).to_contain_text("not their number, which is 2")

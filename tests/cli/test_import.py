@@ -279,7 +279,7 @@ def test_rows_that_do_not_fit_are_named_or_left_out(
     assert "20 records before this page are stored" in said.err
     said = ers(*run, "--skip-invalid")
     assert (said.code, said.one["stored"]) == (6, 28)
-    assert "2 rows did not fit" in said.err
+    assert "2 rows did not match the schema" in said.err
 
     with psycopg.connect(postgresql_url, autocommit=True) as connection:
         connection.execute("UPDATE t SET v = 'v', f = CASE id WHEN 7 THEN float8 'NaN' ELSE 1 END")
@@ -341,7 +341,7 @@ def test_a_url_with_a_password_leaves_no_trace_when_it_works(
         (["SHOP"], "missing: --table", 2),
         (["SHOP", "--table", "custmers"], "no table public.custmers", 3),
         (["SHOP", "--table", "customers", "--key", "x"], "no column x", 2),
-        (["SHOP", "--table", "customers", "--key", "seen"], "cannot be followed", 2),
+        (["SHOP", "--table", "customers", "--key", "seen"], "cannot be used as a key", 2),
         (["SHOP", "--table", "customers", "--key", "city"], "is null in a row", 2),
         (["SHOP", "--table", 'x"; DROP TABLE customers; --'], "no table", 3),
         (["people.parquet"], "cannot be read", 2),
