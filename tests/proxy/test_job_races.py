@@ -285,7 +285,7 @@ def test_a_job_waits_for_its_keyring_to_be_unlocked(
     front.invent = nothing
     with running_proxy(front.url, tmp_path / "sealed") as proxy:
         store = at(account, proxy)
-        eventually(lambda: "sealed with a passphrase" in caplog.text)
+        eventually(lambda: "is protected by a passphrase" in caplog.text)
         assert jobs.status(store, path)["status"] == "processing"
         unlocked = store.proxy("POST", "/api/keyring/unlock/", {"passphrase": "open sesame"})
         assert unlocked.status == 200, unlocked.body
