@@ -39,7 +39,7 @@ class _Failed(Exception):
 class ServiceRefusal(_Failed):
     """The service answers and does not do it: it denies access, or does not have the key."""
 
-    words = "access was denied"
+    words = "it refuses the request"
 
 
 class Unreachable(_Failed):
