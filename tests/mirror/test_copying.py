@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.errors import Conflict, NotAllowed
+from encrypted_records.mirror import copier
 from encrypted_records.mirror.layout import read_head
 from encrypted_records.mirror.serving import serving_beside
 from encrypted_records.mirror.store import HEAD, Folder
@@ -57,6 +58,23 @@ def test_a_second_run_writes_only_what_is_new(store: Store, place: Place) -> Non
     groups = [path for path in kept if "/groups/" in str(path)]
     assert len(groups) >= 3, "what was copied before is there as it was"
     assert place.flaws() == []
+
+
+def test_a_long_log_is_copied_in_objects_that_readers_can_take_in(
+    store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copier, "_DELTA_BYTES", 1)
+    for number in range(3):
+        store.ingest(people(number + 1))
+    place.copy(store)
+    store.ingest(people(1))
+    place.copy(store)
+
+    names = read_head(place.folder).schemas[store.schema_id].log
+    assert [name.rpartition("/")[2] for name in names] == ["1-1", "2-2", "3-3", "4-4"]
+    assert place.flaws() == []
+    with place.read(store) as mirrored:
+        assert mirrored.everything() == store.everything()
 
 
 def test_a_deleted_record_goes_from_the_mirror_with_the_next_run(
