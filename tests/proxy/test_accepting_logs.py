@@ -215,7 +215,7 @@ def test_where_nothing_tells_older_from_forked_that_is_said(place: Place) -> Non
         assert (log_of(store)["state"], log_of(store)["common"]) == ("unclear", 0)
         refused = accept(store)
         assert refusal(refused) == (409, "log_forked")
-        assert "does not show" in refused.json()["detail"]
+        assert "cannot tell whether it is the beginning" in refused.json()["detail"]
         assert accept(store, forked=True).status == 200
         assert count(store) == 3
 
