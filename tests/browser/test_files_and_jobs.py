@@ -135,7 +135,7 @@ def test_a_file_whose_job_fails_is_not_called_complete(
     assert visitor.serious_flaws() == []
     # Its page shows the row itself.
     row.get_by_role("link", name="Job of people.csv").click()
-    bad = visitor.page.get_by_role("region", name="Invalid rows").locator("tbody tr")
+    bad = visitor.page.get_by_role("region", name="Values of the rejected rows").locator("tbody tr")
     expect(bad).to_have_count(1)
     assert bad.locator("td").first.inner_text() == "Grace"
     expect(bad.locator("td.unfit")).to_contain_text("eighty")

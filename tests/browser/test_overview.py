@@ -66,7 +66,7 @@ def test_the_overview_says_how_much_is_stored_when_and_how_the_keys_stand(
     assert 1 <= days.locator("rect").count() <= 2
     expect(days.get_by_role("img")).to_have_accessible_name(re.compile("^5 records stored"))
     searches = page.get_by_role("region", name="Your searches in the last hour")
-    expect(searches).to_contain_text("None.")
+    expect(searches).to_contain_text("None yet.")
     for _ in range(2):
         visitor.go(census.page("search"))
         expect(page.locator(".found")).to_contain_text("5 records")

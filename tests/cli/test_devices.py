@@ -313,7 +313,7 @@ def test_a_person_reads_the_list_of_devices_and_events(home: Machine) -> None:
     words_of(home, **password_of(home))
     shown = home.done("device", "list", "--output", "table").out
     assert re.search(r"^level +device: ", shown, re.M)
-    assert re.search(r"^keyring +[0-9a-f]+, made \d{4}-", shown, re.M)
+    assert re.search(r"^keyring +[0-9a-f]+, created \d{4}-", shown, re.M)
     assert re.search(r"ers on .* +made .* this one$", shown, re.M) or "this one" in shown
     assert re.search(r"^\d{4}-\d\d-\d\d \d\d:\d\d +words shown +\w{8}", shown, re.M)
 

@@ -131,7 +131,7 @@ def test_a_bad_row_fails_the_whole_job_and_is_listed(store: Store) -> None:
     path = started(store, as_json(store, BAD))
     final = ended(store, path)
     assert final["status"] == "failed"
-    assert final["error"].startswith("4 of 6 records do not fit")
+    assert final["error"].startswith("4 of 6 records do not match the schema")
     assert flaws(store, path) == FLAWS
     assert stored(store) == []
     listed = store.proxy("GET", f"{path}errors/?limit=2&offset=1").json()

@@ -17,6 +17,8 @@ _LEVELS = {
     "api": "api: credentials that the API accepts are enough",
     DEVICE: "device: a request also needs a registered device",
 }
+#: Words for events whose names are not plain enough.
+_EVENT_WORDS = {"taken_in": "registered"}
 #: Events of a table; the other forms have all.
 _EVENTS = 20
 
@@ -68,7 +70,7 @@ def _lines(devices: Devices) -> Iterator[str]:
         rows = [
             {
                 "at": minute(event.at),
-                "what": event.kind.replace("_", " "),
+                "what": _EVENT_WORDS.get(event.kind, event.kind.replace("_", " ")),
                 "device": event.device or "",
                 "how": event.detail or "",
                 "times": str(event.count) if event.count > 1 else "",
