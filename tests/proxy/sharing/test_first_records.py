@@ -27,7 +27,7 @@ FAILURE = Reply(503, {}, b"")
 PATIENCE = 60.0
 
 
-FOUNDED = ["Found", "Dataset", "list"]
+FOUNDED = ["FoundingEntry", "DatasetName", "list"]
 
 
 def numbers(store: Store) -> list[int]:
@@ -53,7 +53,7 @@ def test_many_first_records_at_once_found_one_organization(alone: Alone) -> None
     with ThreadPoolExecutor(len(stores)) as threads:
         answers = list(threads.map(lambda store: store.send([{"n": 7}]), stores))
     assert [answer.status for answer in answers] == [201] * len(stores)
-    assert alone.kinds().count("Found") == 1
+    assert alone.kinds().count("FoundingEntry") == 1
     for store in stores:
         assert numbers(store) == [7]
         assert all(signed for _, signed in alone.commits(store.schema))
@@ -145,7 +145,7 @@ def test_a_job_is_the_first_to_store(alone: Alone) -> None:
     second = alone.store.another_schema(DEFINITION)
     completed(second, started(second, as_json(second, [{"n": 3}])))
     assert numbers(second) == [3]
-    assert alone.kinds() == [*FOUNDED, "Dataset", "list"]
+    assert alone.kinds() == [*FOUNDED, "DatasetName", "list"]
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def test_a_schema_without_records_is_signed_before_its_first(alone: Alone) -> No
     assert (shown["signed"], shown["changes"]) == (None, ["slug", "name", "definition"])
     assert alone.entries() == []
     assert sign(alone, seen=shown["shown"]).json()["applied"] is True
-    assert alone.kinds() == ["Found", "Dataset", "list"]
+    assert alone.kinds() == ["FoundingEntry", "DatasetName", "list"]
     assert sign(alone, dry_run=True).json()["changes"] == []
 
 
