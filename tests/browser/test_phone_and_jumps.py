@@ -70,7 +70,9 @@ def test_a_row_is_gone_to_by_its_number(searching: Visitor, census: Census) -> N
     row.fill("9 999")
     searching.press("Go")
     expect(page.locator(".found")).to_contain_text("151 to 200 shown")
-    expect(page.locator("#not-there")).to_have_text("There is no row 9,999: these are the last rows.")
+    expect(page.locator("#not-there")).to_have_text(
+        "There is no row 9,999: these are the last rows."
+    )
     row.fill("nowhere")
     searching.press("Go")
     expect(page.locator("#not-there")).to_have_count(0)

@@ -16,7 +16,7 @@ from encrypted_records.client.proxy.client import ProxyClient
 
 if TYPE_CHECKING:
     from encrypted_records.client.proxy.transport import Device
-    from encrypted_records.client.sdk.event_loop import SyncLink
+    from encrypted_records.client.sdk.event_loop import Link
 
 #: One method for each endpoint, to be awaited.
 AsyncCalls = ProxyClient
@@ -86,7 +86,7 @@ class Calls:
     become ``with`` blocks.
     """
 
-    def __init__(self, link: SyncLink) -> None:
+    def __init__(self, link: Link) -> None:
         self.link = link
 
     @property

@@ -69,7 +69,7 @@ class AsyncLink:
         await self.proxy.close()
 
 
-class SyncLink(AsyncLink):
+class Link(AsyncLink):
     """The synchronous counterpart of :class:`AsyncLink`.
 
     If it is not closed, as in a notebook, it ends when it is garbage-collected, or with the
@@ -80,7 +80,7 @@ class SyncLink(AsyncLink):
         super().__init__(*args, **options)
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._end: weakref.finalize[..., SyncLink] | None = None
+        self._end: weakref.finalize[..., Link] | None = None
 
     def run(self, asked: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result; Ctrl-C cancels it.

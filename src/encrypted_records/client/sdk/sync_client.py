@@ -22,7 +22,7 @@ from encrypted_records.client.proxy.devices import Code, Devices, OwnDevice, Pro
 from encrypted_records.client.proxy.sql import SqlResult
 from encrypted_records.client.proxy.transport import Device
 from encrypted_records.client.sdk.calls import Calls
-from encrypted_records.client.sdk.event_loop import SyncLink
+from encrypted_records.client.sdk.event_loop import Link
 from encrypted_records.client.sdk.sync_datasets import Dataset
 from encrypted_records.client.sdk.sync_jobs import Job
 from encrypted_records.client.sdk.sync_records import Record
@@ -60,7 +60,7 @@ class Client:
         organization: str | None = None,
         limits: ClientLimits = STANDARD,
     ) -> None:
-        self._link = SyncLink(
+        self._link = Link(
             proxy_url,
             email=email,
             password=password,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from encrypted_records.client.proxy.jobs import JobProgress
 from encrypted_records.client.proxy.transport import explain
-from encrypted_records.client.sdk.event_loop import SyncLink
+from encrypted_records.client.sdk.event_loop import Link
 from encrypted_records.client.sdk.progress_bars import job_bar
 from encrypted_records.client.sdk.rows import warn_of_rounding
 from encrypted_records.errors import Conflict, ErsError, Flaw, InvalidRecords, Unavailable
@@ -22,7 +22,7 @@ _FLAWS = 1000
 class Job:
     """A batch job. It continues when the client disconnects."""
 
-    def __init__(self, link: SyncLink, id: str) -> None:
+    def __init__(self, link: Link, id: str) -> None:
         self._link = link
         self.id = id
 

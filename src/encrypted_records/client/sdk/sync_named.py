@@ -6,13 +6,13 @@ Made of ``async_named.py`` by ``python -m scripts.synchronous_client``; change i
 from __future__ import annotations
 
 from encrypted_records.client.proxy.resources import Resource
-from encrypted_records.client.sdk.event_loop import SyncLink
+from encrypted_records.client.sdk.event_loop import Link
 
 
 class Named:
     """The common base of datasets and schemas. ``members`` is the service's whole answer."""
 
-    def __init__(self, link: SyncLink, members: Resource) -> None:
+    def __init__(self, link: Link, members: Resource) -> None:
         self._link = link
         self.members = members
 

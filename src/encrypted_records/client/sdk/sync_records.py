@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from encrypted_records.client.sdk.event_loop import SyncLink
+from encrypted_records.client.sdk.event_loop import Link
 from encrypted_records.client.sdk.rows import warn_of_rounding
 from encrypted_records.model.ids import reference
 
@@ -18,7 +18,7 @@ from encrypted_records.model.ids import reference
 class Record(Mapping[str, Any]):
     """A record, opened: field names and values. ``data`` is the same, ``schema`` is a path."""
 
-    def __init__(self, link: SyncLink, id: str, schema: str, data: Mapping[str, Any]) -> None:
+    def __init__(self, link: Link, id: str, schema: str, data: Mapping[str, Any]) -> None:
         self._link = link
         self.id = id
         self.schema = schema

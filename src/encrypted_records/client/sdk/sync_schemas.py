@@ -24,7 +24,7 @@ from encrypted_records.client.sdk.condition_language import (
     list_fields,
     parse_group,
 )
-from encrypted_records.client.sdk.event_loop import SyncLink
+from encrypted_records.client.sdk.event_loop import Link
 from encrypted_records.client.sdk.file_readings import (
     FileReading,
     in_words_of_python,
@@ -44,7 +44,7 @@ class Schema(Care):
     """``notes`` say of its fields what is worth a look, where it was made of a frame or a class."""
 
     def __init__(
-        self, link: SyncLink, members: Resource, notes: Mapping[str, str] = MappingProxyType({})
+        self, link: Link, members: Resource, notes: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         super().__init__(link, members)
         self.notes = notes
