@@ -2,6 +2,8 @@
 
 It stands for the keychains of desktops, which a test machine has not. ``ERS_TEST_KEYCHAIN`` names
 the file; where there is none of that name yet, the keychain is locked and fails as a real one does.
+Without the variable there is none: ``keyring`` keeps the backend that it found first, also after
+the test that named it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import os
 from pathlib import Path
 
 from keyring.backend import KeyringBackend
-from keyring.errors import KeyringLocked
+from keyring.errors import KeyringLocked, NoKeyringError
 
 
 class FileKeychain(KeyringBackend):
@@ -21,7 +23,9 @@ class FileKeychain(KeyringBackend):
         super().__init__()  # type: ignore[no-untyped-call] # it has no types
 
     def _read(self) -> tuple[Path, dict[str, str]]:
-        file = Path(os.environ["ERS_TEST_KEYCHAIN"])
+        if (named := os.environ.get("ERS_TEST_KEYCHAIN")) is None:
+            raise NoKeyringError
+        file = Path(named)
         if not file.exists():
             raise KeyringLocked
         return file, json.loads(file.read_text())

@@ -199,7 +199,7 @@ def test_a_condition_deletes_as_many_as_were_confirmed_and_no_other_number(store
     for query in ("", "?confirm=0", f"?confirm={len(chosen) + 1}"):
         refused = store.proxy("POST", f"/api/records/delete/{query}", body)
         assert (refused.status, refused.json()["code"]) == (409, "confirm_count")
-        assert f"selects {len(chosen)} records" in refused.json()["detail"]
+        assert f"matches {len(chosen)} records" in refused.json()["detail"]
     deleted = store.proxy("POST", f"/api/records/delete/?confirm={len(chosen)}", body)
     assert (deleted.status, deleted.json()) == (200, {"deleted": len(chosen)})
     assert store.found() == [one for one in ids if one not in chosen]

@@ -142,7 +142,10 @@ def test_the_page_of_a_rule_takes_another_one_and_says_first_what_goes(service: 
     assert look(store)["retention"] == BY_DATE
     # A page that shows no rule by now replaces none.
     stale = browser.visit(page, do="keep", days="", field="", stay="always", shown="")
-    assert (stale.status, b"changed the rule since this page" in stale.body) == (409, True)
+    assert (stale.status, b"changed the rule since you opened this page" in stale.body) == (
+        409,
+        True,
+    )
     assert look(store)["retention"] == BY_DATE
     (rule,) = re.findall(r'name="shown" value="([^"]*)"', stale.body.decode())
     form = {"days": "", "field": "", "stay": "always", "shown": html.unescape(rule)}

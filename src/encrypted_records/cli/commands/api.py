@@ -186,7 +186,7 @@ def _header(text: str) -> tuple[str, str]:
     if not mark or not name.strip() or not value.isprintable():
         raise click.UsageError("expected NAME:VALUE")
     if name.strip().lower().startswith(_OWN_HEADERS):
-        raise click.UsageError(f"the header {name.strip()} is set by ers itself")
+        raise click.UsageError(f"the command sets the header {name.strip()} itself")
     return name.strip(), value.strip()
 
 
