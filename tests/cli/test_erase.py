@@ -60,7 +60,7 @@ def test_a_person_is_counted_then_erased_and_the_receipt_has_no_value(
     erase = ("subject", "erase", "--dataset", people)
     for count in ("0", "1"):
         refused = ers(*erase, f"email={ADA}", "--confirm", count, "--yes")
-        assert (refused.code, "selects 2 records in 1 schema\n" in refused.err) == (4, True)
+        assert (refused.code, "matches 2 records in 1 schema\n" in refused.err) == (4, True)
         assert "No record matches" not in refused.out + refused.err
     assert len(stored(ers, people)) == 3
     receipt = ers.done(*erase, f"email={ADA}", "--confirm", "2", "--yes")
