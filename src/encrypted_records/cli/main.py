@@ -27,7 +27,7 @@ COMMANDS = {
         "verify": "Confirm an account by the link in its message, or check stored data.",
         "login": "Log in.",
         "logout": "Log out on this machine.",
-        "user": "Show your account; change its password or second factor.",
+        "user": "Show, change or delete your account.",
         "token": "Create, list or revoke tokens for other programs.",
         "share": "Share datasets with people, and show who reads and writes what.",
         "service": "Create, list or delete services: programs with their own keys.",
