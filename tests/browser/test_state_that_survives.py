@@ -318,5 +318,5 @@ def test_a_link_that_is_not_whole_or_for_somebody_else_opens_nothing(
 
     visitor.log_in(site.new_account())
     visitor.page.goto(address)
-    expect(visitor.page.locator("main .problem")).to_contain_text("nothing that you can reach")
+    expect(visitor.page.locator("main .problem")).to_contain_text("or you cannot reach it")
     visitor.complaints.clear()  # it was answered with 404

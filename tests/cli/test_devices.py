@@ -87,7 +87,7 @@ def test_whoever_asks_to_be_taken_in_sees_first_which_keyring_it_is(
 
     assert asked.code == 2
     assert fingerprint in asked.err
-    assert re.search(r"made \d{4}-\d\d-\d\d", asked.err)
+    assert re.search(r"created \d{4}-\d\d-\d\d", asked.err)
     assert "1 registered" in asked.err
 
 

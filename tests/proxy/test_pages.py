@@ -210,6 +210,7 @@ def test_pages_without_their_scripts_say_so_and_ask_for_none() -> None:
         "frame": frame.PageFrame(),
         "visitor": "",
         "is_part": False,
+        "is_copy": False,
     }
 
     html = templates.get_template("said.html").render(known=True, built=False, **shown)

@@ -165,7 +165,7 @@ def test_what_postgresql_says_of_a_start_that_it_refuses_is_told_by_its_code(
     assert served.database_url is not None
     url = served.database_url.rpartition("/")[0] + "/there_is_no_such_database"
     said = refusal(tmp_path, database_url=url)
-    assert said.startswith("cannot_start: the database does not answer, or refuses")
+    assert said.startswith("cannot_start: the database does not answer, or denies")
 
 
 def meaning_of(write: Callable[[sqlite3.Connection], object], path: Path) -> Unavailable | None:

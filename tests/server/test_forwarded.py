@@ -63,6 +63,7 @@ def test_cookies_come_from_the_endpoints_that_begin_and_end_sessions() -> None:
         "/api/accounts/login/": both,
         "/api/accounts/logout/": both,
         "/api/accounts/change-password/": both,
+        "/api/accounts/delete/": both,
     }
 
 
