@@ -11,7 +11,6 @@ import secrets
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.client import HTTPConnection
 from typing import Any
 
 from encrypted_records.model import wire
@@ -20,7 +19,8 @@ from tests.roles.people import DEFINITION, Stage, named
 from tests.server.checkpoints import made
 from tests.server.staged import Job
 from tests.server.writer import FRAMES, Writer, first_row, only_segment, person
-from tests.support.service import ANSWER_SECONDS, call
+from tests.support.eventually import eventually
+from tests.support.service import call
 
 TUS = {"Tus-Resumable": "1.0.0"}
 #: No role is named by it, and no login ends: what is refused is the content.
@@ -201,17 +201,12 @@ def _job(suffix: str = "") -> Callable[[Stage, str], Sent]:
 
 
 def watch(stage: Stage, job: str) -> None:
-    """Wait for a job of the owner's, a minute at most."""
-    host, port = stage.service.proxy_url.removeprefix("http://").split(":")
-    connection = HTTPConnection(host, int(port), timeout=ANSWER_SECONDS)
-    try:
-        connection.request("GET", f"/api/ws/jobs/{job}/", headers=_upgrade(stage.owner.auth))
-        response = connection.getresponse()
-        assert response.status == 101
-        while connection.sock is not None and b"completed" not in connection.sock.recv(4096):
-            pass
-    finally:
-        connection.close()
+    """Wait for a job of the owner's."""
+
+    def is_completed() -> bool:
+        return bool(stage.owner.proxy("GET", f"/api/jobs/{job}/").json()["status"] == "completed")
+
+    eventually(is_completed, "the job ends")
 
 
 def _upgrade(auth: str) -> dict[str, str]:
