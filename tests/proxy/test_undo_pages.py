@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -147,3 +148,67 @@ def test_after_an_erasure_nothing_is_offered(
     erased = browser.visit(f"/records/{ids[1]}/delete/", erase="yes")
     assert "The record was deleted." in erased.body.decode()
     assert "Store it again" not in erased.body.decode()
+
+
+def ticks(browser: Browser, store: Store) -> dict[str, str]:
+    """The ticks of all records of the table, as a form sends them."""
+    table = browser.visit(f"/schemas/{store.schema_id}/search/").body.decode()
+    found = dict(re.findall(r"form=ticked name=(t\d+) value=([\w.]+)", table))
+    assert len(found) == len(store.found())
+    return found
+
+
+def edit_all(browser: Browser, store: Store, once: str, value: str, **ticked: str) -> Answer:
+    form = {"do": "store", "field": "0", "once": once, "value-0": value, **ticked}
+    return browser.visit(f"/schemas/{store.schema_id}/ticked/", **form)
+
+
+@pytest.mark.usefixtures("ids")
+def test_a_form_that_has_stored_a_value_is_refused_with_another_one(
+    store: Store, browser: Browser
+) -> None:
+    ticked = ticks(browser, store)
+    assert b"name was changed in 2 records." in edit_all(browser, store, "a", "Eda", **ticked).body
+    again = edit_all(browser, store, "a", "Ida", **ticked)
+    assert again.status == 400
+    assert b"This form has stored another value before." in again.body
+    assert names(store) == ["Eda", "Eda"]
+
+
+@pytest.mark.usefixtures("ids")
+def test_an_edit_of_ticked_records_that_is_sent_twice_at_once_is_carried_out_once(
+    store: Store, browser: Browser
+) -> None:
+    ticked = ticks(browser, store)
+    with ThreadPoolExecutor(4) as pool:
+        sent = [pool.submit(edit_all, browser, store, "b", "Eda", **ticked) for _ in range(4)]
+    answers = [one.result().body for one in sent]
+    assert all(b"left as they are" not in one and b"left as it is" not in one for one in answers)
+    assert sum(b"name was changed in 2 records." in one for one in answers) >= 1
+    assert names(store) == ["Eda", "Eda"]
+
+    def undo() -> int:
+        form = {"do": "undo", "edit": "b"}
+        return browser.visit(f"/schemas/{store.schema_id}/ticked/", **form).status
+
+    with ThreadPoolExecutor(4) as pool:
+        undone = [pool.submit(undo) for _ in range(4)]
+    assert sorted(one.result() for one in undone) == [200, 404, 404, 404]
+    assert names(store) == ["Ada", "Grace"]
+
+
+@pytest.mark.usefixtures("ids")
+def test_a_record_that_a_form_ticks_twice_is_edited_once(store: Store, browser: Browser) -> None:
+    shown = ticks(browser, store)
+    edited = edit_all(browser, store, "c", "Eda", **shown, t98=shown["t0"], t99=shown["t0"])
+    assert b"name was changed in 2 records." in edited.body
+    assert b"left as it is" not in edited.body
+
+
+def test_an_edit_is_undone_by_nobody_else(store: Store, ids: list[str], browser: Browser) -> None:
+    edit_all(browser, store, "d", "Eda", **ticks(browser, store))
+    other = logged_in(store.service, store.account)
+    form = {"do": "undo", "edit": "d"}
+    assert other.visit(f"/schemas/{store.schema_id}/ticked/", **form).status == 404
+    assert names(store) == ["Eda", "Eda"]
+    assert len(ids) == 2

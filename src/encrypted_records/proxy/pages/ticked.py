@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from collections.abc import Mapping, Sequence
@@ -70,15 +71,33 @@ class ReplacedValue:
 
 @dataclass(slots=True)
 class BulkEdit:
-    """What has become of the edit of one form so far."""
+    """What has become of the edit of one form so far. A form that is sent again while it is still
+    carried out waits for ``lock``, and so does an undo in another tab."""
 
-    name: str
-    total: int
+    name: str = ""
+    value: Any = field(default=None, repr=False)
+    total: int = 0
     done: dict[str, ReplacedValue] = field(default_factory=dict)
     #: records that have the value already
     same: set[str] = field(default_factory=set)
     left: dict[str, Left] = field(default_factory=dict)
     rounds: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+
+    def begin(self, name: str, value: Any, total: int) -> None:
+        """Go on with what the form was sent for, or start over while it has stored nothing.
+
+        Raises:
+            InvalidQuery: it has stored another value.
+        """
+        if not self.done:
+            self.name, self.value, self.total = name, value, total
+            self.same.clear()
+            self.left.clear()
+        elif self.name != name or not _is_same(self.value, value):
+            raise InvalidQuery(
+                "this form has stored another value before", hint="tick the records again"
+            )
 
     @property
     def count(self) -> int:
@@ -131,7 +150,8 @@ def _ticks(visit: Visit, on: SchemaQuestion) -> list[Tick]:
     ]
     if not ticks:
         raise InvalidQuery("no record is ticked", hint="tick records in the table first")
-    return ticks
+    # Each record once, whatever a form has.
+    return list({tick.id: tick for tick in ticks}.values())
 
 
 def _parted(value: str) -> tuple[str, str]:
@@ -234,16 +254,12 @@ async def _store(visit: Visit, on: SchemaQuestion) -> Response:
     """Give all ticked records the typed value in one field."""
     ticks = _ticks(visit, on)
     position, name = _field_of(visit, on)
-    once = visit.text("once")
-    edit = visit.desk.find(("edit", once), BulkEdit) or BulkEdit(name, len(ticks))
+    edit = visit.desk.item(("edit", visit.text("once")), BulkEdit)
     try:
-        if edit.name != name:
-            raise InvalidQuery(
-                "this form was sent for another field", hint="tick the records again"
-            )
         value = typed_value(visit, position, name, on.types[name])
-        visit.desk.put(("edit", once), edit)
-        await _edit_each(visit, edit, [tick for tick in ticks if _is_open(edit, tick)], value)
+        async with edit.lock:
+            edit.begin(name, value, len(ticks))
+            await _edit_each(visit, edit, [tick for tick in ticks if _is_open(edit, tick)])
     except BadInput as error:
         return _ask_for_value(visit, on, error)
     said = f"{name} was changed in {words.format_count(len(edit.done), 'record')}."
@@ -251,17 +267,22 @@ async def _store(visit: Visit, on: SchemaQuestion) -> Response:
         said += f" {words.format_count(len(edit.same), 'record')} had the value before."
     if edit.rounds:
         said += " It was rounded to the decimals that the schema keeps."
-    undo = once if edit.done else ""
+    undo = visit.text("once") if edit.done else ""
     left = sorted(edit.left.values(), key=lambda one: one.number)
     visit.desk.put(("said", visit.id), PageMessage(said, edit=undo, left=left))
     return _back(visit, on)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether both are the same value of the same type: 1 is neither 1.0 nor true."""
+    return one == other and type(one) is type(other)
 
 
 def _is_open(edit: BulkEdit, tick: Tick) -> bool:
     return not (tick.id in edit.done or tick.id in edit.same or tick.id in edit.left)
 
 
-async def _edit_each(visit: Visit, edit: BulkEdit, ticks: Sequence[Tick], value: Any) -> None:
+async def _edit_each(visit: Visit, edit: BulkEdit, ticks: Sequence[Tick]) -> None:
     """Change record by record, each only in the version that was compared with what was shown.
 
     Raises:
@@ -272,11 +293,11 @@ async def _edit_each(visit: Visit, edit: BulkEdit, ticks: Sequence[Tick], value:
     edit.left |= {one.id: one for one in left}
     for tick, record in same:
         before = record.data.get(edit.name)
-        if before == value and type(before) is type(value):
+        if _is_same(before, edit.value):
             edit.same.add(tick.id)
             continue
         try:
-            stored = await _patch(visit, tick, edit.name, value, f'"{record.version}"')
+            stored = await _patch(visit, tick, edit.name, edit.value, f'"{record.version}"')
         except InvalidRecords as error:
             # The value is typed once: the first record that refuses it speaks for all.
             if not edit.done:
@@ -305,10 +326,25 @@ async def _undo(visit: Visit, on: SchemaQuestion) -> Response:
     Raises:
         NotFound: it was undone, or belongs to a session that has ended.
     """
-    name = ("edit", visit.text("edit"))
-    edit = visit.desk.find(name, BulkEdit)
+    edit = visit.desk.find(("edit", visit.text("edit")), BulkEdit)
     if edit is None:
-        raise NotFound("there is nothing to undo here", hint="edit the records instead")
+        raise _nothing_to_undo()
+    async with edit.lock:
+        if not edit.done:
+            raise _nothing_to_undo()
+        back, left = await _undo_each(visit, edit)
+    visit.desk.take(("edit", visit.text("edit")), BulkEdit)
+    said = f"{edit.name} is as it was before in {words.format_count(back, 'record')}."
+    visit.desk.put(("said", visit.id), PageMessage(said, left=left))
+    return _back(visit, on)
+
+
+def _nothing_to_undo() -> NotFound:
+    return NotFound("there is nothing to undo here", hint="edit the records instead")
+
+
+async def _undo_each(visit: Visit, edit: BulkEdit) -> tuple[int, list[Left]]:
+    """How many records have their former value back, and those that do not."""
     back, left = 0, []
     for replaced in list(edit.done.values()):
         tick = replaced.tick
@@ -322,10 +358,7 @@ async def _undo(visit: Visit, on: SchemaQuestion) -> Response:
         except (InvalidRecords, Conflict) as error:
             left.append(Left(tick.number, tick.id, error.message))
         del edit.done[tick.id]
-    visit.desk.take(name, BulkEdit)
-    said = f"{edit.name} is as it was before in {words.format_count(back, 'record')}."
-    visit.desk.put(("said", visit.id), PageMessage(said, left=left))
-    return _back(visit, on)
+    return back, left
 
 
 async def progress(visit: Visit) -> Response:
