@@ -247,6 +247,38 @@ def test_who_deletes_the_account_leaves_by_a_signed_entry(two: Two) -> None:
     assert "Gone:" not in two.ers.done("share", "list").err
 
 
+def test_an_api_that_names_another_member_has_only_the_deleted_account_leave(
+    two: Two, tmp_path: Path
+) -> None:
+    with (
+        running_front(two.running.base_url) as front,
+        running_proxy(front.url, tmp_path) as proxy,
+    ):
+        two.as_ada().set(ERS_PROXY_URL=proxy.url)
+        said = two.ers.done("share", "invite", two.grace.email, "--dataset", "medical")
+        words, invitation = said.out, said.err.rpartition("ers share accept ")[2].split()[0]
+        two.as_grace().set(ERS_PROXY_URL=proxy.url)
+        two.ers.done("share", "accept", invitation, typed=words)
+        two.as_ada().set(ERS_PROXY_URL=proxy.url)
+        two.ers.done("share", "settle")
+        two.ers.done("organization", "member", "update", two.grace.email, "--role", "owner")
+        ids = {line["name"]: line["id"].encode() for line in two.ers.done("share", "list").lines}
+        begun = False
+
+        def swap(asked: Asked, reply: Reply) -> Reply:
+            nonlocal begun
+            begun = begun or (asked.method, asked.path) == ("POST", "/api/accounts/delete/")
+            if not begun or asked.path != "/api/users/self/":
+                return reply
+            return reply.with_body(reply.body.replace(ids[two.ada.email], ids[two.grace.email]))
+
+        with front.telling(swap):
+            two.ers.done("user", "delete", "--yes")
+        two.as_grace().set(ERS_PROXY_URL=proxy.url)
+        listed = two.ers.done("share", "list", "--organization", two.slug).lines
+        assert {line["name"] for line in listed} == {two.grace.email}
+
+
 def test_a_wrong_password_leaves_nothing(two: Two) -> None:
     two.join()
     two.as_grace().done("login", "--email", two.grace.email)

@@ -243,6 +243,34 @@ def test_a_visitor_deletes_the_account_and_leaves_the_signed_list(
     assert "Log in" in said(grace.browser.visit("/account/"))
 
 
+def test_an_api_that_names_another_member_has_only_the_visitor_leave(
+    service: Service, tmp_path: Path
+) -> None:
+    with (
+        running_front(service.base_url) as front,
+        running_proxy(front.url, tmp_path) as proxy,
+    ):
+        here = replace(service, proxy_url=proxy.url)
+        account = service.new_account()
+        ada = Visitor(logged_in(here, account), account)
+        grace = joined(here, ada, new_dataset(here, account))
+        listed = people(here, account)["people"]
+        ids = {person["name"]: person["id"].encode() for person in listed}
+        proof = {"proof_password": account.password}
+        ada.text(f"people/{ids[grace.account.email].decode()}/", do="owner", **proof)
+
+        def swap(asked: Asked, reply: Reply) -> Reply:
+            if asked.path != "/api/users/self/":
+                return reply
+            return reply.with_body(reply.body.replace(ids[account.email], ids[grace.account.email]))
+
+        with front.telling(swap):
+            done = said(ada.browser.visit("/account/delete/", password=account.password))
+        assert "Your account is deleted" in done
+        left = people(here, grace.account, account.organization)["people"]
+        assert {person["name"] for person in left} == {grace.account.email}
+
+
 def test_the_words_of_a_lost_owner_bring_the_organization_back(
     service: Service, ada: Visitor
 ) -> None:

@@ -33,7 +33,7 @@ from encrypted_records.client.proxy.sql import SqlCalls
 from encrypted_records.client.proxy.uploads import Uploads, head_of
 from encrypted_records.client.proxy.webhooks import WebhookCalls
 from encrypted_records.errors import ApiFailed, BadInput, Conflict
-from encrypted_records.model.ids import reference
+from encrypted_records.model.ids import from_reference, reference
 
 #: A merge of 2**24 records takes minutes on a slow machine, and may wait for another such one.
 MERGE_SECONDS = 3600.0
@@ -279,13 +279,21 @@ class ProxyClient(
             return
         told = await self.deletion()
         if not unsigned and not told.obstacles:
-            me = convert(await self._ask("GET", "/api/users/self/"), dict[str, Any])["id"]
             for one in told.organizations:
                 if one.signed:
-                    await self.remove_person(one.organization, str(me))
+                    await self._leave(one.organization)
         if needs_code and code is not None:
             body["code"] = code()
         await self._ask("POST", "/api/accounts/delete/", body)
+
+    async def _leave(self, organization: str) -> None:
+        """Have the proxy sign that the account leaves. Which member it is, the proxy says: an API
+        that names another one has nobody removed."""
+        named = from_reference(organization, "organizations", pointer="/organization")
+        path = reference("organizations", named)
+        for person in (await self.people(path)).people:
+            if person.you:
+                await self.remove_person(path, person.id)
 
     async def send_reset_link(self, email: str) -> None:
         """Request a message with a reset link, if the address has an account."""

@@ -16,7 +16,7 @@ from typing import Any
 from starlette.responses import Response
 
 from encrypted_records.errors import ErsError, NotAuthenticated
-from encrypted_records.model import device_secret
+from encrypted_records.model import device_secret, ids
 from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.proxy.auth import RequestCredentials
@@ -290,7 +290,7 @@ async def delete_account(visit: Visit) -> Response:
     if not visit.sends:
         return visit.render("account_delete.html", **shown)
     try:
-        await _delete(visit, shown["user"]["id"], shown["organizations"])
+        await _delete(visit, shown["organizations"])
     except ErsError as error:
         return visit.problem(error, "account_delete.html", **shown)
     visit.forget()
@@ -298,7 +298,7 @@ async def delete_account(visit: Visit) -> Response:
     return visit.let_out("/account/deleted/")
 
 
-async def _delete(visit: Visit, user: str, organizations: Sequence[Mapping[str, Any]]) -> None:
+async def _delete(visit: Visit, organizations: Sequence[Mapping[str, Any]]) -> None:
     unsigned = visit.text("unsigned") == "yes"
     body: dict[str, object] = {"password": visit.text("password"), "unsigned": unsigned}
     path = "/api/accounts/delete/"
@@ -316,8 +316,18 @@ async def _delete(visit: Visit, user: str, organizations: Sequence[Mapping[str, 
     obstacles = {one["outcome"] for one in organizations} - {"leave", "delete"}
     for one in organizations:
         if one["signed"] and not unsigned and not obstacles:
-            await visit.ask("DELETE", f"{one['organization']}people/{user}/")
+            await _leave(visit, one["organization"])
     await visit.ask_as_session(path, {**body, "code": visit.text("code")})
+
+
+async def _leave(visit: Visit, organization: str) -> None:
+    """Sign that the visitor leaves. Which member that is, the roster says: an API that names
+    another one has nobody removed."""
+    named = ids.from_reference(organization, "organizations", pointer="/organization")
+    path = ids.reference("organizations", named)
+    for person in (await visit.ask("GET", f"{path}people/"))["people"]:
+        if person["you"]:
+            await visit.ask("DELETE", f"{path}people/{person['id']}/")
 
 
 async def say_deleted(visit: Visit) -> Response:
