@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,9 +12,10 @@ import pytest
 from encrypted_records.model import roster as form
 from encrypted_records.model import wire
 from tests.server.api import PASSWORD, Account, Answer, Api, basic, running_api
-from tests.server.rosters import Person, found, put_answer, share
+from tests.server.rosters import Person, found, put_answer, share, standing
 from tests.server.sessions import NEW_PASSWORD, session_of
 from tests.server.test_organizations import emails, invite, join
+from tests.server.test_roster_members import make_owner
 from tests.server.test_second_factor import add
 
 PATH = "/api/accounts/delete/"
@@ -56,6 +59,19 @@ def test_all_that_lets_in_ends_at_once(api: Api, account: Account) -> None:
         assert api.call("GET", "/api/users/self/", headers=headers).status == 401
     assert api.token_pair(account.email, PASSWORD).status == 401
     assert api.messages_to(account.email, 2)[-1]["Subject"] == "Your account is deleted"
+
+
+def test_a_job_that_runs_is_told_that_its_token_is_revoked(
+    api: Api, account: Account, owner: Account
+) -> None:
+    join(owner, account)
+    manifest = f"{owner.new_schema()['url']}manifest/"
+    entered = {"digest": hashlib.sha256(b"of the job").hexdigest()}
+    assert account.call("POST", f"/api/jobs/{uuid.uuid4()}/token/", entered).status == 204
+    job = {"Authorization": "Job of the job"}
+    assert api.call("GET", manifest, headers=job).status == 200
+    assert delete(account).status == 200
+    assert api.call("GET", manifest, headers=job).code == "job_revoked"
 
 
 def test_it_takes_the_password_and_a_code_and_no_token(api: Api, account: Account) -> None:
@@ -177,6 +193,19 @@ def test_a_signed_member_leaves_first_or_says_that_the_keys_are_lost(api: Api) -
     assert member is not None
     assert member.present
     ring.add(ring.follow(ring.sign(form.Remove(eve.uid))))
+
+
+def test_a_deleted_account_that_is_still_in_the_roster_is_no_owner_who_is_left(api: Api) -> None:
+    ring = found(api.new_account())
+    grace, eve = Person(api.new_account()), Person(api.new_account())
+    ring.join(grace)
+    ring.add(ring.follow(ring.sign(standing(grace, role=form.OWNER))))
+    make_owner(api, ring, eve)  # the roster does not say so
+    owner = ring.owner.account
+    assert outcomes(owner) == {owner.organization: ("leave", True)}
+    assert delete(grace.account, unsigned=True).status == 200
+    assert outcomes(owner) == {owner.organization: ("last_owner", True)}
+    assert delete(owner, unsigned=True).code == "last_owner"
 
 
 def test_whoever_answered_an_invitation_is_admitted_no_more(api: Api) -> None:

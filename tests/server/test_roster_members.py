@@ -347,7 +347,7 @@ def test_a_lost_owners_keys_let_in_whom_the_operator_made_an_owner(
     """The recovery of an organization: the caller signs as the lost owner, for own keys."""
     ring.join(eve)
     lost = ring.owner
-    _make_owner(api, ring, grace)
+    make_owner(api, ring, grace)
     assert grace.account.call("GET", dataset["url"]).status == 404
     content = standing(grace, role=form.OWNER, found=ring.found)
     # Nobody else hands that in.
@@ -363,7 +363,7 @@ def test_a_lost_owners_keys_let_in_whom_the_operator_made_an_owner(
     assert lost.account.call("GET", dataset["url"]).status == 404
 
 
-def _make_owner(api: Api, ring: Ring, person: Person) -> None:
+def make_owner(api: Api, ring: Ring, person: Person) -> None:
     """What an operator does in the database."""
     organization, user = ring.organization.hex(), person.uid.hex()
     before, after = ("X'", "'") if api.database_url is None else ("'\\x", "'")

@@ -2,7 +2,8 @@
 
 Address, names, password, second factor, logins, tokens and links go. The row stays under its id,
 with an address that nobody can have: signed entries, commits and the audit log name the id, and who
-registers the address later is somebody else under another id.
+registers the address later is somebody else under another id. Grants of jobs stay until they
+expire, so that the proxy of a job learns that it is revoked, and ends it.
 
 An account is not deleted while others would lose something by it: an organization with other people
 keeps an owner, and data keeps somebody who has its keys. An organization of the account alone,
@@ -24,7 +25,7 @@ from django.utils import timezone
 
 from encrypted_records.errors import Conflict
 from encrypted_records.server.accounts import logins, mail, second_factor
-from encrypted_records.server.accounts.models import JobGrant, User, of_address
+from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import Invitation, Membership, Organization
@@ -79,7 +80,8 @@ def _affected(user: User, organization: Organization) -> Affected:
             False,
         )
     owners = others.filter(role=Membership.Role.OWNER)
-    signing = standings.filter(is_owner=True).exclude(member=user.pk)
+    # An account that was deleted unsigned is still in the roster, and signs nothing more.
+    signing = standings.filter(is_owner=True, member__in=people)
     is_last = not owners.exists() or (own is not None and own.is_owner and not signing.exists())
     outcome = OrganizationOutcome.LAST_OWNER if is_last else OrganizationOutcome.LEAVE
     return Affected(organization, outcome, own is not None)
@@ -158,8 +160,9 @@ def _require_free(affected: list[Affected], *, unsigned: bool) -> None:
         raise Conflict(
             f"the signed roster of {names} has you as a member",
             code="in_roster",
-            hint="leave it first, by ers organization member delete with your own address: your"
-            ' proxy signs that; if your keys are lost, send "unsigned": true',
+            hint="leave it first, by a request to your proxy, which signs that: DELETE"
+            " /api/organizations/<id>/people/<your id>/; if your keys are lost, send"
+            ' "unsigned": true',
         )
 
 
@@ -176,7 +179,6 @@ def _clear(user: User) -> None:
     logins.end_all(user)
     second_factor.forget(user)
     user.links.all().delete()
-    JobGrant.objects.filter(user=user).delete()
     user.email = f"{user.pk}@deleted.invalid"
     user.first_name = user.last_name = ""
     user.set_unusable_password()

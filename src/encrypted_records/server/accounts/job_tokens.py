@@ -10,10 +10,11 @@ late that request arrives, the token stays the same, and no lost answer leaves a
 older proxy sends no digest, and the API makes the token.
 
 A token is revoked permanently (``job_revoked``) when the user's password changes, when the account
-is shut, and when the API token is revoked with which the job was begun; that one's limits are the
-job's. It is not known (``bad_token``) after a week without being entered again, after its job has
-ended, where an older database was restored, and under another ``secret.key``: then the proxy enters
-another one by the next request of its user. The database holds its SHA-256 alone.
+is shut or deleted, and when the API token is revoked with which the job was begun; that one's
+limits are the job's. It is not known (``bad_token``) after a week without being entered again,
+after its job has ended, where an older database was restored, and under another ``secret.key``:
+then the proxy enters another one by the next request of its user. The database holds its SHA-256
+alone.
 """
 
 from __future__ import annotations
