@@ -3,6 +3,7 @@ passphrase; below a secret path, whose cookie counts nowhere else."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +73,21 @@ def test_a_keyring_that_nobody_uses_locks_by_itself_after_the_minutes_that_are_s
         proxy.settle(LOCKING)
         assert not keyrings.is_open(user)
         assert store.ask().json()["code"] == "keyring_locked"
+
+
+def test_a_backup_that_lacks_a_key_is_told_from_a_file_that_does_not_open(service: Service) -> None:
+    store: Store = new_store(service, DEFINITION)
+    store.ingest([{"name": "before"}])
+    file = store.proxy("POST", "/api/keyring/backup/file/", {"passphrase": PASSPHRASE}).body
+    assert store.proxy("POST", "/api/keyring/rotate/").status == 201
+    browser = logged_in(service, store.account)
+    form = {"do": "try-file", "content": b64encode(file).decode(), "passphrase": PASSPHRASE}
+    lacking = browser.visit("/keyring/", **form)
+    assert lacking.status == 400
+    assert b"it lacks version 2 of the keyring" in lacking.body
+    wrong = browser.visit("/keyring/", **{**form, "passphrase": "another one"})
+    assert b"not a backup of a keyring, or the passphrase is wrong" in wrong.body
+    assert b"<dt>Restore tried</dt><dd>never" in wrong.body
 
 
 def test_a_page_cookie_counts_below_its_own_path_alone(service: Service) -> None:

@@ -81,17 +81,21 @@ _SAID = {
     ),
     "api_unreachable": ErrorText(
         "The API does not answer.",
-        "Nothing was changed. The next click tries again.",
+        "Try again in a moment.",
     ),
     "api_timeout": ErrorText("The API takes too long to answer.", "Try again in a moment."),
 }
 
 
+#: Parts of messages that say more than the text of their code: a key of the machine's that is not
+#: opened by typing, and a backup that opens without all that the keyring has.
+_OWN_WORDS = ("is not here", "the backup opens, but")
+
+
 def said_of(error: ErsError) -> ErrorText:
     if error.reason == "keyring_locked" and "cannot be decrypted with" in error.message:
         return ErrorText("The keyring cannot be unlocked with this passphrase.", "Enter it again.")
-    # One that is sealed with something of the machine's is not opened by typing.
-    if error.reason in _SAID and "is not here" not in error.message:
+    if error.reason in _SAID and not any(own in error.message for own in _OWN_WORDS):
         return _SAID[error.reason]
     return ErrorText(_sentence(error.message), _sentence(error.hint))
 
