@@ -7,6 +7,7 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from encrypted_records.client.journal import Note
@@ -158,6 +159,24 @@ def test_it_is_said_of_each_endpoint_of_the_api_what_a_request_shows_it(site: Se
     assert len(noted) > 40
     unsaid = [f"{one.method} {one.path}" for one in noted if "path alone" in describe_seen(one)]
     assert unsaid == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "seen"),
+    [
+        ("GET /api/schemas/x/erasure/", "that it is asked which rows are erased"),
+        ("POST /api/schemas/x/erasure/", "that ended rows are to be erased at once"),
+        ("PUT /api/schemas/x/holds/", "which versions of the log are read for long"),
+        ("DELETE /api/schemas/x/", "which of them is deleted"),
+        ("DELETE /api/organizations/x/members/y/", "members, invitations and signed entries"),
+        ("GET /api/organizations/x/dataset/y/", "which names, fields and rights are read"),
+    ],
+)
+def test_a_request_that_changes_something_is_told_from_one_that_reads(
+    request_: str, seen: str
+) -> None:
+    method, path = request_.split()
+    assert seen in describe_seen(Note(method, path, 0, 0, 200, 0.0))
 
 
 def test_the_requests_that_are_shown_are_those_that_left(

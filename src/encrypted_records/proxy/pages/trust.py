@@ -40,13 +40,17 @@ _SEEN = tuple(
         (r"GET /api/schemas/[^/]+/checkpoints/", "that the summary of the log is read"),
         (r"\S+ /api/schemas/[^/]+/checkpoints/", "a sealed summary of the log"),
         (r"\S+ /api/schemas/[^/]+/staging/", "sealed rows and index segments: number and sizes"),
-        (r"\S+ /api/schemas/[^/]+/(damage|erasure|holds)/", "that lost or erased rows are checked"),
+        (r"\S+ /api/schemas/[^/]+/damage/", "that it is asked which rows are lost"),
+        (r"GET /api/schemas/[^/]+/erasure/", "that it is asked which rows are erased"),
+        (r"\S+ /api/schemas/[^/]+/erasure/", "that ended rows are to be erased at once"),
+        (r"\S+ /api/schemas/[^/]+/holds/", "which versions of the log are read for long"),
         (r"\S+ /api/commits/", "sealed rows and index segments: number, sizes, which rows end"),
         (r"\S+ /api/jobs/", "the number of a job, and its sealed parts"),
         (r"\S+ /api/records/", "identifiers of records"),
         (r"\S+ /api/organizations/[^/]+/audit-log/", "that the audit log is read"),
         (
-            r"\S+ /api/(organizations/[^/]+/[a-z]+|invitations)/",
+            r"\S+ /api/(organizations/[^/]+/(members|invitations|roster|grants|answers|services)"
+            r"|invitations)/",
             "members, invitations and signed entries about them",
         ),
         (
@@ -54,6 +58,7 @@ _SEEN = tuple(
             "your account, and what proves who you are",
         ),
         (r"GET /api/(datasets|organizations|schemas)/", "which names, fields and rights are read"),
+        (r"DELETE /api/(datasets|organizations|schemas)/", "which of them is deleted"),
         (r"\S+ /api/(datasets|organizations|schemas)/", "the names and definitions that you store"),
         (r"\S+ /api/status/", "that somebody asks"),
     )
