@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -79,6 +80,31 @@ def test_files_go_to_the_form_of_a_page_wherever_they_are_dropped_on_it(owner: V
     expect(page.locator(".toast")).to_have_text("One file at a time is taken here: first.csv.")
     expect(page.locator(".file-name")).to_have_count(1)
     expect(page.get_by_label("Name of the schema")).to_have_value("First")
+
+
+def test_a_folder_is_not_taken_for_a_file(owner: Visitor, tmp_path: Path) -> None:
+    """Chromium's own drag: a script can make no folder."""
+    page = owner.page
+    owner.go("/")
+    (tmp_path / "people.csv").write_text(ROWS)
+    heading = page.locator("h1").bounding_box()
+    assert heading is not None
+    session = page.context.new_cdp_session(page)
+
+    def drag(path: Path) -> None:
+        data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            place = {"x": heading["x"] + 5, "y": heading["y"] + 5}
+            session.send("Input.dispatchDragEvent", {"type": kind, **place, "data": data})
+
+    drag(tmp_path)
+    expect(page.locator(".toast")).to_have_text(
+        "No file was dropped. A folder is not taken: drop its files."
+    )
+    owner.expect_heading("Overview")
+    drag(tmp_path / "people.csv")
+    owner.expect_heading("Import a file")
+    expect(page.locator(".preview tbody tr")).to_have_count(2)
 
 
 def test_what_was_typed_is_not_left_for_a_file_without_a_question(

@@ -15,7 +15,13 @@ let isOwn = false;
 const hasFiles = ({ dataTransfer }) => !isOwn && (dataTransfer?.types.includes("Files") ?? false);
 
 /** What takes files by itself: a file input, and the page of keyrings, whose files are backups. */
-const isTaken = (target) => target.closest?.("input[type=file], form[data-file]") !== null;
+const isTaken = (target) => Boolean(target.closest?.("input[type=file], form[data-file]"));
+
+/** The files that are dropped; a folder comes as a file that cannot be read. */
+const filesOf = ({ dataTransfer }) =>
+  [...dataTransfer.items]
+    .filter((item) => item.kind === "file" && !item.webkitGetAsEntry()?.isDirectory)
+    .map((item) => item.getAsFile());
 
 const formFor = (target) => target.closest?.(TAKES) ?? document.querySelector(`main :is(${TAKES})`);
 
@@ -84,11 +90,11 @@ export function takeDrops() {
   });
   document.addEventListener("drop", (event) => {
     unmark();
-    const files = [...(event.dataTransfer?.files ?? [])];
     if (!hasFiles(event) || isTaken(event.target)) return;
     event.preventDefault();
     document.querySelector(".toast")?.remove();
-    if (!files.length) return;
+    const files = filesOf(event);
+    if (!files.length) return toast("No file was dropped. A folder is not taken: drop its files.");
     const form = formFor(event.target);
     if (form) choose(form, files);
     else leaveFor(importPage().path, files);
