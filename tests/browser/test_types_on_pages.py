@@ -306,7 +306,7 @@ def test_a_text_is_looked_for_anywhere_and_an_exact_one_that_fails_leads_on(
     expect(page.locator("#line")).to_have_value("PATIENT 59")
     visitor.ask("name = 'tient 59'")
     expect(page.locator(".found")).to_have_text(re.compile("^0 records"))
-    visitor.press("anywhere in it, ignoring spelling")
+    visitor.press("anywhere in it, ignoring case and accents")
     expect(page.locator(".found")).to_have_text(re.compile("^1 record,"))
 
 

@@ -268,7 +268,7 @@ async def change_email(visit: Visit) -> Response:
         return visit.problem(error, "account_email.html", **shown)
     return visit.render(
         "said.html",
-        title="Look into the mail of the new address",
+        title="Check the mail of the new address",
         lines=[
             f"A message is on its way to {sent['email']}.",
             *_where_mail_lies(answer),

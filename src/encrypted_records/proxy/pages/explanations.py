@@ -64,7 +64,7 @@ async def _explain(
             offers = [(f"value:{at}:{text}", f"{shorten(text)}: {many:,}") for text, many in stored]
             reasons.append(ReasonText(f"{shorten(typed)}: none;", tuple(offers)))
     if op != "in":
-        offer = (f"loosen:{at}", "anywhere in it, ignoring spelling")
+        offer = (f"loosen:{at}", "anywhere in it, ignoring case and accents")
         reasons.append(ReasonText(f"{name}: search for {shorten(value)}", (offer,)))
     return reasons
 
