@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import email
 import email.policy
 import queue
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from email.message import EmailMessage
@@ -16,7 +18,7 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 
-from tests.server.api import PASSWORD, Api, free_port, running_api, signed_values, text_of
+from tests.server.api import PASSWORD, Api, basic, free_port, running_api, signed_values, text_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")
 
@@ -29,6 +31,11 @@ class Mailbox:
     """Takes every message for example.org; refuses mailboxes whose name begins with ``full``."""
 
     received: queue.Queue[tuple[str, list[str], EmailMessage]] = field(default_factory=queue.Queue)
+    #: the server answers a message once it is set
+    answers: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.answers.set()
 
     async def handle_RCPT(  # noqa: N802 - the library's name
         self, _server: Any, _session: Any, envelope: Any, address: str, _options: Any
@@ -43,6 +50,7 @@ class Mailbox:
         message = email.message_from_bytes(text, policy=email.policy.default)
         assert isinstance(message, EmailMessage)
         self.received.put((envelope.mail_from, envelope.rcpt_tos, message))
+        await asyncio.to_thread(self.answers.wait, SECONDS)
         return "250 taken"
 
     def next(self) -> tuple[str, list[str], EmailMessage]:
@@ -116,6 +124,29 @@ def test_a_message_is_plain_text_and_html_of_the_same_words_and_tracks_nobody(
         assert tracking not in html
     assert message["Message-ID"]
     assert message["Date"]
+
+
+def test_a_new_password_ends_a_change_of_address_whose_link_is_not_sent_yet(
+    posted: Api, mailbox: tuple[Mailbox, int]
+) -> None:
+    box, address, new = mailbox[0], posted.new_address(), "staple battery horse"
+    posted.register(address)
+    signed = signed_values(box.next()[2])
+    assert posted.call("POST", "/api/accounts/verify-registration/", signed).status == 200
+    headers = basic(address, PASSWORD)
+    box.answers.clear()
+    try:
+        asked = {"email": posted.new_address(), "password": PASSWORD}
+        path = "/api/accounts/change-email/"
+        assert posted.call("POST", path, asked, headers=headers).status == 200
+        assert box.next()[1] == [address]
+        change = {"old_password": PASSWORD, "password": new, "password_confirm": new}
+        path = "/api/accounts/change-password/"
+        assert posted.call("POST", path, change, headers=headers).status == 200
+    finally:
+        box.answers.set()
+    posted.register(after := posted.new_address())
+    assert box.next()[1] == [after]
 
 
 def test_a_mail_server_that_refuses_changes_no_answer_and_holds_up_no_other_message(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import secrets
 from typing import Any, ClassVar
 
+from django.db import transaction
 from django.utils import timezone
 from rest_registration.exceptions import SignatureError, UserNotFound
 from rest_registration.notifications.email import send_verification_notification
@@ -61,18 +62,23 @@ class NewAddress(OneTime, RegisterEmailSigner):  # type: ignore[misc]  # the lib
 
 
 def send(user: User, kind: type[OneTime], new_address: str = "") -> None:
-    """Write to a user with a new link of that kind; those sent before go on working.
+    """Write to a user with a new link of that kind; those sent before go on working. Nothing is
+    sent if the account was changed since the user was read, as a new password ends links.
 
     Args:
         new_address: the address to write to, which the link proves; the user's own if empty.
     """
     signer = kind({"user_id": user.pk})
-    Link.objects.create(
-        digest=digest(signer.calculate_signature()),
-        user=user,
-        expires=timezone.now() + signer.get_valid_period(),
-        new_address=new_address,
-    )
+    with transaction.atomic():
+        # Locked as a change of password locks it, which then finds this link and ends it.
+        if not User.objects.unchanged(user).select_for_update().exists():
+            return
+        Link.objects.create(
+            digest=digest(signer.calculate_signature()),
+            user=user,
+            expires=timezone.now() + signer.get_valid_period(),
+            new_address=new_address,
+        )
     send_verification_notification(
         kind.MESSAGE,
         user,

@@ -44,13 +44,7 @@ def begin(
     with transaction.atomic():
         # Locked as a change of password locks it: either this sees the new one, or that change
         # sees this login and ends it.
-        same = User.objects.select_for_update().filter(
-            pk=user.pk,
-            email=user.email,
-            password=user.password,
-            has_second_factor=user.has_second_factor,
-            is_active=True,
-        )
+        same = User.objects.unchanged(user).select_for_update().filter(is_active=True)
         if not same.exists():
             raise NotAuthenticated("the account was just changed", code="bad_credentials")
         user.logins.filter(expires__lte=now).delete()

@@ -42,6 +42,16 @@ class UserManager(BaseUserManager["User"]):
     def with_email(self, email: str) -> QuerySet[User]:
         return of_address(self.all(), email)
 
+    def unchanged(self, user: User) -> QuerySet[User]:
+        """The row of a user, unless what lets somebody in was changed since it was read."""
+        return self.filter(
+            pk=user.pk,
+            email=user.email,
+            password=user.password,
+            has_second_factor=user.has_second_factor,
+            is_active=user.is_active,
+        )
+
     def get_by_natural_key(self, username: str | None) -> User:
         if not username or "\0" in username:  # PostgreSQL has no text with that character
             raise User.DoesNotExist

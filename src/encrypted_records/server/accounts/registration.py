@@ -132,13 +132,13 @@ def ask_for_address(user: User, email: str) -> None:
         Throttled: ``throttled``; the account has asked too often.
     """
     limits.throttle_account("addresses", user.pk)
-    mail.later(_send_address_messages, (user.pk, email))
+    mail.later(_send_address_messages, (user, email))
 
 
-def _send_address_messages(asked: tuple[str, str]) -> None:
-    user_id, email = asked
-    user = User.objects.filter(pk=user_id, is_active=True).first()
-    if user is None:
+def _send_address_messages(asked: tuple[User, str]) -> None:
+    user, email = asked
+    # A password or address that came since it was asked ends the request, as it ends the link.
+    if not User.objects.unchanged(user).exists():
         return
     mail.send_address_notice(user.email, is_done=False)
     holder = User.objects.with_email(email).filter(verified__isnull=False).first()

@@ -226,8 +226,8 @@ class ChangeEmail(APIView):
 
     @extend_schema(request=ChangeEmailSerializer, responses=MESSAGE)
     def post(self, request: Request) -> Response:
-        data = _confirm_owner(request, ChangeEmailSerializer)
-        registration.ask_for_address(cast(User, request.user), data["email"])
+        user, data = _confirm_owner(request, ChangeEmailSerializer)
+        registration.ask_for_address(user, data["email"])
         said = "A message with a link is on its way to the new address."
         return Response({"detail": said, "mail": _way_of_mail()})
 
@@ -261,8 +261,8 @@ class DeleteAccount(APIView):
     @extend_schema(request=DeleteAccountSerializer, responses=DETAIL)
     def post(self, request: Request) -> Response:
         """Delete it; logins and tokens end at once."""
-        data = _confirm_owner(request, DeleteAccountSerializer)
-        deletion.delete(cast(User, request.user), unsigned=data["unsigned"])
+        user, data = _confirm_owner(request, DeleteAccountSerializer)
+        deletion.delete(user, unsigned=data["unsigned"])
         return Response({"detail": "The account is deleted."})
 
 
@@ -495,12 +495,14 @@ class RemoveSecondFactor(APIView):
         return Response({"detail": "Logins need the password alone now."})
 
 
-def _confirm_owner(request: Request, kind: type[serializers.Serializer[Any]]) -> dict[str, Any]:
+def _confirm_owner(
+    request: Request, kind: type[serializers.Serializer[Any]]
+) -> tuple[User, dict[str, Any]]:
     """Check the password, and the code where there is a second factor, of a body that has both;
-    returns the body."""
-    data = _valid(kind, request)
-    _check_password(request, cast(User, request.user), data.get("password"), data.get("code", ""))
-    return data
+    returns the account as the check has read it, and the body."""
+    data, user = _valid(kind, request), cast(User, request.user)
+    checked = _check_password(request, user, data.get("password"), data.get("code", ""))
+    return checked, data
 
 
 def _check_password(
@@ -510,8 +512,9 @@ def _check_password(
     code: str,
     *,
     pointer: str = "/password",
-) -> None:
-    """
+) -> User:
+    """The account that the password was found right for.
+
     Raises:
         BadInput: ``wrong_password``, ``second_factor_required`` or ``wrong_code``; or no password
             was sent.
@@ -523,7 +526,7 @@ def _check_password(
             "the request is not valid", flaws=(Flaw("required", detail, pointer=pointer),)
         )
     try:
-        credentials.check(request._request, user.email, password, code)
+        return credentials.check(request._request, user.email, password, code)
     except NotAuthenticated as error:
         raise _flawed(error, pointer) from None
 
