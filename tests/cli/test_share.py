@@ -247,6 +247,27 @@ def test_who_deletes_the_account_leaves_by_a_signed_entry(two: Two) -> None:
     assert "Gone:" not in two.ers.done("share", "list").err
 
 
+def test_an_address_that_the_api_reports_is_quoted_in_a_command_to_copy(
+    two: Two, tmp_path: Path
+) -> None:
+    told = "$(id)@example.org"
+
+    def move(asked: Asked, reply: Reply) -> Reply:
+        if "/members/" not in asked.path:
+            return reply
+        return reply.with_body(reply.body.replace(two.ada.email.encode(), told.encode()))
+
+    with (
+        running_front(two.running.base_url) as front,
+        running_proxy(front.url, tmp_path) as proxy,
+    ):
+        two.as_ada().set(ERS_PROXY_URL=proxy.url)
+        two.ers.done("share", "invite", "eve@example.org", "--dataset", "medical")
+        with front.telling(move):
+            said = two.ers.done("share", "list").err
+    assert f"ers organization member update {two.ada.email} --email '{told}'" in said
+
+
 def test_an_api_that_names_another_member_has_only_the_deleted_account_leave(
     two: Two, tmp_path: Path
 ) -> None:

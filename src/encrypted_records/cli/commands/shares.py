@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -88,10 +89,12 @@ def remarks_of(people: People, place: ShareTarget | None = None) -> Iterator[str
     """
     for person in people.people:
         if person.email_now:
+            # Quoted, since the API wrote one of them, and a shell would obey what is in it.
+            signed, reported = (shlex.quote(text) for text in (person.name, person.email_now))
             yield (
                 f"Changed: {person.name} has the address {person.email_now} now, according to"
                 " the API; ask them, then: ers organization member update"
-                f" {person.name} --email {person.email_now}"
+                f" {signed} --email {reported}"
             )
         if person.account_gone:
             yield (
@@ -107,7 +110,7 @@ def remarks_of(people: People, place: ShareTarget | None = None) -> Iterator[str
         if invitation.status == "declined":
             state = (
                 "declined, according to the API; withdraw it with ers share withdraw"
-                f" {invitation.email}"
+                f" {shlex.quote(invitation.email)}"
             )
         told = shares_told(invitation.shares)
         yield f"Invited: {invitation.email}, {told}: {state}, {invitation.id}"

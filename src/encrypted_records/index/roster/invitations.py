@@ -215,6 +215,6 @@ def _require_fitting(roster: Roster, invitation: InvitationState, member: bytes)
     if not wanted and roster.member(member) is not None:
         raise InvitationOver(
             "the invitation is for a new person, and this account is or was in the organization",
-            hint="ask an owner to invite this account as the existing one: without --new, by its"
-            " address in ers share list",
+            hint="ask an owner to invite this account by its address in ers share list, without"
+            " marking the person as new",
         )

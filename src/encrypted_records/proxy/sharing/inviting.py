@@ -185,7 +185,8 @@ def _require_out(known: Member | None) -> None:
         raise Conflict(
             "the address already belongs to a member",
             code="already_member",
-            hint="invite the address without --new, or remove that member first",
+            hint="invite the address without marking the person as new, or remove that member"
+            " first",
         )
 
 

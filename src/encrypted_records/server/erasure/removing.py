@@ -191,7 +191,7 @@ def of_older_keys(schema: Schema, first: int) -> Iterator[str]:
         yield "has a running job that began under an older key"
     # Segments that are staged alone do not say of which key they are.
     elif schema.resealed_at and _staged_merges(schema):
-        yield "is being merged"
+        yield "has a running merge of its index"
 
 
 def _staged_merges(schema: Schema) -> bool:
