@@ -44,6 +44,16 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def reader(chromium: Browser, site: Service, census: Census) -> Iterator[Visitor]:
+    """Somebody who may read the records, with a browser for all tests of a file that is wide enough
+    for pictures beside the table."""
+    with visiting(chromium, site) as visitor:
+        visitor.page.set_viewport_size({"width": 1440, "height": 900})
+        visitor.log_in(census.account)
+        yield visitor
+
+
 @pytest.fixture
 def visitor(chromium: Browser, site: Service) -> Iterator[Visitor]:
     """Somebody with a browser of their own, who is not logged in."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Request, expect
+from playwright.sync_api import Locator, Request, expect
 
 from tests.browser.census import Census, stored_census
-from tests.browser.conftest import visiting
 from tests.browser.visitor import Visitor
 from tests.support.service import Service, call
 
@@ -17,15 +15,6 @@ from tests.support.service import Service, call
 @pytest.fixture(scope="module")
 def census(site: Service) -> Census:
     return stored_census(site, 20)
-
-
-@pytest.fixture(scope="module")
-def reader(chromium: Browser, site: Service, census: Census) -> Iterator[Visitor]:
-    with visiting(chromium, site) as visitor:
-        # Pictures stand beside the table, where they are in view.
-        visitor.page.set_viewport_size({"width": 1440, "height": 900})
-        visitor.log_in(census.account)
-        yield visitor
 
 
 def age_of(reader: Visitor, row: int) -> Locator:

@@ -15,11 +15,21 @@ from tests.browser.test_widths import photograph, wide_at
 from tests.browser.visitor import Visitor
 from tests.support.older import older_store
 from tests.support.service import Service, call
-from tests.support.store import new_store
+from tests.support.store import Store, new_store
 
 DEFINITION = {"type": "object", "properties": {"name": {"type": "string"}}}
 #: Which asks for the words.
 _PAGE = Path(pages.__file__).parent / "templates" / "keyring_words.html"
+
+
+def at_keyring(visitor: Visitor, site: Service) -> Store:
+    """Somebody with a record on the page of the keyring, whose browser is registered."""
+    store = new_store(site, DEFINITION)
+    store.ingest([{"name": "Ada"}])
+    visitor.log_in(store.account)
+    visitor.be_let_in(store.account)
+    visitor.go("/keyring/")
+    return store
 
 
 def open_up(visitor: Visitor, summary: str) -> None:
@@ -37,12 +47,8 @@ def choose(visitor: Visitor, label: str, file: Path, passphrase: str) -> None:
 def test_a_keyring_is_backed_up_into_a_file_and_brought_to_another_account_by_it(
     visitor: Visitor, site: Service, tmp_path: Path
 ) -> None:
-    store = new_store(site, DEFINITION)
-    store.ingest([{"name": "Ada"}])
+    store = at_keyring(visitor, site)
     page = visitor.page
-    visitor.log_in(store.account)
-    visitor.be_let_in(store.account)
-    visitor.go("/keyring/")
     fingerprint = page.locator("dd code").first.inner_text()
     open_up(visitor, "Back it up to a file")
 
@@ -78,12 +84,8 @@ def test_a_keyring_is_backed_up_into_a_file_and_brought_to_another_account_by_it
 def test_the_overview_asks_to_try_the_backup_until_all_words_were_typed(
     visitor: Visitor, site: Service
 ) -> None:
-    store = new_store(site, DEFINITION)
-    store.ingest([{"name": "Ada"}])
+    store = at_keyring(visitor, site)
     page = visitor.page
-    visitor.log_in(store.account)
-    visitor.be_let_in(store.account)
-    visitor.go("/keyring/")
     visitor.prove("show", store.account)
     visitor.press("Show the words to write down")
     words = visitor.shown_words()
@@ -112,12 +114,8 @@ def test_the_overview_asks_to_try_the_backup_until_all_words_were_typed(
 def test_four_of_the_words_are_asked_for_and_a_wrong_one_is_named_by_its_number(
     visitor: Visitor, site: Service
 ) -> None:
-    store = new_store(site, DEFINITION)
-    store.ingest([{"name": "Ada"}])
+    store = at_keyring(visitor, site)
     page = visitor.page
-    visitor.log_in(store.account)
-    visitor.be_let_in(store.account)
-    visitor.go("/keyring/")
     # Not without the password.
     page.locator("#show-proof").fill("not the password")
     visitor.press("Show the words to write down")
@@ -175,12 +173,8 @@ def test_four_of_the_words_are_asked_for_and_a_wrong_one_is_named_by_its_number(
 def test_words_are_hidden_until_somebody_holds_the_button_and_are_on_paper(
     visitor: Visitor, site: Service
 ) -> None:
-    store = new_store(site, DEFINITION)
-    store.ingest([{"name": "Ada"}])
+    store = at_keyring(visitor, site)
     page = visitor.page
-    visitor.log_in(store.account)
-    visitor.be_let_in(store.account)
-    visitor.go("/keyring/")
     visitor.prove("show", store.account)
     visitor.press("Show the words to write down")
     first = page.locator(".phrase li").first
@@ -223,12 +217,8 @@ DRAWN = """async (size) => {
 def test_the_sheet_has_a_code_that_a_reader_of_codes_reads_as_the_words(
     visitor: Visitor, site: Service
 ) -> None:
-    store = new_store(site, DEFINITION)
-    store.ingest([{"name": "Ada"}])
+    store = at_keyring(visitor, site)
     page = visitor.page
-    visitor.log_in(store.account)
-    visitor.be_let_in(store.account)
-    visitor.go("/keyring/")
     code = page.locator(".code-modules")
     expect(code).to_have_count(0)  # not before the password
     fingerprint = page.locator("dd code").first.inner_text()
@@ -265,12 +255,8 @@ def test_the_sheet_has_a_code_that_a_reader_of_codes_reads_as_the_words(
 
 
 def test_a_keyring_is_given_a_passphrase_and_another_one(visitor: Visitor, site: Service) -> None:
-    store = new_store(site, DEFINITION)
-    store.ingest([{"name": "Ada"}])
+    store = at_keyring(visitor, site)
     page = visitor.page
-    visitor.log_in(store.account)
-    visitor.be_let_in(store.account)
-    visitor.go("/keyring/")
 
     open_up(visitor, "Protect it with a passphrase")
     visitor.type("New passphrase", "first of them")

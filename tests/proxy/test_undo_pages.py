@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from encrypted_records.errors import ErsError, PreconditionFailed
 from encrypted_records.proxy.pages import internal_client, records
+from tests.support.jobs import as_json, completed, started
 from tests.support.page_visits import Browser, logged_in
 from tests.support.service import Answer, Service
 from tests.support.store import Store, new_store
@@ -212,3 +213,16 @@ def test_an_edit_is_undone_by_nobody_else(store: Store, ids: list[str], browser:
     assert other.visit(f"/schemas/{store.schema_id}/ticked/", **form).status == 404
     assert names(store) == ["Eda", "Eda"]
     assert len(ids) == 2
+
+
+def test_a_job_whose_records_were_all_changed_since_has_nothing_to_undo(
+    store: Store, browser: Browser
+) -> None:
+    job = started(store, as_json(store, [{"name": "Ada"}]))
+    assert completed(store, job)["status"] == "completed"
+    (record,) = store.found()
+    page = f"{job.removeprefix('/api')}undo/"
+    assert b"1 of them is unchanged and will be deleted." in browser.visit(page).body
+    change(store, record, "Ida")
+    assert b"All records of this job were deleted or changed since" in browser.visit(page).body
+    assert store.proxy("DELETE", f"/api/records/{record}/").status == 204
