@@ -74,6 +74,22 @@ def test_every_question_has_the_answer_of_the_api(store: Store, place: Place) ->
     assert len(expected[0]) == 299
 
 
+def test_a_slug_leads_to_its_schema_over_a_mirror_and_an_unknown_one_is_not_found(
+    store: Store, place: Place
+) -> None:
+    store.ingest(people(2))
+    slug = store.proxy("GET", store.schema).json()["slug"]
+    paths = ("/api/schemas/nowhere/", "/api/datasets/nowhere/", "/api/schemas/nowhere/log/")
+    expected = [store.proxy("GET", path).body for path in paths]
+    place.copy(store)
+
+    with place.read(store) as mirrored:
+        assert mirrored.proxy("GET", f"/api/schemas/{slug}/").json()["url"] == store.schema
+        told = [mirrored.proxy("GET", path) for path in paths]
+    assert [answer.status for answer in told] == [404, 404, 404]
+    assert [answer.body for answer in told] == expected
+
+
 def test_so_it_is_of_an_index_of_many_pages(store: Store, proxy: Proxy, place: Place) -> None:
     jobs.completed(store, jobs.started(store, jobs.as_json(store, people(MANY))))
     proxy.settle()
