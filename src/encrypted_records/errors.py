@@ -63,14 +63,29 @@
 
 Each class has a stable ``code`` that docs/errors.md explains; an instance may narrow it.
 Messages are lower case and say what happened; hints say how to go on. Neither ever carries a
-value of a record, a key, a token or a password. How an error becomes an HTTP answer is decided
+value of a record, a key, a token or a password. A time in one is written by :func:`time_of`; the
+command line and the pages show it in local time. How an error becomes an HTTP answer is decided
 in :mod:`encrypted_records.http.problem`, not here.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import ClassVar
+from datetime import UTC, datetime
+from typing import ClassVar, Final
+
+#: A time in a message or a hint, as :func:`time_of` writes it.
+TIME: Final = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\b")
+
+
+def time_of(seconds: float) -> str:
+    """A time in seconds since 1970, for a message: in UTC, to the second.
+
+    Raises:
+        ValueError, OverflowError: it is beyond the year 9999.
+    """
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import pytest
 from rich.cells import cell_len
 
 from encrypted_records.cli import terminal
-from encrypted_records.cli.times import minute
+from encrypted_records.cli.times import minute, with_minutes
+from encrypted_records.errors import Flaw, UploadedBefore, time_of
 from tests.cli.command import Ers
 
 WIDE = ["Ada", "王小明", "e\u0301te\u0301", "👩\u200d👧", "Łukasz"]
@@ -59,6 +60,19 @@ def test_times_are_of_this_machine() -> None:
     assert minute(None) == ""
     for odd in ("no time of any kind", "9999-12-31T23:59:59Z", 10**20, [1]):
         assert minute(odd) == str(odd)
+
+
+@pytest.mark.usefixtures("seoul")
+def test_times_in_the_text_of_an_error_are_of_this_machine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = f"stored at {time_of(1_769_891_415)}: 2 records"
+    assert text == "stored at 2026-01-31T20:30:15Z: 2 records"
+    flaw = Flaw("invalid", text)
+    assert terminal.report(UploadedBefore(text, hint=text, flaws=(flaw,))) == terminal.REFUSED
+    assert capsys.readouterr().err.count("stored at 2026-02-01 05:30: 2 records") == 3
+    odd = "2026-13-31T20:30:15Z, 2026-01-31T20:30:15Z"
+    assert with_minutes(odd) == "2026-13-31T20:30:15Z, 2026-02-01 05:30"
 
 
 @pytest.mark.usefixtures("seoul")

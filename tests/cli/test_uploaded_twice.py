@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 import secrets
 import subprocess
 from base64 import b64encode
@@ -75,6 +76,9 @@ def refused(said: Any) -> str:
     assert "to store it again: --again; to see that job: ers job get " in said.err
     words = said.err.split()
     assert words[:2] == ["error:", "job"]
+    assert re.search(
+        r" this file (?:at|, which was sent at) 20\d\d-\d\d-\d\d \d\d:\d\d\b", said.err
+    )
     return str(words[2])
 
 

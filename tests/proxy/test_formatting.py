@@ -42,6 +42,14 @@ def test_numbers_are_grouped_in_what_is_said() -> None:
     assert words.format_count(1, "cell") == "1 cell"
 
 
+def test_times_in_the_text_of_an_error_become_times_of_the_browser_and_nothing_else_does() -> None:
+    text = "<b> at 2026-01-31T20:30:15Z, 2026-13-31T20:30:15Z & 2026-01-31"
+    assert words.with_times(text) == (
+        '&lt;b&gt; at <time datetime="2026-01-31T20:30:15+00:00">2026-01-31 20:30 UTC</time>'
+        ", 2026-13-31T20:30:15Z &amp; 2026-01-31"
+    )
+
+
 def test_what_hides_in_a_text_is_named_and_nothing_becomes_html() -> None:
     assert words.reveal("<b>") == "&lt;b&gt;"
     assert "U+202E" in words.reveal("a\u202eb")

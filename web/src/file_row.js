@@ -5,6 +5,7 @@ import { addressesOf } from "./addresses.js";
 import { digestOfEnds, underHeader } from "./heads.js";
 import { at } from "./paths.js";
 import { hasOldToken, takeToken, token } from "./session.js";
+import { withTimes } from "./times.js";
 import { movePhases, sayPhase, sayState, watch } from "./watching.js";
 import { left, sentence, size, Speed } from "./words.js";
 
@@ -233,7 +234,7 @@ export class FileRow {
 
   #explain(text, remedy) {
     const said = this.#part("problem");
-    said.replaceChildren(sentence(text));
+    said.replaceChildren(sentence(withTimes(text)));
     if (remedy) {
       const link = document.createElement("a");
       [link.href, link.textContent] = remedy;

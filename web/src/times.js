@@ -9,13 +9,22 @@ const far = new Intl.DateTimeFormat("en-GB", { ...parts, year: "numeric" });
 // A time of this day.
 const clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 
+const minute = (instant) =>
+  (instant.getFullYear() === new Date().getFullYear() ? near : far).format(instant);
+
 function show(place) {
   const instant = new Date(place.dateTime);
   if (Number.isNaN(instant.getTime()) || place.title) return;
-  const isNear = instant.getFullYear() === new Date().getFullYear();
   place.title = place.textContent;
-  const format = place.hasAttribute("data-clock") ? clock : isNear ? near : far;
-  place.textContent = format.format(instant);
+  place.textContent = place.hasAttribute("data-clock") ? clock.format(instant) : minute(instant);
+}
+
+/** The text of an error of the proxy, with its times in the time zone of this browser. */
+export function withTimes(text) {
+  return text.replace(/\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g, (written) => {
+    const instant = new Date(written);
+    return Number.isNaN(instant.getTime()) ? written : minute(instant);
+  });
 }
 
 export function showTimes() {

@@ -19,7 +19,7 @@ import click
 
 from encrypted_records.cli.profiles import FORMATS, ProfileOption
 from encrypted_records.cli.terminal import cut, pad, printable, show, table, warn, width_of
-from encrypted_records.cli.times import minute, utc_option
+from encrypted_records.cli.times import minute, utc_option, with_minutes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Row = Mapping[str, Any]
@@ -95,7 +95,8 @@ class Output:
             columns: of the table and the CSV.
             cells: what they contain of a thing; JSON shows the thing itself.
             called: what the things are; a person is told if the list is empty.
-            times: columns that a table shows as times of this machine.
+            times: columns that a table shows as times of this machine, or texts of errors with
+                such times.
         """
         told = cells
         if self.form == "table":
@@ -172,7 +173,9 @@ def _cell(value: Any) -> str:
 
 
 def _with_times(row: Row, times: Collection[str]) -> Row:
-    return {name: minute(value) if name in times else value for name, value in row.items()}
+    return {
+        name: with_minutes(minute(value)) if name in times else value for name, value in row.items()
+    }
 
 
 def _csv_line(values: Iterable[Any]) -> str:

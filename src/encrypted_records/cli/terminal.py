@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 from encrypted_records import errors
+from encrypted_records.cli.times import with_minutes
 from encrypted_records.errors import ErsError
 
 DONE, FAILED, MISUSED, MISSING, REFUSED, UNAVAILABLE, REJECTED, DECLINED = range(8)
@@ -163,7 +164,7 @@ def report(error: ErsError) -> int:
         row = "" if flaw.row is None else f"row {flaw.row}"
         location = ", ".join(part for part in (row, flaw.field or flaw.pointer) if part)
         text = f"{location}: {flaw.detail}" if location else flaw.detail
-        _complain(f"  {printable(text)}")
+        _complain(f"  {printable(with_minutes(text))}")
     if len(error.flaws) > FLAWS_SHOWN:
         _complain(f"  and {len(error.flaws) - FLAWS_SHOWN} more")
     return exit_code(error)
@@ -270,7 +271,7 @@ def _error(message: str, hint: str) -> None:
 
 
 def _lines(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
+    return "\n".join(map(printable, with_minutes(text).split("\n")))
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

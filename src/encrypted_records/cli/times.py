@@ -1,4 +1,4 @@
-"""Times in tables: in the time zone of this machine, or in UTC with ``--utc``.
+"""Times in tables, in the time zone of this machine, or in UTC with ``--utc``; and in errors.
 
 JSON and CSV contain times as the HTTP API sends them.
 """
@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
+
+from encrypted_records.errors import TIME
 
 _IN_UTC = f"{__name__}.utc"
 #: Length of a day without a time, which is a day of UTC.
@@ -47,6 +49,11 @@ def minute(value: Any) -> str:
     except (ValueError, OverflowError, OSError, TypeError):
         return str(value)  # an API may send anything
     return f"{shown:%Y-%m-%d %H:%M}{'Z' if zone else ''}"
+
+
+def with_minutes(text: str) -> str:
+    """The text of an error, with its times as :func:`minute` shows them."""
+    return TIME.sub(lambda found: minute(found[0]), text)
 
 
 def _moment(value: Any) -> datetime:

@@ -28,6 +28,7 @@ from encrypted_records.cli.input.upload_sources import FileSource
 from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.cli.output import Output
 from encrypted_records.cli.terminal import confirm, format_count, pad, warn, width_of
+from encrypted_records.cli.times import with_minutes
 from encrypted_records.client.media import LocalFile
 from encrypted_records.client.proxy.resources import Resource
 from encrypted_records.client.proxy.uploads import READ_MEDIA_TYPE, read_head
@@ -357,7 +358,7 @@ async def import_file(
                 error.message,
                 hint=f"choose another name with --name, or see: ers job get {error.job_id}",
             ) from None
-        warn(f"continuing: {error.message}")
+        warn(f"continuing: {with_minutes(error.message)}")
         job = error.job_id
     code = await finish(session, job, output)
     if await _ends_as_read(session, job, recipe):

@@ -37,7 +37,7 @@ async def list_(session: CommandSession, output: Output) -> None:
     Example:
       ers job list
     """
-    await output.many(session.client.jobs(), _COLUMNS, called="jobs")
+    await output.many(session.client.jobs(), _COLUMNS, called="jobs", times={"error"})
 
 
 @job.command(short_help="Show the progress of a job.")
@@ -55,7 +55,8 @@ async def get(session: CommandSession, job: str, output: Output) -> None:
     """
     about = await session.client.job_about(job)
     shown = {name: about[name] for name in _PROGRESS if name in about}
-    output.write_one(shown | {name: about[name] for name in _BESIDE if about[name]})
+    beside = {name: about[name] for name in _BESIDE if about[name]}
+    output.write_one(shown | beside, times={"error"})
 
 
 @job.command(short_help="Wait for the end of a job.")

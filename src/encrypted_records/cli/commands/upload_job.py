@@ -306,7 +306,7 @@ async def finish(session: CommandSession, job: str, output: Output) -> int:
         raise
     rounded = await session.client.rounded_values(job)
     told = {"rounded": rounded} if rounded else {}
-    output.write_one({"job_id": job, **msgspec.to_builtins(progress), **told})
+    output.write_one({"job_id": job, **msgspec.to_builtins(progress), **told}, times={"error"})
     warn_of_rounding(rounded)
     return await exit_code(session, job, progress)
 

@@ -14,10 +14,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Literal
 
-from encrypted_records.errors import ErsError, UploadedBefore
+from encrypted_records.errors import ErsError, UploadedBefore, time_of
 from encrypted_records.model.charsets import Charset
 from encrypted_records.model.media_types import Format
 
@@ -139,12 +138,11 @@ def in_words(error: ErsError) -> str:
 
 def uploaded_before(job: StoredJob) -> UploadedBefore:
     """The refusal of a file that ``job`` has stored, or is storing."""
-    moment = datetime.fromtimestamp(job.received or job.created, UTC)
     records = f"{job.total:,} record{'' if job.total == 1 else 's'}"
-    when = f"{moment:%Y-%m-%d at %H:%M} UTC"
+    when = time_of(job.received or job.created)
     name = str(uuid.UUID(bytes=job.id))
     if job.state == "completed":
-        return UploadedBefore.by(name, f"job {name} stored this file on {when}: {records}")
+        return UploadedBefore.by(name, f"job {name} stored this file at {when}: {records}")
     return UploadedBefore.by(
-        name, f"job {name} is already storing this file, which was sent on {when}"
+        name, f"job {name} is already storing this file, which was sent at {when}"
     )

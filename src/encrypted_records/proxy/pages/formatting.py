@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -14,7 +15,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from encrypted_records import runtime
-from encrypted_records.errors import Flaw
+from encrypted_records.errors import TIME, Flaw
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
@@ -250,6 +251,16 @@ def timed(value: str | float | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(exact, moment(value))
 
 
+def with_times(text: str) -> Markup:
+    """The text of an error, with its times as :func:`timed` shows them."""
+    shown, at = Markup(), 0
+    for found in TIME.finditer(text):
+        with suppress(ValueError):  # an API may write any digits
+            shown += escape(text[at : found.start()]) + timed(found[0])
+            at = found.end()
+    return shown + escape(text[at:])
+
+
 def _instant(value: str | float) -> datetime:
     if isinstance(value, str):
         return datetime.fromisoformat(value).astimezone(UTC)
@@ -292,6 +303,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "size": size,
     "duration": duration,
     "moment": timed,
+    "with_times": with_times,
     "second": second,
     "share": percent,
     "age": age,

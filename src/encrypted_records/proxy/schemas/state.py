@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Protocol
 
 from encrypted_records.client.api import Api
-from encrypted_records.errors import ApiFailed, BadInput, ErsError, LogBroken
+from encrypted_records.errors import ApiFailed, BadInput, ErsError, LogBroken, time_of
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.order import LogHead, LogOlder
 from encrypted_records.index.log.snapshot import Snapshot
@@ -140,10 +139,10 @@ def lacking(accepted: Sequence[AcceptedHead] = (), *, is_fork: bool = False) -> 
     message = "the API's log lacks commits that this proxy has seen"
     if accepted:
         newest = accepted[0]
-        when = datetime.fromtimestamp(newest.time / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        when = time_of(newest.time / 1000)
         who = "another user" if newest.writer else "a reader"
         message += (
-            f"; {who} of this proxy accepted version {newest.head.version} of it on {when},"
+            f"; {who} of this proxy accepted version {newest.head.version} of it at {when},"
             " which does not count for others"
         )
     return LogBroken(message) if is_fork else LogOlder(message)

@@ -11,11 +11,10 @@ from __future__ import annotations
 import hashlib
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from encrypted_records import runtime
 from encrypted_records.crypto.keys import UidKey
-from encrypted_records.errors import BadInput, Conflict, Flaw
+from encrypted_records.errors import BadInput, Conflict, Flaw, time_of
 from encrypted_records.model import ids
 
 HEADER = "Idempotency-Key"
@@ -80,7 +79,7 @@ class IdempotencyKey:
 
 def _clock(seconds: float) -> str:
     try:
-        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return time_of(seconds)
     except (ValueError, OverflowError):  # beyond the year 9999
         return "after the year 9999"
 
