@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from encrypted_records.client.transport import Transport
-from encrypted_records.mirror.copier import Copied, Copier
+from encrypted_records.mirror.copier import Copier, CopyTotals
 from encrypted_records.mirror.serving import serving_beside
-from encrypted_records.mirror.store import Folder
+from encrypted_records.mirror.store import MirrorFolder
 from encrypted_records.mirror.store import Store as Objects
 from encrypted_records.mirror.verifying import MirrorVerifier
 from encrypted_records.proxy.settings import MirrorPlace
@@ -33,17 +33,17 @@ class Place:
     data_dir: Path
 
     @property
-    def folder(self) -> Folder:
-        return Folder(self.path)
+    def folder(self) -> MirrorFolder:
+        return MirrorFolder(self.path)
 
-    def copy(self, store: Store, folder: Objects | None = None) -> Copied:
+    def copy(self, store: Store, folder: Objects | None = None) -> CopyTotals:
         """What one run of ``ers mirror`` does for the store's account."""
         return self.copy_from(store.service.base_url, store.account.auth, folder)
 
     def copy_from(
         self, base_url: str, auth: str, folder: Objects | None = None, *, forget: bool = False
-    ) -> Copied:
-        async def run() -> Copied:
+    ) -> CopyTotals:
+        async def run() -> CopyTotals:
             async with Transport(base_url, auth=auth) as transport:
                 copier = Copier(transport, folder or self.folder, forget=forget)
                 await copier.run()

@@ -17,7 +17,7 @@ from encrypted_records.index.log.order import LogHead
 from encrypted_records.mirror.contents import ENTRY_BYTES
 from encrypted_records.mirror.layout import read_head
 from encrypted_records.mirror.store import HEAD, MAX_BYTES
-from encrypted_records.mirror.verifying import MirrorVerifier, Proof
+from encrypted_records.mirror.verifying import MirrorProof, MirrorVerifier
 from encrypted_records.model import ids
 from encrypted_records.proxy.schemas.heads import Heads
 from encrypted_records.proxy.settings import MirrorPlace
@@ -231,7 +231,7 @@ def test_a_check_names_an_organization_whose_roster_was_left_out(
     assert name in flaw
 
 
-def compared(place: Place) -> Proof:
+def compared(place: Place) -> MirrorProof:
     with closing(Memory(place.data_dir / "proxy")) as memory:
         return MirrorVerifier(place.folder, lambda _line: None, memory).run()
 

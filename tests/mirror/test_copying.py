@@ -12,7 +12,7 @@ from encrypted_records.errors import Conflict, NotAllowed
 from encrypted_records.mirror import copier
 from encrypted_records.mirror.layout import read_head
 from encrypted_records.mirror.serving import serving_beside
-from encrypted_records.mirror.store import HEAD, Folder
+from encrypted_records.mirror.store import HEAD, MirrorFolder
 from tests.mirror.copies import Place, basic
 from tests.mirror.test_reading_a_mirror import people
 from tests.support.service import Service
@@ -23,7 +23,7 @@ class Killed(BaseException):
     """The end of a process, which no error handling sees."""
 
 
-class Mortal(Folder):
+class Mortal(MirrorFolder):
     """A folder whose process is killed at a number of writes and deletions."""
 
     def __init__(self, path: Path, left: int) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from encrypted_records.errors import ApiFailed, Conflict
 from encrypted_records.mirror import layout
-from encrypted_records.mirror.copier import Copied
+from encrypted_records.mirror.copier import CopyTotals
 from encrypted_records.mirror.copy import begin_log
-from encrypted_records.mirror.layout import Head, OrganizationHead, SchemaHead, read_head
+from encrypted_records.mirror.layout import MirrorHead, OrganizationHead, SchemaHead, read_head
 from encrypted_records.mirror.serving import serving_beside
 from encrypted_records.mirror.store import HEAD
 from encrypted_records.model import ids, wire
@@ -32,7 +32,7 @@ def copied(store: Store, place: Place) -> Place:
     return place
 
 
-def an_api_that_shows(place: Place, change: Callable[[Head, Lists], None]) -> Place:
+def an_api_that_shows(place: Place, change: Callable[[MirrorHead, Lists], None]) -> Place:
     """A mirror that answers as an API does whose lists are others."""
     other = Place(place.path.with_name("lies"), place.data_dir)
     shutil.copytree(place.path, other.path)
@@ -46,18 +46,18 @@ def an_api_that_shows(place: Place, change: Callable[[Head, Lists], None]) -> Pl
     return other
 
 
-def copy_again(place: Place, shown: Place, *, forget: bool = False) -> Copied:
+def copy_again(place: Place, shown: Place, *, forget: bool = False) -> CopyTotals:
     with serving_beside(shown.folder) as (url, secret):
         member = read_head(shown.folder).member
         return place.copy_from(url, basic(member, secret), forget=forget)
 
 
-def without_schemas(head: Head, lists: Lists) -> None:
+def without_schemas(head: MirrorHead, lists: Lists) -> None:
     head.schemas.clear()
     lists["schemas"].clear()
 
 
-def without_anything(head: Head, lists: Lists) -> None:
+def without_anything(head: MirrorHead, lists: Lists) -> None:
     without_schemas(head, lists)
     head.organizations.clear()
     lists["organizations"].clear()
@@ -65,7 +65,7 @@ def without_anything(head: Head, lists: Lists) -> None:
 
 @pytest.mark.parametrize("change", [without_schemas, without_anything])
 def test_what_the_api_no_longer_lists_stays_and_is_named(
-    change: Callable[[Head, Lists], None], copied: Place
+    change: Callable[[MirrorHead, Lists], None], copied: Place
 ) -> None:
     before = copied.contents()
     shown = an_api_that_shows(copied, change)
@@ -103,7 +103,7 @@ def test_a_schema_that_is_shown_elsewhere_with_another_log_is_refused(
     before = copied.contents()
     other = ids.to_text(ids.new_id())
 
-    def elsewhere(head: Head, lists: Lists) -> None:
+    def elsewhere(head: MirrorHead, lists: Lists) -> None:
         grants = layout.by_content(f"organizations/{other}/grants", wire.encode([]))
         head.organizations[other] = OrganizationHead([], 0, "", grants)
         empty = begin_log(ids.from_text(other), ids.from_text(store.schema_id), None).ledger.head
@@ -125,7 +125,7 @@ def test_a_schema_that_is_shown_elsewhere_with_another_log_is_refused(
 def test_a_schema_of_an_organization_that_is_not_listed_is_an_error_of_the_api(
     copied: Place,
 ) -> None:
-    def nowhere(_head: Head, lists: Lists) -> None:
+    def nowhere(_head: MirrorHead, lists: Lists) -> None:
         lists["organizations"].clear()
 
     shown = an_api_that_shows(copied, nowhere)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from encrypted_records.errors import Altered, Malformed, NotFound, Unsupported
 from encrypted_records.mirror.copy import altered, frames
-from encrypted_records.mirror.layout import PageObject, RowObject, SchemaObjects
+from encrypted_records.mirror.layout import MirrorPages, MirrorRows, SchemaObjects
 from encrypted_records.mirror.store import Store
 from encrypted_records.model import digests, wire
 from encrypted_records.model.digests import RUN
@@ -51,7 +51,7 @@ class RowContents:
         whole = RowDigests(group.uid, told.salt, -1, b"", told.runs)
         digests.check_rows(group, self.rows, [whole, *shown])
 
-    def without_dead(self, place: RowObject, salt: bytes) -> RowContents:
+    def without_dead(self, place: MirrorRows, salt: bytes) -> RowContents:
         """The same, of the rows that live alone."""
         live = set(place.live)
         kept = {ordinal: row for ordinal, row in self.rows.items() if ordinal in live}
@@ -94,7 +94,7 @@ def decode_rows(group: Group, name: str, data: bytes) -> RowContents:
     return RowContents(rows, proofs)
 
 
-def read_rows(store: Store, place: RowObject, told: RowDigests) -> RowContents:
+def read_rows(store: Store, place: MirrorRows, told: RowDigests) -> RowContents:
     """The rows of an object, checked against the log.
 
     Args:
@@ -130,7 +130,7 @@ def read_page_digests(store: Store, objects: SchemaObjects, segment: Segment) ->
     return told
 
 
-def read_pages(store: Store, place: PageObject, told: PageDigests) -> list[Page]:
+def read_pages(store: Store, place: MirrorPages, told: PageDigests) -> list[Page]:
     """The pages of an object, checked against the log.
 
     Args:
@@ -230,7 +230,7 @@ def gone(what: str, code: str) -> NotFound:
     )
 
 
-def missing_runs(place: RowObject, rows: Sequence[int]) -> list[int]:
+def missing_runs(place: MirrorRows, rows: Sequence[int]) -> list[int]:
     """The first ordinals of the runs of which some rows, and not all, are among ``rows``."""
     held = set(rows)
     found = []

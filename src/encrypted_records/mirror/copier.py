@@ -41,10 +41,10 @@ from encrypted_records.mirror.contents import (
 )
 from encrypted_records.mirror.copy import MirrorCopy, SchemaLog, begin_log
 from encrypted_records.mirror.layout import (
-    Head,
+    MirrorHead,
+    MirrorPages,
+    MirrorRows,
     OrganizationHead,
-    PageObject,
-    RowObject,
     SchemaHead,
     SchemaObjects,
 )
@@ -98,7 +98,7 @@ class _SchemaState:
 
 
 @dataclass(slots=True)
-class Copied:
+class CopyTotals:
     """What a run did: the objects that it wrote, with their bytes, and those that it deleted."""
 
     schemas: int = 0
@@ -138,9 +138,9 @@ class Copier:
         self._organization_ids: list[str] = []
         #: the organization of each schema
         self._homes: dict[str, str] = {}
-        self.copied = Copied()
+        self.copied = CopyTotals()
 
-    async def run(self) -> Head:
+    async def run(self) -> MirrorHead:
         """Bring the mirror to the API's present state; its new head.
 
         Raises:
@@ -160,7 +160,7 @@ class Copier:
         with self._store.alone():
             return await self._run(user)
 
-    async def _run(self, user: str) -> Head:
+    async def _run(self, user: str) -> MirrorHead:
         old = self._begin(user)
         for look in range(_LOOKS):
             await self._read(old)
@@ -182,7 +182,7 @@ class Copier:
         source = self._transport.base_url
         if HEAD not in self._names:
             _refuse_others(self._names)
-            self._write(HEAD, msgspec.json.encode(Head(1, source, user)))
+            self._write(HEAD, msgspec.json.encode(MirrorHead(1, source, user)))
         head = layout.read_head(self._store)
         if head.member != user:
             raise NotAllowed(
@@ -236,7 +236,7 @@ class Copier:
         for gone in self._schemas.keys() - self._homes.keys():
             del self._schemas[gone]
 
-    def _refuse_loss(self, old: Head) -> None:
+    def _refuse_loss(self, old: MirrorHead) -> None:
         """Refuse to give up what the mirror has: lists are the API's word, which nobody signs."""
         for organization in old.organizations.keys() - self._organizations.keys():
             if not self._forget:
@@ -382,7 +382,7 @@ class Copier:
             await self._copy_pages(objects.schema, place, header, told)
 
     async def _copy_pages(
-        self, schema: bytes, place: PageObject, header: SegmentHeader, told: PageDigests
+        self, schema: bytes, place: MirrorPages, header: SegmentHeader, told: PageDigests
     ) -> None:
         segment = place.segment
         refs = [PageRef(segment.uid, number) for number in place.numbers]
@@ -429,7 +429,7 @@ class Copier:
             every = (read_rows(self._store, place, told).rows for place in places)
             self._write(objects.ids(group), index_ids(every))
 
-    def _rows_before(self, place: RowObject, before: str, told: RowDigests) -> RowContents | None:
+    def _rows_before(self, place: MirrorRows, before: str, told: RowDigests) -> RowContents | None:
         """The rows by an object that the mirror has of an earlier version; None if it is altered,
         or has not all of those that live."""
         try:
@@ -439,7 +439,7 @@ class Copier:
             return None
         return contents if set(place.live) <= contents.rows.keys() else None
 
-    async def _fetch_rows(self, schema: bytes, place: RowObject, told: RowDigests) -> RowContents:
+    async def _fetch_rows(self, schema: bytes, place: MirrorRows, told: RowDigests) -> RowContents:
         """The rows from the API: dead ones too while it has them, since the digests of a run are
         made of all its rows."""
         group = place.group
@@ -471,11 +471,11 @@ class Copier:
 
     # --- the head -------------------------------------------------------------------------------
 
-    def _publish(self, user: str, old: MirrorCopy) -> Head:
+    def _publish(self, user: str, old: MirrorCopy) -> MirrorHead:
         """Write what the new head names, the head, and then delete what it does not name."""
         resources = layout.by_content("resources", self._resources, ".json")
         self._write_new(resources, self._resources)
-        head = Head(
+        head = MirrorHead(
             format=1,
             source=self._transport.base_url,
             member=user,

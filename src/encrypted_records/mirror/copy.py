@@ -27,7 +27,7 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.signing import NO_MEMBER, LogMembership
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.mirror import layout
-from encrypted_records.mirror.layout import Head, SchemaHead, SchemaObjects
+from encrypted_records.mirror.layout import MirrorHead, SchemaHead, SchemaObjects
 from encrypted_records.mirror.store import Store
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import LogEntry, ManifestDelta, SegmentHeader
@@ -104,7 +104,7 @@ def _signs_nothing() -> Identity:
 class MirrorCopy:
     """The mirror at one head. What was read of it stays in memory."""
 
-    def __init__(self, store: Store, head: Head, before: MirrorCopy | None = None) -> None:
+    def __init__(self, store: Store, head: MirrorHead, before: MirrorCopy | None = None) -> None:
         """
         Args:
             before: a copy at an earlier head, whose logs are read on.

@@ -65,7 +65,7 @@ class SchemaHead(msgspec.Struct, forbid_unknown_fields=True):
     digest: str
 
 
-class Head(msgspec.Struct, forbid_unknown_fields=True):
+class MirrorHead(msgspec.Struct, forbid_unknown_fields=True):
     """The newest complete run: what was copied, by whom (``member``), from where (``source``), and
     when (``taken``, seconds since 1970; None before the first run is complete)."""
 
@@ -78,7 +78,7 @@ class Head(msgspec.Struct, forbid_unknown_fields=True):
     schemas: dict[str, SchemaHead] = {}
 
 
-def read_head(store: Store) -> Head:
+def read_head(store: Store) -> MirrorHead:
     """
     Raises:
         MirrorBroken: the place has none, or not one of this version; it names what a mirror cannot
@@ -87,7 +87,7 @@ def read_head(store: Store) -> Head:
     """
     data = store.read(HEAD)
     try:
-        head = msgspec.json.decode(data, type=Head)
+        head = msgspec.json.decode(data, type=MirrorHead)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise MirrorBroken(
             f"{HEAD} is not the head of a mirror of this version",
@@ -98,7 +98,7 @@ def read_head(store: Store) -> Head:
     return head
 
 
-def _is_sound(head: Head) -> bool:
+def _is_sound(head: MirrorHead) -> bool:
     """Whether everything that a head names has the form of it: the holder of the mirror could name
     any file."""
     if not (_ID.fullmatch(head.member) and head.source.isprintable()):
@@ -138,7 +138,7 @@ def _is_of(form: re.Pattern[str], name: str, owner: str) -> bool:
     return match is not None and match[1] == owner
 
 
-def require_complete(head: Head) -> None:
+def require_complete(head: MirrorHead) -> None:
     """
     Raises:
         MirrorBroken: ``mirror_incomplete``; no run has come to its end yet.
@@ -153,7 +153,7 @@ def by_content(folder: str, data: bytes, ending: str = "") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class PageObject:
+class MirrorPages:
     """Pages of a segment, from number ``first`` on."""
 
     name: str
@@ -166,7 +166,7 @@ class PageObject:
 
 
 @dataclass(frozen=True, slots=True)
-class RowObject:
+class MirrorRows:
     """Rows of a group from ordinal ``first`` on: those that live, and of runs in which others are
     dead the digests of all."""
 
@@ -223,13 +223,13 @@ class SchemaObjects:
     def page_digests(self, segment: Segment) -> str:
         return f"{self._segment(segment)}/digests"
 
-    def pages(self, segment: Segment) -> list[PageObject]:
+    def pages(self, segment: Segment) -> list[MirrorPages]:
         return [self.page(segment, first) for first in range(0, segment.pages, PAGES)]
 
-    def page(self, segment: Segment, number: int) -> PageObject:
+    def page(self, segment: Segment, number: int) -> MirrorPages:
         """The object that has a page."""
         first = number - number % PAGES
-        return PageObject(f"{self._segment(segment)}/{first}", segment, first)
+        return MirrorPages(f"{self._segment(segment)}/{first}", segment, first)
 
     def digests(self, group: Group) -> str:
         return f"{self._group(group)}/digests"
@@ -237,19 +237,19 @@ class SchemaObjects:
     def ids(self, group: Group) -> str:
         return f"{self._group(group)}/ids-{self.live_rows(group)}"
 
-    def rows(self, group: Group) -> Iterator[RowObject]:
+    def rows(self, group: Group) -> Iterator[MirrorRows]:
         """The objects of a group's rows; those without a live row are left out."""
         for first in range(0, group.count, ROWS):
             one = self.row(group, first)
             if not one.name.endswith("-0"):
                 yield one
 
-    def row(self, group: Group, ordinal: int) -> RowObject:
+    def row(self, group: Group, ordinal: int) -> MirrorRows:
         """The object that has a row."""
         first, dead = ordinal - ordinal % ROWS, self.dead(group.uid)
         end = min(first + ROWS, group.count)
         live = end - first - (dead.range_cardinality(first, end) if dead else 0)
-        return RowObject(f"{self._group(group)}/{first}-{live}", group, first, dead)
+        return MirrorRows(f"{self._group(group)}/{first}-{live}", group, first, dead)
 
     def _segment(self, segment: Segment) -> str:
         return f"{self.folder}/segments/{segment.uid.hex()}"

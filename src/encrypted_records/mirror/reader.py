@@ -43,8 +43,8 @@ from encrypted_records.mirror.contents import (
 )
 from encrypted_records.mirror.copy import MirrorCopy, altered
 from encrypted_records.mirror.layout import (
-    Head,
-    RowObject,
+    MirrorHead,
+    MirrorRows,
     SchemaObjects,
     read_head,
     require_complete,
@@ -136,7 +136,7 @@ class MirrorReader:
         #: the digests of indexes of ids that were compared with their rows, by name
         self._proven: dict[str, bytes] = {}
 
-    def head(self) -> Head:
+    def head(self) -> MirrorHead:
         """The present head.
 
         Raises:
@@ -350,7 +350,7 @@ class MirrorReader:
             _, contents, _ = self._row(objects, ref)
             yield StoredRow(ref.group, ref.ordinal, contents.rows[ref.ordinal])
 
-    def _row(self, objects: SchemaObjects, ref: RowRef) -> tuple[Group, RowContents, RowObject]:
+    def _row(self, objects: SchemaObjects, ref: RowRef) -> tuple[Group, RowContents, MirrorRows]:
         """The object that has a live row."""
         state = objects.snapshot.groups.get(ref.group)
         if state is None or not objects.snapshot.is_live(ref.group, ref.ordinal):
@@ -358,7 +358,7 @@ class MirrorReader:
         place = objects.row(state.group, ref.ordinal)
         return state.group, self._contents(objects, place), place
 
-    def _contents(self, objects: SchemaObjects, place: RowObject) -> RowContents:
+    def _contents(self, objects: SchemaObjects, place: MirrorRows) -> RowContents:
         read = partial(read_rows, self._store, place, self._runs(objects, place.group))
         return self._keep(place.name, read)
 
@@ -574,7 +574,7 @@ class MirrorReader:
             self._proven[name] = digest
 
 
-def read_only(head: Head) -> NotAllowed:
+def read_only(head: MirrorHead) -> NotAllowed:
     return NotAllowed(
         "this is a mirror, which is only read",
         code="read_only_mirror",

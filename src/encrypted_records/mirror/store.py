@@ -84,7 +84,7 @@ def open_store(place: str) -> Store:
     """
     scheme, mark, _ = place.partition("://")
     if not mark:
-        return Folder(Path(place).expanduser())
+        return MirrorFolder(Path(place).expanduser())
     if scheme != "s3":
         raise InvalidSetting(
             "a mirror lies in a folder or in a bucket",
@@ -105,7 +105,7 @@ def _no_object(name: str) -> MirrorBroken:
     return MirrorBroken(f"what the mirror has under this name is no object of a mirror: {name}")
 
 
-class Folder:
+class MirrorFolder:
     """A folder, whose files only their owner can read."""
 
     look_seconds = 0.0
@@ -188,7 +188,7 @@ def _failed(error: OSError) -> Unavailable:
     return Unavailable(f"the mirror's folder cannot be used: {why}")
 
 
-class Bucket:
+class MirrorBucket:
     """A prefix of a bucket that speaks S3.
 
     Credentials come as the SDKs have them, from ``AWS_ACCESS_KEY_ID`` and its kin: never from the
@@ -237,7 +237,7 @@ class Bucket:
                     yield listed["path"]
 
 
-def _open_bucket(url: str) -> Bucket:
+def _open_bucket(url: str) -> MirrorBucket:
     """
     Raises:
         InvalidSetting: the URL has an option that cannot be, or ``obstore`` is not installed.
@@ -261,7 +261,7 @@ def _open_bucket(url: str) -> Bucket:
         )
     config: S3Config = {"endpoint": endpoint} if endpoint else {}
     with _answering():
-        return Bucket(
+        return MirrorBucket(
             S3Store(
                 parts.netloc,
                 prefix=parts.path.strip("/") or None,

@@ -30,7 +30,7 @@ from encrypted_records.model import ids
 from encrypted_records.model.records import Group, Segment
 
 
-class Memory(Protocol):
+class SeenBefore(Protocol):
     """What a proxy has seen of rosters and logs before."""
 
     def has_seen_roster(self, organization: bytes, roster: Roster | None) -> bool:
@@ -60,7 +60,7 @@ class Anchor:
 
 
 @dataclass(slots=True)
-class Proof:
+class MirrorProof:
     """What was read, and what is wrong with it: each flaw says of which schema and object it is.
 
     Attributes:
@@ -85,14 +85,14 @@ class MirrorVerifier:
     """
 
     def __init__(
-        self, store: Store, tell: Callable[[str], None], memory: Memory | None = None
+        self, store: Store, tell: Callable[[str], None], memory: SeenBefore | None = None
     ) -> None:
         self._store = store
         self._tell = tell
         self._memory = memory
-        self.proof = Proof()
+        self.proof = MirrorProof()
 
-    def run(self) -> Proof:
+    def run(self) -> MirrorProof:
         """Read all of it.
 
         Raises:

@@ -15,8 +15,8 @@ from encrypted_records.cli.supervise.ports import check_port
 from encrypted_records.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from encrypted_records.mirror.copier import Copied
-    from encrypted_records.mirror.verifying import Proof
+    from encrypted_records.mirror.copier import CopyTotals
+    from encrypted_records.mirror.verifying import MirrorProof
 
 #: The secret that readers of a mirror show; never a flag, which lists of processes show.
 SECRET = "ERS_MIRROR_SECRET"  # noqa: S105 - the name of a variable
@@ -29,7 +29,7 @@ async def copy_api(
     tell: Callable[[str], None],
     *,
     forget: bool = False,
-) -> Copied:
+) -> CopyTotals:
     """Copy what an account reads at an API into a mirror.
 
     Args:
@@ -84,7 +84,7 @@ def serve_mirror(settings: Settings, place: str) -> None:
     serving.run(open_store(place), host, port, secret, settings.log_format)
 
 
-def verify_mirror(place: str, data_dir: Path, tell: Callable[[str], None]) -> Proof:
+def verify_mirror(place: str, data_dir: Path, tell: Callable[[str], None]) -> MirrorProof:
     """Check all of a mirror against its signed logs, and against what the proxy of a data folder
     has seen, where there is one.
 
