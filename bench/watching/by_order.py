@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.watching.census import Census, Kind
-from encrypted_records.client.api import MAX_ROWS
 from encrypted_records.model.field_types.base import KeyKind
+from encrypted_records.model.records import MAX_ROW_REFS
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def of_export(requests: Sequence[NDArray[np.int64]]) -> list[Window]:
     before, held = 0, []
     for rows, asked in zip(_new(requests), requests, strict=True):
         held.append(rows)
-        if len(asked) < MAX_ROWS or asked is requests[-1]:
+        if len(asked) < MAX_ROW_REFS or asked is requests[-1]:
             window = np.concatenate(held)
             found.append(Window(window, before, len(window)))
             before, held = before + len(window), []

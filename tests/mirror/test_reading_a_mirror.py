@@ -13,7 +13,7 @@ from encrypted_records.mirror.copy import MirrorCopy
 from encrypted_records.mirror.layout import read_head
 from encrypted_records.mirror.serving import serving_beside
 from encrypted_records.model import ids, wire
-from encrypted_records.model.records import PageRef, RowRef
+from encrypted_records.model.records import BlockRef, PageRef, RowRef
 from encrypted_records.proxy.http.page_cookie import cookie_name
 from tests.mirror.copies import Place, basic
 from tests.support import jobs
@@ -217,6 +217,68 @@ def test_the_served_mirror_hands_out_the_bytes_that_the_api_hands_out(
                 assert mirror.body == api.body, path
             else:
                 assert json.loads(mirror.body) == json.loads(api.body), path
+
+
+def test_the_served_mirror_refuses_what_the_api_refuses(store: Store, place: Place) -> None:
+    store.ingest(people(70))
+    place.copy(store)
+    copy = MirrorCopy(place.folder, read_head(place.folder))
+    (group,) = copy.log(store.schema_id).ledger.snapshot().in_order
+    row = RowRef(group.uid, 0)
+    field = group.fields[0]
+    refused = [
+        ("GET", "/api/datasets/?limit=0", None),
+        ("GET", "/api/datasets/?offset=-1", None),
+        ("GET", f"/api/records/?schema={store.schema_id}&limit=0", None),
+        ("GET", f"{store.schema}manifest/?since=99", None),
+        ("GET", f"{store.schema}manifest/?checkpoint=99", None),
+        ("POST", f"{store.schema}rows/", []),
+        ("POST", f"{store.schema}rows/", [row] * 1001),
+        ("POST", f"{store.schema}rows/", [RowRef(group.uid, 70)]),
+        ("POST", f"{store.schema}rows/?since=99", [row]),
+        ("POST", f"{store.schema}pages/", [PageRef(group.uid, 0)]),
+        ("POST", f"{store.schema}digests/", []),
+        ("POST", f"{store.schema}digests/", [row] * 101),
+        ("POST", f"{store.schema}digests/", [BlockRef(group.uid, 0, field)]),
+        ("POST", f"{store.schema}names/", []),
+        ("POST", f"{store.schema}names/", [BlockRef(group.uid, 0, field)] * 65),
+        ("POST", f"{store.schema}names/", [BlockRef(group.uid, 1, field)]),
+        ("POST", f"{store.schema}names/", [BlockRef(group.uid, 128, field)]),
+    ]
+    member = call("GET", f"{store.service.base_url}/api/users/self/", auth=store.account.auth)
+
+    with serving_beside(place.folder) as (url, secret):
+        auth = basic(member.json()["id"], secret)
+        for method, path, items in refused:
+            body = None if items is None else wire.encode(items)
+            headers = {} if items is None else {"Content-Type": wire.MEDIA_TYPE}
+            api = call(
+                method,
+                store.service.base_url + path,
+                body,
+                auth=store.account.auth,
+                headers=headers,
+            )
+            mirror = call(method, url + path, body, auth=auth, headers=headers)
+            assert api.status >= 400, path
+            assert (mirror.status, mirror.json()["code"]) == (api.status, api.json()["code"]), path
+
+
+def test_every_page_of_a_list_of_records_has_the_records_of_the_api(
+    store: Store, place: Place
+) -> None:
+    for _ in range(2):
+        change(store, store.ingest(people(70)))
+    place.copy(store)
+    listed = f"/api/records/?schema={store.schema_id}"
+    member = call("GET", f"{store.service.base_url}/api/users/self/", auth=store.account.auth)
+
+    with serving_beside(place.folder) as (url, secret):
+        auth = basic(member.json()["id"], secret)
+        for asked in ("&limit=1000", *(f"&limit=50&offset={at}" for at in range(0, 200, 25))):
+            api = call("GET", store.service.base_url + listed + asked, auth=store.account.auth)
+            mirror = call("GET", url + listed + asked, auth=auth)
+            assert mirror.json() == api.json(), asked
 
 
 def test_a_mirror_can_be_copied_from_a_mirror(store: Store, place: Place) -> None:

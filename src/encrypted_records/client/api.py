@@ -25,6 +25,9 @@ from encrypted_records.model import wire
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import (
     ATTEMPT_HEADER,
+    MAX_BLOCK_REFS,
+    MAX_DIGEST_REFS,
+    MAX_ROW_REFS,
     U32,
     U63,
     BlockNames,
@@ -41,11 +44,8 @@ from encrypted_records.model.records import (
     StoredRow,
 )
 
-#: Rows and pages asked for in one request; the API takes no fewer.
-MAX_ROWS = 1000
-MAX_DIGESTS = 100
+#: Pages asked for in one request: fewer than the API hands out at once, to be held in memory.
 MAX_PAGES = 1000
-MAX_BLOCKS = 64
 #: Bytes of an answer that are decoded sooner than a thread has taken them over.
 FEW_BYTES = 256 << 10
 #: Schemas asked for in one request: each comes with its definition.
@@ -232,20 +232,20 @@ class Api:
     ) -> list[StoredRow]:
         """The rows, in the order asked for; ``known`` as for :meth:`pages`."""
         path = f"{reference('schemas', schema)}rows/"
-        return await self._read(path, wanted, MAX_ROWS, StoredRow, auth, known)
+        return await self._read(path, wanted, MAX_ROW_REFS, StoredRow, auth, known)
 
     async def names(self, schema: bytes, wanted: Sequence[BlockRef], auth: str) -> list[BlockNames]:
         """Ids, versions and one sealed field of the rows of blocks, in the order asked for."""
         path = f"{reference('schemas', schema)}names/"
-        return await self._read(path, wanted, MAX_BLOCKS, BlockNames, auth, None)
+        return await self._read(path, wanted, MAX_BLOCK_REFS, BlockNames, auth, None)
 
     async def rows_unread(self, schema: bytes, wanted: Sequence[RowRef], auth: str) -> bytes:
-        """The body of :meth:`rows` as unparsed bytes, for up to :data:`MAX_ROWS` rows."""
+        """The body of :meth:`rows` as unparsed bytes, for up to :data:`MAX_ROW_REFS` rows."""
         path = f"{reference('schemas', schema)}rows/"
         return (await self._frames(path, wire.encode(wanted), auth)).body
 
     async def digests_unread(self, schema: bytes, wanted: Sequence[RowRef], auth: str) -> bytes:
-        """The body of :meth:`row_digests`, for up to :data:`MAX_DIGESTS`."""
+        """The body of :meth:`row_digests`, for up to :data:`MAX_DIGEST_REFS`."""
         path = f"{reference('schemas', schema)}digests/"
         return (await self._frames(path, wire.encode(wanted), auth)).body
 
@@ -254,7 +254,7 @@ class Api:
     ) -> list[RowDigests]:
         """Proofs of the rows, in the order of the request."""
         path = f"{reference('schemas', schema)}digests/"
-        return await self._read(path, wanted, MAX_DIGESTS, RowDigests, auth, None)
+        return await self._read(path, wanted, MAX_DIGEST_REFS, RowDigests, auth, None)
 
     async def page_digests(
         self, schema: bytes, segments: Sequence[bytes], auth: str
@@ -262,7 +262,7 @@ class Api:
         """The digests of all pages of these segments, in the order asked for."""
         path = f"{reference('schemas', schema)}digests/"
         wanted = [PageRef(uid, 0) for uid in segments]
-        return await self._read(path, wanted, MAX_DIGESTS, PageDigests, auth, None)
+        return await self._read(path, wanted, MAX_DIGEST_REFS, PageDigests, auth, None)
 
     async def _read(
         self,

@@ -20,8 +20,6 @@ from encrypted_records.model import wire
 from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.roster import Answer, Grant, RosterEntry
 
-#: Entries in one answer of the API's.
-MAX_ENTRIES = 1000
 #: Bytes a second that the API takes in at least.
 _STORED_RATE = 256 << 10
 #: Schemas and datasets in one answer.

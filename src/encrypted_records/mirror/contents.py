@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -210,14 +211,9 @@ def index_ids(rows: Iterable[Mapping[int, SealedRow]]) -> bytes:
 
 def find_id(index: bytes, record_id: bytes) -> int | None:
     """The ordinal of a record's row in an index of ids; None if it has none."""
-    low, high = 0, len(index) // ENTRY_BYTES
-    while low < high:
-        middle = (low + high) // 2
-        if index[middle * ENTRY_BYTES : middle * ENTRY_BYTES + ID_BYTES] < record_id:
-            low = middle + 1
-        else:
-            high = middle
-    entry = index[low * ENTRY_BYTES : (low + 1) * ENTRY_BYTES]
+    places = range(0, len(index), ENTRY_BYTES)
+    at = bisect_left(places, record_id, key=lambda place: index[place : place + ID_BYTES])
+    entry = index[at * ENTRY_BYTES : (at + 1) * ENTRY_BYTES]
     return int.from_bytes(entry[ID_BYTES:], "big") if entry[:ID_BYTES] == record_id else None
 
 

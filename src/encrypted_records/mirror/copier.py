@@ -7,7 +7,7 @@ one goes on with the objects that are there. Everything is verified before it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.client.lists import read_list
-from encrypted_records.client.rosters import MAX_ENTRIES, RosterApi
+from encrypted_records.client.rosters import RosterApi
 from encrypted_records.client.transport import Transport
 from encrypted_records.errors import (
     Altered,
@@ -39,7 +39,7 @@ from encrypted_records.mirror.contents import (
     read_runs,
     require_runs,
 )
-from encrypted_records.mirror.copy import MirrorCopy, SchemaLog, begin_log
+from encrypted_records.mirror.copy import MirrorCopy, SchemaLog, begin_log, portions
 from encrypted_records.mirror.layout import (
     MirrorHead,
     MirrorPages,
@@ -63,14 +63,14 @@ from encrypted_records.model.records import (
     Segment,
     SegmentHeader,
 )
-from encrypted_records.model.roster import RosterEntry
+from encrypted_records.model.roster import ENTRIES_AT_ONCE, RosterEntry
 from encrypted_records.proxy import auth
 
 #: How often a run looks again at an API whose data changes while it is copied.
 _LOOKS = 20
 #: Resources in one answer.
 _PAGE = 100
-#: Of commits in one frame.
+#: Of commits in one object, which is one frame.
 _DELTA_BYTES = 16 << 20
 _COLLECTIONS = ("organizations", "datasets", "schemas")
 
@@ -278,7 +278,7 @@ class Copier:
                 state.roster.extend(entries)
                 state.fresh += entries
                 is_new |= bool(entries)
-                if len(entries) < MAX_ENTRIES:
+                if len(entries) < ENTRIES_AT_ONCE:
                     break
         for schema, organization in self._homes.items():
             roster = self._organizations[organization].roster
@@ -526,13 +526,12 @@ class Copier:
         before = old.head.schemas.get(schema)
         head, count = state.log.ledger.head, len(state.fresh)
         log = [] if before is None or count == head.version else list(before.log)
-        if state.fresh:
-            first = head.version - count + 1
-            # Each in an object of its own, which readers take in as a whole.
-            for delta in _deltas(ids.from_text(schema), state.fresh):
-                log.append(f"schemas/{schema}/log/{first}-{delta.version}")
-                self._write(log[-1], wire.encode([delta]))
-                first = delta.version + 1
+        # Each in an object of its own, which readers take in as a whole.
+        for some in portions(state.fresh, _DELTA_BYTES):
+            first, last = some[0].version, some[-1].version
+            log.append(f"schemas/{schema}/log/{first}-{last}")
+            delta = ManifestDelta(ids.from_text(schema), last, None, bytes(32), some, [])
+            self._write(log[-1], wire.encode([delta]))
         return SchemaHead(state.organization, log, head.version, head.digest.hex())
 
 
@@ -581,16 +580,3 @@ def _judged_by(log: SchemaLog, roster: Roster) -> bool:
     """Whether a log is verified by this roster, where it has entries."""
     membership = log.ledger.membership
     return roster.number == 0 if membership is None else membership.roster is roster
-
-
-def _deltas(schema: bytes, entries: Sequence[LogEntry]) -> Iterator[ManifestDelta]:
-    """Commits in frames of no more bytes than one may have."""
-    some: list[LogEntry] = []
-    size = 0
-    for entry in entries:
-        if some and size + len(entry.commit.body) > _DELTA_BYTES:
-            yield ManifestDelta(schema, some[-1].version, None, bytes(32), some, [])
-            some, size = [], 0
-        some.append(entry)
-        size += len(entry.commit.body)
-    yield ManifestDelta(schema, entries[-1].version, None, bytes(32), some, [])

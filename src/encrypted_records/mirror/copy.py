@@ -6,7 +6,7 @@ by segments. Only the HMAC of each commit takes a key, which a mirror's reader h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -225,6 +225,20 @@ class MirrorCopy:
         for segment in objects.snapshot.segments:
             if added is None or segment.uid in added:
                 yield from frames(self.store, objects.header(segment), SegmentHeader)
+
+
+def portions(entries: Iterable[LogEntry], most: int) -> Iterator[list[LogEntry]]:
+    """Commits that follow on, in portions of at most so many bytes where one does not have more."""
+    some: list[LogEntry] = []
+    size = 0
+    for entry in entries:
+        if some and size + len(entry.commit.body) > most:
+            yield some
+            some, size = [], 0
+        some.append(entry)
+        size += len(entry.commit.body)
+    if some:
+        yield some
 
 
 def _is_at(log: SchemaLog, named: SchemaHead) -> bool:

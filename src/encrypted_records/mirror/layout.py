@@ -167,13 +167,14 @@ class MirrorPages:
 
 @dataclass(frozen=True, slots=True)
 class MirrorRows:
-    """Rows of a group from ordinal ``first`` on: those that live, and of runs in which others are
-    dead the digests of all."""
+    """Rows of a group from ordinal ``first`` on: the ``live_rows`` that live, and of runs in which
+    others are dead the digests of all."""
 
     name: str
     group: Group
     first: int
     dead: BitMap
+    live_rows: int
 
     @property
     def ordinals(self) -> range:
@@ -240,16 +241,16 @@ class SchemaObjects:
     def rows(self, group: Group) -> Iterator[MirrorRows]:
         """The objects of a group's rows; those without a live row are left out."""
         for first in range(0, group.count, ROWS):
-            one = self.row(group, first)
-            if not one.name.endswith("-0"):
-                yield one
+            place = self.row(group, first)
+            if place.live_rows:
+                yield place
 
     def row(self, group: Group, ordinal: int) -> MirrorRows:
         """The object that has a row."""
         first, dead = ordinal - ordinal % ROWS, self.dead(group.uid)
         end = min(first + ROWS, group.count)
         live = end - first - (dead.range_cardinality(first, end) if dead else 0)
-        return MirrorRows(f"{self._group(group)}/{first}-{live}", group, first, dead)
+        return MirrorRows(f"{self._group(group)}/{first}-{live}", group, first, dead, live)
 
     def _segment(self, segment: Segment) -> str:
         return f"{self.folder}/segments/{segment.uid.hex()}"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -41,7 +42,7 @@ from encrypted_records.mirror.contents import (
     read_rows,
     read_runs,
 )
-from encrypted_records.mirror.copy import MirrorCopy, altered
+from encrypted_records.mirror.copy import MirrorCopy, SchemaLog, altered, portions
 from encrypted_records.mirror.layout import (
     MirrorHead,
     MirrorRows,
@@ -53,11 +54,17 @@ from encrypted_records.mirror.store import Store
 from encrypted_records.model import digests, ids, wire
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.digests import HOLE, RUN
+from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
 from encrypted_records.model.records import (
+    DELTA_BYTES,
+    MAX_BLOCK_REFS,
+    MAX_DIGEST_REFS,
+    MAX_NAMED_RECORDS,
+    MAX_PAGE_REFS,
+    MAX_ROW_REFS,
     BlockNames,
     BlockRef,
     Group,
-    LogEntry,
     ManifestDelta,
     Page,
     PageDigests,
@@ -69,15 +76,11 @@ from encrypted_records.model.records import (
     Segment,
     StoredRow,
 )
+from encrypted_records.model.roster import ENTRIES_AT_ONCE
 
 JSON = "application/json"
-#: As many as the API takes in one request.
-MAX_PAGE_REFS, MAX_ROW_REFS, MAX_DIGEST_REFS, MAX_BLOCKS, MAX_NAMED = 4096, 1000, 100, 64, 100
-MAX_LIMIT, DEFAULT_LIMIT = 1000, 100
 #: Objects that stay in memory: up to a mebibyte each, and more of an index of ids.
 _KEPT = 64
-#: Of commits in one frame.
-_DELTA_BYTES = 32 << 20
 
 T = TypeVar("T")
 Params = Mapping[str, Sequence[str]]
@@ -102,17 +105,17 @@ class Asked:
         values = self.params.get(name, ())
         return values[-1] if values else None
 
-    def number(self, name: str) -> int | None:
+    def number(self, name: str, least: int = 0) -> int | None:
         """
         Raises:
-            BadInput: it is not a number.
+            BadInput: it is not a number, or less than ``least``.
         """
         text = self.one(name)
         if text is None:
             return None
-        if text.isascii() and text.isdigit() and len(text) < 19:
+        if text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least:
             return int(text)
-        detail = "expected a number"
+        detail = f"expected an integer of at least {least}"
         flaw = Flaw("invalid_parameter", detail, parameter=name)
         raise BadInput(f"the parameter {name} is not valid", flaws=(flaw,))
 
@@ -150,9 +153,9 @@ class MirrorReader:
             now = runtime.monotonic()
             if self._copy is not None and now - self._looked < self._store.look_seconds:
                 return self._copy
-            self._looked = now
             head = read_head(self._store)
             require_complete(head)
+            self._looked = now
             if self._copy is None or self._copy.head != head:
                 self._copy = MirrorCopy(self._store, head, self._copy)
             return self._copy
@@ -266,8 +269,8 @@ class MirrorReader:
 
     def roster(self, copy: MirrorCopy, asked: Asked) -> Answered:
         organization = self._organization(copy, asked)
-        entries = list(copy.entries(organization, asked.number("since") or 0))
-        return _frames(entries[:1000])
+        entries = copy.entries(organization, asked.number("since") or 0)
+        return _frames(islice(entries, ENTRIES_AT_ONCE))
 
     def grants(self, copy: MirrorCopy, asked: Asked) -> Answered:
         named = asked.one("member")
@@ -284,13 +287,7 @@ class MirrorReader:
     def manifest(self, copy: MirrorCopy, asked: Asked) -> Answered:
         schema = self._schema(copy, asked)
         since = 0 if asked.one("checkpoint") is not None else asked.number("since") or 0
-        known = asked.number("checkpoint") or since
-        if known > copy.log(schema).ledger.version:
-            raise Conflict(
-                "the log in this mirror ends before the version you have seen",
-                code="log_conflict",
-                hint="the copy is stale: run ers mirror again, or use a newer copy",
-            )
+        _require_version(copy.log(schema), asked.number("checkpoint") or since)
         return _frames(self._deltas(copy, schema, since))
 
     def _deltas(self, copy: MirrorCopy, schema: str, since: int) -> Iterator[ManifestDelta]:
@@ -302,17 +299,12 @@ class MirrorReader:
             definition = parse_definition(bytes(shown.members["schema"]))
         key_id = log.key_ids[max(log.key_ids)] if log.key_ids else None
         uid, digest = ids.from_text(schema), definition.digest
-        some: list[LogEntry] = []
-        size = 0
-        if since < ledger.version:
-            for entry in copy.log_entries(schema, since):
-                some.append(entry)
-                size += len(entry.commit.body)
-                if size >= _DELTA_BYTES and entry.version < ledger.version:
-                    yield ManifestDelta(uid, entry.version, key_id, digest, some, [])
-                    some, size = [], 0
-        headers = list(copy.headers(schema, since)) if since < ledger.version else []
-        yield ManifestDelta(uid, ledger.version, key_id, digest, some, headers)
+        entries = copy.log_entries(schema, since)
+        *earlier, last = list(portions(entries, DELTA_BYTES)) or [[]]
+        for some in earlier:
+            yield ManifestDelta(uid, some[-1].version, key_id, digest, some, [])
+        headers = list(copy.headers(schema, since))
+        yield ManifestDelta(uid, ledger.version, key_id, digest, last, headers)
 
     def pages(self, copy: MirrorCopy, asked: Asked) -> Answered:
         schema = self._schema(copy, asked)
@@ -382,36 +374,25 @@ class MirrorReader:
         since = asked.number("since")
         if since is None:
             return _frames(items())
-        version = copy.log(schema).ledger.version
-        if since > version:
-            raise Conflict(
-                "the log in this mirror ends before the version you have seen",
-                code="log_conflict",
-                hint="the copy is stale: run ers mirror again, or use a newer copy",
-            )
+        _require_version(copy.log(schema), since)
         log = list(self._deltas(copy, schema, since))
-        return _frames(log if since < version else [*log, *items()])
+        is_moved = since < copy.log(schema).ledger.version
+        return _frames(log if is_moved else [*log, *items()])
 
     def names(self, copy: MirrorCopy, asked: Asked) -> Answered:
         objects = copy.log(self._schema(copy, asked)).objects()
-        return _frames(
-            [self._block(objects, ref) for ref in _refs(asked.body, BlockRef, MAX_BLOCKS)]
-        )
+        wanted = _refs(asked.body, BlockRef, MAX_BLOCK_REFS)
+        if any(ref.first % RUN for ref in wanted):
+            raise BadInput("no block of rows begins there", code="malformed_frame")
+        return _frames([self._block(objects, ref) for ref in wanted])
 
     def _block(self, objects: SchemaObjects, ref: BlockRef) -> BlockNames:
         state = objects.snapshot.groups.get(ref.group)
-        if (
-            state is None
-            or ref.first % RUN
-            or ref.first >= state.group.count
-            or ref.field not in state.group.fields
-        ):
+        if state is None or ref.first >= state.group.count or ref.field not in state.group.fields:
             raise gone("row", "row_gone")
         at = list(state.group.fields).index(ref.field)
         place = objects.row(state.group, ref.first)
-        rows: Mapping[int, SealedRow] = {}
-        if not place.name.endswith("-0"):
-            rows = self._contents(objects, place).rows
+        rows = self._contents(objects, place).rows if place.live_rows else {}
         block: list[RowName | None] = []
         for ordinal in range(ref.first, min(ref.first + RUN, state.group.count)):
             row = rows.get(ordinal)
@@ -423,8 +404,7 @@ class MirrorReader:
     def digests(self, copy: MirrorCopy, asked: Asked) -> Answered:
         objects = copy.log(self._schema(copy, asked)).objects()
         items = list(wire.decode(asked.body))
-        if not items or len(items) > MAX_DIGEST_REFS:
-            raise TooLarge(f"expected 1 to {MAX_DIGEST_REFS} rows or pages in one request")
+        wire.require_few(items, MAX_DIGEST_REFS)
         return _frames([self._digests(objects, item) for item in items])
 
     def _digests(self, objects: SchemaObjects, ref: msgspec.Struct) -> msgspec.Struct:
@@ -497,8 +477,8 @@ class MirrorReader:
     def records(self, copy: MirrorCopy, asked: Asked) -> Answered:
         named = asked.params.get("id", ())
         if named:
-            if len(named) > MAX_NAMED:
-                raise TooLarge(f"more than {MAX_NAMED} records in one request")
+            if len(named) > MAX_NAMED_RECORDS:
+                raise TooLarge(f"more than {MAX_NAMED_RECORDS} records in one request")
             return _json({"results": [self._record(copy, one) for one in named]})
         schema = asked.one("schema")
         if schema is None:
@@ -506,23 +486,15 @@ class MirrorReader:
             raise BadInput(detail, flaws=(Flaw("required", detail, parameter="schema"),))
         schema = _held_schema(copy, schema.rstrip("/").rpartition("/")[2])
         objects = copy.log(schema).objects()
-        groups = list(objects.groups())
         offset, limit = _paging(asked)
-        found: list[dict[str, Any]] = []
-        for group in groups:
-            for place in objects.rows(group):
-                live = place.live
-                if offset < len(live) and len(found) < limit:
-                    rows = self._contents(objects, place)
-                    some = live[offset : offset + limit - len(found)]
-                    found += [
-                        _sealed(copy, schema, group, one, rows.rows[one])
-                        | ({"dead": False} if asked.one("dead") == "true" else {})
-                        for one in some
-                    ]
-                offset = max(0, offset - len(live))
-        count = sum(map(objects.live_rows, groups))
-        return _json(_links("/api/records/", asked, count) | {"results": found})
+        listed: list[dict[str, Any]] = []
+        for place, ordinal in islice(_live_after(objects, offset), limit):
+            row = self._contents(objects, place).rows[ordinal]
+            listed.append(_sealed(copy, schema, place.group, ordinal, row))
+        if asked.one("dead") == "true":
+            listed = [record | {"dead": False} for record in listed]
+        count = sum(map(objects.live_rows, objects.groups()))
+        return _json(_links("/api/records/", asked, count) | {"results": listed})
 
     def record(self, copy: MirrorCopy, asked: Asked) -> Answered:
         return _json(self._record(copy, asked.parts["id"]))
@@ -584,6 +556,35 @@ def read_only(head: MirrorHead) -> NotAllowed:
 
 def _nothing() -> NotFound:
     return NotFound("there is nothing here, or nothing that was mirrored")
+
+
+def _require_version(log: SchemaLog, version: int) -> None:
+    """
+    Raises:
+        Conflict: ``log_conflict``; the log in the mirror does not reach that far.
+    """
+    if version > log.ledger.version:
+        raise Conflict(
+            "the log in this mirror ends before the version you have seen",
+            code="log_conflict",
+            hint="the copy is stale: run ers mirror again, or use a newer copy",
+        )
+
+
+def _live_after(objects: SchemaObjects, offset: int) -> Iterator[tuple[MirrorRows, int]]:
+    """The live rows behind the first ``offset``, by object and ordinal, in the order of storing.
+
+    Groups and objects know how many of their rows live, so a late page costs little more than an
+    early one.
+    """
+    for group in objects.groups():
+        if offset >= objects.live_rows(group):
+            offset -= objects.live_rows(group)
+            continue
+        for place in objects.rows(group):
+            if offset < place.live_rows:
+                yield from ((place, ordinal) for ordinal in place.live[offset:])
+            offset = max(0, offset - place.live_rows)
 
 
 def _held_schema(copy: MirrorCopy, schema: str) -> str:
@@ -658,16 +659,13 @@ def _frames(items: Iterable[msgspec.Struct]) -> Answered:
 
 def _refs(body: bytes, kind: type[wire.T], most: int) -> list[wire.T]:
     wanted = wire.decode_all(body, kind)
-    if not wanted:
-        raise BadInput("the body asks for nothing", code="malformed_frame")
-    if len(wanted) > most:
-        raise TooLarge(f"more than {most} in one request", hint="ask in several requests")
+    wire.require_few(wanted, most)
     return wanted
 
 
 def _paging(asked: Asked) -> tuple[int, int]:
-    limit = asked.number("limit")
-    return asked.number("offset") or 0, min(DEFAULT_LIMIT if limit is None else limit, MAX_LIMIT)
+    limit = asked.number("limit", least=1) or DEFAULT_LIMIT
+    return asked.number("offset") or 0, min(limit, MAX_LIMIT)
 
 
 def _page(results: Sequence[msgspec.Raw], path: str, asked: Asked) -> Answered:

@@ -33,6 +33,14 @@ MAX_BEHIND = 20_000
 #: fewer of them; larger ones are as many as the records need.
 MAX_SMALL_SEGMENTS = 256
 SMALL_SEGMENT_ROWS = 1 << 19
+#: What one request may ask for, of an API or of a mirror.
+MAX_PAGE_REFS = 4096
+MAX_ROW_REFS = 1000
+MAX_DIGEST_REFS = 100
+MAX_BLOCK_REFS = 64
+MAX_NAMED_RECORDS = 100
+#: Log entries gathered into one ManifestDelta before the next begins, in bytes.
+DELTA_BYTES = 32 << 20
 
 Uid = Annotated[bytes, Meta(min_length=16, max_length=16)]
 KeyId = Annotated[bytes, Meta(min_length=8, max_length=8)]

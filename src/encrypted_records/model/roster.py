@@ -30,6 +30,8 @@ ENTRY_FORMAT: Final = 2
 MAX_NAME: Final = openings.MAX_NAME
 MAX_ENTRY_BYTES = 256 << 10
 MAX_GRANT_BYTES = 1 << 20
+#: Entries in one answer.
+ENTRIES_AT_ONCE = 1000
 #: Of one organization.
 MAX_ENTRIES = 100_000
 MAX_MEMBERS = 1_000

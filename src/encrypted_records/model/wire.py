@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from encrypted_records.errors import Malformed, Unsupported
+from encrypted_records.errors import BadInput, Malformed, TooLarge, Unsupported
 from encrypted_records.model.checkpoints import Checkpoint
 from encrypted_records.model.packed_rows import PackedRowBatch
 from encrypted_records.model.records import (
@@ -142,6 +142,18 @@ def decode_all(body: bytes, kind: type[T]) -> list[T]:
             raise Malformed(f"expected only {kind.__name__} frames", code="malformed_frame")
         items.append(item)
     return items
+
+
+def require_few(wanted: Sequence[msgspec.Struct], most: int) -> None:
+    """
+    Raises:
+        BadInput: ``malformed_frame``; a body asks for nothing.
+        TooLarge: it asks for more than ``most``.
+    """
+    if not wanted:
+        raise BadInput("the body asks for nothing", code="malformed_frame")
+    if len(wanted) > most:
+        raise TooLarge(f"more than {most} in one request", hint="ask in several requests")
 
 
 def decode_one(body: bytes, kind: type[T]) -> T:

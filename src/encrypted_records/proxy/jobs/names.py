@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from encrypted_records.client.api import MAX_BLOCKS
 from encrypted_records.crypto import sealing
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.digests import RUN
-from encrypted_records.model.records import BlockNames, BlockRef, Group
+from encrypted_records.model.records import MAX_BLOCK_REFS, BlockNames, BlockRef, Group
 from encrypted_records.proxy.jobs.together import run_together
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.schemas.state import SchemaState
@@ -67,8 +66,8 @@ def _shortest(group: Group) -> int:
 
 
 def _cut(blocks: Sequence[BlockRef]) -> Iterator[Sequence[BlockRef]]:
-    for at in range(0, len(blocks), MAX_BLOCKS):
-        yield blocks[at : at + MAX_BLOCKS]
+    for at in range(0, len(blocks), MAX_BLOCK_REFS):
+        yield blocks[at : at + MAX_BLOCK_REFS]
 
 
 def _open_all(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from encrypted_records import runtime
-from encrypted_records.client.api import MAX_PAGES, MAX_ROWS
+from encrypted_records.client.api import MAX_PAGES
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import Altered, DoesNotOpen
 from encrypted_records.index.columns.dictionary import ByRow
@@ -20,6 +20,7 @@ from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import check_mini
 from encrypted_records.model.records import (
+    MAX_ROW_REFS,
     Page,
     PageRef,
     PlainRecord,
@@ -225,7 +226,7 @@ class Fetcher:
     ) -> list[PlainRecord]:
         """Open rows like :meth:`RowFetcher.open_rows`, and count them in the statistics."""
         upstream.stats.rows += len(wanted)
-        upstream.stats.requests += -(-len(wanted) // MAX_ROWS)
+        upstream.stats.requests += -(-len(wanted) // MAX_ROW_REFS)
         with upstream.stats.stage("fetch_rows"):
             return await self._rows.open_rows(upstream, wanted, alone=alone, ranked=ranked)
 

@@ -17,10 +17,9 @@ from typing import TypeVar
 import msgspec
 
 from encrypted_records import runtime
-from encrypted_records.client.api import MAX_ROWS
 from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
-from encrypted_records.model.records import PlainRecord, RowRef, SealedRow
+from encrypted_records.model.records import MAX_ROW_REFS, PlainRecord, RowRef, SealedRow
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.process.fetches import Fetch, Fetches, wait_for
 from encrypted_records.proxy.process.places import Places
@@ -365,7 +364,7 @@ class RowFetcher:
         while left:
             new = schema not in self._widths
             fitting = FIRST_ROWS if new else self._widths.rows_in(schema, ANSWER_BYTES)
-            at_once = max(1, min(MAX_ROWS, fitting))
+            at_once = max(1, min(MAX_ROW_REFS, fitting))
             some, left = left[:at_once], left[at_once:]
             sealed |= await self._fetch(upstream, some, since)
             if new and len(left) > self._widths.rows_in(schema, room.size):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from encrypted_records import runtime
-from encrypted_records.client.rosters import MAX_ENTRIES, RosterApi
+from encrypted_records.client.rosters import RosterApi
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import (
@@ -285,7 +285,7 @@ class RosterReader:
     async def _catch_up(self, known: _Known, holder: Holder) -> None:
         roster = known.roster
         # One answer more than a roster has room for: an API that never ends is not followed.
-        for _ in range(form.MAX_ENTRIES // MAX_ENTRIES + 1):
+        for _ in range(form.MAX_ENTRIES // form.ENTRIES_AT_ONCE + 1):
             entries = await self._api.entries(roster.organization, roster.number, holder.auth)
             known.fresh.extend(enumerate(entries, roster.number + 1))
             if len(entries) > _FEW:
@@ -297,7 +297,7 @@ class RosterReader:
                     "the API withholds a name in the organization's roster: entry"
                     f" {roster.withheld}"
                 )
-            if len(entries) < MAX_ENTRIES:
+            if len(entries) < form.ENTRIES_AT_ONCE:
                 break
         known.read_at = runtime.monotonic()
 

@@ -10,13 +10,13 @@ import msgspec
 from pyroaring import BitMap
 
 from encrypted_records import runtime
-from encrypted_records.client.api import MAX_DIGESTS, MAX_ROWS, Api
+from encrypted_records.client.api import Api
 from encrypted_records.errors import Conflict, LogBroken, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.log.spans import count_live, spans
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import RUN
-from encrypted_records.model.records import Group, RowRef
+from encrypted_records.model.records import MAX_DIGEST_REFS, MAX_ROW_REFS, Group, RowRef
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
@@ -115,7 +115,7 @@ class RowSource:
             bodies.append(body)
             at, size = at + len(some), size + len(body)
             fitting = _ANSWER_BYTES * len(some) // max(1, len(body))
-            self._rows_at_once = max(1, min(MAX_ROWS, fitting))
+            self._rows_at_once = max(1, min(MAX_ROW_REFS, fitting))
         end = chunk.offset if at == len(wanted) else snapshot.number(wanted[at])
         sources = list(_sources(snapshot, chunk.number, end))
         return FetchedRows(snapshot, end, sources, bodies, await self._digests(sources))
@@ -128,7 +128,7 @@ class RowSource:
             for ref in _to_prove(source):
                 wanted.append(ref)
                 size += _digest_bytes(source.group)
-                if len(wanted) == MAX_DIGESTS or size > _ANSWER_BYTES:
+                if len(wanted) == MAX_DIGEST_REFS or size > _ANSWER_BYTES:
                     bodies.append(await self._ask(wanted))
                     wanted, size = [], 0
         if wanted:

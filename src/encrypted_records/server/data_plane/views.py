@@ -18,7 +18,7 @@ from encrypted_records.errors import BadInput, Flaw, Malformed, NotFound, TooLar
 from encrypted_records.http.openapi_page import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import ids, wire
 from encrypted_records.model.checkpoints import Checkpoint
-from encrypted_records.model.records import BlockRef, Commit, PageRef, RowRef
+from encrypted_records.model.records import MAX_NAMED_RECORDS, BlockRef, Commit, PageRef, RowRef
 from encrypted_records.server import permissions
 from encrypted_records.server.accounts import job_tokens
 from encrypted_records.server.accounts.api_tokens import READS, READS_BY_BODY, WRITES, Use
@@ -68,8 +68,6 @@ _PAGE_OF_RECORDS = {
         "results": {"type": "array", "items": LISTED_RECORD},
     },
 }
-#: Records that one request may name by id.
-MAX_NAMED = 100
 _GONE = "there is no such record, or you cannot reach it"
 
 
@@ -221,11 +219,11 @@ def _look_up(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
     """Sealed records in the order of their ids; all of them, or none.
 
     Raises:
-        TooLarge: more than ``MAX_NAMED``.
+        TooLarge: more than ``MAX_NAMED_RECORDS``.
         NotFound: with the places of the ids that name nothing the user reaches.
     """
-    if len(record_ids) > MAX_NAMED:
-        raise TooLarge(f"more than {MAX_NAMED} records in one request")
+    if len(record_ids) > MAX_NAMED_RECORDS:
+        raise TooLarge(f"more than {MAX_NAMED_RECORDS} records in one request")
     records = _find(user, record_ids)
     if records == [None]:
         raise NotFound(_GONE)

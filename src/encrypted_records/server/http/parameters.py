@@ -21,6 +21,7 @@ from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
 
 from encrypted_records.errors import BadInput, Flaw
+from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
 
 MAX_NUMBER = 2**62
 
@@ -59,11 +60,8 @@ def flag_of(request: Request, name: str, *, default: bool) -> bool:
     raise invalid_parameter(name, "expected true or false")
 
 
-MAX_LIMIT = 1000
-
-
 class Paging(LimitOffsetPagination):
-    default_limit = 100
+    default_limit = DEFAULT_LIMIT
     max_limit = MAX_LIMIT
 
     def get_limit(self, request: Request) -> int:

@@ -45,8 +45,6 @@ from encrypted_records.server.organizations.roster_states import STATES, SizedSt
 from encrypted_records.server.organizations.roster_tables import DatasetKey, Entry, StoredGrant
 from encrypted_records.server.records.models import CommitLog
 
-#: In one answer.
-MAX_ENTRIES = 1000
 #: In one request. Entries are applied one by one, and nobody else writes to SQLite meanwhile.
 MAX_NEW_ENTRIES = 100
 MAX_GRANTS = 10_000
@@ -63,7 +61,7 @@ class _Read:
 def entries_after(
     organization: Organization, number: int, among: QuerySet[Dataset] | None = None
 ) -> Iterator[RosterEntry]:
-    """The first ``MAX_ENTRIES`` entries after a number.
+    """The first ``form.ENTRIES_AT_ONCE`` entries after a number.
 
     Args:
         among: datasets; names that concern none of them are left out. None includes all names.
@@ -74,7 +72,7 @@ def entries_after(
     concerned = (
         None if among is None else set(map(ids.from_text, among.values_list("pk", flat=True)))
     )
-    for entry in roster_states.stored_entries(organization, number, number + MAX_ENTRIES):
+    for entry in roster_states.stored_entries(organization, number, number + form.ENTRIES_AT_ONCE):
         yield entry if concerned is None else _cut(entry, concerned)
 
 

@@ -36,11 +36,15 @@ from encrypted_records.errors import (
     NotFound,
     ObjectAltered,
     ObjectLost,
-    TooLarge,
 )
-from encrypted_records.model import ids
+from encrypted_records.model import ids, wire
 from encrypted_records.model.digests import DIGEST, HOLE, RUN, pack_fields, row_digest
 from encrypted_records.model.records import (
+    DELTA_BYTES,
+    MAX_BLOCK_REFS,
+    MAX_DIGEST_REFS,
+    MAX_PAGE_REFS,
+    MAX_ROW_REFS,
     BlockNames,
     BlockRef,
     Commit,
@@ -64,11 +68,6 @@ from encrypted_records.server.records.store import Key, StoredSealedRow
 from encrypted_records.server.rows import contents, erased
 from encrypted_records.server.rows.row_ranges import Range
 
-MAX_PAGE_REFS = 4096
-MAX_ROW_REFS = 1000
-MAX_DIGEST_REFS = 100
-#: Log entries gathered into one ManifestDelta before the next begins, in bytes.
-DELTA_BYTES = 32 << 20
 _PAGES_AT_ONCE = 256
 _ROWS_AT_ONCE = 250
 #: Of a header in a frame: uid, salt and lengths.
@@ -261,7 +260,7 @@ def pages(schema: Schema, wanted: Sequence[PageRef]) -> Iterator[Page]:
         TooLarge: more than ``MAX_PAGE_REFS``.
         NotFound: ``segment_gone``; the schema has no such page, or no longer.
     """
-    _limit(wanted, MAX_PAGE_REFS)
+    wire.require_few(wanted, MAX_PAGE_REFS)
     segments = _segments_with(schema, wanted)
     return _pages(schema, wanted, {uid: pk for uid, (pk, _) in segments.items()})
 
@@ -300,7 +299,7 @@ def rows(schema: Schema, wanted: Sequence[RowRef]) -> Iterator[StoredRow]:
         TooLarge: more than ``MAX_ROW_REFS``.
         NotFound: ``row_gone``; the schema has no such row, or no longer.
     """
-    _limit(wanted, MAX_ROW_REFS)
+    wire.require_few(wanted, MAX_ROW_REFS)
     groups = _groups_with(schema, wanted)
     return _rows(schema, wanted, {uid: group.number for uid, group in groups.items()})
 
@@ -355,7 +354,7 @@ def digests(
         TooLarge: more than ``MAX_DIGEST_REFS``.
         NotFound: ``row_gone``, ``segment_gone``; the schema has no such row or page, or no longer.
     """
-    _limit(wanted, MAX_DIGEST_REFS)
+    wire.require_few(wanted, MAX_DIGEST_REFS)
     rows = [ref for ref in wanted if isinstance(ref, RowRef)]
     groups = _groups_with(schema, rows)
     runs = store.runs_of({group.number for group in groups.values()})
@@ -433,13 +432,6 @@ def _page_digests(schema: Schema, number: int, count: int, ref: PageRef) -> Page
     if len(own) < count * DIGEST:
         _segments_with(schema, [PageRef(ref.segment, count - 1)])  # as for pages
     return PageDigests(ref.segment, own)
-
-
-def _limit(wanted: Sequence[Any], most: int) -> None:
-    if not wanted:
-        raise BadInput("the body asks for nothing", code="malformed_frame")
-    if len(wanted) > most:
-        raise TooLarge(f"more than {most} in one request", hint="ask in several requests")
 
 
 def _cut(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
@@ -538,7 +530,6 @@ def sealed_record(
 # has to believe this API. Blocks, because their number tells less than rows would.
 
 
-MAX_BLOCKS = 64
 _BLOCKS_AT_ONCE = 7
 
 
@@ -547,15 +538,12 @@ def names(schema: Schema, wanted: Sequence[BlockRef]) -> Iterator[BlockNames]:
 
     Raises:
         BadInput: ``malformed_frame``; nothing is asked for, or not a block.
-        TooLarge: more than ``MAX_BLOCKS``.
+        TooLarge: more than ``MAX_BLOCK_REFS``.
         NotFound: ``row_gone``; the schema has no such block, or its rows no such field.
     """
-    if not wanted or any(ref.first % RUN for ref in wanted):
-        raise BadInput("the body names no block, or no place in one", code="malformed_frame")
-    if len(wanted) > MAX_BLOCKS:
-        raise TooLarge(
-            f"more than {MAX_BLOCKS} blocks in one request", hint="ask in several requests"
-        )
+    wire.require_few(wanted, MAX_BLOCK_REFS)
+    if any(ref.first % RUN for ref in wanted):
+        raise BadInput("no block of rows begins there", code="malformed_frame")
     groups = store.groups_at(schema.uid, {ref.group for ref in wanted})
     described = dict(
         RecordGroup.objects.filter(pk__in=[group.number for group in groups.values()]).values_list(
