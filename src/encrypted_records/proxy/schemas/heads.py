@@ -217,12 +217,7 @@ class Heads:
         seen = self.get(user, schema)
         if seen is None or log.knows(seen):
             return None
-        if log.version >= seen.version:
-            return "forked"
-        passed = self.list_passed(user, schema, log.version)
-        if log.version == 0 or passed[:1] == [log.head]:
-            return "older"
-        return "unclear" if not passed or log.knows(passed[0]) else "forked"
+        return difference(log, seen, self.list_passed(user, schema, log.version))
 
     def users_of(self, schema: bytes) -> list[bytes]:
         """The users who have seen a log of a schema. Raises as :meth:`remember`."""
@@ -290,6 +285,21 @@ class Heads:
         self._database.close()
         if self._whole is not None:
             self._whole.close()
+
+
+def difference(log: Order, seen: LogHead, passed: Sequence[LogHead]) -> LogDifference | None:
+    """How a log differs from what was seen of it; None if it has all of that.
+
+    Args:
+        passed: heads that were seen up to its version, the newest first.
+    """
+    if log.knows(seen):
+        return None
+    if log.version >= seen.version:
+        return "forked"
+    if log.version == 0 or passed[:1] == [log.head]:
+        return "older"
+    return "unclear" if not passed or log.knows(passed[0]) else "forked"
 
 
 def _get(database: Connection, user: bytes, schema: bytes) -> LogHead | None:

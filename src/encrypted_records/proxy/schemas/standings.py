@@ -18,16 +18,14 @@ from encrypted_records.errors import Conflict
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.model.ids import to_text
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.schemas.heads import AcceptedHead
+from encrypted_records.proxy.schemas.heads import AcceptedHead, LogDifference, difference
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.schemas.states import Schemas
 
 log = logging.getLogger(__name__)
 
-#: ``whole``: it holds all that was seen. ``older``: a beginning of what was seen. ``forked``: it
-#: has other commits. ``unclear``: older or forked, and what is remembered does not show which.
-#: ``broken``: it cannot be followed to its end.
-State = Literal["whole", "older", "forked", "unclear", "broken"]
+#: ``whole``: it has everything that was seen. ``broken``: it cannot be followed to its end.
+State = Literal["whole", "broken"] | LogDifference
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +63,12 @@ class Standings:
         others = [acceptance for acceptance in accepted if acceptance.user != caller.user]
         # Equal digests at one version mean equal logs up to there.
         common = next((head.version for head in passed if ledger.knows(head)), 0)
+        state: State = "whole"
         if sound.broken is not None:
-            return LogComparison(sound, "broken", common, own, others)
-        if seen is None or ledger.knows(seen):
-            return LogComparison(sound, "whole", common, own, others)
-        if common == ledger.version:
-            return LogComparison(sound, "older", common, own, others)
-        forked = ledger.version >= seen.version or any(head.version > common for head in passed)
-        return LogComparison(sound, "forked" if forked else "unclear", common, own, others)
+            state = "broken"
+        elif seen is not None:
+            state = difference(ledger, seen, passed) or "whole"
+        return LogComparison(sound, state, common, own, others)
 
     async def accept(
         self, caller: Holder, schema: bytes, head: LogHead, *, forked: bool = False
