@@ -62,7 +62,7 @@ class _Piece:
 
 def without(every: Mapping[bytes, T], uids: Container[bytes]) -> dict[bytes, T]:
     """All but these."""
-    return {uid: group for uid, group in every.items() if uid not in uids}
+    return {uid: entry for uid, entry in every.items() if uid not in uids}
 
 
 def bitmap_of(killed: KilledRows) -> BitMap:
@@ -100,7 +100,7 @@ def check_standing(body: CommitBody, live: LiveGroups) -> GroupEndings:
         killed = every_killed.get(group.uid, BitMap())
         if holes | killed != dead or not holes.isdisjoint(killed):
             raise LogBroken("other rows are dead than in the groups that a commit ends")
-        if not all(_is_no_lower(group, group_then.group) for group_then in own):
+        if not all(_is_no_lower(group, piece.group) for piece in own):
             raise LogBroken("a group states a lower length class than a group that it replaces")
         if dead:
             standing.dead[group.uid] = dead
@@ -152,7 +152,11 @@ def _dead_rows(
 def _is_no_lower(group: Group, before: Group) -> bool:
     had = dict(zip(before.fields, before.classes, strict=True))
     stated = zip(group.fields, group.classes, strict=True)
-    return all(part.length >= had[number].length for number, part in stated if number in had)
+    return all(
+        stated_class.length >= had[number].length
+        for number, stated_class in stated
+        if number in had
+    )
 
 
 def _newest(pieces: Sequence[_Piece], deaths: Mapping[bytes, Deaths], count: int) -> Deaths:

@@ -58,4 +58,4 @@ def due_services(roster: Roster, now: int) -> list[Member]:
 def holders_of(roster: Roster, dataset: bytes) -> list[tuple[Member, Scope]]:
     """Everybody who has to have a grant of a dataset's newest epoch, and for which schemas."""
     scopes = ((member, member.reads(dataset)) for member in roster.members())
-    return [(schema_id, scope) for schema_id, scope in scopes if scope]
+    return [(member, scope) for member, scope in scopes if scope]

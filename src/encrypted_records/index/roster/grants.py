@@ -111,17 +111,17 @@ def seal_grant(
         )
     first = roster.first(dataset)
     wanted = range(first, epoch.epoch + 1)
-    missing = [epoch for epoch in wanted if epoch not in keys]
+    missing = [number for number in wanted if number not in keys]
     if missing:
         raise KeyMissing(f"the dataset's key of epoch {missing[0]} is missing here")
     scope = standing.reads(dataset)
     if scope.whole:
-        held = [keys[epoch].export() for epoch in wanted]
+        held = [keys[number].export() for number in wanted]
         secrets = [_Secrets(WHOLE_DATASET, [], first, held)]
     else:
         secrets = [
             _Secrets(
-                schema, [], first, [keys[epoch].schema(schema).hand_over() for epoch in wanted]
+                schema, [], first, [keys[number].schema(schema).hand_over() for number in wanted]
             )
             for schema in sorted(scope.schemas)
         ]
