@@ -15,14 +15,15 @@ import pytest
 from encrypted_records.errors import MirrorBroken
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.mirror.contents import ENTRY_BYTES
-from encrypted_records.mirror.layout import read_head
+from encrypted_records.mirror.layout import by_content, read_head
+from encrypted_records.mirror.serving import serving_beside
 from encrypted_records.mirror.store import HEAD, MAX_BYTES
 from encrypted_records.mirror.verifying import MirrorProof, MirrorVerifier
 from encrypted_records.model import ids
 from encrypted_records.proxy.schemas.heads import Heads
 from encrypted_records.proxy.settings import MirrorPlace
 from encrypted_records.proxy.stores import Memory
-from tests.mirror.copies import Place
+from tests.mirror.copies import Place, basic
 from tests.mirror.test_reading_a_mirror import people
 from tests.support.proxies import running_proxy
 from tests.support.service import Answer, call
@@ -298,6 +299,25 @@ def refuse_head(place: Place, change: dict[str, Any]) -> None:
     with pytest.raises(MirrorBroken, match="names what a mirror cannot hold") as raised:
         place.flaws()
     assert raised.value.reason == "mirror_altered"
+
+
+@pytest.mark.parametrize("collection", ["organizations", "datasets", "schemas"])
+@pytest.mark.parametrize("listed", [b"5", b"null", b'["id"]'])
+def test_a_list_of_something_else_than_resources_is_altered(
+    listed: bytes, collection: str, copied: Place
+) -> None:
+    head = json.loads(copied.folder.read(HEAD))
+    lists = json.loads(copied.folder.read(head["resources"]))
+    lists[collection].append(json.loads(listed))
+    data = json.dumps(lists).encode()
+    name = by_content("resources", data, ".json")
+    copied.folder.write(name, data)
+    copied.folder.write(HEAD, json.dumps(head | {"resources": name}).encode())
+
+    assert any(name in flaw for flaw in copied.flaws())
+    with serving_beside(copied.folder) as (url, secret):
+        answer = call("GET", f"{url}/api/{collection}/", auth=basic(head["member"], secret))
+    assert (answer.status, answer.json()["code"]) == (422, "mirror_altered")
 
 
 @pytest.mark.parametrize("what", ["link", "pipe", "folder", "too long"])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from starlette.types import ASGIApp, Message
 
 from encrypted_records.mirror.layout import read_head
-from encrypted_records.mirror.serving import serving_beside
+from encrypted_records.mirror.serving import create_app, serving_beside
 from encrypted_records.model.forwarded import FORWARDED, NEVER
 from tests.mirror.copies import Place, basic
 from tests.mirror.test_reading_a_mirror import people
@@ -81,3 +84,50 @@ def test_a_served_mirror_answers_nobody_without_its_secret(copied: Place) -> Non
         status = call("GET", f"{url}/api/status/")
     assert status.status == 200
     assert status.json()["mirror"]["source"] == read_head(copied.folder).source
+
+
+def test_a_mirror_without_a_secret_answers_to_names_of_its_machine_alone(copied: Place) -> None:
+    own = ["localhost", "LOCALHOST:9000", "127.0.0.1:9000", "[::1]", "[::1]:9000"]
+    others = [
+        "",
+        "[",
+        "records.example.org",
+        "localhost.example.org:80",
+        "localhost/x",
+        "a@localhost",
+    ]
+    app = create_app(copied.folder, None)
+
+    assert {host: asked_as(app, host) for host in own} == dict.fromkeys(own, 200)
+    assert {host: asked_as(app, host) for host in others} == dict.fromkeys(others, 421)
+
+
+def test_a_query_that_is_no_text_is_answered(copied: Place) -> None:
+    assert asked_as(create_app(copied.folder, None), "localhost", b"limit=\xff&\xfe") == 200
+
+
+def asked_as(app: ASGIApp, host: str, query: bytes = b"") -> int:
+    """The status of an answer to a request with this Host header."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    path = "/api/status/"
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": query,
+        "headers": [(b"host", host.encode())],
+        "server": ("127.0.0.1", 9000),
+        "scheme": "http",
+    }
+    asyncio.run(app(scope, receive, send))
+    status: int = sent[0]["status"]
+    return status

@@ -39,7 +39,14 @@ from encrypted_records.mirror.contents import (
     read_runs,
     require_runs,
 )
-from encrypted_records.mirror.copy import MirrorCopy, SchemaLog, begin_log, portions
+from encrypted_records.mirror.copy import (
+    COLLECTIONS,
+    MirrorCopy,
+    SchemaLog,
+    begin_log,
+    last_part,
+    portions,
+)
 from encrypted_records.mirror.layout import (
     MirrorHead,
     MirrorPages,
@@ -72,7 +79,6 @@ _LOOKS = 20
 _PAGE = 100
 #: Of commits in one object, which is one frame.
 _DELTA_BYTES = 16 << 20
-_COLLECTIONS = ("organizations", "datasets", "schemas")
 
 
 class _Named(msgspec.Struct):
@@ -80,6 +86,17 @@ class _Named(msgspec.Struct):
 
     id: str
     organization: str = ""
+
+    @classmethod
+    def of(cls, raw: msgspec.Raw) -> _Named:
+        """
+        Raises:
+            ApiFailed: it is no resource.
+        """
+        try:
+            return msgspec.json.decode(raw, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise ApiFailed("the API lists something that is no resource") from None
 
 
 @dataclass(slots=True)
@@ -218,19 +235,14 @@ class Copier:
             collection: await read_list(
                 self._transport, f"/api/{collection}/?limit={_PAGE}", msgspec.Raw, ""
             )
-            for collection in _COLLECTIONS
+            for collection in COLLECTIONS
         }
         self._resources = msgspec.json.encode(found)
-        named = {
-            collection: [msgspec.json.decode(one, type=_Named) for one in some]
-            for collection, some in found.items()
-        }
+        named = {collection: list(map(_Named.of, some)) for collection, some in found.items()}
         for gone in self._organizations.keys() - {one.id for one in named["organizations"]}:
             del self._organizations[gone]
         self._organization_ids = [one.id for one in named["organizations"]]
-        self._homes = {
-            one.id: one.organization.rstrip("/").rpartition("/")[2] for one in named["schemas"]
-        }
+        self._homes = {one.id: last_part(one.organization) for one in named["schemas"]}
         if not set(self._homes.values()) <= set(self._organization_ids):
             raise ApiFailed("the API lists a schema, and not the organization that has it")
         for gone in self._schemas.keys() - self._homes.keys():

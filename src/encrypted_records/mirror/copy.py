@@ -6,9 +6,8 @@ by segments. Only the HMAC of each commit takes a key, which a mirror's reader h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -33,6 +32,9 @@ from encrypted_records.model import ids, wire
 from encrypted_records.model.records import LogEntry, ManifestDelta, SegmentHeader
 from encrypted_records.model.roster import Grant, RosterEntry, read_grant
 
+COLLECTIONS = ("organizations", "datasets", "schemas")
+#: Members of resources that are paths.
+LINKS = frozenset({"organization", "dataset"})
 _NOBODY = bytes(16)
 
 
@@ -101,6 +103,33 @@ def _signs_nothing() -> Identity:
     return Identity(random(32), random(32), random(64))
 
 
+@dataclass(frozen=True, slots=True)
+class MirrorResource:
+    """An organization, dataset or schema as the API showed it."""
+
+    raw: msgspec.Raw
+    members: Mapping[str, msgspec.Raw]
+
+    @classmethod
+    def of(cls, raw: msgspec.Raw) -> MirrorResource:
+        """
+        Raises:
+            msgspec.DecodeError: it is no object.
+        """
+        return cls(raw, msgspec.json.decode(raw, type=dict[str, msgspec.Raw]))
+
+    def member(self, name: str) -> str:
+        """A member that is text; the id that a path ends with."""
+        value = msgspec.json.decode(self.members.get(name, msgspec.Raw(b'""')))
+        text = value if isinstance(value, str) else ""
+        return last_part(text) if name in LINKS else text
+
+
+def last_part(path: str) -> str:
+    """The id that a path ends with."""
+    return path.rstrip("/").rpartition("/")[2]
+
+
 class MirrorCopy:
     """The mirror at one head. What was read of it stays in memory."""
 
@@ -113,7 +142,7 @@ class MirrorCopy:
         self.head = head
         self._rosters: dict[str, Roster | None] = {}
         self._logs: dict[str, SchemaLog] = {}
-        self._resources: dict[str, list[msgspec.Raw]] | None = None
+        self._resources: dict[str, list[MirrorResource]] | None = None
         if before is not None:
             self._adopt(before)
 
@@ -130,7 +159,7 @@ class MirrorCopy:
 
     # --- what it names ------------------------------------------------------------------------
 
-    def resources(self, collection: str) -> list[msgspec.Raw]:
+    def resources(self, collection: str) -> list[MirrorResource]:
         """The organizations, datasets or schemas as the API showed them."""
         if self._resources is None:
             data = self.store.read(self.head.resources)
@@ -268,10 +297,17 @@ def frames(store: Store, name: str, kind: type[wire.T]) -> list[wire.T]:
         raise altered(name) from None
 
 
-def decode_resources(data: bytes, name: str) -> dict[str, list[msgspec.Raw]]:
+def decode_resources(data: bytes, name: str) -> dict[str, list[MirrorResource]]:
+    """
+    Raises:
+        MirrorBroken: it is not the lists of organizations, datasets and schemas.
+    """
     try:
-        found: Any = msgspec.json.decode(data, type=dict[str, list[msgspec.Raw]])
-        return {one: found[one] for one in ("organizations", "datasets", "schemas")}
+        found = msgspec.json.decode(data, type=dict[str, list[msgspec.Raw]])
+        return {
+            collection: list(map(MirrorResource.of, found[collection]))
+            for collection in COLLECTIONS
+        }
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
         raise altered(name) from None
 

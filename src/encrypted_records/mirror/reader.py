@@ -42,7 +42,15 @@ from encrypted_records.mirror.contents import (
     read_rows,
     read_runs,
 )
-from encrypted_records.mirror.copy import MirrorCopy, SchemaLog, altered, portions
+from encrypted_records.mirror.copy import (
+    LINKS,
+    MirrorCopy,
+    MirrorResource,
+    SchemaLog,
+    altered,
+    last_part,
+    portions,
+)
 from encrypted_records.mirror.layout import (
     MirrorHead,
     MirrorRows,
@@ -233,11 +241,11 @@ class MirrorReader:
 
     def listed(self, copy: MirrorCopy, asked: Asked) -> Answered:
         collection = asked.parts["collection"]
-        found = [_Resource.of(raw) for raw in copy.resources(collection)]
+        found = copy.resources(collection)
         for name in _FILTERS[collection]:
             wanted = asked.one(name)
             if wanted is not None:
-                wanted = wanted.rstrip("/").rpartition("/")[2] if name in _LINKS else wanted
+                wanted = last_part(wanted) if name in LINKS else wanted
                 found = [one for one in found if one.member(name) == wanted]
         return _page([one.raw for one in found], f"/api/{collection}/", asked)
 
@@ -296,7 +304,7 @@ class MirrorReader:
         definition = ledger.definition
         if definition is None:
             shown = _find(copy, "schemas", lambda one: one.member("id") == schema)
-            definition = parse_definition(bytes(shown.members["schema"]))
+            definition = parse_definition(bytes(shown.members.get("schema", b"")))
         key_id = log.key_ids[max(log.key_ids)] if log.key_ids else None
         uid, digest = ids.from_text(schema), definition.digest
         entries = copy.log_entries(schema, since)
@@ -484,7 +492,7 @@ class MirrorReader:
         if schema is None:
             detail = "name the schema whose records to list: ?schema=<id>"
             raise BadInput(detail, flaws=(Flaw("required", detail, parameter="schema"),))
-        schema = _held_schema(copy, schema.rstrip("/").rpartition("/")[2])
+        schema = _held_schema(copy, last_part(schema))
         objects = copy.log(schema).objects()
         offset, limit = _paging(asked)
         listed: list[dict[str, Any]] = []
@@ -617,35 +625,16 @@ def _sealed(
     }
 
 
-#: Members that are paths: their last part is compared.
-_LINKS = frozenset({"organization", "dataset"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Resource:
-    raw: msgspec.Raw
-    members: Mapping[str, msgspec.Raw]
-
-    @classmethod
-    def of(cls, raw: msgspec.Raw) -> _Resource:
-        return cls(raw, msgspec.json.decode(raw, type=dict[str, msgspec.Raw]))
-
-    def member(self, name: str) -> str:
-        """A member that is text; the id that a path ends with."""
-        value = msgspec.json.decode(self.members.get(name, msgspec.Raw(b'""')))
-        text = value if isinstance(value, str) else ""
-        return text.rstrip("/").rpartition("/")[2] if name in _LINKS else text
-
-
-def _find(copy: MirrorCopy, collection: str, wanted: Callable[[_Resource], bool]) -> _Resource:
-    for raw in copy.resources(collection):
-        one = _Resource.of(raw)
-        if wanted(one):
-            return one
+def _find(
+    copy: MirrorCopy, collection: str, wanted: Callable[[MirrorResource], bool]
+) -> MirrorResource:
+    for resource in copy.resources(collection):
+        if wanted(resource):
+            return resource
     raise _nothing()
 
 
-def _first(copy: MirrorCopy, collection: str, wanted: Callable[[_Resource], bool]) -> Answered:
+def _first(copy: MirrorCopy, collection: str, wanted: Callable[[MirrorResource], bool]) -> Answered:
     return Answered(bytes(_find(copy, collection, wanted).raw))
 
 

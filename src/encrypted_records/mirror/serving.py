@@ -11,6 +11,7 @@ import base64
 import binascii
 import hmac
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,8 +45,8 @@ log = logging.getLogger(__name__)
 #: Of a request: as many references as the API takes, and more.
 MOST_BYTES = 1 << 20
 STOP_SECONDS = 5
-#: Names that a request of this machine may have for it.
-_LOCAL = frozenset(name.strip("[]") for name in LOCAL_NAMES)
+#: A Host header: a name or an address, and maybe a port.
+_HOST = re.compile("(.+?)(?::[0-9]+)?")
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -68,7 +69,7 @@ def create_app(store: Store, secret: str | None) -> Starlette:
                 reader.answer,
                 "GET" if request.method == "HEAD" else request.method,
                 path,
-                parse_qs(request.url.query, keep_blank_values=True),
+                parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True),
                 body,
                 member,
             )
@@ -92,7 +93,7 @@ def run(store: Store, host: str, port: int, secret: str | None, log_format: str)
     handler = logging.StreamHandler()
     handler.setFormatter(logs.formatter(log_format))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    if not secret and host not in _LOCAL:
+    if not secret and host not in (*LOCAL_NAMES, "::1"):
         raise Startup(
             "others can reach the mirror, and it has no secret",
             hint="set ERS_MIRROR_SECRET, here and for the proxies that read it; or leave"
@@ -140,7 +141,8 @@ def _require_name(request: Request, secret: str | None) -> None:
     Raises:
         Misdirected: the request names another host than this machine.
     """
-    if secret is None and request.url.hostname not in _LOCAL:
+    named = _HOST.fullmatch(request.headers.get("host", "").lower())
+    if secret is None and (named is None or named[1] not in LOCAL_NAMES):
         raise Misdirected(
             "the mirror has no name of this kind",
             hint="ask it as localhost; or set ERS_MIRROR_SECRET",
