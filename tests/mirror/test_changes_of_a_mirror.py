@@ -128,6 +128,10 @@ def asked_as(app: ASGIApp, host: str, query: bytes = b"") -> int:
         "server": ("127.0.0.1", 9000),
         "scheme": "http",
     }
-    asyncio.run(app(scope, receive, send))
+
+    async def run() -> None:
+        await app(scope, receive, send)
+
+    asyncio.run(run())
     status: int = sent[0]["status"]
     return status

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import msgspec
@@ -148,3 +151,30 @@ def test_files_that_only_lie_in_a_folder_of_that_name_are_left_alone(
     assert fresh.contents() == {name: b"mine"}
     copied.copy(store)
     assert copied.contents()[name] == b"mine"
+
+
+@pytest.mark.parametrize("listed", [5, None, ["id"], {"slug": "a"}, {"id": 5}, {"id": "a"}])
+def test_an_api_that_lists_something_else_than_resources_is_named(
+    listed: object, place: Place
+) -> None:
+    class Lying(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            user = {"id": ids.to_text(ids.new_id()), "organizations": []}
+            page = {"count": 1, "next": None, "previous": None, "results": [listed]}
+            body = json.dumps(user if "/users/" in self.path else page).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Lying) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with pytest.raises(ApiFailed):
+                place.copy_from(f"http://127.0.0.1:{server.server_port}", "Bearer any")
+        finally:
+            server.shutdown()

@@ -21,6 +21,7 @@ from encrypted_records.errors import (
     Altered,
     ApiFailed,
     Conflict,
+    Malformed,
     MirrorBroken,
     NotAllowed,
     NotFound,
@@ -94,9 +95,11 @@ class _Named(msgspec.Struct):
             ApiFailed: it is no resource.
         """
         try:
-            return msgspec.json.decode(raw, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            named = msgspec.json.decode(raw, type=cls)
+            ids.from_text(named.id)
+        except (msgspec.DecodeError, UnicodeDecodeError, Malformed):
             raise ApiFailed("the API lists something that is no resource") from None
+        return named
 
 
 @dataclass(slots=True)
