@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import islice
 
 from encrypted_records.errors import DoesNotOpen, Flaw, InvalidQuery, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
@@ -131,23 +131,37 @@ def find_top(
             f"the order has more than {_MOST_SPLIT} fields whose absent values would be elsewhere",
             flaws=(Flaw("order_by", "too many fields lack values", "/order_by"),),
         )
-    records: list[PlainRecord] = []
-    choices = [(rank.absent_first, not rank.absent_first) for rank in split]
-    every = list(product(*choices))
-    for number, absences in enumerate(every):
-        decided = dict(zip((rank.key.field for rank in split), absences, strict=True))
-        is_half = len(every) > 1 and number == len(every) // 2
-        if is_half and split[0] is ranks[0] and len(records) >= want:
-            break  # all that is left comes after these
-        parts = [where] + [
-            Absent(name) if absent else Not(Absent(name)) for name, absent in decided.items()
-        ]
-        order = tuple(rank.key for rank in ranks if not decided.get(rank.key.field))
-        query = Query(And(tuple(parts)) if decided else where, order, None, want, None, count=False)
-        condition = Condition.of(query.where, space.tails, space.definition, space.texts())
+    return (yield from _find_apart(space, (where,), ranks, split, want, later=later))
+
+
+def _find_apart(
+    space: Workspace,
+    conditions: Sequence[Predicate],
+    ranks: Sequence[Rank],
+    split: Sequence[Rank],
+    want: int,
+    *,
+    later: bool,
+) -> Asking[list[PlainRecord]]:
+    """As :func:`find_top`, where ``split`` are the misplaced ones of ``ranks``."""
+    if not split:
+        where = conditions[0] if len(conditions) == 1 else And(tuple(conditions))
+        order = tuple(rank.key for rank in ranks)
+        query = Query(where, order, None, want, None, count=False)
+        condition = Condition.of(where, space.tails, space.definition, space.texts())
         request = PageRequest(space, query, condition, None, space.snapshot.stored, later)
         _, found = yield from find_page(request)
-        records += [record for _, record in found[:want]]
+        return [record for _, record in found[:want]]
+    rank, *rest = split
+    lacking = Absent(rank.key.field)
+    records: list[PlainRecord] = []
+    for absent in (rank.absent_first, not rank.absent_first):
+        # Those without a value are equal in it.
+        left = [other for other in ranks if not (absent and other is rank)]
+        part = (*conditions, lacking if absent else Not(lacking))
+        records += yield from _find_apart(space, part, left, rest, want, later=later)
+        if rank is ranks[0] and len(records) >= want:
+            break  # all that is left comes after these
     return records
 
 
