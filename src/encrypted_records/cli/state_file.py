@@ -41,8 +41,8 @@ def read_door(proxy_url: str) -> DeviceSecret | None:
 
 def is_loopback(url: str) -> bool:
     """Whether a URL names this machine."""
-    host = urlsplit(url).hostname or ""
     try:
+        host = urlsplit(url).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

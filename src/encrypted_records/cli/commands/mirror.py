@@ -9,13 +9,11 @@ import click
 from click.core import ParameterSource
 
 from encrypted_records.cli.login.session import CommandSession, connected
+from encrypted_records.cli.login.token_store import EARLY_SECONDS
 from encrypted_records.cli.settings import Settings, takes_settings
 from encrypted_records.cli.supervise.mirrors import authorization_of_service, copy_api
 from encrypted_records.cli.terminal import format_count, say, warn
 from encrypted_records.errors import InvalidSetting
-
-#: An access token is asked for again when so much of it is left.
-_EARLY_SECONDS = 60.0
 
 
 @connected()
@@ -95,5 +93,5 @@ class _Login:
             return await who.login()
         if time.monotonic() >= self._until:
             self._token = await self._session.access_token()
-            self._until = time.monotonic() + lifetime(self._token) - _EARLY_SECONDS
+            self._until = time.monotonic() + lifetime(self._token) - EARLY_SECONDS
         return f"Bearer {self._token}"

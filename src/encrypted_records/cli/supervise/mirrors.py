@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from encrypted_records.cli.settings import Settings
+from encrypted_records.cli.state_file import is_loopback
 from encrypted_records.cli.supervise.extras import check_installed
 from encrypted_records.cli.supervise.ports import check_port
 from encrypted_records.errors import InvalidSetting
@@ -40,7 +41,7 @@ async def copy_api(
         ErsError: as :meth:`Copier.run`.
     """
     check_installed("proxy")
-    if base_url.startswith("http://") and not _is_of_this_machine(base_url):
+    if base_url.startswith("http://") and not is_loopback(base_url):
         raise InvalidSetting(
             "the login would be sent without encryption",
             hint="name an address of the API that begins with https://",
@@ -116,7 +117,7 @@ def mirror_to_read(place: str) -> Iterator[tuple[str, str]]:
     """
     if place.startswith(("http://", "https://")):
         secret = os.environ.get(SECRET, "")
-        if place.startswith("http://") and secret and not _is_of_this_machine(place):
+        if place.startswith("http://") and secret and not is_loopback(place):
             raise InvalidSetting(
                 "the mirror's secret would be sent without encryption",
                 hint="name an address that begins with https://",
@@ -128,9 +129,3 @@ def mirror_to_read(place: str) -> Iterator[tuple[str, str]]:
 
     with serving.serving_beside(open_store(place)) as (url, secret):
         yield url, secret
-
-
-def _is_of_this_machine(url: str) -> bool:
-    from encrypted_records.model.origins import same_machine  # noqa: PLC0415 - as the others
-
-    return len(same_machine(url)) > 1
