@@ -38,7 +38,7 @@ def test_a_bar_of_a_picture_filters_and_the_search_shows_the_same(
     visitor.press(f"sex is Female: {women} records")
 
     expect(visitor.page.locator(".found")).to_contain_text(f"{women} records")
-    columns = visitor.page.locator("#field-0 .hit title")
+    columns = visitor.page.locator("#field-0 .hits title")
     expect(columns.first).to_be_attached()
     said = [re.search(r": ([\d,]+) records? \(", text) for text in columns.all_text_contents()]
     assert sum(int(one[1]) for one in said if one) == women

@@ -120,7 +120,7 @@ def test_names_and_values_turn_nothing_around_them(visitor: Visitor, turning: Ce
         visitor.go(path)
         look(path)
     visitor.go(turning.page("overview"))
-    expect(page.locator(".facet .part")).to_have_count(2)
+    expect(page.locator("[data-facet] .part")).to_have_count(2)
     look("look, with its pictures")
     page.locator("#draw-pair").click()
     page.locator("table.heat").wait_for()

@@ -21,7 +21,7 @@ def tick(page: Page, *numbers: int) -> list[str]:
     """Tick the records of these rows; their identifiers."""
     found = []
     for number in numbers:
-        box = page.get_by_label(f"Tick record {number}", exact=True)
+        box = page.get_by_label(f"Tick {number}", exact=True)
         box.check()
         found.append(str(box.get_attribute("value")).partition(".")[0])
     return found

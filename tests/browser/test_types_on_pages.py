@@ -248,7 +248,7 @@ def test_dates_are_drawn_year_by_year_and_chosen_in_a_calendar(clinic: Clinic) -
     page = clinic.visitor.page
     clinic.go("search")
     page.locator("#facet-1").scroll_into_view_if_needed()
-    years = page.locator("#facet-1 .hit title")
+    years = page.locator("#facet-1 .hits title")
     expect(years.first).to_have_text(re.compile("^1930: 1 record "))
     assert years.count() == 60
     first, last = (page.locator(f"#{end}-1") for end in ("from", "to"))

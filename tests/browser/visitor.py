@@ -210,7 +210,7 @@ class Visitor:
 
     def open_record(self, number: int) -> None:
         """The record of this number, which opens beside the table."""
-        self.page.get_by_role("link", name=f"Open record {number}", exact=True).click()
+        self.page.get_by_role("link", name=f"Record {number}", exact=True).click()
         self.page.locator("#panel #record").wait_for()
 
     def numbers(self, column: str) -> list[int]:

@@ -4,7 +4,7 @@
 
 import htmx from "htmx.org";
 
-const PLACES = ".facets section, .look > .card:has(.facet)";
+const PLACES = ".facets section, .look > .card:has([data-facet])";
 
 /** The place of a picture's field in the schema, as the picture's id has it. */
 const positionOf = (place) => place.id.replace(/^\D+/, "");

@@ -7,7 +7,7 @@ const AFTER_MS = 700;
 let waiting = 0;
 
 const handlesOf = (place) => [...place.querySelectorAll("input[type=range]")];
-const columnsOf = (place) => [...place.parentElement.querySelector("svg[data-brush]").querySelectorAll(".hit")];
+const columnsOf = (place) => [...place.parentElement.querySelector("svg[data-brush]").querySelectorAll(".hits rect")];
 const fieldOf = (handle) => document.getElementById(handle.dataset.handle);
 
 function draw(place) {
@@ -66,7 +66,7 @@ function askedColumns(columns, from, to) {
 export function showHandles(root) {
   for (const ends of root.querySelectorAll(".ends")) {
     const chart = ends.parentElement.querySelector("svg[data-brush]");
-    const columns = chart ? chart.querySelectorAll(".hit") : [];
+    const columns = chart ? chart.querySelectorAll(".hits rect") : [];
     const most = columns.length - 1;
     if (most < 1 || ends.previousElementSibling.matches(".handles")) continue;
     const place = document.createElement("div");

@@ -179,14 +179,14 @@ function onClick(event) {
 let brush = null;
 
 function columnAt(chart, x) {
-  const hits = [...chart.querySelectorAll(".hit")];
+  const hits = [...chart.querySelectorAll(".hits rect")];
   const past = hits.findIndex((hit) => x < hit.getBoundingClientRect().right);
   return past < 0 ? hits.length - 1 : past;
 }
 
 function drawBrush() {
   const [first, last] = [brush.start, brush.end].sort((a, b) => a - b);
-  const hits = [...brush.chart.querySelectorAll(".hit")];
+  const hits = [...brush.chart.querySelectorAll(".hits rect")];
   hits.forEach((hit, at) => hit.classList.toggle("chosen", at >= first && at <= last));
   return [hits[first], hits[last]];
 }

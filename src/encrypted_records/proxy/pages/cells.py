@@ -18,7 +18,7 @@ from encrypted_records.proxy.pages.column_heads import ColumnHead
 from encrypted_records.proxy.pages.formatting import reveal, write_digits
 from encrypted_records.proxy.pages.sealed_values import SealedValue, SealedValues
 
-_MISSING = '<span class="missing" title="missing">\N{EN DASH}</span>'
+_MISSING = "<span class=missing title=missing>\N{EN DASH}</span>"
 #: Fields that a record's card has on a phone; each says its name there.
 CARD_FIELDS = 4
 #: Names of the ticks of rows, in the form of the ticked ones.
@@ -70,9 +70,9 @@ def write_rows(
         shown = fingerprint(record["data"])
         parts.append(
             f"<tr><td><input type=checkbox form=ticked name=t{place} value={identifier}.{shown}"
-            f' aria-label="Tick record {number}">'
+            f' aria-label="Tick {number}">'
             f' <a href="{at}{identifier}/{query}" id=open-{place + 1}'
-            f' aria-label="Open record {number}">{number}</a>'
+            f' aria-label="Record {number}">{number}</a>'
         )
         data, hidden = record["data"], sealed.get(record["id"], {})
         for name, is_text, start, other_start in starts:

@@ -77,6 +77,6 @@ def write_facets(fields: Sequence[ColumnHead], schema: str) -> Markup:
         at, shown = field.position, reveal(field.name)
         parts.append(
             f"<section id=facet-{at}><h2><bdi>{shown}</bdi></h2>"
-            f'<div class="facet small" data-facet="{escape(schema)}facet/{at}/"></div></section>\n'
+            f"<div data-facet={escape(schema)}facet/{at}/></div></section>\n"
         )
     return Markup("".join(parts))  # noqa: S704 - as above
