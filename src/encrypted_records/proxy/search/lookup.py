@@ -265,14 +265,17 @@ def _open(view: _View, sealed: SealedRecord) -> CurrentRecord:
     return CurrentRecord(view.state, record, _row_of(sealed), view.snapshot.definition, row)
 
 
-async def require_unaltered(api: Api, caller: Holder, current: CurrentRecord) -> None:
+async def require_unaltered(
+    api: Api, schemas: Schemas, caller: Holder, current: CurrentRecord
+) -> None:
     """Check that a record's row is the one that its group's commit names, before anything of it is
     sealed again: who has the key could have altered it where it lies.
 
     Raises:
         Altered: it is not, or the API does not prove that it is.
-        Conflict: ``row_not_live``; its group has ended since the record was read.
-        NotFound: the API lacks the row.
+        Conflict: ``row_not_live``; the row, or its group, has ended since the record was read.
+        LogBroken: the API lacks a row that its log contains.
+        ErsError: as :meth:`Schemas.refresh`.
     """
     state, ref = current.state, current.row
     assert current.sealed is not None
@@ -280,7 +283,16 @@ async def require_unaltered(api: Api, caller: Holder, current: CurrentRecord) ->
     if present is None:
         raise Conflict("the record is in another group now", code="row_not_live")
     rows = present.group.rows
-    (told,) = await api.row_digests(state.id, [ref], caller.auth)
+    try:
+        (told,) = await api.row_digests(state.id, [ref], caller.auth)
+    except NotFound as error:
+        if error.reason != "row_gone":
+            raise
+        # Believed only if the log itself says by now that the row has ended.
+        newer = await schemas.refresh(caller, state.id)
+        if newer.ledger.snapshot().is_live(ref.group, ref.ordinal):
+            raise LogBroken("the API lacks a row that its log contains") from None
+        raise Conflict("the record is in another row now", code="row_not_live") from None
     await runtime.in_thread(check_row, ref, current.sealed, rows, told)
 
 

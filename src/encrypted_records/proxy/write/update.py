@@ -137,7 +137,7 @@ class Updater:
                     "the record belongs to another schema, which cannot be changed"
                 )
             if keeps:
-                await require_unaltered(self._api, caller, present)
+                await require_unaltered(self._api, self._schemas, caller, present)
             state = present.state
             try:
                 async with state.lock:
