@@ -14,7 +14,7 @@ from pathlib import Path
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
-from encrypted_records.errors import Conflict, DoesNotOpen, ErsError
+from encrypted_records.errors import Conflict, DoesNotOpen, ErsError, NotFound
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.query.bringing import bring_together
 from encrypted_records.index.segments.loaded import load
@@ -243,7 +243,7 @@ class MergeExecutor:
 
         try:
             merged = await self._workers.run(task, listen, beside=large)
-        except Conflict:
+        except (Conflict, NotFound):
             await self.give_up(caller, staging if staged else None)
             raise
         assert isinstance(merged, messages.MergedSegment)

@@ -29,7 +29,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from encrypted_records import runtime
-from encrypted_records.errors import BadInput, Conflict, MergeFirst, NotFound, Unavailable
+from encrypted_records.errors import (
+    BadInput,
+    Conflict,
+    LogBroken,
+    MergeFirst,
+    NotFound,
+    Unavailable,
+)
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.crowds import Crowd
@@ -445,6 +452,7 @@ class MergeCommits:
 
         Raises:
             Conflict: another proxy merged some of the same segments first.
+            LogBroken: the API lacks a segment that its log contains.
         """
         ledger = state.ledger
         seen = ledger.snapshot()
@@ -458,13 +466,23 @@ class MergeCommits:
                 await self._look(caller, state, ledger, inputs)
                 looked = runtime.monotonic()
 
-        if fetch is None:
-            new = await self._executor.build(caller, state, seen, inputs, large=large, look=look)
-        else:
-            (lost,) = inputs
-            new = await self._executor.rebuild(
-                caller, state, seen, lost, fetch, large=large, look=look
-            )
+        try:
+            if fetch is None:
+                new = await self._executor.build(
+                    caller, state, seen, inputs, large=large, look=look
+                )
+            else:
+                (lost,) = inputs
+                new = await self._executor.rebuild(
+                    caller, state, seen, lost, fetch, large=large, look=look
+                )
+        except NotFound as error:
+            if error.reason != "segment_gone":
+                raise
+            # Believed only if the log itself says by now that another merge came first.
+            await self._committer.catch_up(caller, state)
+            _require_live(state, ledger, inputs)
+            raise LogBroken("the API lacks a segment that its log contains") from None
         try:
             await self._publish(caller, state, ledger, seen, inputs, new)
         except (BadInput, NotFound) as error:
