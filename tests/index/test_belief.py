@@ -14,6 +14,7 @@ from encrypted_records.index.roster.belief import (
     check_memory,
     describe,
     head_words,
+    recognize,
     remember,
 )
 from encrypted_records.index.roster.invitations import admit
@@ -134,6 +135,30 @@ def test_the_founder_is_known_after_a_rotation_too(team: Team) -> None:
         ask(team, "ada", keyring=old)
     with pytest.raises(RosterUnknown):
         ask(team, "ada", keyring=Keyring.generate())
+
+
+def test_a_keyring_is_recognized_as_the_members_whose_it_is_and_as_nobody_elses(
+    team: Team,
+) -> None:
+    for name in ("ada", "grace"):
+        keyring = team.person(name).keyring
+        assert recognize(team.roster, keyring) == [uid(name)]
+        assert recognize(team.roster, keyring.rotate()) == [uid(name)]
+    assert recognize(team.roster, Keyring.generate()) == []
+    # The keys of another version are in another place.
+    root = team.person("grace").keyring.root(1)
+    assert recognize(team.roster, Keyring({1: RootKey.generate(), 2: root})) == []
+    team.accept(team.ada, Remove(uid("grace")))
+    assert recognize(team.roster, team.person("grace").keyring) == [uid("grace")]
+    with pytest.raises(NotAllowed, match="not in this organization"):
+        ask(team, "grace")
+
+
+def test_an_organization_that_was_made_up_recognizes_nobody(team: Team) -> None:
+    made_up = Team("mallory")
+    made_up.people["grace"] = Person("grace")
+    made_up.join("grace", by="mallory")
+    assert recognize(made_up.roster, team.person("grace").keyring) == []
 
 
 def test_a_roster_without_what_was_seen_is_refused(team: Team) -> None:

@@ -251,6 +251,20 @@ class Rosters:
             self.remember(user, roster)
         return believed
 
+    def weigh(
+        self, roster: Roster, user: bytes, keyring: Keyring, *, older_keys: bool = False
+    ) -> Believed:
+        """As :meth:`believe`, and remember nothing.
+
+        Raises:
+            RosterOlder, RosterUnknown, IdentityReplaced, NotAllowed, OutOfSpace, Unavailable: as
+                there.
+        """
+        if self._whole is not None:
+            self._whole.check_beginning(user, roster)
+        remembered = self.get(user, roster.organization)
+        return belief.believe(roster, user, keyring, remembered, older_keys=older_keys)
+
     def keep_founding(self, user: bytes, organization: bytes, entry: RosterEntry) -> RosterEntry:
         """Keep a first entry before the API hears of it, durable when it returns; the one that is
         kept, which may be an earlier one.

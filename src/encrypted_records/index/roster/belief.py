@@ -141,6 +141,29 @@ def believe(
     return Believed(standing, version, identities[version], remembered is None)
 
 
+def recognize(roster: Roster, keyring: Keyring) -> list[bytes]:
+    """The ids of those whom a roster proves to be the user of a keyring, by what only that keyring
+    could have put there; also of members who were removed. Each is still to be believed.
+    """
+    found = []
+    for history in roster.histories():
+        newest = history[-1]
+        founded = newest.member == roster.founder and (
+            _version_of(_identities(roster, newest.member, keyring), history[0].keys) is not None
+        )
+        if founded or _is_anchored(roster, newest, keyring):
+            found.append(newest.member)
+    return found
+
+
+def _is_anchored(roster: Roster, standing: Member, keyring: Keyring) -> bool:
+    place = (roster.organization, standing.member)
+    return bool(standing.anchor) and any(
+        root.anchor(*place, version).holds(standing.anchor, roster.found)
+        for version, root in keyring.roots.items()
+    )
+
+
 def not_admitted() -> NotAllowed:
     return NotAllowed(
         "you are not in this organization's roster",

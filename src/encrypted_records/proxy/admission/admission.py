@@ -101,6 +101,11 @@ class Admission:
         #: Answers challenges for devices that are not known, so that none shows whether it is.
         self._nobody = runtime.random_bytes(32)
 
+    @property
+    def over_mirror(self) -> bool:
+        """Whether a mirror is read, which knows no logins."""
+        return self._access.over_mirror
+
     async def holder(self, connection: HTTPConnection) -> Holder:
         """The holder who may use their keyring for this request.
 
@@ -172,13 +177,7 @@ class Admission:
         device = device_of(connection, None if credentials is None else credentials.device)
         if device is None:
             raise needed_device()
-        if device is connection.scope.get(SCOPE_DEVICE) and not plain(
-            connection.cookies.get(SESSION)
-        ):
-            raise NotAuthenticated(
-                "this browser is logged out, and a mirror has no passwords to log in with",
-                hint="log in while the proxy has the API, or use ers on a registered machine",
-            )
+        _refuse_logged_out(connection, device)
         owner = self.enrolment.owner_of(device)
         if owner is None:
             raise unknown_device()
@@ -225,31 +224,31 @@ class Admission:
         known = self._keyrings.own_if_known(user)
         return await runtime.in_thread(self._keyrings.is_own, user) if known is None else known
 
-    async def applicant(self, connection: HTTPConnection, *, refresh: bool = False) -> Applicant:
+    async def applicant(
+        self, connection: HTTPConnection, *, refresh: bool = False, user: bytes | None = None
+    ) -> Applicant:
         """The applicant, with the evidence of the request; an applicant alone opens nothing.
 
         Args:
             refresh: ask the API now for the user.
+            user: over a mirror, the user whom the request has proven to be by keys.
 
         Raises:
             NotAuthenticated: the API does not know the caller; ``device_unknown``: the device was
-                revoked or belongs to another user, or its secret is wrong.
+                revoked or belongs to another user, or its secret is wrong; ``device_needed``, over
+                a mirror.
             NotAllowed: ``another_user``; ``token_limited``; a change by session without the CSRF
                 token.
         """
-        credentials = credentials_of(connection)
-        if credentials.token is not None or credentials.service is not None:
-            raise NotAllowed(
-                "API tokens and services cannot show or change keys or devices",
-                code="token_limited",
-                hint="log in, and do this as yourself",
-            )
-        device = device_of(connection, credentials.device)
+        device = self.device_of_person(connection)
         owner = None if device is None else self.enrolment.owner_of(device)
-        if self._access.over_mirror and owner is not None:
-            caller = self._access.known_here(owner)
+        if self._access.over_mirror:
+            user = user or owner
+            if user is None:
+                raise needed_device() if device is None else unknown_device()
+            caller = self._access.known_here(user)
         else:
-            caller = await self._access.caller(credentials, refresh=refresh)
+            caller = await self._access.caller(credentials_of(connection), refresh=refresh)
         if self._keyrings.is_for_another(caller.user):
             raise another_user()
         door = self._door.is_shown_by(
@@ -259,6 +258,29 @@ class Admission:
         if owner is not None and not enrolled:
             raise unknown_device()
         return Applicant(caller, device, enrolled, door, address_of(connection))
+
+    def device_of_person(self, connection: HTTPConnection) -> DeviceSecret | None:
+        """The device of a request by a person. Over a mirror, a request needs no login beside it.
+
+        Raises:
+            NotAuthenticated: there are no credentials, or the browser is logged out.
+            NotAllowed: ``token_limited``; it comes from a program.
+        """
+        try:
+            credentials = credentials_of(connection)
+        except NotAuthenticated:
+            if not self._access.over_mirror:
+                raise
+            device = device_of(connection, None)
+            _refuse_logged_out(connection, device)
+            return device
+        if credentials.token is not None or credentials.service is not None:
+            raise NotAllowed(
+                "API tokens and services cannot show or change keys or devices",
+                code="token_limited",
+                hint="log in, and do this as yourself",
+            )
+        return device_of(connection, credentials.device)
 
     async def until_revoked(
         self, holder: Holder, items: AsyncGenerator[T, None]
@@ -311,6 +333,20 @@ def device_of(
         return shown
     page: DeviceSecret | None = connection.scope.get(SCOPE_DEVICE)
     return page or after_password
+
+
+def _refuse_logged_out(connection: HTTPConnection, device: DeviceSecret | None) -> None:
+    """Over a mirror, a browser has its device also after it was logged out.
+
+    Raises:
+        NotAuthenticated: it was.
+    """
+    by_cookie = device is not None and device is connection.scope.get(SCOPE_DEVICE)
+    if by_cookie and not plain(connection.cookies.get(SESSION)):
+        raise NotAuthenticated(
+            "this browser is logged out, and a mirror has no passwords to log in with",
+            hint="register it again with a code from ers device code, or the words of your keyring",
+        )
 
 
 def _hold(
@@ -376,6 +412,16 @@ class Codes:
             self._codes[user] = _Code(_digest(user, text), self._clock() + LIFE_SECONDS)
         return NewCode(f"{text[:4]}-{text[4:]}", LIFE_SECONDS)
 
+    def user_of(self, typed: str) -> bytes | None:
+        """The user whose code this is; None if it is nobody's. The caller limits how often this is
+        tried."""
+        text = _plain(typed)
+        with self._lock:
+            for user, code in self._codes.items():
+                if hmac.compare_digest(code.digest, _digest(user, text)):
+                    return user
+        return None
+
     def use(self, user: bytes, typed: str) -> None:
         """Use up the code of the user's keyring.
 
@@ -383,7 +429,7 @@ class Codes:
             NotAllowed: ``code_wrong``; it is not that code, was used, is too old, or was tried too
                 often.
         """
-        text = typed.upper().translate(_READ_AS).replace("-", "").replace(" ", "")
+        text = _plain(typed)
         with self._lock:
             code = self._codes.get(user)
             if code is not None and code.until > self._clock():
@@ -392,16 +438,20 @@ class Codes:
                     return
                 code.wrong += 1
                 if code.wrong < MAX_TRIES:
-                    raise _wrong()
+                    raise wrong_code()
             self._codes.pop(user, None)
-        raise _wrong()
+        raise wrong_code()
+
+
+def _plain(typed: str) -> str:
+    return typed.upper().translate(_READ_AS).replace("-", "").replace(" ", "")
 
 
 def _digest(user: bytes, text: str) -> bytes:
     return hashlib.sha256(user + text[: 4 * CHARACTERS].encode()).digest()
 
 
-def _wrong() -> NotAllowed:
+def wrong_code() -> NotAllowed:
     return NotAllowed(
         "the code is wrong or no longer valid",
         code="code_wrong",

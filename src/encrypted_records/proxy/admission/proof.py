@@ -27,6 +27,9 @@ from encrypted_records.proxy.keyrings.policy import Attempts
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process.offload import deriving
 
+#: In place of a user's id, for those who have not shown yet who they are.
+NOBODY = bytes(ids.ID_BYTES)
+
 
 class GivenProof(msgspec.Struct, forbid_unknown_fields=True):
     """A password, with a code where the account has a second factor; or one of the other two. None
@@ -61,9 +64,11 @@ class Proofs:
             Closed: ``keyring_locked``, for a passphrase that does not open the keyring.
         """
         applicant = await self._admission.applicant(connection, refresh=True)
-        return await self._check(applicant, proof or GivenProof())
+        return await self.check(applicant, proof)
 
-    async def _check(self, applicant: Applicant, proof: GivenProof) -> Holder:
+    async def check(self, applicant: Applicant, proof: GivenProof | None) -> Holder:
+        """As :meth:`demand`, for a request whose applicant is known."""
+        proof = proof or GivenProof()
         user = applicant.caller.user
         here = await runtime.in_thread(self._keyrings.has, user)
         if proof.phrase is not None and here:
@@ -76,6 +81,8 @@ class Proofs:
                 raise _needed("the keyring's passphrase")
             await self._passphrase(applicant, proof.passphrase)
         elif not applicant.door:
+            if self._admission.over_mirror:
+                raise _needed("the words of the keyring's newest version")
             if proof.password is None:
                 raise _needed("the password of the account")
             await self._password(applicant, proof.password, proof.code or "")
@@ -135,13 +142,13 @@ class Proofs:
             raise
         if not same:
             self._note(applicant, "password")
-            raise _wrong_proof()
+            raise wrong_proof()
         self.attempts.right(name)
 
     def _wrong(self, applicant: Applicant, name: bytes, kind: str) -> NotAllowed:
         self.attempts.wrong(name)
         self._note(applicant, kind)
-        return _wrong_proof()
+        return wrong_proof()
 
     def _note(self, applicant: Applicant, kind: str) -> None:
         device = applicant.holder.device
@@ -156,7 +163,7 @@ def _needed(what: str, code: str = "proof_needed") -> NotAllowed:
     )
 
 
-def _wrong_proof() -> NotAllowed:
+def wrong_proof() -> NotAllowed:
     return NotAllowed(
         "the proof is wrong",
         code="proof_wrong",

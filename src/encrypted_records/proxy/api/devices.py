@@ -18,8 +18,8 @@ from encrypted_records.crypto.recovery import Passphrase
 from encrypted_records.errors import InvalidQuery, NotAllowed, NotFound
 from encrypted_records.model import device_secret
 from encrypted_records.model.ids import from_text, to_text
-from encrypted_records.proxy.admission.admission import Applicant
-from encrypted_records.proxy.admission.proof import GivenProof
+from encrypted_records.proxy.admission.admission import Applicant, wrong_code
+from encrypted_records.proxy.admission.proof import NOBODY, GivenProof, wrong_proof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
@@ -35,6 +35,7 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.http.bodies import media_type, read_struct
 from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.keyrings.enrolment import needed_device
 from encrypted_records.proxy.keyrings.enrolment_store import DeviceRecord
 from encrypted_records.proxy.keyrings.files import no_keyring
 from encrypted_records.proxy.keyrings.holder import Holder
@@ -144,11 +145,15 @@ def _device_json(device: DeviceRecord, this: str) -> dict[str, Any]:
 )
 async def add_device(request: Request) -> Response:
     services = services_of(request)
-    await services.caller(request)
+    if services.mirrored is None:
+        await services.caller(request)
+    elif services.admission.device_of_person(request) is None:
+        raise needed_device()
     asked = await read_struct(request, _DeviceRequest)
     if asked.create:
         return await _create(request, services, asked)
-    applicant = await services.admission.applicant(request, refresh=True)
+    user = None if services.mirrored is None else await _find_user(request, services, asked)
+    applicant = await services.admission.applicant(request, refresh=True, user=user)
     user, device = applicant.caller.user, applicant.device
     if device is None:
         raise InvalidQuery(
@@ -163,6 +168,39 @@ async def add_device(request: Request) -> Response:
         await runtime.in_thread(services.admission.enrolment.take_in, user, device, way, asked.name)
     record = await runtime.in_thread(_of_id, services, user, device.id)
     return answer(_device_json(record, device.id), 201)
+
+
+async def _find_user(request: Request, services: Services, asked: _DeviceRequest) -> bytes | None:
+    """The user whose device is to be registered over a mirror, which has no logins: by the proof,
+    or as the only user of this proxy. None where the device is registered.
+
+    Raises:
+        NotAllowed: ``code_wrong``, ``proof_wrong``; ``proof_needed``: the proxy has several users.
+        Throttled: too soon after something wrong.
+    """
+    device = services.admission.device_of_person(request)
+    if device is not None and services.admission.enrolment.owner_of(device) is not None:
+        return None
+    if asked.code is None and asked.phrase is None:
+        users = services.admission.enrolment.users()
+        if len(users) != 1:
+            raise NotAllowed(
+                "this does not show which user of this proxy you are",
+                code="proof_needed",
+                hint="use a code from a registered device, or the words of your keyring",
+            )
+        return users[0]
+    attempts = services.proofs.attempts
+    attempts.check(NOBODY)
+    if asked.code is not None:
+        user = services.admission.codes.user_of(asked.code)
+    else:
+        user = await runtime.in_thread(services.keyrings.user_of_words, asked.phrase or "")
+    if user is None:
+        attempts.wrong(NOBODY)
+        raise wrong_code() if asked.code is not None else wrong_proof()
+    attempts.right(NOBODY)
+    return user
 
 
 async def _way_in(services: Services, applicant: Applicant, asked: _DeviceRequest) -> str:

@@ -37,12 +37,13 @@ from encrypted_records.errors import (
     ErsError,
     InvalidQuery,
     NotAllowed,
+    Unavailable,
     Unsupported,
 )
 from encrypted_records.model import device_secret
 from encrypted_records.model.ids import from_reference, from_text
 from encrypted_records.proxy.admission.admission import Applicant
-from encrypted_records.proxy.admission.proof import GivenProof
+from encrypted_records.proxy.admission.proof import NOBODY, GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,
@@ -297,21 +298,28 @@ async def confirm_backup(request: Request) -> Response:
 )
 async def restore_keyring(request: Request) -> Response:
     services = services_of(request)
-    await services.caller(request)
+    if services.mirrored is None:
+        await services.caller(request)
+    elif services.admission.device_of_person(request) is None:
+        raise needed_device()
     asked = await read_struct(request, _Restoration)
     if asked.dry_run:
         return await _try_restoring(request, asked)
-    applicant = await services.admission.applicant(request, refresh=True)
+    if services.mirrored is None:
+        applicant = await services.admission.applicant(request, refresh=True)
+        holder = await _prove(services, applicant, asked.proof)
+        keyring, proof = await _open_backup(asked), asked.proof
+    else:
+        keyring, user = await _identify(services, asked)
+        applicant = await services.admission.applicant(request, user=user)
+        # Nobody was asked for them yet: the words that are restored are the proof as well.
+        words = asked.phrases[-1] if asked.phrases else None
+        proof = asked.proof or GivenProof(phrase=words)
+        holder = await _prove(services, applicant, proof)
     user = applicant.caller.user
-    holder = applicant.holder
-    if await runtime.in_thread(services.keyrings.is_here, user):
-        holder = replace(
-            await services.proofs.demand(request, asked.proof), newcomer=holder.newcomer
-        )
-    keyring = await _open_backup(asked)
     _check_missing(services, applicant, keyring)
     try:
-        by_words = asked.proof is not None and asked.proof.phrase is not None
+        by_words = proof is not None and proof.phrase is not None
         await deriving(
             services.keyrings.changes.restore,
             holder,
@@ -327,6 +335,43 @@ async def restore_keyring(request: Request) -> Response:
     if asked.older_keys:
         await services.sharing.reader.believe_older(holder)
     return answer(await runtime.in_thread(keyring_json, services, user, keyring), 201)
+
+
+async def _prove(services: Services, applicant: Applicant, proof: GivenProof | None) -> Holder:
+    """The holder for whom a keyring is restored; a keyring that is here takes a proof.
+
+    Raises:
+        NotAllowed, Throttled, Closed: as :meth:`Proofs.check`.
+    """
+    holder = applicant.holder
+    if await runtime.in_thread(services.keyrings.is_here, applicant.caller.user):
+        holder = replace(await services.proofs.check(applicant, proof), newcomer=holder.newcomer)
+    return holder
+
+
+async def _identify(services: Services, asked: _Restoration) -> tuple[Keyring, bytes]:
+    """Open a backup over a mirror, which has no logins; and the user whose it is, by the rosters.
+
+    Strangers can ask for this, and it takes a while: all of them together wait after a wrong one.
+
+    Raises:
+        BadInput: it is no backup, or has another passphrase.
+        Refused: as :meth:`RosterReader.user_of`.
+        Throttled: too soon after a wrong one.
+    """
+    attempts = services.proofs.attempts
+    attempts.check(NOBODY)
+    # Counted before it is known to be wrong, so that many at once are not all looked at.
+    attempts.wrong(NOBODY)
+    reader = Holder(NOBODY, services.access.known_here(NOBODY).auth)
+    try:
+        keyring = await _open_backup(asked)
+        user = await services.sharing.reader.user_of(keyring, reader, older_keys=asked.older_keys)
+    except Unavailable:
+        attempts.right(NOBODY)
+        raise
+    attempts.right(NOBODY)
+    return keyring, user
 
 
 async def _try_restoring(request: Request, asked: _Restoration) -> Response:

@@ -82,11 +82,15 @@ WRITING = frozenset(
 WRITING_PATHS = frozenset({"/api/files/", "/api/files", "/api/files/{id}/", "/api/files/{id}"})
 
 
-#: What changes nothing beyond this proxy's memory.
+#: Requests that change nothing outside this proxy.
 _OF_THIS_PROXY = frozenset(
     {
         ("POST", "/api/keyring/unlock/"),
         ("POST", "/api/keyring/lock/"),
+        ("POST", "/api/keyring/restore/"),
+        ("POST", "/api/devices/"),
+        ("POST", "/api/devices/code/"),
+        ("DELETE", "/api/devices/{id}/"),
     }
 )
 

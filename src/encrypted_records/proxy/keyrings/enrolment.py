@@ -94,6 +94,10 @@ class Enrolment:
     def keyring(self, user: bytes) -> KeyringRecord | None:
         return self._keyrings.get(user)
 
+    def users(self) -> list[bytes]:
+        """The users who have, or had, a keyring here."""
+        return list(self._keyrings)
+
     def events(self, user: bytes) -> list[Event]:
         return sorted(
             [*self._store.events(user), *self._store.events(b"")], key=lambda event: -event.at

@@ -161,6 +161,11 @@ class Keyrings:
             return False
         return known is not None and hmac.compare_digest(shown, known.verifier)
 
+    def user_of_words(self, phrase: str) -> bytes | None:
+        """The user whose keyring's newest version has these words; None without one."""
+        users = self._core.enrolment.users()
+        return next((user for user in users if self.knows_words(user, phrase)), None)
+
     def dismiss(self, user: bytes, device: str) -> None:
         """Forget that a device, which was revoked, has unlocked the keyring."""
         with self._core.lock:

@@ -31,6 +31,7 @@ from encrypted_records.errors import (
     Refused,
     RosterBroken,
     RosterOlder,
+    RosterUnknown,
     RosterWithheld,
 )
 from encrypted_records.index.roster.belief import (
@@ -39,6 +40,7 @@ from encrypted_records.index.roster.belief import (
     RosterForked,
     check_memory,
     not_admitted,
+    recognize,
 )
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids
@@ -169,6 +171,49 @@ class RosterReader:
             except (Refused, Closed, NotAllowed, NotFound) as error:
                 # Nor is it by anybody else here: each use of it is refused by the same name.
                 log.warning("an organization is not trusted: %s", error.message)
+
+    async def user_of(self, keyring: Keyring, reader: Holder, *, older_keys: bool) -> bytes:
+        """The user of a keyring: the member for whom a roster has its keys. This identifies a user
+        over a mirror, which has no logins. Nothing is remembered.
+
+        Args:
+            reader: as whom rosters are read; not the user, who is not known yet.
+            older_keys: as for :meth:`read`.
+
+        Raises:
+            RosterUnknown: no roster shows its keys for a member, or for more than one.
+            NotAllowed: ``not_admitted``; the user was removed.
+            RosterBroken, RosterOlder, IdentityReplaced: as for :meth:`read`.
+            Unavailable: the mirror cannot be asked.
+        """
+        users: set[bytes] = set()
+        refusal: ErsError = RosterUnknown(
+            "no roster in this mirror has the keys of this backup",
+            hint="use the words of all versions, or the newest backup file; if you joined an"
+            " organization or rotated your keys after the copy was made, use a newer copy",
+        )
+        for shown in await self._api.organizations(reader.auth):
+            known = await self._of(reader, ids.from_text(shown.id))
+            async with known.lock:
+                try:
+                    await self._catch_up(known, reader)
+                    for user in await runtime.in_thread(recognize, known.roster, keyring):
+                        await runtime.in_thread(
+                            self.rosters.weigh, known.roster, user, keyring, older_keys=older_keys
+                        )
+                        users.add(user)
+                except (Refused, NotAllowed) as error:
+                    # The user may still be in one of the others.
+                    self.forget(reader.user, known.roster.organization)
+                    refusal = error
+        if not users:
+            raise refusal
+        if len(users) > 1:
+            raise RosterUnknown(
+                "the rosters in this mirror have the keys of this backup for more than one user",
+                hint="use a mirror that only one of these users has copied",
+            )
+        return users.pop()
 
     async def _require_unseen(self, holder: Holder, organization: bytes) -> None:
         if await runtime.in_thread(self.rosters.has_seen, holder.user, organization):
