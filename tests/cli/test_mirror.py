@@ -15,6 +15,7 @@ from tests.support.ports import free_ports
 from tests.support.service import ERS, Account, Service, running_service
 from tests.support.sides import running_side
 
+PASSPHRASE = "a passphrase of a backup\n"
 ROWS = "name,age\nada,36\ngrace,79\nlin,28\n"
 
 
@@ -27,6 +28,9 @@ class World:
     mirror: Path
     #: the secret key of a service that reads
     key: str = ""
+    #: the words of the keyring, and its backup file
+    words: str = ""
+    backup: Path = Path()
 
     @property
     def ports(self) -> tuple[int, int]:
@@ -34,8 +38,9 @@ class World:
         api, proxy = (int(url.rpartition(":")[2]) for url in urls)
         return api, proxy
 
-    def ers(self, *arguments: str, **more: str) -> Said:
-        return run_here(environment(self.service, self.account) | more, *arguments)
+    def ers(self, *arguments: str, typed: str = "", **more: str) -> Said:
+        told = environment(self.service, self.account) | more
+        return run_here(told, *arguments, typed=typed)
 
     def done(self, *arguments: str) -> Said:
         said = self.ers(*arguments)
@@ -56,6 +61,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         dataset = one.done("dataset", "list").lines[0]["slug"]
         made = one.done("service", "create", "nightly", "--dataset", dataset)
         one.key = made.out.strip()
+        shown = one.done("keyring", "backup", "--force").out.split()
+        one.words = " ".join(shown[1::2])  # each behind its number
+        one.backup = folder / "keyring.backup"
+        sealed = one.ers("keyring", "backup", "--file", str(one.backup), typed=PASSPHRASE)
+        assert sealed.code == 0, sealed.err
         first = one.done("mirror", str(one.mirror), "--base-url", service.base_url)
         assert "1 schema mirrored" in first.out
         again = one.done("mirror", str(one.mirror), "--base-url", service.base_url, "--quiet")
@@ -84,6 +94,45 @@ def test_a_proxy_answers_from_a_folder_when_the_api_is_gone(world: World) -> Non
     assert world.service.base_url in refused.err
     assert len(by_key.lines) == 3, by_key.err
     assert len(by_login.lines) == 3, "a login that has expired, which nobody can renew"
+
+
+@pytest.mark.parametrize("kind", ["words", "file"])
+def test_a_new_machine_needs_the_mirror_and_a_backup_of_the_keyring_alone(
+    kind: str, world: World, tmp_path: Path
+) -> None:
+    backup = ("--file", str(world.backup)) if kind == "file" else ()
+    typed = PASSPHRASE if kind == "file" else world.words
+    arguments = ("--mirror", str(world.mirror))
+    with running_service(tmp_path / "data", *arguments, command="proxy") as service:
+        new = reading(service, service.state_dir)
+        before = run_here(new, "record", "search", "--schema", "people")
+        restored = run_here(new, "keyring", "restore", *backup, typed=typed)
+        found = run_here(new, "record", "search", "--schema", "people", "age > 30")
+        code = run_here(new, "device", "code").out.strip()
+        laptop = reading(service, tmp_path / "laptop")
+        registered = run_here(laptop, "device", "add", typed=code)
+        asked = run_here(laptop, "device", "code", typed=world.words)
+        there = run_here(laptop, "record", "search", "--schema", "people")
+        (own,) = [
+            one["id"] for one in run_here(laptop, "device", "list").one["devices"] if one["this"]
+        ]
+        revoked = run_here(new, "device", "revoke", own)
+        after = run_here(laptop, "record", "search", "--schema", "people")
+    assert before.code != 0
+    assert "ers device add" in before.err
+    assert restored.code == 0, restored.err
+    assert sorted(one["data"]["name"] for one in found.lines) == ["ada", "grace"]
+    assert registered.code == 0, registered.err
+    assert asked.code == 0, asked.err
+    assert len(there.lines) == 3, there.err
+    assert revoked.code == 0, revoked.err
+    assert (after.code != 0, after.out) == (True, "")
+
+
+def reading(service: Service, state: Path) -> dict[str, str]:
+    """The variables of commands that have no login."""
+    named = {"ERS_PROXY_URL": service.proxy_url, "ERS_OUTPUT": "ndjson"}
+    return named | {"XDG_STATE_HOME": str(state)}
 
 
 def age_logins(world: World) -> None:

@@ -46,11 +46,16 @@ async def call_with_proof(
             raise
         devices: Devices | None = await session.client.devices()
         assert devices is not None
-        if devices.keyring is None:
+        keyring = devices.keyring
+        if keyring is None:
             session.make_device()  # the keyring that is made takes it in
         elif not devices.enrolled and not await session.client.has_door():
             if words is None:
                 raise  # no password helps, and the hint says what does
+            devices = None
+        elif not (words or keyring.passphrase) and await session.reads_mirror():
+            # No password is known there.
+            words = ask_secret("The 24 words of your keyring's newest version")
             devices = None
     proof = _proof(session, devices, words)
     try:

@@ -69,6 +69,7 @@ class Credentials:
     """Credentials of a caller: a password, or a function that returns the Authorization header of a
     login; or none.
 
+    ``by_device``: over a mirror, which has no logins, the device alone identifies the caller.
     ``is_token``: the login is an API token, which does not identify its bearer. ``service`` is the
     secret key of a service, which has no login.
     """
@@ -78,6 +79,7 @@ class Credentials:
     login: Authorization | None = None
     is_token: bool = False
     service: str = field(default="", repr=False)
+    by_device: bool = False
 
 
 NOBODY = Credentials()
@@ -151,6 +153,10 @@ class CommandSession:
     def address(self) -> str:
         """The key under which logins and uploads are stored."""
         return self.proxy.logins
+
+    async def reads_mirror(self) -> bool:
+        """Whether the proxy reads from a mirror, which has no logins and passwords."""
+        return "mirror" in await self.client.status()
 
     async def invitations(self) -> str:
         """A description of the account's pending invitations; empty if there are none."""
@@ -362,7 +368,7 @@ async def _open(
         if anonymous or login_optional:
             who = (None if anonymous else known_credentials(proxy)) or NOBODY
         else:
-            who = credentials_at(proxy)
+            who = await caller_at(proxy)
         session = await stack.enter_async_context(session_of(proxy, who, organization, dataset))
         yield session
         with suppress(ErsError):
@@ -397,11 +403,14 @@ async def session_of(
 def _device_of(proxy: ProxyAddress, who: Credentials) -> Device | None:
     if who.service:
         return None
-    if not who.is_token:
-        return device_at(proxy, who.email)
-    from encrypted_records.cli.login.devices import read_device  # noqa: PLC0415 - slow to import
+    from encrypted_records.cli.login.devices import (  # noqa: PLC0415 - slow to import
+        KeptDevices,
+        read_device,
+    )
 
-    return read_device()
+    if who.by_device:
+        return read_device() or KeptDevices().find(proxy.devices, who.email)
+    return read_device() if who.is_token else device_at(proxy, who.email)
 
 
 def device_at(proxy: ProxyAddress, email: str) -> Device | None:
@@ -420,6 +429,22 @@ def usual_device(proxy: ProxyAddress) -> Device | None:
     """For a command without a login: the device that its user usually has here."""
     login = login_at(proxy)
     return device_at(proxy, os.environ.get("ERS_EMAIL", "") if login is None else login.email)
+
+
+async def caller_at(proxy: ProxyAddress) -> Credentials:
+    """The account that uses a proxy; over a mirror without a login, the device of this machine.
+
+    Raises:
+        NotAuthenticated, Malformed: as :func:`credentials_at`.
+    """
+    known = known_credentials(proxy)
+    if known is not None:
+        return known
+    with suppress(ErsError):  # the command says it, with what it was about to do
+        async with session_of(proxy, NOBODY) as session:
+            if await session.reads_mirror():
+                return Credentials(os.environ.get("ERS_EMAIL", ""), by_device=True)
+    return credentials_at(proxy)
 
 
 def credentials_at(proxy: ProxyAddress) -> Credentials:

@@ -12,17 +12,18 @@ from encrypted_records.cli.login.enrolment import DEVICE, describe, devices_of, 
 from encrypted_records.cli.login.proofs import ask_secret
 from encrypted_records.cli.login.session import (
     CommandSession,
+    caller_at,
     connected,
-    credentials_at,
     session_of,
 )
 from encrypted_records.cli.terminal import confirm, say, warn
 from encrypted_records.client.proxy.devices import Devices
-from encrypted_records.errors import InvalidSetting, NotFound
+from encrypted_records.errors import InvalidSetting, NotAuthenticated, NotFound
 
 _WAYS = {"code": "code", "passphrase": "passphrase", "words": "phrase"}
 _CODE = re.compile(r"[0-9A-Za-z]{4}[- ]?[0-9A-Za-z]{4}")
 _WORDS = 24
+_UNREGISTERED = ("device_needed", "device_unknown")
 
 
 @click.command(short_help="Register this machine.")
@@ -55,31 +56,21 @@ async def add(
     Example:
       ers device add
     """
-    who = credentials_at(session.proxy)
+    who = await caller_at(session.proxy)
     if new:
         if os.environ.get(VARIABLE):
             raise InvalidSetting(f"{VARIABLE} already names a device", hint=f"unset {VARIABLE}")
         KeptDevices().forget(session.proxy.devices, who.email)
     async with session_of(session.proxy, who) as own:
-        devices = await devices_of(own)
+        devices = await _find_devices(own)
         own.make_device()
-        if devices.enrolled:
+        if devices is not None and devices.enrolled:
             await own.remember_device()
             say("This machine is already registered.")
             return
-        for line in describe(devices):
-            warn(line)
         by_door = by is None and await own.client.has_door()
-        if devices.keyring is None and not by_door:
-            _say_none_yet()
+        if devices is not None and not _show_keyring(devices, by_door=by_door, yes=yes):
             return
-        if by_door and devices.level == DEVICE:
-            question = "Is this your keyring? If so, this machine will be registered"
-            confirm(
-                question,
-                yes=yes,
-                why="registering this machine for this keyring needs a confirmation",
-            )
         try:
             where = await take_in(own, name or "", **({} if by_door else _ask_code(devices, by)))
         except NotFound as error:
@@ -90,6 +81,33 @@ async def add(
             say(f"This machine is registered. Its secret is stored in {where}.")
 
 
+async def _find_devices(session: CommandSession) -> Devices | None:
+    """The devices of the keyring; None over a mirror, which shows them only to one of them."""
+    try:
+        return await devices_of(session)
+    except NotAuthenticated as error:
+        if error.reason not in _UNREGISTERED or not await session.reads_mirror():
+            raise
+    return None
+
+
+def _show_keyring(devices: Devices, *, by_door: bool, yes: bool) -> bool:
+    """Show whose keyring it is; whether there is one to register this machine for."""
+    for line in describe(devices):
+        warn(line)
+    if devices.keyring is None and not by_door:
+        _say_none_yet()
+        return False
+    if by_door and devices.level == DEVICE:
+        question = "Is this your keyring? If so, this machine will be registered"
+        confirm(
+            question,
+            yes=yes,
+            why="registering this machine for this keyring needs a confirmation",
+        )
+    return True
+
+
 def _say_none_yet() -> None:
     say(
         "You have no keyring here yet. Storing the first records creates it and registers this"
@@ -97,9 +115,9 @@ def _say_none_yet() -> None:
     )
 
 
-def _ask_code(devices: Devices, by: str | None) -> dict[str, str]:
+def _ask_code(devices: Devices | None, by: str | None) -> dict[str, str]:
     """Ask for a code, passphrase or words; returns the input under the name of its kind."""
-    own = devices.keyring is not None and devices.keyring.passphrase
+    own = devices is None or (devices.keyring is not None and devices.keyring.passphrase)
     text = ask_secret(f"Code{', passphrase' if own else ''}, or words (input is hidden)").strip()
     if not text:
         raise InvalidSetting(

@@ -57,6 +57,9 @@ async def restore(
     they know an older version and are refused here (roster_unknown) unless you use --older-keys: do
     so only if nobody else can have the older phrases.
 
+    Over a mirror no login is needed: the proxy finds you in the signed rosters by the keys of the
+    backup, and registers this machine.
+
     With --dry-run, try the backup: the command opens it, compares it with the keyring on this proxy
     and changes no key. The proxy remembers when that succeeded last.
 
