@@ -128,9 +128,10 @@ def test_a_visitor_whom_the_proxy_does_not_know_is_told_so_on_a_page(
 
     with copied.read(store) as mirrored:
         nobody = call("GET", f"{mirrored.service.proxy_url}/datasets/")
-        for path in ("/datasets/", "/device/"):
-            page = over(mirrored.service, stranger).visit(path)
-            assert (page.status, page.headers["X-Error-Code"]) == (401, "device_unknown")
+        page = over(mirrored.service, stranger).visit("/datasets/")
+        assert (page.status, page.headers["X-Error-Code"]) == (401, "device_unknown")
+        for shown in (page, over(mirrored.service, stranger).visit("/device/")):
+            assert "Register this browser" in shown.body.decode()
     assert (nobody.status, nobody.headers["X-Error-Code"]) == (401, "device_needed")
 
 

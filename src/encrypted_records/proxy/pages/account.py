@@ -22,7 +22,7 @@ from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.proxy.auth import RequestCredentials
 from encrypted_records.proxy.pages import second_factor
 from encrypted_records.proxy.pages.internal_client import ProxyAnswer
-from encrypted_records.proxy.pages.page import LOG_IN, Visit, page
+from encrypted_records.proxy.pages.page import LET_IN, LOG_IN, Visit, page
 from encrypted_records.proxy.services import services_of
 
 #: Where a visitor may be sent after logging in: a page of ours, and no other site's.
@@ -148,6 +148,8 @@ def _device_for(visit: Visit, user: bytes) -> DeviceSecret:
 
 
 async def log_in(visit: Visit) -> Response:
+    if visit.is_over_mirror:
+        return visit.go(LET_IN)
     if not visit.sends:
         back = visit.request.query_params.get("next", "")
         own = back if OWN_PATH.fullmatch(back) else ""
@@ -170,7 +172,7 @@ async def log_in(visit: Visit) -> Response:
 
 
 async def log_out(visit: Visit) -> Response:
-    if services_of(visit.request).mirrored is None:
+    if not visit.is_over_mirror:
         await visit.ask_as_session("/api/accounts/logout/")
     visit.forget()
     services_of(visit.request).desks.clear(visit.session)

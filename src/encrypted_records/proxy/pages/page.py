@@ -105,6 +105,11 @@ class Visit:
         return self.request.method == "POST"
 
     @property
+    def is_over_mirror(self) -> bool:
+        """Whether a mirror is read, where devices are the only logins."""
+        return services_of(self.request).mirrored is not None
+
+    @property
     def is_for_part(self) -> bool:
         """Whether a script asks for a part of the page's own content."""
         sent = self.request.headers
@@ -149,11 +154,11 @@ class Visit:
             self.form = self.sent_file.fields
         elif self.sends:
             self.form = await _read_form(self.request)
-        if public:
+        if public or (self.path == LET_IN and self.is_over_mirror):
             return
         caller = await services_of(self.request).caller(self.as_session())
         headers = {"authorization": caller.auth}
-        if services_of(self.request).mirrored is not None:
+        if self.is_over_mirror:
             # There the session counts beside the device, which the request has.
             headers["cookie"] = self.request.headers.get("cookie", "")
         self._inside = Inside(self.request, headers)
@@ -410,10 +415,10 @@ def page(
                 if changes and visit.sends and visit.known:
                     frame.mark_outdated(services_of(request).desks.known(visit.session))
         except NotAuthenticated as error:
-            if services_of(request).mirrored is not None:
-                # Nobody can log in or register a device there.
+            if visit.is_over_mirror:
+                # The device is the login there.
                 visit.forget()
-                return visit.problem(error)
+                return visit.problem(error, "device_mirror.html", next=back_to(visit), typed="")
             if public or visit.path == LET_IN:
                 return visit.problem(error)
             if error.reason in ("device_needed", "device_unknown"):
