@@ -269,6 +269,24 @@ def test_a_keyring_that_is_here_is_replaced_only_by_who_has_its_words(
     assert tried.status == 200, tried.body
 
 
+def test_a_keyring_is_backed_up_and_gets_a_passphrase_also_over_a_mirror(
+    copied: Place, store: Store
+) -> None:
+    (words,) = words_of(store)
+    proof = {"proof": {"phrase": words}}
+
+    with copied.read(store) as mirrored:
+        first, second = machine(mirrored), machine(mirrored)
+        assert first.restore([words]).status == 201
+        assert refused(first.ask("POST", "/api/keyring/backup/", {})) == (403, "proof_needed")
+        shown = first.ask("POST", "/api/keyring/backup/", {"all": True, **proof}).json()
+        changed = first.ask("POST", "/api/keyring/passphrase/", {"new": "paper scissors", **proof})
+        assert changed.status == 200, changed.body
+        assert second.ask("POST", DEVICES, {"passphrase": "paper scissors"}).status == 201
+        assert second.names(store) == NAMES
+    assert [one["phrase"] for one in shown] == [words]
+
+
 def browser_with(mirrored: Store, shown: str) -> Browser:
     """A browser that was never here, after it has sent this on the page for new devices."""
     answer = sent_on_the_page(mirrored, shown)
