@@ -25,7 +25,7 @@ from encrypted_records.model.records import (
     StoredRow,
 )
 
-#: Of an index of record ids: an id, and the ordinal of its row.
+#: An entry of an index of record ids: an id, and the ordinal of its row.
 ENTRY_BYTES = ID_BYTES + 4
 
 

@@ -78,12 +78,12 @@ from encrypted_records.proxy import auth
 _LOOKS = 20
 #: Resources in one answer.
 _PAGE = 100
-#: Of commits in one object, which is one frame.
+#: The most bytes of commits in one object, which is one frame.
 _DELTA_BYTES = 16 << 20
 
 
 class _Named(msgspec.Struct):
-    """What a mirror reads of a resource; ``organization`` is a path, which a schema has."""
+    """The members of a resource that a mirror reads; schemas have ``organization``, a path."""
 
     id: str
     organization: str = ""
@@ -119,7 +119,7 @@ class _SchemaState:
 
 @dataclass(slots=True)
 class CopyTotals:
-    """What a run did: the objects that it wrote, with their bytes, and those that it deleted."""
+    """The result of a run: objects that it wrote, with their bytes, and objects that it deleted."""
 
     schemas: int = 0
     objects: int = 0
@@ -364,7 +364,7 @@ class Copier:
             if objects.header(segment) not in self._names
         ]
         if not state.headers.keys() >= set(headers):
-            # Of a segment that was added before: somebody has deleted what was altered.
+            # The header of an earlier segment is missing: somebody has deleted an altered object.
             deltas = await self._api.manifest(objects.schema, 0, "")
             found = (header for delta in deltas for header in delta.headers)
             state.headers.update((header.segment, header) for header in found)

@@ -131,7 +131,7 @@ def last_part(path: str) -> str:
 
 
 class MirrorCopy:
-    """The mirror at one head. What was read of it stays in memory."""
+    """The mirror at one head. Rosters, logs and lists stay in memory once they are read."""
 
     def __init__(self, store: Store, head: MirrorHead, before: MirrorCopy | None = None) -> None:
         """

@@ -23,7 +23,7 @@ from encrypted_records.model.digests import RUN
 from encrypted_records.model.ids import PATTERN, to_text
 from encrypted_records.model.records import Group, Segment
 
-#: Of one object: whole runs, and no more rows than the API hands out at once.
+#: The most rows in one object: whole runs, and no more than the API hands out at once.
 ROWS = 15 * RUN
 PAGES = 64
 _NOBODY = BitMap()

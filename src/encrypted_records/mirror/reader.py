@@ -718,5 +718,5 @@ _ENDPOINTS: tuple[tuple[str, re.Pattern[str], Function], ...] = tuple(
         ("GET", rf"/api/records/{_ID}/", MirrorReader.record),
     )
 )
-#: What anyone may ask.
+#: Paths that need no credentials.
 PUBLIC = frozenset({"/api/status/"})

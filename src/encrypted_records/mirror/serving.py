@@ -42,7 +42,7 @@ from encrypted_records.model.origins import LOCAL_NAMES
 
 log = logging.getLogger(__name__)
 
-#: Of a request: as many references as the API takes, and more.
+#: The most bytes of a request: room for more references than the API takes.
 MOST_BYTES = 1 << 20
 STOP_SECONDS = 5
 #: A Host header: a name or an address, and maybe a port.
@@ -150,7 +150,7 @@ def _require_name(request: Request, secret: str | None) -> None:
 
 
 def _member(request: Request, secret: str | None) -> bytes:
-    """Whose grants the caller reads.
+    """The member whose grants the caller reads.
 
     Raises:
         NotAuthenticated: the credentials are not those of a reader of this mirror.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from obstore.store import S3Config, S3Store
 
 HEAD = "mirror.json"
-#: Of one object; a reader takes no more from a holder, who may name anything.
+#: The most bytes of one object; a reader takes no more from a holder, who may name anything.
 MAX_BYTES = 1 << 30
 _LOCK = ".lock"
 _OPTIONS = frozenset({"endpoint", "region", "virtual_hosted"})

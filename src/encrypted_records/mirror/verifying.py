@@ -31,7 +31,7 @@ from encrypted_records.model.records import Group, Segment
 
 
 class SeenBefore(Protocol):
-    """What a proxy has seen of rosters and logs before."""
+    """The rosters and logs that a proxy has seen before."""
 
     def has_seen_roster(self, organization: bytes, roster: Roster | None) -> bool:
         """Whether it has seen one of this organization.
@@ -61,7 +61,7 @@ class Anchor:
 
 @dataclass(slots=True)
 class MirrorProof:
-    """What was read, and what is wrong with it: each flaw says of which schema and object it is.
+    """The counts of what was read, and its flaws; each flaw names its schema and object.
 
     Attributes:
         unsigned: schemas with commits whose organization has no roster, so that nobody has signed

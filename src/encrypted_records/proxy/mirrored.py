@@ -1,6 +1,6 @@
 """A proxy that reads from a mirror instead of an API (docs/how-to/mirror.md).
 
-What a mirror says is verified as an API's answers are. The age of the copy is the mirror's own
+Answers of a mirror are verified as an API's answers are. The age of the copy is the mirror's own
 word; the time of the newest commit is signed by the member who made it.
 """
 
@@ -20,7 +20,7 @@ from encrypted_records.errors import ApiFailed, ErsError, NotAllowed, RosterOlde
 from encrypted_records.index.log.order import LogOlder
 from encrypted_records.index.roster.belief import RosterForked
 
-#: How long it counts what the mirror has said of itself.
+#: How long the mirror's description of itself is used without asking again.
 FRESH_SECONDS = 5.0
 HEADER = "X-ERS-Mirror"
 
@@ -67,7 +67,7 @@ class Mirrored:
     _asked: float = field(default=float("-inf"))
 
     async def look(self) -> Copied | None:
-        """What the mirror says of itself; None while it does not answer.
+        """The mirror's description of itself; None while it does not answer.
 
         Raises:
             ApiFailed: ``not_a_mirror``; it answers, and is not a mirror.
@@ -107,7 +107,7 @@ class Mirrored:
 
     @property
     def known(self) -> Copied | None:
-        """What the mirror has said of itself last."""
+        """The latest description that the mirror gave of itself."""
         return self._known
 
     def refuse_change(self) -> NotAllowed:
