@@ -2,7 +2,7 @@
 the address, delete the account, log out.
 
 Opening a link of a message changes nothing, since mail scanners open links too; the page's button
-does. What a visitor typed is shown again after an error, passwords excepted.
+does. After an error, the form shows again what the visitor typed, except passwords.
 """
 
 from __future__ import annotations
@@ -323,8 +323,8 @@ async def _delete(visit: Visit, organizations: Sequence[Mapping[str, Any]]) -> N
 
 
 async def _leave(visit: Visit, organization: str) -> None:
-    """Sign that the visitor leaves. Which member that is, the roster says: an API that names
-    another one has nobody removed."""
+    """Sign that the visitor leaves. The roster says which member the visitor is, so an API that
+    names another one has nobody removed."""
     named = ids.from_reference(organization, "organizations", pointer="/organization")
     path = ids.reference("organizations", named)
     for person in (await visit.ask("GET", f"{path}people/"))["people"]:

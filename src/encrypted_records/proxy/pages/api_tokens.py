@@ -38,7 +38,7 @@ async def tokens(visit: Visit) -> Response:
         "second_factor": await second_factor.state(visit),
         "datasets": datasets,
         "names": {dataset["url"]: dataset["name"] for dataset in datasets},
-        # What was made is not to be made once more by sending the form again.
+        # Sending the form again must not make the same token again.
         "typed": {} if made else visit.form,
     }
     if problem is not None:

@@ -1,7 +1,7 @@
 """Entries of an audit log as lines that people read: names instead of paths, equal ones together.
 
-What the API says of who and of what is shown as it is. A path becomes a link only where it is that
-of a dataset or a schema that the visitor reaches.
+Actors and objects are shown as the API names them. A path becomes a link only if it is that of a
+dataset or a schema that the visitor can reach.
 """
 
 from __future__ import annotations

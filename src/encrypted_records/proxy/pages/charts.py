@@ -67,7 +67,7 @@ async def _show(visit: Visit, on: SchemaQuestion, misread: NotUnderstood | None 
     }
     if problem is not None:
         response = visit.problem(problem, "overview.html", **shown)
-        # What was drawn before stays, with the filters that are asked for now above it.
+        # The earlier chart stays, below the filters of this request.
         response.headers["HX-Retarget"] = response.headers["HX-Reselect"] = "#filters"
         response.headers["HX-Reswap"] = "outerHTML"
         return response

@@ -13,7 +13,7 @@ from encrypted_records.errors import Flaw
 from encrypted_records.proxy.pages.formatting import sentence
 from encrypted_records.proxy.pages.schema_form import SchemaDraft
 
-#: What an input of a row is for, by the last part of a pointer.
+#: The inputs of a row, by the last part of a pointer.
 _INPUTS = ("type", "minimum", "maximum", "precision")
 _POINTER = re.compile(r"(?:/schema)?/(properties|required)/([^/]*)(?:/([^/]*))?.*")
 _WORDS = {

@@ -1,6 +1,6 @@
 """Two fields against each other: how many records have both, from aggregates of the index.
 
-Of texts, the most common values count; of numbers, stretches of one width.
+Texts are grouped by their most common values, numbers by intervals of one width.
 """
 
 from __future__ import annotations

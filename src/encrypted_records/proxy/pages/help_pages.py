@@ -17,7 +17,7 @@ _PICTURES = {".svg": "image/svg+xml", ".webp": "image/webp", ".png": "image/png"
 
 
 async def start(visit: Visit) -> Response:
-    """All documents, or what was found. What is looked for is in the form's body alone."""
+    """All documents, or search results. The search text is only in the form's body."""
     wanted = visit.text("wanted").strip()[:100]
     found = await aside(manual.find, wanted) if wanted else []
     # As HTML, which is escaped there.

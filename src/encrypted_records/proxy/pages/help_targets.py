@@ -25,7 +25,7 @@ TARGETS: tuple[tuple[str, str, str], ...] = (
      "web-ui", "safety"),
     (r"/docs/", "http-api", "common-to-all-endpoints"),
 )  # fmt: skip
-#: Of every other page.
+#: The help for every other page.
 _OTHERWISE = ("web-ui", "pages")
 _PATTERNS = [(re.compile(path), f"/help/{name}/{anchor}/") for path, name, anchor in TARGETS]
 

@@ -27,9 +27,9 @@ from encrypted_records.errors import ApiFailed, ErsError, NotFound
 from encrypted_records.http import problem
 from encrypted_records.model import json_text, strict_json
 
-#: What the routes of the page's own request have added to its scope.
+#: Keys that the routes of the page's own request have added to its scope.
 _OF_THE_PAGE = frozenset({"endpoint", "path_params", "route", "router"})
-#: What needs no quoting, so that the path is the same to all who read it.
+#: Paths that need no quoting, so that every reader sees the same path.
 _PATH = re.compile(r"/api/[A-Za-z0-9._/-]*")
 
 _WRITTEN_HERE = msgspec.json.Decoder(float_hook=Decimal)
@@ -67,7 +67,7 @@ class ProxyAnswer:
         return _WRITTEN_HERE.decode(self.body)
 
 
-#: Of a query: a list is a name that stands several times.
+#: Parameters of a query: a list repeats its name.
 Parameters = Mapping[str, str | Sequence[str]]
 
 

@@ -68,7 +68,7 @@ async def job(visit: Visit) -> Response:
         flaws=flaws,
         preview=_as_preview(bad["results"], flaws["results"]),
         report=report,
-        # What a search takes to find the records that lack a field.
+        # The conditions that find the records without a field.
         lacking={}
         if report is None
         else {name: write({"field": name, "op": "is_null"}) for name in report["absent"]},

@@ -25,7 +25,7 @@ from encrypted_records.proxy.pages.recovery_code import draw_code
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.services import services_of
 
-#: What a browser calls a backup.
+#: The name under which a browser saves a backup.
 _FILE = "keyring.backup"
 
 
@@ -139,7 +139,7 @@ async def _revoke_device(visit: Visit) -> None:
     await visit.ask("DELETE", path, {"proof": proof_of(visit)})
 
 
-#: What each button does; the page is loaded again where it returns no answer of its own.
+#: The action of each button; the page is loaded again if it returns no answer of its own.
 _ACTIONS: Mapping[str, Callable[[Visit], Awaitable[Response | None]]] = {
     "show": _show_phrases,
     "show-all": _show_phrases,
@@ -191,7 +191,7 @@ async def _show(
         "phrases": shown,
         # For the sheet on paper; a code takes some milliseconds to draw.
         "codes": await aside(_draw_codes, shown or []),
-        # What was typed of words is shown again: one of them may be mistyped.
+        # The typed words are shown again: one of them may be mistyped.
         "typed": visit.text("phrase") if visit.text("do") in ("restore", "try") else "",
         "keyring": existing,
         "locked": locked,

@@ -1,8 +1,8 @@
 """Organizations: who reads what in them, one's invitations, renaming.
 
-Who is in an organization says its roster, which the proxy has verified; where it has none, nothing
-was shared or stored yet, and the server's list of members is shown. Removing, and leaving, is asked
-for on a page of its own, which says what it does and what it cannot do.
+Members are shown as the roster lists them, which the proxy has verified. An organization without a
+roster has shared and stored nothing yet, and the server's list of members is shown. Removing and
+leaving have a page of their own, which says what they do and what they cannot do.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ MOVED = "moved"
 MAX_FORM_BYTES = 4 << 20
 MAX_FORM_FIELDS = 10_000
 _ID = re.compile(ids.PATTERN)
-#: What the services of a page's path must look like, by the names that routes give them.
+#: The forms of the parts of a page's path, by the names that routes give them.
 _FORMS = {
     "id": _ID,
     "member": _ID,
@@ -70,7 +70,7 @@ class Visit:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        #: What was typed into the form; of fields of one name, the last.
+        #: The fields of the form as they were typed; the last one of each name.
         self.form: Mapping[str, str] = {}
         #: The secret path that this page lies below; its links begin with it.
         self.at = at_of(request)

@@ -1,6 +1,6 @@
 """The 24 words of a keyring, as people type them: numbered, in lines, with a word mistyped.
 
-What is named of a mistake is the number of the word, never the word.
+An error names the number of a mistyped word, never the word.
 """
 
 from __future__ import annotations

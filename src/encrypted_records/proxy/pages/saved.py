@@ -68,7 +68,7 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
         "questions": [_describe(on, question) for question in known],
         "lost": lost,
         "types": on.types,
-        # What could not be saved under its name is offered again.
+        # A question that could not be saved under its name is offered again.
         "unsaved": on.question if visit.text("do") == "save" else None,
         "name": visit.text("name"),
     }

@@ -1,8 +1,8 @@
 """The schema editor's form <-> a definition. Pure.
 
 One row of the form is one field. Keywords that the table has no column for (``enum``, ``pattern``,
-``title``, ...) travel in a hidden member of their row and come out unchanged. What the definition
-means is not judged here: the endpoints do that, with their own words.
+``title``, ...) travel in a hidden member of their row and come out unchanged. The endpoints judge
+the meaning of the definition, in their own words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXPECTED_RECORDS = 100_000
 NUMERIC = tuple(kind.name for kind in PLAIN.values() if kind.is_number)
 #: Types of JSON, and enforced formats, which are types of their own.
 TYPES = tuple(BY_NAME)
-#: What a field leaves behind that becomes one of another type.
+#: Keywords that a field loses when its type changes.
 _OF_TEXTS = frozenset({"padTo", "maxLength", "minLength", "pattern", "x-index"})
 _OF_NUMBERS = frozenset({"multipleOf", "exclusiveMinimum", "exclusiveMaximum"})
 #: Keywords that hold values, and so show them to the server.
@@ -216,7 +216,7 @@ class SchemaDraft:
         flaws: list[Flaw] = []
         definition = self._definition(flaws)
         if flaws:
-            # Of what is wrong all is said at once.
+            # All errors are reported at once.
             flaws += _missing(row for row in self.rows if not row.left_out)
             raise InvalidDefinition("the table cannot be read", flaws=tuple(flaws), hint="")
         return definition
@@ -326,7 +326,7 @@ class SchemaDraft:
             row.note = one.get("note") or ""
             row.seen = ""
             if one.get("least") is not None:
-                # What was seen says more than that the bounds are a guess.
+                # The values that were seen say more than that the bounds are a guess.
                 row.note, row.seen = "", f"{one['least']} to {one['most']}"
 
 

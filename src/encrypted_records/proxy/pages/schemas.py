@@ -122,7 +122,7 @@ async def _editor(
             estimate = await visit.ask("POST", "/api/schemas/estimate/", body)
         except BadInput as error:
             if sample:
-                # Of rows that do not fit there is nothing to say; of the definition there is.
+                # The sample rows do not fit, but the definition alone can still be estimated.
                 return await _editor(visit, draft, estimated=True, **shown)
             problem = error
     values: dict[str, Any] = {

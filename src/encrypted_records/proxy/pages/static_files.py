@@ -1,7 +1,7 @@
 """Style sheets, scripts and pictures: addresses that change with the content, kept by browsers.
 
-- ``/static/pages.0123456789ab.css`` is ``pages.css`` as long as its SHA-256 begins so. What has
-  this address never changes, so that a browser keeps it for a year and asks no more.
+- ``/static/pages.0123456789ab.css`` is ``pages.css`` as long as its SHA-256 begins so. The content
+  of such an address never changes, so a browser keeps it for a year without asking again.
 - The plain address works as well, and an address of older content leads to what there is now; both
   are asked for again each time.
 - These files are the same for everybody and hold no secret, so they go out compressed. Pages do

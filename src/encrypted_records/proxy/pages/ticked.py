@@ -3,8 +3,8 @@
 - A tick names its record and has the fingerprint of the values that were shown. A record that has
   other values by now is not deleted and not edited, and the page says which one that is.
 - Between that comparison and the change itself the record's version is checked by the endpoint.
-- One field of all ticked records is edited record by record. What was done is remembered under a
-  name of the form, so that a form that is sent again goes on where it stopped.
+- One field of all ticked records is edited record by record. The progress is kept under a name of
+  the form, so that a form that is sent again goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ReplacedValue:
 
 @dataclass(slots=True)
 class BulkEdit:
-    """What has become of the edit of one form so far. A form that is sent again while it is still
+    """The progress of the edit of one form. A form that is sent again while it is still
     carried out waits for ``lock``, and so does an undo in another tab."""
 
     name: str = ""

@@ -1,7 +1,7 @@
 """Trust: who has what of a schema, with one record as it is here and as the server has it.
 
-What is shown of the server is what it really has: the stored bytes of a record that was just read,
-and opened, and the requests that have left this proxy.
+The server's side is real: the stored bytes of a record that was just read and opened, and the
+requests that have left this proxy.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SHOWN_CHARACTERS = 80
 SHOWN_REQUESTS = 6
 
 
-#: What the API sees in a request of a method and path, beside who asks, when, and the sizes; the
-#: first that fits counts.
+#: The content that the API sees in a request, by its method and path, besides the caller, the time
+#: and the sizes; the first match counts.
 _SEEN = tuple(
     (re.compile(pattern), text)
     for pattern, text in (
@@ -66,7 +66,7 @@ _SEEN = tuple(
 
 
 def describe_seen(note: Note) -> str:
-    """What the API sees in a request that has left."""
+    """Describe what the API sees in a request that has left."""
     asked = f"{note.method} {note.path}"
     return next((text for pattern, text in _SEEN if pattern.match(asked)), "its path alone")
 
@@ -109,7 +109,7 @@ _NOTHING: dict[str, Any] = {
 
 
 async def show(visit: Visit) -> Response:
-    # What other pages have asked for, before this one adds its own.
+    # The requests of other pages, before this one adds its own.
     before = list(visit.journal)
     schema = await visit.ask("GET", f"/api/schemas/{visit.id}/")
     keyring, access = await _keyring(visit), await visit.ask("GET", "/api/devices/")
