@@ -59,7 +59,7 @@ CREATE TABLE IF NOT EXISTS first_shown (
 ) WITHOUT ROWID
 """
 _ASK = "SELECT found, number, digest FROM roster WHERE user = ? AND organization = ?"
-# What is newest never becomes older, and no organization takes the place of another.
+# The newest entry never becomes older, and no organization takes the place of another.
 _REMEMBER = """
 INSERT INTO roster (user, organization, found, number, digest) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (user, organization) DO UPDATE SET number = excluded.number, digest = excluded.digest
@@ -105,7 +105,7 @@ class Rosters:
         self._database = Database(
             path,
             _TABLES,
-            # What cannot be remembered must not be trusted.
+            # A roster that cannot be remembered must not be trusted.
             code="proxy_store_failed",
             message="this proxy's memory of organizations' rosters cannot be read or written",
             # Entries from before there were openings are of a format that is refused by name.
@@ -127,8 +127,8 @@ class Rosters:
             return _get(database, user, organization)
 
     def remember(self, user: bytes, roster: Roster) -> None:
-        """Keep a roster's head, durable when it returns. Who founds an organization, or answers
-        an invitation, does so before the API hears of it.
+        """Keep a roster's head, durable when it returns. A founder, or a user who answers an
+        invitation, does so before the API hears of it.
 
         Raises:
             RosterOlder: it lacks what was seen already, and nothing has changed.

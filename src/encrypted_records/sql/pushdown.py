@@ -46,8 +46,9 @@ _ON_CLOCK = {
     "timestamp[us]": (re.compile(f"{_DAY} {_CLOCK}"), "{0}T{1}"),
     "timestamp[us, tz=UTC]": (re.compile(rf"{_DAY} {_CLOCK}\+00"), "{0}T{1}Z"),
 }
-#: What DuckDB writes before a filter that another node of the plan makes again, and for one whose
-#: values are known as the statement runs; or a literal, where the same words mean nothing.
+#: The mark of DuckDB before a filter that another node of the plan repeats, and its name for a
+#: filter whose values are known only while the statement runs; or a literal, which may contain the
+#: same words.
 _NOTED = re.compile(r"('(?:[^']|'')*')|optional: |Dynamic Filter \(\w+\)")
 #: One that another node makes again, of the statement's own.
 _AGAIN = re.compile(r"optional: (?!(\(\(c\d+ IS NULL\) OR )?Dynamic Filter \()")

@@ -31,8 +31,8 @@ from encrypted_records.proxy.sharing.drafts import RosterDraft, no_roster
 from encrypted_records.proxy.sharing.grants import OwnGrants
 from encrypted_records.proxy.sharing.reading import RosterReader, View
 
-#: What became of a first entry: stored; not, since somebody else was first; not, since the
-#: organization has records that nobody signed.
+#: The outcome of sending a first entry: stored; refused because somebody else was first; refused
+#: because the organization has records that nobody signed.
 _Outcome = Literal["stored", "moved", "has_records"]
 
 

@@ -114,7 +114,7 @@ class OwnGrants:
 
     async def _read_on(self, view: View, dataset: bytes) -> View:
         """The roster as it is after a grant came that names a newer entry: another owner may have
-        sealed it since the roster was read. What the roster still lacks then is made up."""
+        sealed it since the roster was read. An entry that the roster still lacks is made up."""
         after = await self._reader.read(view.holder, view.organization)
         if after is None:
             raise GrantBroken("a grant is of an organization without a roster")

@@ -152,7 +152,7 @@ class RosterReader:
                     raise _without_keyring(known.roster, holder.user)
                 believed = await self._believe(known, holder, keyring, older_keys=older_keys)
             except Refused:
-                # What is not believed must not stand in the way of what will be.
+                # A roster that is not believed must not stand in the way of one that will be.
                 self.forget(holder.user, organization)
                 raise
             return View(holder, organization, known.roster, believed, keyring)

@@ -239,7 +239,7 @@ class Settling:
         epoch = present.epoch + 1
         key = DatasetKey.generate(draft.view.organization, dataset, epoch)
         keys = {**await self._keys(draft, dataset), epoch: key}
-        # What was deleted, or put elsewhere, since the heads were read is no schema of it any more.
+        # Schemas that were deleted or moved since the heads were read are not in the dataset.
         there = {schema.schema for schema in draft.roster.schemas(dataset)}
         kept = [end for schema, end in sorted(ends.items()) if schema in there]
         draft.sign(form.DatasetName(dataset, named.slug, named.name, epoch, key.commitment, kept))

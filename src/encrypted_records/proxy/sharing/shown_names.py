@@ -180,7 +180,7 @@ class ShownNames:
             Unavailable: the API cannot be asked.
         """
         organizations = {resource.organization for resource in shown}
-        # What it is of, is the API's word too.
+        # The organization of a resource is only the API's word.
         rosters = self._reader.rosters
         organizations |= set(await runtime.in_thread(rosters.organizations, holder.user))
         ask = partial(
@@ -301,7 +301,7 @@ def _slugs(roster: Roster, user: bytes, collection: Collection) -> dict[bytes, s
 
 
 def _advice(kind: str, slug: str, known: Iterable[str]) -> str:
-    """What there is, or was meant."""
+    """Name the slug that was probably meant, or those that there are."""
     slugs = sorted(set(known))
     near = difflib.get_close_matches(slug, slugs, 1)
     there = f"did you mean {near[0]}?" if near else f"there are: {_join(slugs)}" if slugs else ""

@@ -2,9 +2,9 @@
 
 A connection of its own holds their relations, with PostgreSQL's columns, and the functions that
 tools call; it knows names and types, and no record. Its schema comes in the search path before
-DuckDB's own, so statements find these. What PostgreSQL writes and DuckDB does not read
-(`OPERATOR(pg_catalog.~)`, `'patient'::regclass`) is put in other words, token by token, in
-statements that read catalogues and in no others.
+DuckDB's own, so statements find these. PostgreSQL's syntax that DuckDB does not parse
+(`OPERATOR(pg_catalog.~)`, `'patient'::regclass`) is rewritten token by token, only in statements
+that read catalogues.
 """
 
 # ruff: noqa: S608 - names are those of this file, and texts are quoted
