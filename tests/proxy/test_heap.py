@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.memory.heap import ARENAS, LARGE
+from encrypted_records.heap import ARENAS, LARGE
 
 #: Large arrays that are freed raise the limit from which on glibc gives freed ones back; what is
 #: kept after that lies in front of the one that is freed last.
 _PROGRAM = """
 import sys
 import numpy as np
-from encrypted_records.memory.heap import bound_heap
+from encrypted_records.heap import bound_heap
 if sys.argv[1] == "set":
     bound_heap()
 size = int(sys.argv[2])
@@ -56,7 +56,7 @@ def test_large_arrays_go_back_to_the_system_once_they_are_freed() -> None:
 #: Threads that have memory at once; glibc writes what its arenas have into a file.
 _THREADS = """
 import ctypes, sys, threading
-from encrypted_records.memory.heap import bound_heap
+from encrypted_records.heap import bound_heap
 if sys.argv[1] != "unset":
     bound_heap(int(sys.argv[1]))
 held = threading.Barrier(9)

@@ -6,20 +6,17 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from encrypted_records.index.query.sizes import Sizes
 from encrypted_records.index.segments.reading import ReadingLimits, working_bytes
-from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.search import fetcher
 from encrypted_records.proxy.search.fetcher import Fetcher
@@ -28,139 +25,6 @@ from tests.support.proxies import running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings
 from tests.support.service import Service
 from tests.support.store import Store, new_store
-
-BUDGET = 100
-
-
-@dataclass
-class Crowd:
-    """Who asks for turns, and in which order they got them."""
-
-    turns: MemoryTurns = field(default_factory=lambda: MemoryTurns(BUDGET))
-    got: list[tuple[str, int]] = field(default_factory=list)
-    tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    leave: dict[int, asyncio.Event] = field(default_factory=dict)
-
-    async def ask(self, name: str, size: int) -> int:
-        number = len(self.tasks)
-        self.leave[number] = asyncio.Event()
-
-        async def wait() -> None:
-            async with self.turns.take(size, name.encode()):
-                self.got.append((name, number))
-                await self.leave[number].wait()
-
-        self.tasks[number] = asyncio.create_task(wait())
-        await settled()
-        return number
-
-    async def go(self, number: int) -> None:
-        self.leave[number].set()
-        await settled()
-
-    async def give_up(self, number: int) -> None:
-        self.tasks[number].cancel()
-        await settled()
-
-    async def everybody_goes(self) -> None:
-        for event in self.leave.values():
-            event.set()
-        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
-
-
-async def settled() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-def run(story: Callable[[Crowd], Any]) -> Crowd:
-    async def tell() -> Crowd:
-        crowd = Crowd()
-        await story(crowd)
-        await crowd.everybody_goes()
-        assert crowd.turns.held == crowd.turns.waiting == 0
-        return crowd
-
-    return asyncio.run(tell())
-
-
-def test_users_take_turns_and_each_ones_questions_stay_in_order() -> None:
-    async def story(crowd: Crowd) -> None:
-        first = await crowd.ask("holder", BUDGET)
-        for name in ("much", "much", "much", "little", "much", "little"):
-            await crowd.ask(name, BUDGET)
-        await crowd.go(first)
-        for number in (1, 4, 2, 6, 3, 5):
-            assert crowd.got[-1][1] == number
-            await crowd.go(number)
-
-    names = [name for name, _ in run(story).got]
-    assert names == ["holder", "much", "little", "much", "little", "much", "much"]
-
-
-def test_what_takes_more_than_there_is_has_all_of_it_and_is_not_passed() -> None:
-    async def story(crowd: Crowd) -> None:
-        small = await crowd.ask("a", 10)
-        await crowd.ask("b", 50 * BUDGET)
-        await crowd.ask("c", 10)
-        assert [name for name, _ in crowd.got] == ["a"]
-        await crowd.go(small)
-        assert [name for name, _ in crowd.got] == ["a", "b"]
-        assert crowd.turns.held == BUDGET
-
-    assert [name for name, _ in run(story).got] == ["a", "b", "c"]
-
-
-def test_who_gives_up_lets_those_behind_in() -> None:
-    async def story(crowd: Crowd) -> None:
-        await crowd.ask("a", 60)
-        large = await crowd.ask("b", 90)
-        await crowd.ask("c", 30)
-        assert [name for name, _ in crowd.got] == ["a"]
-        await crowd.give_up(large)
-        assert [name for name, _ in crowd.got] == ["a", "c"]
-
-    run(story)
-
-
-def test_a_turn_that_came_too_late_is_given_back() -> None:
-    async def story(crowd: Crowd) -> None:
-        first = await crowd.ask("a", BUDGET)
-        second = await crowd.ask("b", BUDGET)
-        # In one step of the loop: the turn is given, and nobody is there any more.
-        crowd.leave[first].set()
-        await asyncio.sleep(0)
-        crowd.tasks[second].cancel()
-        await settled()
-        await crowd.ask("c", BUDGET)
-
-    assert [name for name, _ in run(story).got][-1] == "c"
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["ask", "go", "give_up"]), st.sampled_from("abc"), st.integers(0, 150)
-        ),
-        max_size=40,
-    )
-)
-def test_no_more_is_held_than_there_is_whatever_happens(steps: list[tuple[str, str, int]]) -> None:
-    async def story(crowd: Crowd) -> None:
-        for step, name, number in steps:
-            if step == "ask":
-                await crowd.ask(name, number)
-            elif crowd.tasks:
-                own = number % len(crowd.tasks)
-                await (crowd.go(own) if step == "go" else crowd.give_up(own))
-            assert 0 <= crowd.turns.held <= BUDGET
-
-    crowd = run(story)
-    answered = {number for _, number in crowd.got}
-    assert all(number in answered or task.cancelled() for number, task in crowd.tasks.items())
-
-
-# --- of a proxy ---------------------------------------------------------------------------------
 
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -229,7 +93,7 @@ def test_questions_at_once_hold_the_memory_of_one_segment_at_a_time(
                 assert not inside, "two segments at once"
                 inside.add(segment)
                 taken[segment.segment.uid.hex()] += 1
-                assert own._turns.held == min(working_bytes(segment, READING), own._turns.budget)
+                assert own._turns.held == min(working_bytes(segment, READING), own._turns.room)
             with contextlib.ExitStack() as left:
                 left.callback(inside.discard, segment)
                 yield
@@ -266,7 +130,7 @@ def test_what_is_kept_waits_for_nobody_who_has_all_turns(
     @asynccontextmanager
     async def held(own: Fetcher, upstream: Any, segment: Any) -> AsyncIterator[None]:
         async with turn(own, upstream, segment):
-            if hold.is_set() and own._turns.held == own._turns.budget:
+            if hold.is_set() and own._turns.held == own._turns.room:
                 has_all.set()
                 await asyncio.to_thread(has_been_told.wait)
             yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sized
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +17,7 @@ import pytest
 
 from encrypted_records.client.transport import CONNECTIONS
 from encrypted_records.errors import ErsError
+from encrypted_records.fair_queue import FairQueue
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import PageRef, RowRef
 from encrypted_records.proxy.process.background import ROW_CHECKS
@@ -122,8 +123,8 @@ async def cold(store: Store, folder: Path) -> AsyncIterator[Cold]:
             assert one.has_ended
 
 
-def _is_long(line: Sized, length: int) -> bool:
-    return len(line) == length
+def _waits(queue: FairQueue, tasks: int) -> bool:
+    return queue.waiting == tasks
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -301,7 +302,7 @@ def test_who_waited_for_anothers_rows_in_vain_is_not_behind_who_came_since(
     async def scene(one: Cold) -> None:
         await one.ask(is_named(1))
         one.front.forget()
-        line = one.proxy.services.rows._places._line
+        places = one.proxy.services.rows._places
         first, second = HeldBack(holds=is_for_rows), HeldBack(holds=is_for_rows)
         # The first record is another one, so that the row of n has the number n + 1.
         block = 20 * BLOCK - 1
@@ -314,11 +315,11 @@ def test_who_waited_for_anothers_rows_in_vain_is_not_behind_who_came_since(
             await until(lambda: waiters.now == 1)
             for at in (2, 3):
                 asked.append(one.ask(is_named(numbers[at])))
-                await until(partial(_is_long, line, at - 1))
+                await until(partial(_waits, places, at - 1))
             with one.front.telling(second):
                 first.go.set()
                 await until(second.came.is_set)
-                await until(lambda: len(line) == 2)
+                await until(lambda: places.waiting == 2)
                 second.go.set()
                 found = await asyncio.gather(*asked)
         assert [names(page) for page in found] == [[name(number)] for number in numbers]

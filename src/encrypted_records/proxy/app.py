@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from encrypted_records import logs, metrics
 from encrypted_records.errors import ErsError
+from encrypted_records.heap import bound_heap
 from encrypted_records.listening.connections import Lingering
 from encrypted_records.listening.pace import ServerLimits
 from encrypted_records.listening.serving import (
@@ -25,7 +26,6 @@ from encrypted_records.listening.serving import (
     settle,
 )
 from encrypted_records.listening.socket_protocol import Socket
-from encrypted_records.memory.heap import bound_heap
 from encrypted_records.proxy import pages
 from encrypted_records.proxy.api.endpoint import FixedPaths
 from encrypted_records.proxy.api.forward import NO_SOCKET

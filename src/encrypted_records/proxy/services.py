@@ -19,8 +19,8 @@ from starlette.requests import HTTPConnection
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import OutOfSpace, Startup
+from encrypted_records.fair_queue import FairQueue
 from encrypted_records.listening import pace
-from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.proxy.admission.admission import Admission
 from encrypted_records.proxy.admission.identity import IdentityServices, build_identity
 from encrypted_records.proxy.admission.proof import Proofs
@@ -171,7 +171,7 @@ class Services:
     #: of exports
     turns: Turns
     #: of statements of SQL on pages
-    sql_turns: MemoryTurns
+    sql_turns: FairQueue
     saved_questions: SavedQuestions
     question_links: QuestionLinks
     kept_readings: KeptReadings
@@ -439,7 +439,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         desks=Desks(),
         crowd=crowd,
         turns=Turns(crowd.was_busy),
-        sql_turns=MemoryTurns(SQL_BYTES),
+        sql_turns=FairQueue(SQL_BYTES),
         saved_questions=SavedQuestions(stores.questions, identity.keyrings),
         question_links=QuestionLinks(stores.questions),
         kept_readings=KeptReadings(stores.questions, identity.keyrings),
@@ -465,7 +465,7 @@ def _build_reading(
     schemas = Schemas(api, keyrings, *kept, sharing, beside, *policies)
     pager = PageFetcher(segments, stores.pages)
     rows = RowFetcher(sealed_rows, beside)
-    fetcher = Fetcher(segments, pager, rows, MemoryTurns(overrides.question_memory))
+    fetcher = Fetcher(segments, pager, rows, FairQueue(overrides.question_memory))
     datasets, limits = DatasetSchemas(api, sharing), overrides.of_questions
     runner = QueryRunner(api, schemas, fetcher, datasets, names.origins, *limits)
     return Reading(schemas, segments, rows, pager, fetcher, runner)

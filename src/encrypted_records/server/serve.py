@@ -18,6 +18,7 @@ from pathlib import Path
 
 from encrypted_records import metrics
 from encrypted_records.errors import DatabaseDamaged, DatabaseDiskFailed, DatabaseFull, Startup
+from encrypted_records.heap import bound_heap
 from encrypted_records.listening.binding import names_of
 from encrypted_records.listening.connections import Lingering
 from encrypted_records.listening.pace import ServerLimits
@@ -28,7 +29,6 @@ from encrypted_records.listening.serving import (
     room_for_connections,
     settle,
 )
-from encrypted_records.memory.heap import bound_heap
 from encrypted_records.server.db.served import Served
 
 #: Of each process; they wait for the database while others compute.

@@ -188,7 +188,7 @@ async def _run(visit: Visit, statement: str, stack: AsyncExitStack) -> Statement
     turns = services_of(visit.request).sql_turns
     try:
         async with asyncio.timeout(WAIT_SECONDS):
-            await stack.enter_async_context(turns.take(LIMITS.memory_bytes, visit.user.encode()))
+            await stack.enter_async_context(turns.take(visit.user.encode(), LIMITS.memory_bytes))
     except TimeoutError:
         raise Overloaded("too many statements are already running", retry_after=10) from None
     engine: Engine = await stack.enter_async_context(Engine(_Inside(visit), limits=LIMITS))

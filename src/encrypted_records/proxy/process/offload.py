@@ -6,7 +6,7 @@ used any number of threads, a short query would wait for a free thread, and at e
 as many turns. Therefore:
 
 - Long work has :data:`THREADS` separate threads. Each user has one running task at a time, and
-  further tasks wait in a queue, so that no user occupies all threads.
+  users take turns, so that no user occupies all threads.
 - Keys are derived from passphrases in a separate thread: that takes a core and much memory, so only
   one derivation runs at a time (:mod:`encrypted_records.crypto.recovery`).
 - :func:`asyncio.to_thread` is for short work.
@@ -22,12 +22,11 @@ import contextvars
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
-from weakref import WeakValueDictionary
 
 from encrypted_records import runtime
+from encrypted_records.fair_queue import FairQueue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,32 +41,23 @@ FEW_BYTES = 8 << 10
 current_user: contextvars.ContextVar[bytes] = contextvars.ContextVar("user", default=b"")
 
 
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class _Line:
-    """The waiting work of one user: one task of each kind runs at a time."""
-
-    long: asyncio.Lock = field(default_factory=asyncio.Lock)
-    keys: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
-#: The line of the user for whom this request or this job works. Work that belongs to no user waits
-#: for none.
-_line: contextvars.ContextVar[_Line | None] = contextvars.ContextVar("line", default=None)
-
-
 class Lines:
-    """The lines of one proxy's users. Work that waits in one is this proxy's, and ends with it."""
+    """The queues of one proxy before the threads: one task of each user is in each at a time. Work
+    that waits is this proxy's, and ends with it."""
 
     def __init__(self) -> None:
-        self._lines: WeakValueDictionary[bytes, _Line] = WeakValueDictionary()
+        self.long = FairQueue(THREADS, most_of_one=1)
+        self.keys = FairQueue(1, most_of_one=1)
 
     def enter(self, user: bytes) -> None:
         """This context, and the tasks that it starts, work for this user from now on."""
         current_user.set(user)
-        line = self._lines.get(user)
-        if line is None:
-            line = self._lines[user] = _Line()
-        _line.set(line)
+        _lines.set(self)
+
+
+#: The queues of the proxy for which this request or this job works. Work that belongs to no user
+#: waits in none.
+_lines: contextvars.ContextVar[Lines | None] = contextvars.ContextVar("lines", default=None)
 
 
 class Sent(dict[str, Any]):
@@ -95,8 +85,8 @@ _long = ThreadPoolExecutor(THREADS, "aside")
 _keys = ThreadPoolExecutor(1, "keys")
 
 
-async def _run(threads: ThreadPoolExecutor, turn: asyncio.Lock | None, work: Callable[[], T]) -> T:
-    async with turn or nullcontext():
+async def _run(threads: ThreadPoolExecutor, queue: FairQueue | None, work: Callable[[], T]) -> T:
+    async with nullcontext() if queue is None else queue.take(current_user.get()):
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(threads, contextvars.copy_context().run, work)
 
@@ -119,15 +109,11 @@ def by_size(size: int, *, few: bool = False) -> Run:
 
 async def aside(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
     """Run work that takes long in a thread; see :func:`asyncio.to_thread`."""
-    line = _line.get()
-    return await _run(
-        _long, None if line is None else line.long, partial(function, *arguments, **named)
-    )
+    lines = _lines.get()
+    return await _run(_long, lines.long if lines else None, partial(function, *arguments, **named))
 
 
 async def deriving(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
     """Derive a key from a passphrase in a thread; see :func:`asyncio.to_thread`."""
-    line = _line.get()
-    return await _run(
-        _keys, None if line is None else line.keys, partial(function, *arguments, **named)
-    )
+    lines = _lines.get()
+    return await _run(_keys, lines.keys if lines else None, partial(function, *arguments, **named))

@@ -14,7 +14,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from encrypted_records import runtime
-from encrypted_records.proxy.process.places import Places
+from encrypted_records.fair_queue import FairQueue
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Turns:
                 within that time before now.
         """
         self._is_busy = is_busy
-        self._places = Places(AT_ONCE)
+        self._queue = FairQueue(AT_ONCE)
         self._lines: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
@@ -43,7 +43,7 @@ class Turns:
         """A turn for one part of a user's answer; the rest after it belongs to the turn."""
         clock = asyncio.get_running_loop().time
         async with self._lines.setdefault(user, asyncio.Lock()):
-            async with self._places.take(clock()):
+            async with self._queue.take(user):
                 began = clock()
                 yield
                 took = clock() - began

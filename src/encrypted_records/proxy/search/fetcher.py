@@ -9,6 +9,7 @@ from encrypted_records import runtime
 from encrypted_records.client.api import MAX_PAGES
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.errors import Altered, DoesNotOpen
+from encrypted_records.fair_queue import FairQueue
 from encrypted_records.index.columns.dictionary import ByRow
 from encrypted_records.index.columns.sums import ColumnSums
 from encrypted_records.index.query.asking import KeptColumn, KeptSums
@@ -16,7 +17,6 @@ from encrypted_records.index.segments.loaded import KeptSegment, LoadedSegment
 from encrypted_records.index.segments.mini import Built, KnownMini, MiniSegment
 from encrypted_records.index.segments.opened_header import OpenedHeader
 from encrypted_records.index.segments.reading import working_bytes
-from encrypted_records.memory.turns import MemoryTurns
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.digests import check_mini
 from encrypted_records.model.records import (
@@ -43,7 +43,7 @@ ROW_BYTES = 2
 
 class Fetcher:
     def __init__(
-        self, cache: MemoryCache, pager: PageFetcher, rows: RowFetcher, turns: MemoryTurns
+        self, cache: MemoryCache, pager: PageFetcher, rows: RowFetcher, turns: FairQueue
     ) -> None:
         """
         Args:
@@ -169,7 +169,7 @@ class Fetcher:
         if segment.covered <= sizes.alone_rows:
             yield
             return
-        async with self._turns.take(working_bytes(segment, sizes.reading), current_user.get()):
+        async with self._turns.take(current_user.get(), working_bytes(segment, sizes.reading)):
             yield
 
     def keep_built(self, state: SchemaState, built: Built) -> None:

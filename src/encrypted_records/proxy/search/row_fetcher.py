@@ -18,11 +18,11 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.errors import DoesNotOpen, LogBroken, NotFound
+from encrypted_records.fair_queue import FairQueue
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import MAX_ROW_REFS, PlainRecord, RowRef, SealedRow
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.process.fetches import Fetch, Fetches, wait_for
-from encrypted_records.proxy.process.places import Places
 from encrypted_records.proxy.process.shuffling import shuffled
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import RowBlock
@@ -107,7 +107,7 @@ class RowFetcher:
         self._recent: OrderedDict[bytes, tuple[bytes, RowRef]] = OrderedDict()
         self._unanswered: Unanswered[RowNumber] = Unanswered(_MOST_UNANSWERED)
         self._checks = RowChecks(kept, self._unanswered, background)
-        self._places = Places(AT_ONCE)
+        self._places = FairQueue(AT_ONCE)
 
     async def open_rows(
         self,
@@ -356,7 +356,8 @@ class RowFetcher:
         wider than expected.
 
         Args:
-            since: when they were needed, by the event loop's clock; this is their place in line.
+            since: when they were needed, by the event loop's clock; this is their place among those
+                of the user.
         """
         schema = upstream.state.id
         sealed: dict[RowRef, bytes] = {}
@@ -376,7 +377,7 @@ class RowFetcher:
         self, upstream: Upstream, order: Sequence[RowRef], since: float
     ) -> dict[RowRef, bytes]:
         try:
-            async with self._places.take(since):
+            async with self._places.take(upstream.caller.user, since=since):
                 stored = await upstream.fetch_rows(order)
         except NotFound as error:
             live = all(upstream.snapshot.is_live(ref.group, ref.ordinal) for ref in order)

@@ -310,8 +310,8 @@ class Gateway:
             if body.size > LARGE_BYTES:
                 # No more of them have a turn than one sender has threads: who waits for a thread
                 # of his own keeps nobody else from theirs.
-                size = max(body.size, -(-self._room.turns.budget // self._places.most_of_one))
-                taken = self._room.turns.take(size, self._sender(self._name(scope)))
+                size = max(body.size, -(-self._room.turns.room // self._places.most_of_one))
+                taken = self._room.turns.take(self._sender(self._name(scope)), size)
                 try:
                     async with asyncio.timeout(self._places.wait_seconds):
                         await turn.enter_async_context(taken)

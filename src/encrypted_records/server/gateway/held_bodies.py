@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from encrypted_records.errors import Overloaded
-from encrypted_records.memory.turns import MemoryTurns
+from encrypted_records.fair_queue import FairQueue
 
 #: So much of each is kept without being counted. Connections are counted.
 SMALL_BYTES = 64 << 10
@@ -69,7 +69,7 @@ class Room:
         turns: int = TURN_BYTES,
     ) -> None:
         self._folder = folder
-        self.turns = MemoryTurns(turns)
+        self.turns = FairQueue(turns)
         self.memory = Budget(memory)
         self.disk = Budget(disk)
 
