@@ -16,8 +16,8 @@ from encrypted_records.errors import SqlError
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.limits import SqlLimits
 from tests.support.eventually import eventually
-from tests.support.service import Account, Service, descendants
-from tests.support.sql import MakeClient
+from tests.support.service import Account, Service
+from tests.support.sql import MakeClient, engine_processes
 
 SMALL = SqlLimits(memory_bytes=100 << 20)
 SHORT = SqlLimits(memory_bytes=100 << 20, seconds=2.0)
@@ -47,16 +47,6 @@ def stored(client: Client) -> None:
 async def rows(engine: Engine, statement: str) -> Any:
     async with await engine.execute(statement) as result:
         return (await result.table()).to_pylist()
-
-
-def processes() -> list[int]:
-    """Those of engines that this process has started."""
-    found = []
-    for pid in descendants(os.getpid()):
-        path = Path(f"/proc/{pid}/cmdline")
-        if path.exists() and "encrypted_records.sql" in path.read_text():
-            found.append(pid)
-    return found
 
 
 def told_to(pid: int) -> bytes:
@@ -91,7 +81,7 @@ def test_work_that_nothing_interrupts_ends_in_time(proxy: MakeClient, statement:
             return await rows(engine, COUNTED)
 
     assert asyncio.run(run()) == [{"n": 2}]
-    assert processes() == []
+    assert engine_processes() == []
 
 
 def test_a_process_that_is_killed_is_an_error_and_the_next_statement_has_another(
@@ -100,7 +90,7 @@ def test_a_process_that_is_killed_is_an_error_and_the_next_statement_has_another
     async def run() -> Any:
         async with proxy() as client, Engine(client) as engine:
             await rows(engine, COUNTED)
-            (pid,) = processes()
+            (pid,) = engine_processes()
             async with await engine.execute("SELECT * FROM range(10000000)") as result:
                 os.kill(pid, signal.SIGKILL)
                 with pytest.raises(SqlError) as caught:
@@ -117,7 +107,9 @@ def test_a_process_that_nobody_uses_ends_and_the_next_statement_has_another(
     async def run() -> Any:
         async with proxy() as client, Engine(client, limits=SqlLimits(idle_seconds=0.1)) as engine:
             await rows(engine, COUNTED)
-            await asyncio.to_thread(eventually, lambda: not processes(), "the process has ended")
+            await asyncio.to_thread(
+                eventually, lambda: not engine_processes(), "the process has ended"
+            )
             return await rows(engine, COUNTED)
 
     assert asyncio.run(run()) == [{"n": 2}]
@@ -129,10 +121,10 @@ def test_the_process_has_no_login_and_ends_with_its_engine(
     async def run() -> None:
         async with proxy() as client, Engine(client) as engine:
             await rows(engine, COUNTED)
-            (pid,) = processes()
+            (pid,) = engine_processes()
             told = told_to(pid)
             assert account.password.encode() not in told
             assert b"ERS_" not in told
 
     asyncio.run(run())
-    eventually(lambda: processes() == [], "the process has ended")
+    eventually(lambda: engine_processes() == [], "the process has ended")

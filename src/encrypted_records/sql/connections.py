@@ -3,6 +3,10 @@
 Each table of the catalogue has a number, and its columns have one each: ``_columns.t3 (c0, c1)`` is
 what plans name, whatever the names of people are; views give the names. So nothing in a field's
 name can be taken for SQL.
+
+Statements run in another database, which has all tables, empty, under their own names. It stays for
+the next statement: each has a connection of its own, and puts views of its rows into the places of
+the tables that it reads, in a transaction that is never committed.
 """
 
 from __future__ import annotations
@@ -57,6 +61,65 @@ def lock(connection: duckdb.DuckDBPyConnection, setup: str) -> None:
     connection.execute("SET lock_configuration = true")
 
 
+class StatementDatabase:
+    """The database in which statements of one caller run, one after the other.
+
+    Settings, temporary names, the state of ``random()`` and transactions are those of a connection,
+    and end with it.
+    """
+
+    def __init__(self, catalogue: Catalogue, dataset: str | None, limits: SqlLimits) -> None:
+        self._catalogue = catalogue
+        self._path = _search_path(dataset)
+        self._database = open_closed(limits)
+        # A connection has no search path when it begins; no statement can set one.
+        setup = "SET allowed_configs = ['search_path']"
+        lock(self._database, f"{real_tables(catalogue, dataset)};\n{setup}")
+
+    def connect(
+        self, rows: Mapping[int, object], columns: Mapping[int, Collection[int]]
+    ) -> duckdb.DuckDBPyConnection:
+        """A connection for one statement; to be closed before the next one.
+
+        Args:
+            rows: by the numbers of tables, which are empty without: Arrow with columns called
+                ``c<number>``.
+            columns: the numbers of these. To read another column of such a table is an error, never
+                an absent value.
+        """
+        connection = self._database.cursor()
+        try:
+            for number, source in rows.items():
+                connection.register(_source_of(number), source)
+            parts = [self._path, "BEGIN"]
+            for number in rows:
+                parts += _replaced(self._catalogue.tables[number], number, columns[number])
+            connection.execute(";\n".join(parts))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _replaced(table: SqlTable, number: int, columns: Collection[int]) -> list[str]:
+    """Statements that put a view of the rows that are here into a table's place."""
+    listed = (
+        f"c{at} AS {quoted(column.name)}"
+        if at in columns
+        else f"error('a column was not planned')::{column.type} AS {quoted(column.name)}"
+        for at, column in enumerate(table.columns)
+    )
+    source = f"temp.main.{quoted(_source_of(number))}"
+    return [f"DROP TABLE {_name(table)}", _view(_name(table), ", ".join(listed), source)]
+
+
+def _source_of(number: int) -> str:
+    return f"rows of {number}"
+
+
 def real_tables(catalogue: Catalogue, dataset: str | None) -> str:
     """Statements that make every table, empty, under its own name: what clients list."""
     parts = [_schemas(catalogue)]
@@ -68,47 +131,24 @@ def real_tables(catalogue: Catalogue, dataset: str | None) -> str:
     return "\n".join(parts)
 
 
-def views(
-    catalogue: Catalogue, dataset: str | None, sent: Mapping[int, Collection[int]] | None = None
-) -> str:
-    """Statements that make every table as a view of its numbered columns.
-
-    Args:
-        sent: of each table that has rows here, the columns of :func:`source_of`. To read another
-            column of it is an error, never an absent value.
-    """
+def views(catalogue: Catalogue, dataset: str | None) -> str:
+    """Statements that make every table as a view of numbered columns, which are empty."""
     parts = [f"CREATE SCHEMA {INTERNAL};", _schemas(catalogue)]
     for number, table in enumerate(catalogue.tables):
-        here = None if sent is None else sent.get(number)
-        if here is None:
-            columns = ", ".join(f"c{at} {column.type}" for at, column in enumerate(table.columns))
-            parts.append(f"CREATE TABLE {INTERNAL}.t{number} ({columns});")
-        else:
-            listed = ", ".join(
-                f"c{at}"
-                if at in here
-                else f"error('a column was not planned')::{column.type} AS c{at}"
-                for at, column in enumerate(table.columns)
-            )
-            source = f"temp.main.{quoted(source_of(number))}"
-            parts.append(_view(f"{INTERNAL}.t{number}", listed, source))
+        columns = ", ".join(f"c{at} {column.type}" for at, column in enumerate(table.columns))
+        parts.append(f"CREATE TABLE {INTERNAL}.t{number} ({columns});")
         named = ", ".join(
             f"c{at} AS {quoted(column.name)}" for at, column in enumerate(table.columns)
         )
-        parts.append(_view(_name(table), named, f"{INTERNAL}.t{number}"))
+        parts.append(_view(_name(table), named, f"{INTERNAL}.t{number}") + ";")
     parts += [_alias(table) for table in _unqualified(catalogue, dataset)]
     parts.append(_search_path(dataset))
     return "\n".join(parts)
 
 
-def source_of(number: int) -> str:
-    """The name of a table's rows. It is looked up before all tables, so no slug can be it."""
-    return f"rows of {number}"
-
-
 def _view(name: str, listed: str, source: str) -> str:
     # Names of people are quoted; all others are numbers.
-    return f"CREATE VIEW {name} AS SELECT {listed} FROM {source};"  # noqa: S608
+    return f"CREATE VIEW {name} AS SELECT {listed} FROM {source}"  # noqa: S608
 
 
 def _name(table: SqlTable) -> str:

@@ -14,7 +14,7 @@ import duckdb
 from encrypted_records.errors import SqlError
 from encrypted_records.sql import failures
 from encrypted_records.sql.catalogue import INTERNAL, Catalogue, SqlTable
-from encrypted_records.sql.connections import lock, open_closed, real_tables, views
+from encrypted_records.sql.connections import lock, open_closed, views
 from encrypted_records.sql.limits import SqlLimits
 from encrypted_records.sql.translation import translate
 
@@ -28,6 +28,8 @@ _READING = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE",
 _LIMITING = frozenset({"TOP_N", "LIMIT", "STREAMING_LIMIT"})
 #: Rows of which each is opened sooner than columns are read.
 MOST_FIRST = 1000
+#: Functions in the place of a table that only compute.
+_COMPUTING = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"})
 _NOTHING = failures.sql_error(failures.SYNTAX, "the statement is empty", code="sql_invalid")
 
 
@@ -68,6 +70,29 @@ class TableScan:
 
 
 @dataclass(frozen=True, slots=True)
+class SelectStatement:
+    """A statement that only reads.
+
+    Attributes:
+        tree: as DuckDB's parser has read it.
+    """
+
+    text: str
+    tree: Any
+
+    @property
+    def only_computes(self) -> bool:
+        """Whether each function that it has in the place of a table is known to change nothing of
+        the database."""
+        functions = [
+            part["function"]["function_name"].lower()
+            for part in _parts(self.tree)
+            if part.get("type") == "TABLE_FUNCTION"
+        ]
+        return _COMPUTING.issuperset(functions)
+
+
+@dataclass(frozen=True, slots=True)
 class ScanPlan:
     """The scans of a statement, by the tables' numbers in the catalogue."""
 
@@ -75,16 +100,11 @@ class ScanPlan:
 
 
 class Planner:
-    """Plans statements over empty tables.
-
-    Attributes:
-        tables: statements that make all tables, empty, under their own names.
-    """
+    """Plans statements over empty tables."""
 
     def __init__(self, catalogue: Catalogue, dataset: str | None, limits: SqlLimits) -> None:
         self.catalogue = catalogue
         self.dataset = dataset
-        self.tables = real_tables(catalogue, dataset)
         self._connection = open_closed(limits, plans=True)
         lock(self._connection, views(catalogue, dataset))
 
@@ -113,7 +133,7 @@ class Planner:
         with self._translated():
             return [parsed.query.strip() for parsed in self._parsed(text)]
 
-    def only(self, text: str) -> str:
+    def only(self, text: str) -> SelectStatement:
         """The one statement of a text, which must be a SELECT.
 
         Raises:
@@ -128,14 +148,16 @@ class Planner:
                     failures.SYNTAX, "a statement of its own is expected, and these are several"
                 )
             (statement,) = statements
-            if statement.type != duckdb.StatementType.SELECT or not self._reads(statement.query):
+            select = statement.type == duckdb.StatementType.SELECT
+            tree = self.tree(statement.query) if select else None
+            if tree is None or not all(kind in _READING for kind in _node_kinds(tree)):
                 raise failures.sql_error(
                     failures.READ_ONLY,
                     "only SELECT is possible: SQL reads records and changes nothing",
                     code="sql_read_only",
                     hint="use ers import, ers record create or the Python client to store records",
                 )
-            return str(statement.query).strip().rstrip(";")
+            return SelectStatement(str(statement.query).strip().rstrip(";"), tree)
 
     def _parsed(self, text: str) -> list[duckdb.Statement]:
         try:
@@ -147,7 +169,7 @@ class Planner:
         statements: list[duckdb.Statement] = self._connection.extract_statements(text)
         return statements
 
-    def plan(self, statement: str, parameters: Parameters = ()) -> ScanPlan:
+    def plan(self, statement: SelectStatement, parameters: Parameters = ()) -> ScanPlan:
         """
         Args:
             statement: as :meth:`only` gives it.
@@ -156,7 +178,7 @@ class Planner:
             SqlError: it cannot be planned: 42P01, 42703 and so on.
         """
         with self._translated():
-            asked = f"EXPLAIN (FORMAT json) {statement}"
+            asked = f"EXPLAIN (FORMAT json) {statement.text}"
             rows = self._connection.execute(asked, parameters or None).fetchall()
             ((_, told),) = rows
             roots = json.loads(told)
@@ -170,8 +192,7 @@ class Planner:
         scans = {number: self._scan(number, infos, again) for number, infos in found.items()}
         if (limited := _limit_of(roots)) is not None and len(scans) == 1:
             ((number, scan),) = scans.items()
-            with self._translated():
-                order = _order_of(self.tree(statement), self.catalogue.tables[number])
+            order = _order_of(statement.tree, self.catalogue.tables[number])
             if order is not None:
                 scans[number] = replace(scan, first=First(order, *limited))
         return ScanPlan(scans)
@@ -184,11 +205,6 @@ class Planner:
         filters = infos[0].get("Filters", []) if len(infos) == 1 else []
         texts = (filters,) if isinstance(filters, str) else tuple(filters)
         return TableScan(frozenset(at for at in named if at < count), texts, once)
-
-    def _reads(self, statement: str) -> bool:
-        """Whether each part of a statement only reads."""
-        tree = self.tree(statement)
-        return tree is not None and all(kind in _READING for kind in _node_kinds(tree))
 
     def tree(self, statement: str) -> Any:
         """A statement as DuckDB's parser has read it; None where it says that it cannot tell."""
@@ -231,7 +247,7 @@ def _limit_of(roots: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
 def _order_of(tree: Any, table: SqlTable) -> tuple[SortColumn, ...] | None:
     """The order in which a statement of one table alone has its rows; None of another statement,
     or where the order is not one of columns."""
-    node = tree[0]["node"] if tree is not None else {}
+    node = tree[0]["node"]
     base = node.get("from_table") or {}
     plain = (
         node.get("type") == "SELECT_NODE"
@@ -308,13 +324,18 @@ def _nodes(roots: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 def _node_kinds(tree: Any) -> Iterator[str]:
     """The kinds of all queries within a tree."""
+    for part in _parts(tree):
+        kind = part.get("type")
+        if isinstance(kind, str) and kind.endswith("_NODE"):
+            yield kind
+
+
+def _parts(tree: Any) -> Iterator[Mapping[str, Any]]:
     left = [tree]
     while left:
         part = left.pop()
         if isinstance(part, dict):
-            kind = part.get("type")
-            if isinstance(kind, str) and kind.endswith("_NODE"):
-                yield kind
+            yield part
             left += part.values()
         elif isinstance(part, list):
             left += part

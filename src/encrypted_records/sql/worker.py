@@ -28,9 +28,15 @@ from encrypted_records.errors import SqlError
 from encrypted_records.model import json_text
 from encrypted_records.sql import failures, pushdown
 from encrypted_records.sql.catalogue import Catalogue, SqlColumn, SqlTable
-from encrypted_records.sql.connections import lock, open_closed, source_of, views
+from encrypted_records.sql.connections import StatementDatabase
 from encrypted_records.sql.limits import SqlLimits
-from encrypted_records.sql.planner import Parameters, Planner, ScanPlan, TableScan
+from encrypted_records.sql.planner import (
+    Parameters,
+    Planner,
+    ScanPlan,
+    SelectStatement,
+    TableScan,
+)
 from encrypted_records.sql.process import LENGTH_BYTES, ColumnsBroken, TableChanged
 from encrypted_records.sql.source import Stream
 from encrypted_records.sql.translation import translate
@@ -41,6 +47,9 @@ Reply = tuple[object, bytes | memoryview]
 _CHANGED = re.compile(r"\b(?:TIME WITH TIME ZONE|UHUGEINT|BIT)\b")
 #: Memory of the process beside that of its statement: of stacks, of plans, of copies on their way.
 _BESIDE_BYTES = 512 << 20
+#: After so many seconds without a request, a database is closed because of which the process has so
+#: many bytes more than before it: what DuckDB has freed comes back only then.
+_REST_SECONDS, _RESTING_BYTES = 1.0, 32 << 20
 
 
 class Worker:
@@ -54,8 +63,13 @@ class Worker:
         self._columns = columns
         self._planner: Planner | None = None
         self._limits: SqlLimits | None = None
+        #: for the next statement: none has failed in it, was ended or may have changed it
+        self._database: StatementDatabase | None = None
+        self._running: StatementDatabase | None = None
+        self._resident = 0
         self._connection: duckdb.DuckDBPyConnection | None = None
-        self._statement: tuple[str, Parameters, ScanPlan] | None = None
+        self._statement: tuple[SelectStatement, Parameters, ScanPlan] | None = None
+        self._whole = False
         self._streams: dict[int, Stream] = {}
         self._kept: dict[int, pyarrow.Table] = {}
         self._reader: Any = None
@@ -72,6 +86,7 @@ class Worker:
             _limit_memory(limits.memory_bytes + _BESIDE_BYTES)
         if self._planner is not None:
             self._planner.close()
+        self._drop_database()
         self._planner = Planner(catalogue, dataset, limits)
         return None, b""
 
@@ -125,17 +140,20 @@ class Worker:
         assert self._limits is not None
         statement, parameters, plan = self._statement
         planner = self.planner
-        connection = self._connection = open_closed(self._limits)
+        self._running, self._database = self._database, None
+        if self._running is None:
+            with suppress(OSError):
+                self._resident = _memory_bytes(1)
+            self._running = StatementDatabase(planner.catalogue, planner.dataset, self._limits)
+        rows: dict[int, Any] = {}
         for number, stream in self._streams.items():
-            rows: Any = self._kept.get(number)
-            if rows is None:
-                rows = pyarrow.RecordBatchReader.from_batches(stream.schema, stream.batches())
-            connection.register(source_of(number), rows)
+            rows[number] = self._kept.get(number)
+            if rows[number] is None:
+                batches = stream.batches()
+                rows[number] = pyarrow.RecordBatchReader.from_batches(stream.schema, batches)
         here = {number: scan.columns for number, scan in plan.scans.items()}
-        # Without a table's rows, tables of their own names say more to those who list them.
-        setup = views(planner.catalogue, planner.dataset, here) if here else planner.tables
-        lock(connection, setup)
-        relation = connection.sql(statement, params=parameters or None)
+        connection = self._connection = self._running.connect(rows, here)
+        relation = connection.sql(statement.text, params=parameters or None)
         kinds = zip(relation.columns, relation.types, strict=True)
         columns = [SqlColumn(name, type_name(kind)) for name, kind in kinds]
         for column in columns:
@@ -155,21 +173,42 @@ class Worker:
         try:
             batch = self._reader.read_next_batch()
         except StopIteration:
+            self._whole = True
             return False, b""
         return True, as_stream(batch.schema, [batch])
 
     def end(self) -> Reply:
         """Forget the statement."""
+        keep = self._whole and self._statement is not None and self._statement[0].only_computes
         self._reader = self._statement = None
+        self._whole = False
         if self._connection is not None:
             connection, self._connection = self._connection, None
             connection.interrupt()
             connection.close()
+        if self._running is not None:
+            database, self._running = self._running, None
+            if keep:
+                self._database = database
+            else:
+                database.close()
         for stream in self._streams.values():
             stream.finish()
         self._streams.clear()
         self._kept.clear()
         return None, b""
+
+    def rest(self) -> None:
+        """Give memory back: nothing is asked for a while."""
+        with suppress(OSError):
+            if _memory_bytes(1) < self._resident + _RESTING_BYTES:
+                return
+        self._drop_database()
+
+    def _drop_database(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
 
     def failed(self, error: Exception) -> dict[str, str]:
         """The reply that an error is."""
@@ -213,8 +252,17 @@ def _limit_memory(more: int) -> None:
     such a limit, such as macOS, only DuckDB's own limit applies.
     """
     with suppress(OSError, ValueError):
-        present = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        present = _memory_bytes(5)
         resource.setrlimit(resource.RLIMIT_DATA, (present + more, present + more))
+
+
+def _memory_bytes(column: int) -> int:
+    """Memory of the process as in a column of ``/proc/self/statm``: 1 resident, 5 data.
+
+    Raises:
+        OSError: there is no such file, as on macOS.
+    """
+    return int(Path("/proc/self/statm").read_text().split()[column]) * resource.getpagesize()
 
 
 def _requests(pipe: BinaryIO, found: queue.SimpleQueue[bytes]) -> None:
@@ -245,7 +293,12 @@ def serve(kind: type[Worker]) -> None:
     )
     reader.start()
     while True:
-        method, arguments = pickle.loads(found.get())  # noqa: S301 - of the process above this one
+        try:
+            request = found.get(timeout=_REST_SECONDS)
+        except queue.Empty:
+            worker.rest()
+            request = found.get()
+        method, arguments = pickle.loads(request)  # noqa: S301 - of the process above this one
         try:
             value, body = getattr(worker, method)(*arguments)
             head = {"value": value}
