@@ -18,6 +18,7 @@ from encrypted_records.model.normalization import comparable
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.search import columns
 from encrypted_records.proxy.search.fetcher import Fetcher
+from encrypted_records.proxy.search.holding import VersionHold
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import second_proxy, with_keyrings
 from tests.support.service import Service
@@ -130,6 +131,25 @@ def test_every_live_record_is_there_once_with_its_exact_values(
     monkeypatch.setattr(Fetcher, "keeps_columns", lambda *_: False)
     assert rows(read(in_windows, FIELDS)) == expected
     assert read(in_windows, []).num_rows == len(expected)
+
+
+def test_a_version_is_held_where_columns_are_read_after_the_first_piece_was_sent(
+    in_windows: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[str] = []
+    begin = VersionHold.begin
+
+    async def watched(hold: VersionHold) -> None:
+        held.append(hold.reason)
+        await begin(hold)
+
+    monkeypatch.setattr(VersionHold, "begin", watched)
+    assert read(in_windows, FIELDS).num_rows > MANY
+    assert held == ["export"]
+    assert in_windows.api("GET", f"{in_windows.schema}holds/").json() == []
+    few = {"field": "age", "op": "lt", "value": 40}
+    assert 0 < read(in_windows, ["age", "city"], few).num_rows < 500
+    assert held == ["export"]
 
 
 def test_a_condition_selects_records(store: Store, in_windows: Store) -> None:

@@ -28,7 +28,7 @@ _READING = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE",
 _LIMITING = frozenset({"TOP_N", "LIMIT", "STREAMING_LIMIT"})
 #: Rows of which each is opened sooner than columns are read.
 MOST_FIRST = 1000
-#: Functions in the place of a table that only compute.
+#: Functions in FROM that only compute.
 _COMPUTING = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"})
 _NOTHING = failures.sql_error(failures.SYNTAX, "the statement is empty", code="sql_invalid")
 
@@ -82,8 +82,7 @@ class SelectStatement:
 
     @property
     def only_computes(self) -> bool:
-        """Whether each function that it has in the place of a table is known to change nothing of
-        the database."""
+        """Whether each function in its FROM clauses is known to change nothing of the database."""
         functions = [
             part["function"]["function_name"].lower()
             for part in _parts(self.tree)

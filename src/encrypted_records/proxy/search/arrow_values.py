@@ -144,11 +144,12 @@ def _points(spec: FieldSpec, kind: pyarrow.DataType, given: FieldValues) -> pyar
         raise DoesNotOpen("an encrypted number is outside its field's bounds")
     absent = given.codes == 0
     if pyarrow.types.is_decimal(kind):
-        words = _wide(offsets, rules.lowest)[given.codes]
+        words = _wide(offsets, rules.lowest).take(given.codes, axis=0)
         return _from_words(kind, words, absent)
     mask = absent if absent.any() else None
     # Modulo 2**64: what fits is right.
-    points = (offsets + np.uint64(_start(kind, rules.lowest) % _WORD)).view(np.int64)[given.codes]
+    starts = (offsets + np.uint64(_start(kind, rules.lowest) % _WORD)).view(np.int64)
+    points = starts.take(given.codes)
     if pyarrow.types.is_boolean(kind):
         return pyarrow.array(points != 0, mask=mask)
     if pyarrow.types.is_date32(kind):
@@ -178,7 +179,9 @@ def _uuids(given: FieldValues) -> pyarrow.Array:
     cells = np.zeros((len(given.keys) + 1, UUID_KEY_BYTES), np.uint8)
     cells[1:] = matrix(given.keys)
     storage = _from_words(
-        pyarrow.binary(UUID_KEY_BYTES), cells.view(np.uint64)[given.codes], given.codes == 0
+        pyarrow.binary(UUID_KEY_BYTES),
+        cells.view(np.uint64).take(given.codes, axis=0),
+        given.codes == 0,
     )
     return pyarrow.ExtensionArray.from_storage(pyarrow.uuid(), storage)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow
+from pyroaring import BitMap
 
 from encrypted_records.index.ordinals import Ordinals, ordinals
 from encrypted_records.index.query.candidates import Candidates
@@ -44,7 +45,7 @@ from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search import arrow_values
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.export import named_if_gone, put_first
-from encrypted_records.proxy.search.holding import VersionHold, holding
+from encrypted_records.proxy.search.holding import DeferredHold, VersionHold
 from encrypted_records.proxy.search.joins import parse_body
 
 #: Bytes of the values of one window, about, and the same where a window of so many rows takes more.
@@ -52,6 +53,8 @@ WINDOW_BYTES, WINDOW_ROWS = 128 << 20, 1 << 20
 MOST_WINDOW_BYTES = 192 << 20
 #: Rows of one record batch.
 BATCH_ROWS = 1 << 17
+#: Up to so many bytes, the different texts of a window are sent once, and not for each batch.
+_FEW_BYTES = 64 << 10
 _MEMBERS = frozenset({"schema", "fields", "where", "filters", "order_by", "limit", "offset"})
 
 Pieces = AsyncGenerator[bytes, None]
@@ -123,11 +126,7 @@ async def read_columns(
             return ColumnStream(context.snapshot.version, _whole(piece))
         condition = await context.condition(asked.where)
         parts = await context.run(match_rows(context.space, condition))
-        pieces = _write(context, parts, asked.fields)
-        if sum(map(len, parts)) > BATCH_ROWS:
-            hold = VersionHold.of_export(context.upstream)
-            await hold.begin()
-            pieces = holding(hold, pieces)
+        pieces = _write(context, [part for part in parts if len(part)], asked.fields)
         first = await anext(pieces)
         return ColumnStream(
             context.snapshot.version,
@@ -149,7 +148,11 @@ class _Window:
     end: int
 
     def rows(self) -> Ordinals:
-        return ordinals(self.part.matches.possible[self.first : self.end])
+        every = self.part.matches.possible
+        if self.end - self.first < len(every):
+            # A slice of a bitmap looks at each of its members.
+            every = every & BitMap(range(every[self.first], every[self.end - 1] + 1))
+        return ordinals(every)
 
 
 def _windows(part: Candidates, row_bytes: int) -> Iterator[_Window]:
@@ -165,21 +168,25 @@ def _windows(part: Candidates, row_bytes: int) -> Iterator[_Window]:
 async def _write(
     context: QueryContext, parts: Sequence[Candidates], fields: Sequence[str]
 ) -> Pieces:
-    """The stream in nonempty pieces: its schema in the first, its end in the last."""
+    """The stream in nonempty pieces: its schema in the first, its end in the last.
+
+    The version is held where anything is still to be read after the first piece.
+    """
     specs = [context.definition.fields[name] for name in fields]
-    kind, sink = _schema_of(context, specs), _Sink()
-    # It is closed at the end of a whole stream alone: a thread may still write when another ends.
-    writer = pyarrow.ipc.new_stream(sink, kind)
-    for part in parts:
-        if not len(part):
-            continue
-        segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
-        plan = await context.run(plan_windows(context.space, segment, fields))
-        for window in _windows(part, plan.row_bytes):
-            async for batch in _batches(context, window, specs, kind, plan):
-                yield await aside(sink.write_batch, writer, batch)
-    writer.close()
-    yield sink.take()
+    stream = _ArrowStream(_schema_of(context, specs))
+    async with DeferredHold(VersionHold.of_export(context.upstream)) as hold:
+        if len(parts) > 1 and sum(map(len, parts)) > BATCH_ROWS:
+            await hold.begin()
+        for part in parts:
+            segment: OpenedSegment = part.segment  # type: ignore[assignment] # of either form
+            plan = await context.run(plan_windows(context.space, segment, fields))
+            windows = list(_windows(part, plan.row_bytes))
+            if len(windows) > 1:
+                await hold.begin()
+            for window in windows:
+                async for piece in _pieces(context, window, specs, plan, stream, hold):
+                    yield piece
+        yield stream.end()
 
 
 def _write_records(
@@ -187,8 +194,8 @@ def _write_records(
 ) -> bytes:
     """The whole stream of some records."""
     specs = [context.definition.fields[name] for name in fields]
-    kind, sink = _schema_of(context, specs), _Sink()
-    writer = pyarrow.ipc.new_stream(sink, kind)
+    stream = _ArrowStream(_schema_of(context, specs))
+    parts = []
     if records:
         arrays = {
             spec.name: arrow_values.array_of_values(
@@ -196,9 +203,8 @@ def _write_records(
             )
             for spec in specs
         }
-        writer.write_batch(_batch_of(specs, kind, arrays, 0, len(records), {}, {}))
-    writer.close()
-    return sink.take()
+        parts.append(stream.write(arrays, len(records)))
+    return b"".join([*parts, stream.end()])
 
 
 async def _whole(piece: bytes) -> Pieces:
@@ -213,13 +219,18 @@ def _schema_of(context: QueryContext, specs: Sequence[FieldSpec]) -> pyarrow.Sch
     return pyarrow.schema([arrow_values.field_of(spec) for spec in specs], told)
 
 
-async def _batches(
+async def _pieces(
     context: QueryContext,
     window: _Window,
     specs: Sequence[FieldSpec],
-    kind: pyarrow.Schema,
     plan: WindowPlan,
-) -> AsyncGenerator[pyarrow.RecordBatch, None]:
+    stream: _ArrowStream,
+    hold: DeferredHold,
+) -> Pieces:
+    if not specs:
+        for first in range(window.first, window.end, WINDOW_ROWS):
+            yield await aside(stream.write, {}, min(WINDOW_ROWS, window.end - first))
+        return
     segment: OpenedSegment = window.part.segment  # type: ignore[assignment] # of either form
     rows = await aside(window.rows)
     texts: dict[str, FieldValues] = {}
@@ -227,54 +238,85 @@ async def _batches(
     for spec in specs:
         reading = read_field(context.space, segment, spec.name, rows, keep=spec.name in plan.kept)
         values = await context.run(reading)
-        if spec.field_type.is_text:
-            texts[spec.name] = values
-        else:
+        if not spec.field_type.is_text:
             arrays[spec.name] = await aside(arrow_values.array_of, spec, values)
+        elif values.keys.nbytes <= _FEW_BYTES and not len(values.long):
+            arrays[spec.name] = await aside(arrow_values.texts_of, values, {})
+        else:
+            texts[spec.name] = values
         del values
-    for first, end in await aside(_cut, texts, len(rows), context.fetcher.window(context.state)):
-        some = await aside(_part, texts, first, end)
-        long = await context.run(
-            read_long_texts(context.space, window.part.places, rows[first:end], some)
-        )
-        yield await aside(_batch_of, specs, kind, arrays, first, end, some, long)
-
-
-def _cut(texts: Mapping[str, FieldValues], rows: int, opened: int) -> list[tuple[int, int]]:
-    """The first row of each batch, and that after its last: at most ``opened`` rows where texts
-    are read from opened records."""
     has_long = any(len(field.long) for field in texts.values())
-    most = min(BATCH_ROWS, opened) if has_long else BATCH_ROWS
-    return [(first, min(rows, first + most)) for first in range(0, rows, most)]
+    # Records are opened for texts that are long, so many rows at a time.
+    most = min(BATCH_ROWS, context.fetcher.window(context.state)) if has_long else BATCH_ROWS
+    if has_long and len(rows) > most:
+        await hold.begin()
+    for first in range(0, len(rows), most):
+        end = min(len(rows), first + most)
+        if not has_long:
+            yield await aside(_write_part, stream, arrays, texts, first, end)
+            continue
+        some = await aside(_part, texts, first, end)
+        reading_long = read_long_texts(context.space, window.part.places, rows[first:end], some)
+        long = await context.run(reading_long)
+        yield await aside(_write_some, stream, arrays, some, long, first, end)
 
 
 def _part(values: Mapping[str, FieldValues], first: int, end: int) -> dict[str, FieldValues]:
     return {name: field.part(first, end) for name, field in values.items()}
 
 
-def _batch_of(
-    specs: Sequence[FieldSpec],
-    kind: pyarrow.Schema,
+def _write_part(
+    stream: _ArrowStream,
     arrays: Mapping[str, pyarrow.Array],
+    texts: Mapping[str, FieldValues],
     first: int,
     end: int,
+) -> bytes:
+    return _write_some(stream, arrays, _part(texts, first, end), {}, first, end)
+
+
+def _write_some(
+    stream: _ArrowStream,
+    arrays: Mapping[str, pyarrow.Array],
     texts: Mapping[str, FieldValues],
     long: Mapping[str, Mapping[int, str]],
-) -> pyarrow.RecordBatch:
-    if not specs:
-        # Without a column, the number of rows is all there is.
-        none = pyarrow.Array.from_buffers(pyarrow.struct([]), end - first, [None])
-        return pyarrow.RecordBatch.from_struct_array(none)
-    columns = [
-        arrow_values.texts_of(texts[spec.name], long.get(spec.name, {}))
-        if spec.name in texts
-        else arrays[spec.name][first:end]
-        for spec in specs
-    ]
-    return pyarrow.RecordBatch.from_arrays(columns, schema=kind)
+    first: int,
+    end: int,
+) -> bytes:
+    """The batch of rows ``first`` to before ``end`` of a window's arrays, with their texts."""
+    some = {name: array[first:end] for name, array in arrays.items()}
+    for name, field in texts.items():
+        some[name] = arrow_values.texts_of(field, long.get(name, {}))
+    return stream.write(some, end - first)
 
 
-class _Sink:
+class _ArrowStream:
+    """A stream of Arrow, taken piece by piece."""
+
+    def __init__(self, schema: pyarrow.Schema) -> None:
+        self._schema, self._file = schema, _File()
+        # It is closed at the end of a whole stream alone: a thread may still write when another
+        # ends.
+        self._writer = pyarrow.ipc.new_stream(self._file, schema)
+
+    def write(self, columns: Mapping[str, pyarrow.Array], rows: int) -> bytes:
+        """A batch of the schema's columns."""
+        if columns:
+            arrays = [columns[name] for name in self._schema.names]
+            batch = pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
+        else:
+            # Without a column, the number of rows is all there is.
+            none = pyarrow.Array.from_buffers(pyarrow.struct([]), rows, [None])
+            batch = pyarrow.RecordBatch.from_struct_array(none)
+        self._writer.write_batch(batch)
+        return self._file.take()
+
+    def end(self) -> bytes:
+        self._writer.close()
+        return self._file.take()
+
+
+class _File:
     """A file that keeps what is written until it is taken."""
 
     closed = False
@@ -291,10 +333,6 @@ class _Sink:
 
     def flush(self) -> None:
         pass
-
-    def write_batch(self, writer: pyarrow.RecordBatchStreamWriter, batch: Any) -> bytes:
-        writer.write_batch(batch)
-        return self.take()
 
     def take(self) -> bytes:
         taken, self._parts = b"".join(self._parts), []

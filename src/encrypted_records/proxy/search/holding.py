@@ -6,9 +6,9 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
@@ -75,6 +75,27 @@ class VersionHold:
         while True:
             await runtime.sleep(RENEW_SECONDS)
             await attempt("renewing a hold", self.begin)
+
+
+class DeferredHold:
+    """A hold that begins only when data is going to be read later; it ends with the block."""
+
+    def __init__(self, hold: VersionHold) -> None:
+        self._hold, self._renewal = hold, AsyncExitStack()
+        self._begun = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self._renewal.aclose()
+
+    async def begin(self) -> None:
+        """Hold it until the block ends, if it is not held yet."""
+        if not self._begun:
+            self._begun = True
+            await self._hold.begin()
+            await self._renewal.enter_async_context(self._hold.renewed())
 
 
 async def holding(hold: VersionHold, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
