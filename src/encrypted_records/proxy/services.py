@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
+from encrypted_records.client.limits import MIRROR_TIMING
 from encrypted_records.errors import OutOfSpace, Startup
 from encrypted_records.fair_queue import FairQueue
 from encrypted_records.listening import pace
@@ -323,6 +324,8 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
         Startup: the proxy's folder cannot be used, or its keys or their passphrase cannot.
     """
     api = Api(overrides.transport(settings.base_url))
+    if settings.mirror is not None:
+        api.transport.timing = MIRROR_TIMING
     folder = settings.data_dir / "proxy"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
