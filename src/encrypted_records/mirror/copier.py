@@ -8,12 +8,14 @@ one goes on with the objects that are there. Everything is verified before it is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api
+from encrypted_records.client.checkpoints import CheckpointApi
 from encrypted_records.client.lists import read_list
 from encrypted_records.client.rosters import RosterApi
 from encrypted_records.client.transport import Transport
@@ -45,8 +47,10 @@ from encrypted_records.mirror.copy import (
     MirrorCopy,
     SchemaLog,
     begin_log,
+    is_of_log,
     last_part,
     portions,
+    read_checkpoint,
 )
 from encrypted_records.mirror.layout import (
     MirrorHead,
@@ -58,6 +62,7 @@ from encrypted_records.mirror.layout import (
 )
 from encrypted_records.mirror.store import HEAD, Store
 from encrypted_records.model import ids, service_key, wire
+from encrypted_records.model.checkpoints import digest_of
 from encrypted_records.model.digests import RUN
 from encrypted_records.model.records import (
     Group,
@@ -115,6 +120,7 @@ class _SchemaState:
     log: SchemaLog
     fresh: list[LogEntry] = field(default_factory=list)
     headers: dict[bytes, SegmentHeader] = field(default_factory=dict)
+    checkpoint: str = ""
 
 
 @dataclass(slots=True)
@@ -148,6 +154,7 @@ class Copier:
         self._transport = transport
         self._api = Api(transport)
         self._rosters = RosterApi(transport)
+        self._checkpoints = CheckpointApi(transport)
         self._store = store
         self._tell = tell
         self._forget = forget
@@ -188,6 +195,7 @@ class Copier:
             try:
                 for schema, state in self._schemas.items():
                     await self._copy(schema, state)
+                    await self._copy_checkpoint(schema, state)
             except NotFound as error:
                 # Merged away, or erased, since the log was read.
                 if look == _LOOKS - 1:
@@ -314,7 +322,8 @@ class Copier:
         if log is None or not _judged_by(log, roster):
             by = roster if roster.number else None
             log = begin_log(ids.from_text(organization), ids.from_text(schema), by)
-        self._schemas[schema] = _SchemaState(organization, log)
+        checkpoint = "" if named is None else named.checkpoint
+        self._schemas[schema] = _SchemaState(organization, log, checkpoint=checkpoint)
 
     async def _read_grants(self) -> None:
         """Read the grants of all members, or of the caller where that is not an owner."""
@@ -376,6 +385,25 @@ class Copier:
         earlier = self._earlier_rows(objects)
         for group in objects.groups():
             await self._copy_group(objects, group, earlier)
+
+    async def _copy_checkpoint(self, schema: str, state: _SchemaState) -> None:
+        """Copy the newest checkpoint of the log, if the API has one that proxies would take. One
+        that is not of this log is left out: readers do without it.
+        """
+        before, state.checkpoint = state.checkpoint, ""
+        uid, ledger = ids.from_text(schema), state.log.ledger
+        listed = await self._checkpoints.listed(uid, "")
+        if not listed:
+            return
+        with suppress(MirrorBroken):
+            if before and digest_of(read_checkpoint(self._store, before)).hex() == listed[0].digest:
+                state.checkpoint = before
+                return
+        found, _ = await self._checkpoints.read(uid, ledger.version, "")
+        if found is not None and is_of_log(found, ledger):
+            data = wire.encode([found])
+            state.checkpoint = layout.by_content(f"schemas/{schema}/checkpoints", data)
+            self._write(state.checkpoint, data)
 
     async def _copy_segment(
         self, objects: SchemaObjects, segment: Segment, state: _SchemaState
@@ -511,7 +539,7 @@ class Copier:
         for one in head.organizations.values():
             named |= {*one.roster, one.grants}
         for schema, state in self._schemas.items():
-            named |= {*head.schemas[schema].log, *state.log.objects().names()}
+            named |= {*head.schemas[schema].log, *state.log.objects().names(), state.checkpoint}
         for name in sorted(self._names - named):
             if layout.is_ours(name):
                 self._store.delete(name)
@@ -547,7 +575,8 @@ class Copier:
             log.append(f"schemas/{schema}/log/{first}-{last}")
             delta = ManifestDelta(ids.from_text(schema), last, None, bytes(32), some, [])
             self._write(log[-1], wire.encode([delta]))
-        return SchemaHead(state.organization, log, head.version, head.digest.hex())
+        digest = head.digest.hex()
+        return SchemaHead(state.organization, log, head.version, digest, state.checkpoint)
 
 
 def authorization_of(text: str) -> str:

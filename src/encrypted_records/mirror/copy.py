@@ -29,6 +29,7 @@ from encrypted_records.mirror import layout
 from encrypted_records.mirror.layout import MirrorHead, SchemaHead, SchemaObjects
 from encrypted_records.mirror.store import Store
 from encrypted_records.model import ids, wire
+from encrypted_records.model.checkpoints import Checkpoint, decode_body
 from encrypted_records.model.records import LogEntry, ManifestDelta, SegmentHeader
 from encrypted_records.model.roster import Grant, RosterEntry, read_grant
 
@@ -241,6 +242,22 @@ class MirrorCopy:
         self._logs[schema] = known
         return known
 
+    def checkpoint(self, schema: str) -> Checkpoint | None:
+        """The newest checkpoint of a schema's log that was copied. It is a claim of its signer,
+        which readers judge; here it is one of this log.
+
+        Raises:
+            MirrorBroken: it is missing or was altered.
+            LogBroken, RosterBroken: as :meth:`log`.
+        """
+        name = self.head.schemas[schema].checkpoint
+        if not name:
+            return None
+        found = read_checkpoint(self.store, name)
+        if not is_of_log(found, self.log(schema).ledger):
+            raise altered(name)
+        return found
+
     def headers(self, schema: str, since: int = 0) -> Iterator[SegmentHeader]:
         """The headers of the live segments that were added after a version of the log."""
         objects = self.log(schema).objects()
@@ -254,6 +271,28 @@ class MirrorCopy:
         for segment in objects.snapshot.segments:
             if added is None or segment.uid in added:
                 yield from frames(self.store, objects.header(segment), SegmentHeader)
+
+
+def read_checkpoint(store: Store, name: str) -> Checkpoint:
+    """The checkpoint in an object.
+
+    Raises:
+        MirrorBroken: it is missing or was altered.
+        Unavailable: the store cannot be read.
+    """
+    found = frames(store, name, Checkpoint)
+    if len(found) != 1 or layout.by_content(name.rpartition("/")[0], wire.encode(found)) != name:
+        raise altered(name)
+    return found[0]
+
+
+def is_of_log(checkpoint: Checkpoint, ledger: Ledger) -> bool:
+    """Whether a checkpoint is of a version of this log, by its own word."""
+    try:
+        body = decode_body(checkpoint)
+    except Malformed:
+        return False
+    return body.schema == ledger.keys.schema and ledger.digest_at(body.version) == body.digest
 
 
 def portions(entries: Iterable[LogEntry], most: int) -> Iterator[list[LogEntry]]:

@@ -36,6 +36,7 @@ _RESOURCES = re.compile(rf"resources/{_HALF}\.json")
 _ROSTER = re.compile(f"organizations/({PATTERN})/roster/{_SPAN}")
 _GRANTS = re.compile(f"organizations/({PATTERN})/grants/{_HALF}")
 _LOG = re.compile(f"schemas/({PATTERN})/log/{_SPAN}")
+_CHECKPOINT = re.compile(f"schemas/({PATTERN})/checkpoints/{_HALF}")
 _SEGMENT = re.compile(f"schemas/({PATTERN})/segments/{_UID}/(?:header|digests|{_NUMBER})")
 _GROUP = re.compile(f"schemas/({PATTERN})/groups/{_UID}/(?:digests|ids-{_NUMBER}|{_SPAN})")
 _ID = re.compile(PATTERN)
@@ -57,12 +58,14 @@ class OrganizationHead(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SchemaHead(msgspec.Struct, forbid_unknown_fields=True):
-    """``log`` are the objects of its commits; ``version`` and ``digest`` are the log's."""
+    """``log`` are the objects of its commits; ``version`` and ``digest`` are the log's;
+    ``checkpoint`` is the object of its newest checkpoint, empty without one."""
 
     organization: str
     log: list[str]
     version: int
     digest: str
+    checkpoint: str = ""
 
 
 class MirrorHead(msgspec.Struct, forbid_unknown_fields=True):
@@ -128,6 +131,7 @@ def _is_sound_schema(schema: str, named: SchemaHead, organizations: Collection[s
         _ID.fullmatch(schema) is not None
         and named.organization in organizations
         and all(_is_of(_LOG, name, schema) for name in named.log)
+        and (not named.checkpoint or _is_of(_CHECKPOINT, named.checkpoint, schema))
         and named.version >= 0
         and _DIGEST.fullmatch(named.digest) is not None
     )
@@ -264,7 +268,7 @@ def is_ours(name: str) -> bool:
     unfinished = _TEMPORARY.fullmatch(name)
     if unfinished is not None:
         name = unfinished[1] + unfinished[2]
-    forms = (_RESOURCES, _ROSTER, _GRANTS, _LOG, _SEGMENT, _GROUP)
+    forms = (_RESOURCES, _ROSTER, _GRANTS, _LOG, _CHECKPOINT, _SEGMENT, _GROUP)
     return name == HEAD or any(form.fullmatch(name) for form in forms)
 
 

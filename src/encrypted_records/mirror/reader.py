@@ -12,6 +12,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -60,6 +61,7 @@ from encrypted_records.mirror.layout import (
 )
 from encrypted_records.mirror.store import Store
 from encrypted_records.model import digests, ids, wire
+from encrypted_records.model.checkpoints import Checkpoint, decode_body
 from encrypted_records.model.definition_parser import parse_definition
 from encrypted_records.model.digests import HOLE, RUN
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT
@@ -294,11 +296,23 @@ class MirrorReader:
 
     def manifest(self, copy: MirrorCopy, asked: Asked) -> Answered:
         schema = self._schema(copy, asked)
-        since = 0 if asked.one("checkpoint") is not None else asked.number("since") or 0
-        _require_version(copy.log(schema), asked.number("checkpoint") or since)
-        return _frames(self._deltas(copy, schema, since))
+        known = asked.number("checkpoint")
+        since = 0 if known is not None else asked.number("since") or 0
+        _require_version(copy.log(schema), known or since)
+        checkpoint: Checkpoint | None = None
+        with suppress(MirrorBroken):  # ers verify names it, and the log says the same
+            checkpoint = None if known is None else copy.checkpoint(schema)
+        if checkpoint is None:
+            return _frames(self._deltas(copy, schema, since))
+        version = decode_body(checkpoint).version
+        since = min(known, version) if known else version
+        return _frames([checkpoint, *self._deltas(copy, schema, since, every_header=True)])
 
-    def _deltas(self, copy: MirrorCopy, schema: str, since: int) -> Iterator[ManifestDelta]:
+    def _deltas(
+        self, copy: MirrorCopy, schema: str, since: int, *, every_header: bool = False
+    ) -> Iterator[ManifestDelta]:
+        """The log after a version, with the headers of the segments that it added, or of all that
+        live."""
         log = copy.log(schema)
         ledger = log.ledger
         definition = ledger.definition
@@ -311,7 +325,7 @@ class MirrorReader:
         *earlier, last = list(portions(entries, DELTA_BYTES)) or [[]]
         for some in earlier:
             yield ManifestDelta(uid, some[-1].version, key_id, digest, some, [])
-        headers = list(copy.headers(schema, since))
+        headers = list(copy.headers(schema, 0 if every_header else since))
         yield ManifestDelta(uid, ledger.version, key_id, digest, last, headers)
 
     def pages(self, copy: MirrorCopy, asked: Asked) -> Answered:

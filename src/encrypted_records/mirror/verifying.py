@@ -130,6 +130,8 @@ class MirrorVerifier:
             self.proof.unsigned.append(schema)
         if self._memory is not None:
             self._memory.has_seen_log(ids.from_text(schema), log.ledger)
+        with self._noting(f"schema {schema}"):
+            copy.checkpoint(schema)
         self.proof.schemas += 1
         self.proof.commits += log.ledger.version
         objects = log.objects()
