@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from bench.support.processes import memory_mib
 from encrypted_records import Client
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.errors import SqlError
+from encrypted_records.sql.catalogue import Catalogue
+from encrypted_records.sql.connections import StatementDatabase
 from encrypted_records.sql.engine import Engine
 from encrypted_records.sql.limits import SqlLimits
 from tests.support.eventually import eventually
@@ -67,6 +71,24 @@ def test_statements_that_end_well_share_a_database_and_nothing_in_it(proxy: Make
                 assert await rows(engine, held) == [], held
 
     asyncio.run(run())
+
+
+def test_instants_are_in_utc_whatever_the_time_zone_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        database = StatementDatabase(Catalogue(("open",), ()), "open", SMALL)
+        for _ in range(2):
+            with closing(database.connect({}, {})) as connection:
+                told = connection.execute("SELECT '2024-01-01'::TIMESTAMPTZ, current_schema()")
+                ((instant, schema),) = told.fetchall()
+                assert (str(instant.tzinfo), instant.hour, schema) == ("UTC", 0, "open")
+        database.close()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,8 @@ def open_closed(limits: SqlLimits, *, plans: bool = False) -> duckdb.DuckDBPyCon
             "python_enable_replacements": "false",
         },
     )
-    connection.execute("SET TimeZone = 'UTC'; SET preserve_insertion_order = true")
+    # Of all connections: a statement has one of its own.
+    connection.execute("SET GLOBAL TimeZone = 'UTC'; SET preserve_insertion_order = true")
     if plans:
         connection.execute(f"SET disabled_optimizers = '{','.join(_DISABLED)}'")
     connection.execute("SET enable_external_access = false")
