@@ -7,9 +7,11 @@ numbers are exchanged for those of their pages, and no key is kept.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
-from encrypted_records.index.columns.column import EntryBlock, Keys, key_type, run_starts
+from encrypted_records.index.columns.column import EntryBlock, Keys, key_type
 from encrypted_records.index.columns.dictionary import (
     ByRow,
     Codes,
@@ -85,27 +87,26 @@ class ByRowBuilder:
     def finish(self) -> ByRow:
         if self._pages is None:
             return PageMap(self._codes)
-        every = [self._pages[page] for page in sorted(self._pages)]
-        none: Keys = np.zeros(0, key_type(self._kind))
-        keys = np.concatenate([none, *(keys for keys, _, _ in every)])
-        lengths = np.concatenate([np.zeros(0, np.int64), *(counts for _, _, counts in every)])
+        every = [self._pages[page] for page in sorted(self._pages) if len(self._pages[page][0])]
         # Keys of pages in their order are in order; one may end a page and begin the next.
-        starts = run_starts(keys)
-        distinct = keys[starts]
-        place = np.zeros(len(keys), np.int64)
-        place[starts] = 1
-        place = np.cumsum(place)
-        table = np.zeros(self._next, code_type(len(distinct)))
-        at = 0
-        for own, first, _ in every:
-            table[first : first + len(own)] = place[at : at + len(own)]
-            at += len(own)
-        self._exchange(table)
-        counts = np.zeros(len(distinct) + 1, np.int64)
+        again = {
+            at for at, (one, other) in enumerate(pairwise(every), 1) if one[0][-1] == other[0][0]
+        }
+        distinct = sum(len(keys) for keys, _, _ in every) - len(again)
+        table = np.zeros(self._next, code_type(distinct))
+        counts = np.zeros(distinct + 1, np.int64)
         counts[0] = self._directory.absent
-        if len(starts):
-            counts[1:] = np.add.reduceat(lengths, starts)
-        return ColumnDictionary(distinct, self._codes, counts, has_long(distinct))
+        parts: list[Keys] = [np.zeros(0, key_type(self._kind))]
+        end = 1
+        for at, (keys, first, lengths) in enumerate(every):
+            same = int(at in again)
+            begin, end = end - same, end - same + len(keys)
+            table[first : first + len(keys)] = np.arange(begin, end)
+            counts[begin:end] += lengths
+            parts.append(keys[same:])
+        self._exchange(table)
+        merged = np.concatenate(parts)
+        return ColumnDictionary(merged, self._codes, counts, has_long(merged))
 
     def _leave_keys(self, pages: dict[int, tuple[Keys, int, Codes]]) -> None:
         table = np.zeros(self._next, code_type(self._directory.present_pages))

@@ -181,7 +181,10 @@ def _texts(data: bytes, runs: int, stored: np.dtype[Any]) -> Keys:
     # Of as many bytes as the longest has: to work on the width of all takes several times as long.
     longest = int(lengths.max())
     own_bytes = np.zeros((runs, longest), np.uint8)
-    own_bytes[_between(shared, lengths, longest)] = np.frombuffer(data, np.uint8, offset=2 * runs)
+    # Where each text's own bytes begin, less what comes before them in the data.
+    begins = np.arange(runs) * longest + shared - (np.cumsum(own, dtype=np.int64) - own)
+    rest = np.frombuffer(data, np.uint8, offset=2 * runs)
+    own_bytes.reshape(-1)[np.repeat(begins, own) + np.arange(len(rest))] = rest
     for offset in range(int(shared.max())):
         # A key that shares this byte takes it from the nearest key before it that does not.
         new = np.flatnonzero(shared <= offset)

@@ -127,11 +127,8 @@ def _written(spec: FieldSpec, keys: Keys) -> pyarrow.Array:
 
 
 def _dictionary(texts: pyarrow.Array, codes: Codes) -> pyarrow.Array:
-    absent = codes == 0
-    indices = codes.astype(np.int32) - 1
-    return pyarrow.DictionaryArray.from_arrays(
-        pyarrow.array(indices, mask=absent if absent.any() else None), texts
-    )
+    indices = _filled(pyarrow.int32(), codes.astype(np.int32) - 1, codes == 0)
+    return pyarrow.DictionaryArray.from_arrays(indices, texts)
 
 
 # --- points and uuids -----------------------------------------------------------------------------
@@ -145,16 +142,13 @@ def _points(spec: FieldSpec, kind: pyarrow.DataType, given: FieldValues) -> pyar
     absent = given.codes == 0
     if pyarrow.types.is_decimal(kind):
         words = _wide(offsets, rules.lowest).take(given.codes, axis=0)
-        return _from_words(kind, words, absent)
-    mask = absent if absent.any() else None
+        return _filled(kind, words, absent)
     # Modulo 2**64: what fits is right.
     starts = (offsets + np.uint64(_start(kind, rules.lowest) % _WORD)).view(np.int64)
     points = starts.take(given.codes)
     if pyarrow.types.is_boolean(kind):
-        return pyarrow.array(points != 0, mask=mask)
-    if pyarrow.types.is_date32(kind):
-        return pyarrow.array(points.astype(np.int32), mask=mask).view(kind)
-    return pyarrow.array(points, mask=mask).view(kind)
+        return _filled(kind, np.packbits(points != 0, bitorder="little"), absent)
+    return _filled(kind, points.astype(np.int32) if kind.bit_width == 32 else points, absent)
 
 
 def _start(kind: pyarrow.DataType, lowest: int) -> int:
@@ -178,15 +172,14 @@ def _wide(offsets: NDArray[np.uint64], lowest: int) -> NDArray[np.uint64]:
 def _uuids(given: FieldValues) -> pyarrow.Array:
     cells = np.zeros((len(given.keys) + 1, UUID_KEY_BYTES), np.uint8)
     cells[1:] = matrix(given.keys)
-    storage = _from_words(
-        pyarrow.binary(UUID_KEY_BYTES),
-        cells.view(np.uint64).take(given.codes, axis=0),
-        given.codes == 0,
-    )
+    words = cells.view(np.uint64).take(given.codes, axis=0)
+    storage = _filled(pyarrow.binary(UUID_KEY_BYTES), words, given.codes == 0)
     return pyarrow.ExtensionArray.from_storage(pyarrow.uuid(), storage)
 
 
-def _from_words(kind: Any, words: NDArray[np.uint64], absent: NDArray[np.bool_]) -> pyarrow.Array:
-    present = pyarrow.py_buffer(np.packbits(~absent, bitorder="little"))
-    buffers = [present, pyarrow.py_buffer(np.ascontiguousarray(words))]
-    return pyarrow.Array.from_buffers(kind, len(words), buffers)
+def _filled(kind: Any, cells: NDArray[Any], absent: NDArray[np.bool_]) -> pyarrow.Array:
+    """An array whose values are these bytes. ``pyarrow.array`` would import pandas, where it is
+    installed, which takes as long as several columns."""
+    present = np.packbits(~absent, bitorder="little") if absent.any() else None
+    buffers = [None if part is None else pyarrow.py_buffer(part) for part in (present, cells)]
+    return pyarrow.Array.from_buffers(kind, len(absent), buffers)
