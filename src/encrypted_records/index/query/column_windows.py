@@ -38,9 +38,11 @@ from encrypted_records.model.word_columns import column_spec
 
 #: Up to this share of a segment's rows, a column without keys is looked up page by page.
 _FEW = 1 / 64
-#: Bytes of a row: in a column by row of few values, of its number here, and of a value that is no
-#: text, at most.
-_ROW_BYTES, _CODE_BYTES, _VALUE_BYTES = 2, 4, 16
+#: Bytes of a row: in a column by row of few values, and of its number here.
+_ROW_BYTES, _CODE_BYTES = 2, 4
+#: Bytes of a value that is not a text, by the type in which it is sent; of other types, at most.
+_VALUE_BYTES = {"bool": 1, "date32[day]": 4, "int64": 8, "time64[us]": 8, "timestamp[us]": 8}
+_LONGEST_VALUE_BYTES = 16
 
 Codes = NDArray[np.integer]
 
@@ -103,7 +105,9 @@ def plan_windows(
                 sizes[name] = size
             share = min(1.0, keys / max(1, segment.count))
         own = int(width * share)
-        held += _CODE_BYTES + own if spec.kind is KeyKind.TEXT else _VALUE_BYTES
+        sent = spec.field_type.column_type(spec)
+        value = _VALUE_BYTES.get(sent, _LONGEST_VALUE_BYTES)
+        held += _CODE_BYTES + own if spec.kind is KeyKind.TEXT else value
         # Keys of pages and all together, and numbers before and after keys are put in order.
         work = max(work, 2 * own + 3 * _CODE_BYTES)
     kept: set[str] = set()

@@ -49,7 +49,7 @@ from encrypted_records.proxy.search.holding import DeferredHold, VersionHold
 from encrypted_records.proxy.search.joins import parse_body
 
 #: Bytes of the values of one window, about, and the same where a window of so many rows takes more.
-WINDOW_BYTES, WINDOW_ROWS = 128 << 20, 1 << 20
+WINDOW_BYTES, WINDOW_ROWS = 96 << 20, 1 << 20
 MOST_WINDOW_BYTES = 192 << 20
 #: Rows of one record batch.
 BATCH_ROWS = 1 << 17
