@@ -151,7 +151,7 @@ class RosterApi:
         word, and no entry's: an account that is gone is not among them."""
         path = f"{reference('organizations', organization)}members/?limit={_PAGE}"
         listed = await read_list(self._transport, path, MemberResource, auth)
-        return {one.user.rstrip("/").rpartition("/")[2]: one.email for one in listed}
+        return {member.user.rstrip("/").rpartition("/")[2]: member.email for member in listed}
 
     async def organizations(self, auth: str) -> list[OrganizationResource]:
         """All that the caller belongs to."""

@@ -105,8 +105,8 @@ def preview(
             data = record.data
             raw = read_numbers(definition, data) if is_text else data
             errors = validate(definition, raw, row=record.row, pointer="")[1]
-        for name, one in seen.items():
-            one.add(data.get(name))
+        for name, values in seen.items():
+            values.add(data.get(name))
         if errors:
             found.bad_rows += 1
             found.errors += errors[: MAX_ERRORS - len(found.errors)]

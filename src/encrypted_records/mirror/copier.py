@@ -250,10 +250,12 @@ class Copier:
         }
         self._resources = msgspec.json.encode(found)
         named = {collection: list(map(_Named.of, some)) for collection, some in found.items()}
-        for gone in self._organizations.keys() - {one.id for one in named["organizations"]}:
+        for gone in self._organizations.keys() - {
+            organization.id for organization in named["organizations"]
+        }:
             del self._organizations[gone]
-        self._organization_ids = [one.id for one in named["organizations"]]
-        self._homes = {one.id: last_part(one.organization) for one in named["schemas"]}
+        self._organization_ids = [organization.id for organization in named["organizations"]]
+        self._homes = {schema.id: last_part(schema.organization) for schema in named["schemas"]}
         if not set(self._homes.values()) <= set(self._organization_ids):
             raise ApiFailed("the API lists a schema, and not the organization that has it")
         for gone in self._schemas.keys() - self._homes.keys():
@@ -336,7 +338,7 @@ class Copier:
             except (NotAllowed, NotFound):
                 pass  # only owners may
             apart = {wire.encode([grant]): grant for grant in grants}
-            state.grants = wire.encode(apart[one] for one in sorted(apart))
+            state.grants = wire.encode(apart[key] for key in sorted(apart))
 
     async def _manifest(self, schema: str, old: MirrorCopy) -> list[ManifestDelta]:
         since = self._schemas[schema].log.ledger.version
@@ -536,8 +538,8 @@ class Copier:
         self._write(HEAD, msgspec.json.encode(head))
         self.copied.schemas = len(self._schemas)
         named = {HEAD, resources}
-        for one in head.organizations.values():
-            named |= {*one.roster, one.grants}
+        for published in head.organizations.values():
+            named |= {*published.roster, published.grants}
         for schema, state in self._schemas.items():
             named |= {*head.schemas[schema].log, *state.log.objects().names(), state.checkpoint}
         for name in sorted(self._names - named):

@@ -207,7 +207,7 @@ class MirrorCopy:
 
     def grants_of(self, organization: str, member: bytes) -> list[Grant]:
         """Those of one member."""
-        return [one for one in self.grants(organization) if read_grant(one).member == member]
+        return [grant for grant in self.grants(organization) if read_grant(grant).member == member]
 
     def log_entries(self, schema: str, since: int = 0) -> Iterator[LogEntry]:
         """The commits of a schema after version ``since``."""

@@ -111,8 +111,8 @@ def _is_sound(head: MirrorHead) -> bool:
     return (
         0 <= head.taken <= _LAST_TIME
         and _RESOURCES.fullmatch(head.resources) is not None
-        and all(_is_sound_organization(*one) for one in head.organizations.items())
-        and all(_is_sound_schema(*one, head.organizations) for one in head.schemas.items())
+        and all(_is_sound_organization(*item) for item in head.organizations.items())
+        and all(_is_sound_schema(*item, head.organizations) for item in head.schemas.items())
     )
 
 
@@ -204,11 +204,11 @@ class SchemaObjects:
         for segment in self.snapshot.segments:
             yield self.header(segment)
             yield self.page_digests(segment)
-            yield from (one.name for one in self.pages(segment))
+            yield from (place.name for place in self.pages(segment))
         for group in self.groups():
             yield self.digests(group)
             yield self.ids(group)
-            yield from (one.name for one in self.rows(group))
+            yield from (place.name for place in self.rows(group))
 
     def groups(self) -> Iterator[Group]:
         """The groups of which a row lives, in the order of storing."""

@@ -235,7 +235,8 @@ class MirrorReader:
                 "first_name": "",
                 "last_name": "",
                 "organizations": [
-                    ids.reference("organizations", one) for one in copy.head.organizations
+                    ids.reference("organizations", organization)
+                    for organization in copy.head.organizations
                 ],
                 "date_joined": None,
             }
@@ -248,28 +249,34 @@ class MirrorReader:
             wanted = asked.one(name)
             if wanted is not None:
                 wanted = last_part(wanted) if name in LINKS else wanted
-                found = [one for one in found if one.member(name) == wanted]
-        return _page([one.raw for one in found], f"/api/{collection}/", asked)
+                found = [resource for resource in found if resource.member(name) == wanted]
+        return _page([resource.raw for resource in found], f"/api/{collection}/", asked)
 
     def resource(self, copy: MirrorCopy, asked: Asked) -> Answered:
         return _first(
-            copy, asked.parts["collection"], lambda one: one.member("id") == asked.parts["id"]
+            copy,
+            asked.parts["collection"],
+            lambda resource: resource.member("id") == asked.parts["id"],
         )
 
     def organization_by_slug(self, copy: MirrorCopy, asked: Asked) -> Answered:
         slug = asked.parts["slug"]
-        return _first(copy, "organizations", lambda one: one.member("slug") == slug)
+        return _first(copy, "organizations", lambda resource: resource.member("slug") == slug)
 
     def dataset_by_slug(self, copy: MirrorCopy, asked: Asked) -> Answered:
         place = (asked.parts["id"], asked.parts["slug"])
         return _first(
-            copy, "datasets", lambda one: (one.member("organization"), one.member("slug")) == place
+            copy,
+            "datasets",
+            lambda resource: (resource.member("organization"), resource.member("slug")) == place,
         )
 
     def schema_by_slug(self, copy: MirrorCopy, asked: Asked) -> Answered:
         place = (asked.parts["id"], asked.parts["slug"])
         return _first(
-            copy, "schemas", lambda one: (one.member("dataset"), one.member("slug")) == place
+            copy,
+            "schemas",
+            lambda resource: (resource.member("dataset"), resource.member("slug")) == place,
         )
 
     def nothing_listed(self, _copy: MirrorCopy, asked: Asked) -> Answered:
@@ -317,7 +324,7 @@ class MirrorReader:
         ledger = log.ledger
         definition = ledger.definition
         if definition is None:
-            shown = _find(copy, "schemas", lambda one: one.member("id") == schema)
+            shown = _find(copy, "schemas", lambda resource: resource.member("id") == schema)
             definition = parse_definition(bytes(shown.members.get("schema", b"")))
         key_id = log.key_ids[max(log.key_ids)] if log.key_ids else None
         uid, digest = ids.from_text(schema), definition.digest
@@ -431,7 +438,9 @@ class MirrorReader:
 
     def _digests(self, objects: SchemaObjects, ref: msgspec.Struct) -> msgspec.Struct:
         if isinstance(ref, PageRef):
-            segments = (one for one in objects.snapshot.segments if one.uid == ref.segment)
+            segments = (
+                segment for segment in objects.snapshot.segments if segment.uid == ref.segment
+            )
             segment = next(segments, None)
             if segment is None or ref.number >= segment.pages:
                 raise gone("page", "segment_gone")
@@ -444,7 +453,7 @@ class MirrorReader:
         own = contents.digests.get(first)
         if own is None:
             run = range(first, min(first + RUN, place.ordinals.stop))
-            own = digests.row_digests(told.salt, [contents.rows.get(one) for one in run])
+            own = digests.row_digests(told.salt, [contents.rows.get(ordinal) for ordinal in run])
         return RowDigests(group.uid, told.salt, first, own or HOLE, told.runs)
 
     def checkpoints(self, copy: MirrorCopy, asked: Asked) -> Answered:
@@ -501,7 +510,7 @@ class MirrorReader:
         if named:
             if len(named) > MAX_NAMED_RECORDS:
                 raise TooLarge(f"more than {MAX_NAMED_RECORDS} records in one request")
-            return _json({"results": [self._record(copy, one) for one in named]})
+            return _json({"results": [self._record(copy, record_id) for record_id in named]})
         schema = asked.one("schema")
         if schema is None:
             detail = "name the schema whose records to list: ?schema=<id>"

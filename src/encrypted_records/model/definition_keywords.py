@@ -126,12 +126,12 @@ def read_sets(listed: Any, fields: Collection[str]) -> tuple[Sets, Flaws]:
         flaws += [("names no field", path) for path in unknown]
         if unknown:
             continue
-        one = tuple(sorted(names))
-        if len(set(one)) < len(one):
+        unique = tuple(sorted(names))
+        if len(set(unique)) < len(unique):
             flaws.append(("names a field twice", at))
-        elif one in sets:
+        elif unique in sets:
             flaws.append(("occurs twice", at))
-        sets.add(one)
+        sets.add(unique)
     return tuple(sorted(sets)), flaws
 
 
@@ -185,9 +185,9 @@ def read_retention(
     if not isinstance(body, dict):
         return None, [("expected an object with days and, optionally, field", ())]
     flaws += [
-        (("expected days and, optionally, field"), (one,))
-        for one in body
-        if one not in ("days", "field")
+        (("expected days and, optionally, field"), (key,))
+        for key in body
+        if key not in ("days", "field")
     ]
     days = as_decimal(body.get("days"))
     if days is None or not 1 <= days <= MAX_DAYS or days != int(days):

@@ -116,7 +116,7 @@ class Worker:
         first = scan.first if condition.exact else None
         told = None
         if first is not None:
-            order = [[one.column, one.descending, one.nulls_first] for one in first.order]
+            order = [[rank.column, rank.descending, rank.nulls_first] for rank in first.order]
             told = [order, first.limit, first.offset]
         return [condition.where, scan.once, told]
 

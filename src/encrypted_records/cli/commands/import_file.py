@@ -493,7 +493,9 @@ def _require_no_difference(name: str, found: Mapping[str, Any]) -> None:
     open_ones = [difference for difference in differences if not difference["taken"]]
     if not open_ones:
         return
-    flags = list(dict.fromkeys(flag for one in open_ones for flag in _flags(one["say"] or {})))
+    flags = list(
+        dict.fromkeys(flag for difference in open_ones for flag in _flags(difference["say"] or {}))
+    )
     hint = "--reading none detects the reading again; with --keep, also for later files"
     if flags and all(difference["say"] for difference in open_ones):
         hint = f"{' '.join(flags)} accepts this file; with --keep, also later files"

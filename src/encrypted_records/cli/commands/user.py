@@ -160,8 +160,8 @@ def _consequences(told: Deletion) -> Iterator[str]:
         "last_owner": "In the way: you are the only owner of {name}, and others belong to it.",
         "has_datasets": "In the way: nobody else belongs to {name}, and it has datasets.",
     }
-    for one in told.organizations:
-        yield texts[one.outcome].format(name=one.slug)
+    for organization in told.organizations:
+        yield texts[organization.outcome].format(name=organization.slug)
     yield (
         "Kept: records and datasets of your organizations; their audit logs, which name you by an"
         " id and have your network addresses, for a year;"

@@ -76,18 +76,18 @@ def _verify_mirror(place: str, data_dir: Path) -> int:
     proof = verify_mirror(place, data_dir, lambda flaw: say(printable(flaw)))
     for schema in proof.unsigned:
         say(f"schema {schema}: not proven, since nobody has signed its log")
-    for one in proof.anchors:
-        seen = "seen before by the proxy here" if one.is_known else "not seen before here"
+    for anchor in proof.anchors:
+        seen = "seen before by the proxy here" if anchor.is_known else "not seen before here"
         say(
-            f"organization {one.organization}: {seen}; its first entry is {one.founding},"
-            f" and entry {one.number}, in words: {one.words}"
+            f"organization {anchor.organization}: {seen}; its first entry is {anchor.founding},"
+            f" and entry {anchor.number}, in words: {anchor.words}"
         )
     say(
         f"{format_count(proof.schemas, 'schema')}, {format_count(proof.commits, 'commit')},"
         f" {format_count(proof.rows, 'record')} and {format_count(proof.pages, 'index page')}"
         f" checked: {len(proof.flaws) or 'nothing'} altered or missing"
     )
-    if not all(one.is_known for one in proof.anchors):
+    if not all(anchor.is_known for anchor in proof.anchors):
         say(
             "This shows that the mirror is whole in itself. That it is your organization's, only"
             " its words or its founding show: compare them with what your own proxy shows."

@@ -120,11 +120,11 @@ async def list_(session: CommandSession, output: Output) -> None:
     named = await session.slugs("schemas") if output.form == "table" else {}
 
     async def things() -> AsyncIterator[Mapping[str, Any]]:
-        for one in await session.client.webhooks():
-            yield msgspec.to_builtins(one)
+        for webhook in await session.client.webhooks():
+            yield msgspec.to_builtins(webhook)
 
-    def cells(one: Mapping[str, Any]) -> dict[str, Any]:
-        return {**one, "schema": named.get(one["schema"], one["schema"].split("/")[-2])}
+    def cells(webhook: Mapping[str, Any]) -> dict[str, Any]:
+        return {**webhook, "schema": named.get(webhook["schema"], webhook["schema"].split("/")[-2])}
 
     await output.many(things(), _COLUMNS, cells, called="webhooks", times=("delivered",))
 

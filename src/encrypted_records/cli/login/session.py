@@ -313,20 +313,22 @@ class StoredName(click.ParamType[str]):
             if session.who == NOBODY:
                 return []
             within = await session.names.in_organization()
-            found = [one async for one in session.client.listing(self._collection, **within)]
-            found = [one for one in found if one.get("signed") is not False]
+            found = [
+                resource async for resource in session.client.listing(self._collection, **within)
+            ]
+            found = [resource for resource in found if resource.get("signed") is not False]
             if self._collection == "datasets":
-                return [one["slug"] for one in found]
+                return [resource["slug"] for resource in found]
             datasets = {
-                one["url"]: one["slug"]
-                async for one in session.client.listing("datasets", **within)
+                dataset["url"]: dataset["slug"]
+                async for dataset in session.client.listing("datasets", **within)
             }
-        times = Counter(one["slug"] for one in found)
+        times = Counter(resource["slug"] for resource in found)
         return [
-            f"{datasets[one['dataset']]}/{one['slug']}"
-            if (paths or times[one["slug"]] > 1) and one["dataset"] in datasets
-            else one["slug"]
-            for one in found
+            f"{datasets[resource['dataset']]}/{resource['slug']}"
+            if (paths or times[resource["slug"]] > 1) and resource["dataset"] in datasets
+            else resource["slug"]
+            for resource in found
         ]
 
 

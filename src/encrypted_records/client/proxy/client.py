@@ -84,7 +84,11 @@ class Deletion(msgspec.Struct, frozen=True):
     @property
     def obstacles(self) -> list[AffectedOrganization]:
         """The organizations because of which it would be refused."""
-        return [one for one in self.organizations if one.outcome in {"last_owner", "has_datasets"}]
+        return [
+            organization
+            for organization in self.organizations
+            if organization.outcome in {"last_owner", "has_datasets"}
+        ]
 
 
 class Merge(msgspec.Struct, frozen=True):
@@ -279,9 +283,9 @@ class ProxyClient(
             return
         told = await self.deletion()
         if not unsigned and not told.obstacles:
-            for one in told.organizations:
-                if one.signed:
-                    await self._leave(one.organization)
+            for organization in told.organizations:
+                if organization.signed:
+                    await self._leave(organization.organization)
         if needs_code and code is not None:
             body["code"] = code()
         await self._ask("POST", "/api/accounts/delete/", body)

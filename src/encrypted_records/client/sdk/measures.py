@@ -129,7 +129,7 @@ def read_answer(answer: Mapping[str, Any], texts: Sequence[str], group_by: Any) 
 
 def _results(answer: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
     results = {}
-    for text, one in zip(texts, answer["measures"], strict=True):
-        rest = {name: one[name] for name in one if name not in ("op", "field")}
+    for text, measure in zip(texts, answer["measures"], strict=True):
+        rest = {name: measure[name] for name in measure if name not in ("op", "field")}
         results[text] = rest["value"] if set(rest) == {"value"} else rest
     return results

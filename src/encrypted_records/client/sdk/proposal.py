@@ -296,9 +296,9 @@ def _number(limits: dict[str, Any]) -> Field:
         before = max(digits - (decimals or 0), 1)
     precision = min(_DECIMALS, proposals.MAX_DIGITS - before) if decimals is None else decimals
     field = proposals.number(precision, min(before, proposals.MAX_DIGITS - precision))
-    for key, one in (("minimum", low), ("maximum", high)):
-        if one is not None and one == one.to_integral_value():
-            field[key] = int(one)
+    for key, limit in (("minimum", low), ("maximum", high)):
+        if limit is not None and limit == limit.to_integral_value():
+            field[key] = int(limit)
     if decimals is not None:
         return field, None
     return field, f"a value with more than {precision} decimals is refused"

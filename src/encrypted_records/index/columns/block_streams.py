@@ -56,10 +56,10 @@ def join(blocks: Sequence[EntryBlock]) -> EntryBlock:
 def merge(streams: Sequence[Iterator[EntryBlock]]) -> Iterator[EntryBlock]:
     """Several streams of one field as one; each one's ordinals lie above those before it."""
     heads: list[_Head] = []
-    for one in streams:
-        for block in one:
+    for stream in streams:
+        for block in stream:
             if len(block.keys):
-                heads.append(_Head(block, one))
+                heads.append(_Head(block, stream))
                 break
             yield block
     while len(heads) > 1:

@@ -323,9 +323,9 @@ def _begin_alike(keys: Keys, others: Keys) -> Mask:
     """A mask of the keys of long strings that stand for the same first bytes as the ones beside
     them.
     """
-    one, other = matrix(keys), matrix(others)
-    long = one[:, INDEX_KEY_PREFIX:].any(axis=1) & other[:, INDEX_KEY_PREFIX:].any(axis=1)
-    same: Mask = long & (one[:, :INDEX_KEY_PREFIX] == other[:, :INDEX_KEY_PREFIX]).all(axis=1)
+    own, other = matrix(keys), matrix(others)
+    long = own[:, INDEX_KEY_PREFIX:].any(axis=1) & other[:, INDEX_KEY_PREFIX:].any(axis=1)
+    same: Mask = long & (own[:, :INDEX_KEY_PREFIX] == other[:, :INDEX_KEY_PREFIX]).all(axis=1)
     return same
 
 

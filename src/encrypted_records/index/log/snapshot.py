@@ -380,7 +380,7 @@ class Snapshot:
         """
         every = [(self.places(segment), segment) for segment in self.segments]
         some = [(own.lowest, own.highest, group) for own, group in every if own.highest >= after]
-        some.sort(key=lambda one: one[:2])
+        some.sort(key=lambda entry: entry[:2])
         part: list[Segment] = []
         before, held, newest = 0, 0, -1
         for lowest, highest, segment in some:

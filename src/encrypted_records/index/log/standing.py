@@ -85,8 +85,8 @@ def check_standing(body: CommitBody, live: LiveGroups) -> GroupEndings:
     if pieces[-1].end != bases[-1]:
         raise LogBroken("a commit adds other rows than those of the groups that it ends")
     cuts = set(bases)
-    for one, after in pairwise(pieces):
-        if one.start + one.group.count != after.start and after.base not in cuts:
+    for before, after in pairwise(pieces):
+        if before.start + before.group.count != after.start and after.base not in cuts:
             raise LogBroken("a group would replace groups that are not neighbours")
     every_hole, every_killed = (_gathered(body, rows) for rows in (body.holes, body.killed))
     ends = [piece.end for piece in pieces]

@@ -123,7 +123,7 @@ def _count_compared(space: Workspace, condition: Condition) -> Asking[int]:
     own = [segment for segment in segments if segment.segment.uid in by_ends]
     with scope(*own):
         yield Work("fetch_pages", long=condition.values * len(own) > lookups)
-        yield from bring_together(own, lambda one: _missing_ends(by_ends, one))
+        yield from bring_together(own, lambda segment: _missing_ends(by_ends, segment))
         for segment in own:
             uid = segment.segment.uid
             found = by_ends[uid].count(segment, condition.memo(segment))

@@ -143,15 +143,15 @@ class MeasureResults:
             extremes.append(self._value(field, at + 1))
         return extremes
 
-    def _percentiles(self, measure: Percentile, one: GroupValues) -> list[Value]:
-        if not len(one):
+    def _percentiles(self, measure: Percentile, group: GroupValues) -> list[Value]:
+        if not len(group):
             return [None for _ in measure.p]
-        field = OrderedKeys(measure.field, one.keys, one.positions)
-        return [self._value(field, int(at) + 1) for at in _find_shares(measure, one)]
+        field = OrderedKeys(measure.field, group.keys, group.positions)
+        return [self._value(field, int(at) + 1) for at in _find_shares(measure, group)]
 
-    def _histogram(self, measure: Histogram, one: GroupValues) -> dict[str, Any]:
+    def _histogram(self, measure: Histogram, group: GroupValues) -> dict[str, Any]:
         spec = self.definition.fields[measure.field]
-        points: NDArray[Any] = one.keys
+        points: NDArray[Any] = group.keys
         edges = self.edges(measure, points)
         if measure.edges:
             bounds = list(pairwise(measure.asked))
@@ -160,7 +160,7 @@ class MeasureResults:
                 (values.from_offset(spec, start), values.from_offset(spec, after - 1))
                 for start, after in pairwise(edges)
             ]
-        upto = np.concatenate((np.zeros(1, np.int64), np.cumsum(one.counts)))
+        upto = np.concatenate((np.zeros(1, np.int64), np.cumsum(group.counts)))
         below = [int(upto[count_below(points, edge)]) for edge in edges]
         return {
             "below": below[0] if below else 0,
@@ -218,17 +218,17 @@ class MeasureResults:
             case _:
                 assert_never(measure)
 
-    def _distinct(self, measure: Distinct, one: GroupValues) -> dict[str, Any]:
-        field = OrderedKeys(measure.field, one.keys, one.positions)
-        codes = np.arange(1, len(one) + 1)
+    def _distinct(self, measure: Distinct, group: GroupValues) -> dict[str, Any]:
+        field = OrderedKeys(measure.field, group.keys, group.positions)
+        codes = np.arange(1, len(group) + 1)
         ranks = field.ranks(codes, self.texts) if measure.limit else None
         listed: NDArray[np.intp] = np.zeros(0, np.intp)
         if ranks is not None:
-            listed = choose_first(ranks[codes], one.counts, measure.order, measure.limit)
+            listed = choose_first(ranks[codes], group.counts, measure.order, measure.limit)
         return {
             "count": len(codes),
             "values": [
-                {"value": self._value(field, int(at) + 1), "count": int(one.counts[at])}
+                {"value": self._value(field, int(at) + 1), "count": int(group.counts[at])}
                 for at in listed
             ],
         }
@@ -303,9 +303,9 @@ def count_shown(measure: Measure, groups: int, rows: int) -> int:
             return groups
 
 
-def _find_shares(measure: Percentile, one: GroupValues) -> NDArray[np.intp]:
+def _find_shares(measure: Percentile, group: GroupValues) -> NDArray[np.intp]:
     """Which of the values of a group are asked for; it has some."""
-    upto = np.cumsum(one.counts)
+    upto = np.cumsum(group.counts)
     return np.searchsorted(upto, list_ranks(measure, int(upto[-1])))
 
 

@@ -285,8 +285,8 @@ def open_filters(
             segments, lambda segment: by_uid[segment.segment.uid].missing(segment)
         )
         opened: dict[bytes, ConditionFilter] = {}
-        for uid, one in by_uid.items():
-            opened[uid] = yield from _open(space, one)
+        for uid, segment_filter in by_uid.items():
+            opened[uid] = yield from _open(space, segment_filter)
         return opened
 
 

@@ -102,9 +102,9 @@ class Threshold:
         return found
 
     def _is_behind(self, values: Best, others: Best) -> bool:
-        for one, other, descending in zip(values, others, self._descending, strict=True):
-            if one != other:
-                return one < other if descending else one > other
+        for own, other, descending in zip(values, others, self._descending, strict=True):
+            if own != other:
+                return own < other if descending else own > other
         return False
 
 

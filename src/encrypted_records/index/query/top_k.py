@@ -191,8 +191,10 @@ class _First:
         """The first rows, and the segments of which a scan does not find them soon."""
         opened = yield from open_filters(self.space, filters)
         scans = {
-            uid: self._scan(one.segment, opened[uid].of, opened[uid].estimate(one.segment.count))
-            for uid, one in ((opened.uid, opened) for opened in filters)
+            uid: self._scan(
+                source.segment, opened[uid].of, opened[uid].estimate(source.segment.count)
+            )
+            for uid, source in ((opened.uid, opened) for opened in filters)
         }
         parts: list[Candidates] = []
         left: list[UnreadSegment] = []

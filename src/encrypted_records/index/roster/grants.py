@@ -220,11 +220,11 @@ def _read(
     single: dict[tuple[bytes, int], SchemaKey] = {}
     if len({secret.schema for secret in secrets}) < len(secrets):
         raise GrantBroken("a grant names a schema twice")
-    for one in secrets:
-        if one.first != first or one.first + len(one.keys) - 1 != body.epoch:
+    for part in secrets:
+        if part.first != first or part.first + len(part.keys) - 1 != body.epoch:
             raise GrantBroken("a grant does not contain the epochs that it states")
-        for epoch, secret in enumerate(one.keys, one.first):
-            if one.schema == WHOLE_DATASET:
+        for epoch, secret in enumerate(part.keys, part.first):
+            if part.schema == WHOLE_DATASET:
                 key = DatasetKey(
                     secret, organization=organization, dataset=body.dataset, epoch=epoch
                 )
@@ -232,7 +232,7 @@ def _read(
                     raise GrantBroken("a grant contains a key that does not match the roster")
                 whole[epoch] = key
             else:
-                single[one.schema, epoch] = SchemaKey(
-                    secret, organization=organization, schema=one.schema, version=epoch
+                single[part.schema, epoch] = SchemaKey(
+                    secret, organization=organization, schema=part.schema, version=epoch
                 )
     return OpenedGrant(body.dataset, body.epoch, body.number, body.actor, whole, single)

@@ -125,8 +125,8 @@ def read_again(
     ]
     recipe = msgspec.structs.replace(recipe, columns=[column.column for column in decided])
     recipe = read_recipe(msgspec.json.encode(recipe))
-    for column, one, cells in zip(recipe.columns, found.decided, found.cells, strict=True):
-        difference = _differs(column, one, recipe, list(cells))
+    for column, choice, cells in zip(recipe.columns, found.decided, found.cells, strict=True):
+        difference = _differs(column, choice, recipe, list(cells))
         differences += [difference] if difference else []
     return replace(found, recipe=recipe, decided=decided, guessed=()), differences
 
@@ -272,8 +272,8 @@ def _columns(
     left = list(kept.columns)
     new: list[tuple[int, str]] = []
     order: list[FileColumn] = []
-    for at, one in enumerate(found.decided):
-        column = one.column
+    for at, choice in enumerate(found.decided):
+        column = choice.column
         own = said.columns.get(column.name or "", NOTHING_OF_COLUMN)
         known = next((other for other in left if other.source == column.source), None)
         if known is None and own.name is not None:

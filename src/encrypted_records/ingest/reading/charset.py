@@ -176,18 +176,18 @@ def _around(sample: bytes) -> int:
 
 
 def _latin(text: str, at: int, usual: frozenset[str]) -> float:
-    one = text[at]
+    character = text[at]
     before = text[at - 1] if at else " "
     after = text[at + 1] if at + 1 < len(text) else " "
-    if one == "\xa0":
+    if character == "\xa0":
         return 1.0 if before.isdigit() or after.isdigit() else 0.5
-    if one not in usual:
+    if character not in usual:
         return 0.0
-    if not one.isalpha():
+    if not character.isalpha():
         return 0.7
     if before.isdigit() or after.isdigit():
         return 0.2
-    if one.isupper() and before.islower():
+    if character.isupper() and before.islower():
         return 0.0
     near = (before.isascii() and before.isalpha()) or (after.isascii() and after.isalpha())
     return 1.0 if near else 0.6

@@ -148,7 +148,7 @@ def _number(text: FileColumn, filled: Sequence[str], known: Evidence) -> Decided
     forms = [form for form in forms if _has_room(filled, form)]
     if not forms:
         return Decided(text, note="too many digits for a number: kept as text")
-    form = min(forms, key=lambda one: (len(one.thousands), one.decimal != "."))
+    form = min(forms, key=lambda form: (len(form.thousands), form.decimal != "."))
     return Decided(
         _with(text, type="number", decimal=form.decimal, thousands=form.thousands, unit=form.unit)
     )

@@ -167,7 +167,7 @@ def _lists_of(document: Any) -> dict[str, list[Any]]:
     return {
         name: value
         for name, value in document.items()
-        if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value)
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value)
     }
 
 

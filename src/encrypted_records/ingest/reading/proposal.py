@@ -41,13 +41,13 @@ def propose(found: Detection, *, tight: bool = False) -> tuple[dict[str, Any], l
     """A definition, which holds no value of the file, and a report of each field."""
     properties: dict[str, dict[str, Any]] = {}
     reports: list[FieldReport] = []
-    for one, cells, empty in zip(found.decided, found.cells, found.empty, strict=True):
-        column = one.column
+    for choice, cells, empty in zip(found.decided, found.cells, found.empty, strict=True):
+        column = choice.column
         if column.name is None:
             continue
         stored, report = _look(column, found, cells)
         field, name, note = _field(column, stored, found, tight=tight)
-        notes = [text for text in (one.note, note) if text]
+        notes = [text for text in (choice.note, note) if text]
         absent = empty + sum(report[1].values())
         texts = stored if column.type == "text" else None
         properties[column.name] = field
@@ -56,7 +56,7 @@ def propose(found: Detection, *, tight: bool = False) -> tuple[dict[str, Any], l
                 column.name,
                 name,
                 "; ".join(notes) or None,
-                one.ask,
+                choice.ask,
                 _examples(column, found, cells),
                 report[0],
                 absent,

@@ -121,8 +121,8 @@ def detect_as(
     ]
     recipe = msgspec.structs.replace(recipe, columns=[column.column for column in decided])
     recipe = read_recipe(msgspec.json.encode(recipe))
-    for one, cells in zip(decided, found.cells, strict=True):
-        _require_all(one.column, recipe, list(cells))
+    for choice, cells in zip(decided, found.cells, strict=True):
+        _require_all(choice.column, recipe, list(cells))
     return replace(found, recipe=recipe, decided=decided)
 
 

@@ -317,4 +317,6 @@ async def revoke_device(request: Request) -> Response:
 
 
 def _of_id(services: Services, user: bytes, device: str) -> DeviceRecord:
-    return next(one for one in services.admission.enrolment.devices(user) if one.id == device)
+    return next(
+        listed for listed in services.admission.enrolment.devices(user) if listed.id == device
+    )

@@ -56,7 +56,9 @@ _PROBLEM_BYTES = 16 << 10
 _OF_LOGINS = frozenset({"Authorization", "Cookie", "X-CSRFToken"})
 
 _OF_RESOURCE = re.compile(r"/api/(datasets|schemas)/([^/]+)/(.*)")
-_ANY = {one: reference(one, bytes(ID_BYTES)) for one in ("datasets", "schemas")}
+_ANY = {
+    collection: reference(collection, bytes(ID_BYTES)) for collection in ("datasets", "schemas")
+}
 
 endpoint = Endpoints("forward")
 
@@ -109,8 +111,8 @@ async def _by_id(request: Request, path: str) -> str:
     collection: Collection = "datasets" if found[1] == "datasets" else "schemas"
     if slug_in(found[2], collection) is None or not methods_of(f"{_ANY[collection]}{found[3]}"):
         return path
-    one = await find_slug(request, collection, found[2])
-    return f"{reference(collection, one)}{found[3]}"
+    resource = await find_slug(request, collection, found[2])
+    return f"{reference(collection, resource)}{found[3]}"
 
 
 async def _show(

@@ -387,7 +387,7 @@ async def _try_restoring(request: Request, asked: _Restoration) -> Response:
     backup = await _open_backup(asked)
     keyring = await existing(services, holder)
     saved = {root.fingerprint for root in backup.roots.values()}
-    lost = [version for version, one in keyring.roots.items() if one.fingerprint not in saved]
+    lost = [version for version, secret in keyring.roots.items() if secret.fingerprint not in saved]
     if lost:
         code = "invalid_backup" if asked.phrases is None else "invalid_phrase"
         named = ", ".join(map(str, sorted(lost)))

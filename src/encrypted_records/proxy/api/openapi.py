@@ -105,7 +105,8 @@ def _as_shown(parts: Mapping[str, Any]) -> dict[str, Any]:
         "description": "Whether the names were signed; absent if there is no roster.",
     }
     sent = {
-        name: part | {"properties": {key: _named(one) for key, one in part["properties"].items()}}
+        name: part
+        | {"properties": {key: _named(member) for key, member in part["properties"].items()}}
         for name, part in parts.items()
         if name.endswith("Request") and "properties" in part
     }
@@ -158,7 +159,9 @@ def _forwarded_paths(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _forward(path: str, operation: dict[str, Any]) -> dict[str, Any]:
     """An operation of the API, as a client of the proxy sees it."""
     return operation | {
-        "parameters": [_with_slug(path, one) for one in operation.get("parameters", ())],
+        "parameters": [
+            _with_slug(path, parameter) for parameter in operation.get("parameters", ())
+        ],
         "responses": _problem_links(_FORWARD_PROBLEMS) | operation["responses"],
     }
 

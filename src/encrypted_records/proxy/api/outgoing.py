@@ -157,7 +157,7 @@ async def _as_sent_on(
         sent = members.get(name)
         if isinstance(sent, str):
             paths[name] = await _as_path(request, sent, collection, pointer=f"/{name}")
-        elif isinstance(sent, list) and all(isinstance(one, str) for one in sent):
+        elif isinstance(sent, list) and all(isinstance(item, str) for item in sent):
             paths[name] = [
                 await _as_path(request, one, collection, pointer=f"/{name}/{number}")
                 for number, one in enumerate(sent)

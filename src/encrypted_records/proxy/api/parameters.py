@@ -133,7 +133,10 @@ async def id_of_slug(
 
 def collection_named(path: str) -> Collection | None:
     """Of which collection a path takes an id or a slug; None if it takes no slug."""
-    return next((one for one in _COLLECTIONS if path.startswith(f"/api/{one}/{{")), None)
+    return next(
+        (collection for collection in _COLLECTIONS if path.startswith(f"/api/{collection}/{{")),
+        None,
+    )
 
 
 async def find_slug(connection: HTTPConnection, collection: Collection, slug: str) -> bytes:

@@ -69,15 +69,15 @@ async def read_shares(
             services,
             holder,
             await find(
-                *(holder, one.dataset, "datasets"),
+                *(holder, share.dataset, "datasets"),
                 pointer=f"/shares/{number}/dataset",
                 own_hosts=services.own_origins,
             ),
-            one.role,
-            one.schemas,
+            share.role,
+            share.schemas,
             pointer=f"/shares/{number}/schemas",
         )
-        for number, one in enumerate(wanted)
+        for number, share in enumerate(wanted)
     ]
 
 
@@ -96,8 +96,8 @@ async def read_share(
     """
     find, own = services.sharing.shown_names.of_reference, services.own_origins
     named = [
-        await find(holder, one, "schemas", pointer=f"{pointer}/{number}", own_hosts=own)
-        for number, one in enumerate(schemas or ())
+        await find(holder, schema, "schemas", pointer=f"{pointer}/{number}", own_hosts=own)
+        for number, schema in enumerate(schemas or ())
     ]
     return Share(dataset, _RIGHTS[role], named)
 

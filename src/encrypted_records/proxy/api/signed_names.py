@@ -77,22 +77,22 @@ async def sign_change(request: Request, path: str, body: bytes) -> SignedChange:
     holder = await services.holder(request)
     members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     names = WantedNames(_text(members, "slug"), _text(members, "name"))
-    one = from_path(path.split("/")[3])
+    resource = from_path(path.split("/")[3])
     if path.split("/")[2] == "datasets":
-        dataset = await services.sharing.api.dataset(one, holder.auth)
+        dataset = await services.sharing.api.dataset(resource, holder.auth)
         organization = _organization(dataset)
-        await services.sharing.naming.name_dataset(holder, organization, one, names)
+        await services.sharing.naming.name_dataset(holder, organization, resource, names)
         return SignedChange(services, holder, organization)
-    schema = await services.sharing.api.schema(one, holder.auth)
+    schema = await services.sharing.api.schema(resource, holder.auth)
     organization, text = _organization(schema), members.get("schema")
-    await services.sharing.naming.name_schema(holder, organization, one, names)
+    await services.sharing.naming.name_schema(holder, organization, resource, names)
     if text is None or schema.key_version is not None:
         return SignedChange(services, holder, organization)
     # Its word that there are no records does not free the name under which others look for them.
-    if (await services.schemas.refresh(holder, one)).ledger.version:
+    if (await services.schemas.refresh(holder, resource)).ledger.version:
         return SignedChange(services, holder, organization)
     definition = await by_size(len(text))(parse_definition, bytes(text))
-    before = await services.sharing.naming.free_schema(holder, organization, one)
+    before = await services.sharing.naming.free_schema(holder, organization, resource)
     if before is None:
         return SignedChange(services, holder, organization)
     after = replace(before, definition=definition.digest)
@@ -108,17 +108,17 @@ async def free_name(request: Request, path: str) -> None:
         path: of the dataset or schema.
     """
     services = services_of(request)
-    sharing, one = services.sharing, from_path(path.split("/")[3])
+    sharing, resource = services.sharing, from_path(path.split("/")[3])
     try:
         require_writing(api_token.of_authorization(request.headers.get("authorization", "")))
         holder = await services.holder(request)
         if path.split("/")[2] == "schemas":
-            view = await sharing.finder.of_schema(holder, one)
-            schemas, dataset = [one], None
+            view = await sharing.finder.of_schema(holder, resource)
+            schemas, dataset = [resource], None
         else:
-            view = await sharing.finder.of_dataset(holder, one)
-            placed = [] if view is None else view.roster.schemas(one)
-            schemas, dataset = [each.schema for each in placed], one
+            view = await sharing.finder.of_dataset(holder, resource)
+            placed = [] if view is None else view.roster.schemas(resource)
+            schemas, dataset = [each.schema for each in placed], resource
         if view is not None:
             await sharing.naming.free_deleted(holder, view.organization, schemas, dataset)
     except ErsError as error:
@@ -177,9 +177,9 @@ async def name_as_signed(request: Request, kind: str, body: bytes) -> bytes:
         everywhere="dataset" not in asked,
         by_names={asked[name] for name in ("slug", "name") if name in asked},
     )
-    for one, named in zip(listed, found, strict=True):
+    for resource, named in zip(listed, found, strict=True):
         if named is not None:
-            _name(one, named)
+            _name(resource, named)
     if whole is None:
         return msgspec.json.encode(listed[0])
     return msgspec.json.encode(whole | {"results": listed})
@@ -198,7 +198,7 @@ def _read(body: bytes) -> tuple[dict[str, Any] | None, list[_Resource]]:
 
 def _shown(kind: str, resource: _Resource) -> ShownName:
     try:
-        one = msgspec.convert(
+        shown = msgspec.convert(
             {
                 name: msgspec.json.decode(resource[name])
                 for name in _Named.__struct_fields__
@@ -207,11 +207,13 @@ def _shown(kind: str, resource: _Resource) -> ShownName:
             _Named,
         )
         return ShownName(
-            ids.from_text(one.id),
-            ids.from_reference(one.organization, "organizations", pointer=""),
-            one.slug,
-            one.name,
-            ids.from_reference(one.dataset, "datasets", pointer="") if kind == "schemas" else None,
+            ids.from_text(shown.id),
+            ids.from_reference(shown.organization, "organizations", pointer=""),
+            shown.slug,
+            shown.name,
+            ids.from_reference(shown.dataset, "datasets", pointer="")
+            if kind == "schemas"
+            else None,
         )
     except (msgspec.MsgspecError, Malformed, BadInput):
         raise refusal("it is not a dataset or schema") from None
@@ -220,12 +222,12 @@ def _shown(kind: str, resource: _Resource) -> ShownName:
 def _name(resource: _Resource, named: ShownAs) -> None:
     told: dict[str, Any] = {SIGNED: named.signed}
     if named.signed:
-        one = named.shown
+        shown = named.shown
         told |= {
-            "organization": ids.reference("organizations", one.organization),
-            "slug": one.slug,
-            "name": one.name,
+            "organization": ids.reference("organizations", shown.organization),
+            "slug": shown.slug,
+            "name": shown.name,
         }
-        if one.dataset is not None:
-            told["dataset"] = ids.reference("datasets", one.dataset)
+        if shown.dataset is not None:
+            told["dataset"] = ids.reference("datasets", shown.dataset)
     resource.update({name: msgspec.Raw(msgspec.json.encode(value)) for name, value in told.items()})

@@ -127,7 +127,7 @@ class OpenKeyrings:
         return self.own[user]
 
     def has_others(self, user: bytes) -> bool:
-        return any(one != user for one in self.files.users())
+        return any(other != user for other in self.files.users())
 
     def replace(self, user: bytes, keyring: Keyring, given: Passphrase | None) -> None:
         # Should this fail half way, the next question reads what is on disk.

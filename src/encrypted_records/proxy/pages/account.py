@@ -315,10 +315,10 @@ async def _delete(visit: Visit, organizations: Sequence[Mapping[str, Any]]) -> N
             raise
     else:
         return
-    obstacles = {one["outcome"] for one in organizations} - {"leave", "delete"}
-    for one in organizations:
-        if one["signed"] and not unsigned and not obstacles:
-            await _leave(visit, one["organization"])
+    obstacles = {organization["outcome"] for organization in organizations} - {"leave", "delete"}
+    for organization in organizations:
+        if organization["signed"] and not unsigned and not obstacles:
+            await _leave(visit, organization["organization"])
     await visit.ask_as_session(path, {**body, "code": visit.text("code")})
 
 

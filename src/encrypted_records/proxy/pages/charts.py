@@ -80,10 +80,10 @@ async def facet(visit: Visit) -> Response:
     name = _field(visit, on)
     shown: dict[str, Any] = {"schema": on.schema, "large": visit.text("large") == "yes"}
     try:
-        one = await draw_picture(visit, on, name)
+        drawn = await draw_picture(visit, on, name)
     except ErsError as error:
         return _refuse(visit, error)
-    return visit.render("facet.html", one=one, failed=None, **shown)
+    return visit.render("facet.html", one=drawn, failed=None, **shown)
 
 
 async def complete(visit: Visit) -> Response:

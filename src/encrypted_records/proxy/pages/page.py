@@ -127,8 +127,8 @@ class Visit:
     @property
     def asked(self) -> str:
         """The tally for a script: requests, bytes both ways, pages of the index, rows."""
-        one = self.tally
-        return f"{one.requests} {one.sent + one.received} {one.pages} {one.rows}"
+        tally = self.tally
+        return f"{tally.requests} {tally.sent + tally.received} {tally.pages} {tally.rows}"
 
     async def open(self, *, public: bool, files: bool = False, part: bool = False) -> None:
         """Check the URL, read the form and identify the visitor.

@@ -130,14 +130,14 @@ async def change(visit: Visit) -> Response:
 
 async def _share(visit: Visit, choices: Sequence[Choice], before: Sequence[dict[str, Any]]) -> None:
     """Share dataset by dataset: if a dataset fails, the earlier changes stay and are shown."""
-    for one in changed(choices, before):
-        path = f"/api/datasets/{one.dataset}/people/{visit.part('member')}/"
-        if not one.role:
+    for change in changed(choices, before):
+        path = f"/api/datasets/{change.dataset}/people/{visit.part('member')}/"
+        if not change.role:
             await visit.ask("DELETE", path)
             continue
-        body: dict[str, Any] = {"role": one.role, "proof": proof_of(visit)}
-        if one.schemas:
-            body["schemas"] = sorted(one.schemas)
+        body: dict[str, Any] = {"role": change.role, "proof": proof_of(visit)}
+        if change.schemas:
+            body["schemas"] = sorted(change.schemas)
         await visit.ask("PUT", path, body)
 
 

@@ -314,20 +314,20 @@ class SchemaDraft:
     def see(self, spreads: Mapping[str, Mapping[str, Any]]) -> None:
         """Take over the least and the greatest number that rows have."""
         for row in self.rows:
-            one = spreads.get(row.name, {})
-            if row.is_numeric and one.get("least") is not None:
-                row.seen = f"{one['least']} to {one['most']}"
+            spread = spreads.get(row.name, {})
+            if row.is_numeric and spread.get("least") is not None:
+                row.seen = f"{spread['least']} to {spread['most']}"
 
     def annotate(self, proposed: Iterable[Mapping[str, Any]]) -> None:
         """Take over what a proposal says of its fields."""
         notes = {field["name"]: field for field in proposed}
         for row in self.rows:
-            one = notes.get(row.name, {})
-            row.note = one.get("note") or ""
+            note = notes.get(row.name, {})
+            row.note = note.get("note") or ""
             row.seen = ""
-            if one.get("least") is not None:
+            if note.get("least") is not None:
                 # The values that were seen say more than that the bounds are a guess.
-                row.note, row.seen = "", f"{one['least']} to {one['most']}"
+                row.note, row.seen = "", f"{note['least']} to {note['most']}"
 
 
 def _beside_fields(definition: Mapping[str, Any]) -> dict[str, Any]:

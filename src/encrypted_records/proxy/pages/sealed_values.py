@@ -64,12 +64,12 @@ async def open_records(visit: Visit, ids: Sequence[str]) -> dict[str, OpenRecord
     except NotFound:
         if len(ids) == 1:
             return {}
-        each = [await open_records(visit, [one]) for one in ids]
+        each = [await open_records(visit, [record_id]) for record_id in ids]
         return {name: record for found in each for name, record in found.items()}
     opened = await visit.ask("POST", "/api/records/decrypt/", sealed)
     return {
-        one["id"]: OpenRecord(int(stored["version"]), one)
-        for stored, one in zip(sealed, opened, strict=True)
+        shown["id"]: OpenRecord(int(stored["version"]), shown)
+        for stored, shown in zip(sealed, opened, strict=True)
     }
 
 

@@ -58,13 +58,13 @@ async def choices_of(
     names: dict[str, str] = {}
     called = {id_of(dataset["dataset"]): str(dataset["name"]) for dataset in people["datasets"]}
     known: dict[str, dict[str, str]] = {}
-    for one in await visit.every("/api/datasets/", organization=organization):
-        names[str(one["id"])] = str(one["name"])
-    for one in await visit.every("/api/schemas/", organization=organization):
-        known.setdefault(id_of(one["dataset"]), {})[str(one["id"])] = str(one["name"])
-    for one in people["datasets"]:
-        dataset = id_of(one["dataset"])
-        signed = {id_of(each["schema"]): each["name"] for each in one["schemas"]}
+    for listed in await visit.every("/api/datasets/", organization=organization):
+        names[str(listed["id"])] = str(listed["name"])
+    for listed in await visit.every("/api/schemas/", organization=organization):
+        known.setdefault(id_of(listed["dataset"]), {})[str(listed["id"])] = str(listed["name"])
+    for shared in people["datasets"]:
+        dataset = id_of(shared["dataset"])
+        signed = {id_of(schema["schema"]): schema["name"] for schema in shared["schemas"]}
         for schemas in known.values():
             for schema in signed.keys() & schemas.keys():
                 del schemas[schema]

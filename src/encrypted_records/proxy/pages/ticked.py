@@ -268,14 +268,14 @@ async def _store(visit: Visit, on: SchemaQuestion) -> Response:
     if edit.rounds:
         said += " It was rounded to the decimals that the schema keeps."
     undo = visit.text("once") if edit.done else ""
-    left = sorted(edit.left.values(), key=lambda one: one.number)
+    left = sorted(edit.left.values(), key=lambda record: record.number)
     visit.desk.put(("said", visit.id), PageMessage(said, edit=undo, left=left))
     return _back(visit, on)
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(value: Any, other: Any) -> bool:
     """Whether both are the same value of the same type: 1 is neither 1.0 nor true."""
-    return one == other and type(one) is type(other)
+    return value == other and type(value) is type(other)
 
 
 def _is_open(edit: BulkEdit, tick: Tick) -> bool:
@@ -290,7 +290,7 @@ async def _edit_each(visit: Visit, edit: BulkEdit, ticks: Sequence[Tick]) -> Non
         ErsError: of a record that is not about it alone; what was done before is in ``edit``.
     """
     same, left = await _sort_out(visit, ticks)
-    edit.left |= {one.id: one for one in left}
+    edit.left |= {record.id: record for record in left}
     for tick, record in same:
         before = record.data.get(edit.name)
         if _is_same(before, edit.value):

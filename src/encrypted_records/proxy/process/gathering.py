@@ -67,14 +67,14 @@ class Gathering(Generic[K, I, O]):
 
     async def ask(self, key: K, item: I) -> O:
         """The result of ``serve`` for ``item``, served with others that wait under its key."""
-        one: Waiting[I, O] = Waiting(item, asyncio.get_running_loop().create_future())
+        waiting: Waiting[I, O] = Waiting(item, asyncio.get_running_loop().create_future())
         line = self._lines.get(key)
         if line is not None:
-            line.waiting.append(one)
-            return await one.outcome
-        line = self._lines[key] = WaitingLine([one])
+            line.waiting.append(waiting)
+            return await waiting.outcome
+        line = self._lines[key] = WaitingLine([waiting])
         self._begin(key, line)
-        return await one.outcome
+        return await waiting.outcome
 
     def _begin(self, key: K, line: WaitingLine[I, O]) -> None:
         # A task of its own, since who came first may go away; and on behalf of who came last: what

@@ -232,10 +232,10 @@ def _shorten(doubts: tuple[Doubt, ...]) -> tuple[Doubt, ...]:
     """The same doubts, the two oldest as one where they are too many."""
     if len(doubts) <= _MOST_DOUBTS:
         return doubts
-    one, other, *rest = doubts
-    unknown = one.seconds is None or other.seconds is None
-    seconds = None if unknown else (one.seconds or 0.0) + (other.seconds or 0.0)
-    both = Doubt(seconds, min(one.noticed, other.noticed), min(one.ran, other.ran))
+    first, other, *rest = doubts
+    unknown = first.seconds is None or other.seconds is None
+    seconds = None if unknown else (first.seconds or 0.0) + (other.seconds or 0.0)
+    both = Doubt(seconds, min(first.noticed, other.noticed), min(first.ran, other.ran))
     return (both, *rest)
 
 

@@ -68,7 +68,7 @@ class PageCover:
         """Draw ``count`` pages that are not on disk, and not among the others; fewer if there are
         no more.
         """
-        in_order = sorted(segments, key=lambda one: one.uid)
+        in_order = sorted(segments, key=lambda segment: segment.uid)
         everything = sum(segment.pages for segment in in_order)
         looked_at, drawn = set(others), set[PageRef]()
         turn = 0

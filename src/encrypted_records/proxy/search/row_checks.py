@@ -193,10 +193,10 @@ class RowChecks:
         for schema, answers in by_schema.items():
             rows = [(answer.snapshot, answer.rows) for answer in answers]
             await runtime.in_thread(self._kept.store, schema, rows)
-            for one in answers:
+            for stored in answers:
                 # Rows that died meanwhile must not stay.
-                if dead := one.rows.keys() - _living(one).rows.keys():
-                    await runtime.in_thread(self._kept.forget, schema, one.snapshot, dead)
+                if dead := stored.rows.keys() - _living(stored).rows.keys():
+                    await runtime.in_thread(self._kept.forget, schema, stored.snapshot, dead)
         for waiting in taken:
             waiting.settle(None)
 
@@ -204,8 +204,8 @@ class RowChecks:
 def _count_stored_at_once(answers: Sequence[_Checked]) -> int:
     """How many of the first are stored together."""
     size = 0
-    for at, one in enumerate(answers):
-        size += sum(map(len, one.rows.values()))
+    for at, answer in enumerate(answers):
+        size += sum(map(len, answer.rows.values()))
         if size > STORED_AT_ONCE:
             return at
     return len(answers)

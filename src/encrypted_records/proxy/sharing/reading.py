@@ -413,9 +413,9 @@ def _named(entries: Iterable[RosterEntry]) -> dict[bytes, str]:
         )
         if isinstance(content, form.DatasetName):
             names = [(content.dataset, content.slug)]
-        for one, slug in names:
-            found[one] = slug
-    return {one: slug for one, slug in found.items() if slug}
+        for key, slug in names:
+            found[key] = slug
+    return {key: slug for key, slug in found.items() if slug}
 
 
 def _without_keyring(roster: Roster, user: bytes) -> ErsError:

@@ -117,13 +117,13 @@ class ShownNames:
         rosters = self._reader.rosters
         organizations = set(await runtime.in_thread(rosters.organizations, holder.user))
         named = await self._named(holder, organizations, collection, slug, within=_FRESH)
-        fitting = [one for one, other in named.items() if other == slug]
+        fitting = [key for key, other in named.items() if other == slug]
         if len(fitting) != 1:
             # A roster that this proxy has not read yet may have it, or a newer entry.
             shown = await self._api.organizations(holder.auth)
-            organizations |= {ids.from_text(one.id) for one in shown}
+            organizations |= {ids.from_text(resource.id) for resource in shown}
             named = await self._named(holder, organizations, collection, slug, within=0.0)
-            fitting = [one for one, other in named.items() if other == slug]
+            fitting = [key for key, other in named.items() if other == slug]
         if len(fitting) == 1:
             return fitting[0]
         kind = collection.removesuffix("s")
@@ -289,14 +289,14 @@ def _slugs(roster: Roster, user: bytes, collection: Collection) -> dict[bytes, s
     """The slugs of datasets, or schemas, that a member reads, by id."""
     if collection == "datasets":
         return {
-            one.dataset: one.slug
-            for one in roster.datasets()
-            if one.slug and roster.reads(user, one.dataset)
+            dataset.dataset: dataset.slug
+            for dataset in roster.datasets()
+            if dataset.slug and roster.reads(user, dataset.dataset)
         }
     return {
-        one.schema: one.slug
-        for one in roster.every_schema()
-        if one.slug and roster.may_read(user, one.schema)
+        schema.schema: schema.slug
+        for schema in roster.every_schema()
+        if schema.slug and roster.may_read(user, schema.schema)
     }
 
 

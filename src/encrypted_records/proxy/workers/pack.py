@@ -39,9 +39,9 @@ def pack(task: messages.PackTask) -> messages.PackedChunks:
         told = pipe.ask(messages.GroupsRequest(chunk.number))
         assert isinstance(told, messages.GroupsReply)
         groups = {group.schema: group.group for group in told.groups if not group.runs}
-        for one in told.groups:
-            if one.runs:
-                packers[one.schema].add(one.group, one.runs)
+        for named in told.groups:
+            if named.runs:
+                packers[named.schema].add(named.group, named.runs)
         if not groups:
             continue
         left_out = {fate.schema: frozenset(fate.left_out) for fate in fates}

@@ -212,12 +212,12 @@ class DirectIngest:
             uploads = [(state, draft.upload) for state, draft in drafts]
             built = [draft.built for _, draft in drafts]
             await self._committer.store(caller, uploads, built=built)
-        for one, first in [*((waiter, waiter) for waiter in fresh), *repeated]:
+        for asking, first in [*((waiter, waiter) for waiter in fresh), *repeated]:
             outcome = outcomes[first]
             if isinstance(outcome, ErsError):
-                one.refuse(outcome)
+                asking.refuse(outcome)
             else:
-                one.settle(outcome)
+                asking.settle(outcome)
 
     async def _refuse_taken(
         self,
@@ -240,19 +240,19 @@ class DirectIngest:
         except DoesNotOpen:
             # The altered row or page may be of one request's keys alone.
             taken = {}
-            for one in list(plain):
+            for waiting in list(plain):
                 try:
-                    taken |= await look_up([one])
+                    taken |= await look_up([waiting])
                 except DoesNotOpen as error:
-                    outcomes[one] = error
-                    del plain[one]
-        for one, own in list(plain.items()):
-            numbers = [raw.row for raw in one.item.request.wanted.get(schema, ())]
+                    outcomes[waiting] = error
+                    del plain[waiting]
+        for waiting, own in list(plain.items()):
+            numbers = [raw.row for raw in waiting.item.request.wanted.get(schema, ())]
             records = zip(numbers, own.get(schema, ()), strict=True)
             claimed, flaws = claim(definition, records, taken)
             if flaws:
-                outcomes[one] = not_unique(flaws)
-                del plain[one]
+                outcomes[waiting] = not_unique(flaws)
+                del plain[waiting]
             else:
                 taken |= claimed
 
@@ -453,8 +453,8 @@ class SharedCommits:
 
 def _fit(ingests: Sequence[Ingest]) -> int:
     size = 0
-    for count, one in enumerate(ingests[:MOST_REQUESTS]):
-        size += one.request.size
+    for count, ingest in enumerate(ingests[:MOST_REQUESTS]):
+        size += ingest.request.size
         if size > MOST_BYTES:
             return count
     return min(len(ingests), MOST_REQUESTS)
@@ -514,10 +514,10 @@ def _draft(
     """Commits of all these records, none where there are none."""
     records: dict[bytes, list[PlainRecord]] = {schema: [] for schema in states}
     requests: dict[bytes, list[bytes]] = {schema: [] for schema in states}
-    for one, by_schema in plain.items():
+    for ingesting, by_schema in plain.items():
         for schema, own in by_schema.items():
             records[schema] += own
-        for schema, identifier in one.item.request.ids_in(states).items():
+        for schema, identifier in ingesting.item.request.ids_in(states).items():
             requests[schema].append(identifier)
     return [
         (state, seal(state.ledger, state.definition, records[schema], requests=requests[schema]))

@@ -102,7 +102,7 @@ def delete(user: User, *, unsigned: bool) -> None:
         locked = _lock_organizations(user)
         user = User.objects.select_for_update(no_key=True).get(pk=user.pk)
         affected = look(user)
-        if any(one.organization.pk not in locked for one in affected):
+        if any(membership.organization.pk not in locked for membership in affected):
             raise Conflict(
                 "the account joined an organization at this moment",
                 code="account_moved",
@@ -110,10 +110,12 @@ def delete(user: User, *, unsigned: bool) -> None:
             )
         _require_free(affected, unsigned=unsigned)
         audit.note_for_all(user, Action.ACCOUNT_DELETED)
-        for one in affected:
-            if one.outcome is OrganizationOutcome.DELETE:
-                User.objects.filter(service__organization=one.organization).update(is_active=False)
-                one.organization.delete()
+        for membership in affected:
+            if membership.outcome is OrganizationOutcome.DELETE:
+                User.objects.filter(service__organization=membership.organization).update(
+                    is_active=False
+                )
+                membership.organization.delete()
         _end_invitations(user)
         user.memberships.all().delete()
         address = user.email
@@ -141,7 +143,9 @@ def _invited(user: User) -> Q:
 
 def _require_free(affected: list[Affected], *, unsigned: bool) -> None:
     def named(outcome: OrganizationOutcome) -> str:
-        return ", ".join(one.organization.slug for one in affected if one.outcome is outcome)
+        return ", ".join(
+            membership.organization.slug for membership in affected if membership.outcome is outcome
+        )
 
     if names := named(OrganizationOutcome.LAST_OWNER):
         raise Conflict(
@@ -155,7 +159,7 @@ def _require_free(affected: list[Affected], *, unsigned: bool) -> None:
             code="has_datasets",
             hint="delete its datasets first, or invite somebody and make them an owner",
         )
-    names = ", ".join(one.organization.slug for one in affected if one.signed)
+    names = ", ".join(membership.organization.slug for membership in affected if membership.signed)
     if names and not unsigned:
         raise Conflict(
             f"the signed roster of {names} has you as a member",

@@ -248,13 +248,13 @@ class DeleteAccount(APIView):
         """What a deletion would do to each organization of the caller's, or what is in its way."""
         affected = [
             {
-                "organization": one.organization.url,
-                "slug": one.organization.slug,
-                "name": one.organization.name,
-                "outcome": one.outcome,
-                "signed": one.signed,
+                "organization": membership.organization.url,
+                "slug": membership.organization.slug,
+                "name": membership.organization.name,
+                "outcome": membership.outcome,
+                "signed": membership.signed,
             }
-            for one in deletion.look(cast(User, request.user))
+            for membership in deletion.look(cast(User, request.user))
         ]
         return Response({"organizations": affected})
 

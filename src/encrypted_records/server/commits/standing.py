@@ -226,9 +226,9 @@ def _cut(old: Sequence[RecordGroup], new: Sequence[Group]) -> Iterator[_Piece]:
     ends = list(accumulate(group.count for group in old))
     require(ends[-1] == bases[-1], "a commit adds other rows than those of the groups that it ends")
     cuts = set(bases)
-    for at, (one, after) in enumerate(pairwise(old)):
+    for at, (piece, after) in enumerate(pairwise(old)):
         require(
-            _start(one) + one.count == _start(after) or ends[at] in cuts,
+            _start(piece) + piece.count == _start(after) or ends[at] in cuts,
             "a group would replace groups that are not neighbours",
         )
     edges = sorted(cuts.union(ends, (0,)))

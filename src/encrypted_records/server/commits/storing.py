@@ -229,9 +229,9 @@ class _Bases:
         return wire.decode_commit_body(Commit(*parts))
 
 
-def _version(one: IndexSegment | RecordGroup) -> int:
-    assert one.version is not None, "it is visible"
-    return one.version
+def _version(stored: IndexSegment | RecordGroup) -> int:
+    assert stored.version is not None, "it is visible"
+    return stored.version
 
 
 def require_live(schema: Schema, body: CommitBody, known: Container[bytes]) -> None:

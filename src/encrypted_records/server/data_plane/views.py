@@ -232,8 +232,8 @@ def _look_up(user: User, record_ids: list[str]) -> list[dict[str, Any]]:
             "some of these records do not exist, or you cannot reach them",
             flaws=tuple(
                 Flaw("unknown_reference", f"id number {at} does not exist", parameter="id")
-                for at, one in enumerate(records, 1)
-                if one is None
+                for at, found in enumerate(records, 1)
+                if found is None
             ),
         )
     return [record for record in records if record is not None]

@@ -464,13 +464,13 @@ def rewritten(
             objects.give_up(numbers)
             yield False
             return
-        for one, number in zip(written, numbers, strict=True):
+        for written_object, number in zip(written, numbers, strict=True):
             objects.replace(part.object_id, number, at_once=at_once)
             mine.update(
                 object_id=number,
-                blocks=one.entries,
-                first_id=one.first_id,
-                last_id=one.last_id,
+                blocks=written_object.entries,
+                first_id=written_object.first_id,
+                last_id=written_object.last_id,
             )
         if not written:
             objects.drop(mine, at_once=at_once)

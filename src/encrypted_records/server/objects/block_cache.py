@@ -398,9 +398,9 @@ class BlockCache:
         with self._lock, self._whole():
             if turn != self._turn or not self._is_trusted(TRUSTED_SECONDS):
                 return
-            for one, data in read.items():
+            for wanted_range, data in read.items():
                 if self._can_keep(len(data)):
-                    self._put(one, data)
+                    self._put(wanted_range, data)
             self._counts.holds(self._size)
 
     def _can_keep(self, size: int) -> bool:
@@ -432,11 +432,11 @@ class BlockCache:
     def _make_room(self, start: int, end: int) -> None:
         """Drop what lies between two places, which are the oldest, and what is too many."""
         over: list[Range] = []
-        for one, kept in self._kept.items():
+        for wanted_range, kept in self._kept.items():
             here = kept.start < end and start < kept.start + kept.length
             if not here and len(self._kept) - len(over) < MOST_RANGES:
                 break
-            over.append(one)
+            over.append(wanted_range)
         self._drop(over, "room")
 
     def _drop(self, ranges: Sequence[Range], reason: Literal["gone", "room"]) -> None:

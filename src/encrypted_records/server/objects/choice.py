@@ -109,7 +109,7 @@ class Both:
         except ObjectLost:
             pass
         found: dict[Range, bytes] = {}
-        for _, some in groupby(sorted(set(ranges)), lambda one: one.name):
+        for _, some in groupby(sorted(set(ranges)), lambda byte_range: byte_range.name):
             own = list(some)
             found.update(zip(own, self._read_one(own), strict=True))
         return [found[span] for span in ranges]

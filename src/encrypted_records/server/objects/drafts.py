@@ -66,25 +66,25 @@ class CommitDraft:
         RowPart.objects.bulk_create(
             RowPart(
                 group_id=groups[group],
-                first=one.first,
-                count=one.count,
+                first=rows.first,
+                count=rows.count,
                 object_id=number,
-                blocks=one.entries,
-                first_id=one.first_id,
-                last_id=one.last_id,
+                blocks=rows.entries,
+                first_id=rows.first_id,
+                last_id=rows.last_id,
             )
-            for number, (group, one) in zip(numbers, self._rows, strict=False)
+            for number, (group, rows) in zip(numbers, self._rows, strict=False)
         )
         PagePart.objects.bulk_create(
             PagePart(
-                segment_id=segments[one.segment],
-                first=one.first,
-                count=one.count,
+                segment_id=segments[pages.segment],
+                first=pages.first,
+                count=pages.count,
                 object_id=number,
-                page_bytes=one.page_bytes,
-                digests=one.digests,
+                page_bytes=pages.page_bytes,
+                digests=pages.digests,
             )
-            for number, one in zip(numbers[len(self._rows) :], self._pages, strict=True)
+            for number, pages in zip(numbers[len(self._rows) :], self._pages, strict=True)
         )
         store.insert(_CHANGED, ((groups[group], *row) for group, *row in self.changed))
 

@@ -43,8 +43,8 @@ def _keyed_rows(columns: str, table: str, keys: Sequence[Key]) -> Iterator[tuple
     if connection.vendor != "postgresql" or (len(by_first) > 1 and not _is_divided(table)):
         yield from select(lambda wanted: lookup(columns, table, wanted), keys)
         return
-    one, two = columns.split(", ")[:2]
-    statement = f"SELECT {columns} FROM {table} WHERE {one} = %s AND {two} = ANY(%s::bigint[])"  # noqa: S608
+    outer, inner = columns.split(", ")[:2]
+    statement = f"SELECT {columns} FROM {table} WHERE {outer} = %s AND {inner} = ANY(%s::bigint[])"  # noqa: S608
     for first, every in by_first.items():
         for some in cut(every):
             with connection.cursor() as cursor:

@@ -40,11 +40,11 @@ def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:
 def versions_in(ranges: Sequence[Range]) -> dict[Range, list[tuple[int, bytes, int]]]:
     """Ordinal, id and version of each row of these ranges, by ordinal."""
     found = row_ranges.versions_in(ranges)
-    for one, rows in found.items():
-        group, first, end = one
+    for stretch, rows in found.items():
+        group, first, end = stretch
         if len(rows) < end - first:
             # Once each: a row may move to an object between the two questions.
-            found[one] = sorted({*rows, *parts.versions_between(group, first, end)})
+            found[stretch] = sorted({*rows, *parts.versions_between(group, first, end)})
     return found
 
 

@@ -44,7 +44,7 @@ def _in(columns: str, ranges: Sequence[Range]) -> dict[Range, list[tuple[Any, ..
         with connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT {columns} FROM record_row WHERE {wheres}",  # noqa: S608  no input
-                [part for one in some for part in one],
+                [part for run in some for part in run],
             )
             rows = cursor.fetchall()
         for row in rows:
