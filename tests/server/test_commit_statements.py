@@ -23,12 +23,13 @@ from tests.server.writer import FRAMES, Writer, person
 Trace = Callable[[], list[str]]
 #: Within which who does not wait for a lock is answered.
 MOST_SECONDS = 60
-#: Has SQLite, or the driver of PostgreSQL, write each statement of the API's process into the file
-#: of ``ERS_TRACE``.
+#: Has SQLite, or the driver of PostgreSQL, write each statement that requests of the API make into
+#: the file of ``ERS_TRACE``. Sweeps have threads of their own.
 _TRACING = """
 import os
 import sqlite3
 import sqlite3.dbapi2
+import threading
 
 import psycopg
 
@@ -51,6 +52,8 @@ def connect(*arguments, **options):
 
 
 def note(statement):
+    if not threading.current_thread().name.startswith("request-"):
+        return
     with open(os.environ["ERS_TRACE"], "a") as trace:
         trace.write(" ".join(statement[:200].split()) + "\\n")
 
