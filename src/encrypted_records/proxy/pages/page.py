@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -115,7 +116,7 @@ class Visit:
         sent = self.request.headers
         return "hx-request" in sent and sent.get("hx-target", "main") not in ("main", "")
 
-    @property
+    @cached_property
     def desk(self) -> Desk:
         return services_of(self.request).desks.of(self.session)
 

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,7 +137,7 @@ async def find_question(visit: Visit, *, early: bool = False, asks: bool = True)
     name = name if kept else ""
     question = find_shown(visit, visit.id, name)
     refused = visit.desk.take(("refused", visit.id, name), ErsError)
-    question = copy.deepcopy(question)
+    question = question.copy()
     return SchemaQuestion(
         schema,
         types,
@@ -185,7 +184,7 @@ def keep_question(visit: Visit, on: SchemaQuestion) -> bool:
     if visit.desk.find(("search", visit.id, on.name), Question) == on.question:
         return True
     visit.question = on.name = ""
-    question = copy.deepcopy(on.question)
+    question = on.question.copy()
     if sum(len(name) + len(text) for name, text in question.carried()) > MOST_KEPT:
         return False
     visit.question = on.name = runtime.random_text(_NAME_BYTES)

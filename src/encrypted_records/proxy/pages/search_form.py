@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -86,6 +86,10 @@ class Question:
             question.pages = form.get("pages", "").split()
             question.go_to(form.get("start", ""))
         return question
+
+    def copy(self) -> Question:
+        parts, pages, hidden = [*self.parts], [*self.pages], [*self.hidden]
+        return replace(self, parts=parts, pages=pages, hidden=hidden)
 
     @property
     def first(self) -> int:
