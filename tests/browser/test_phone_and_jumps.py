@@ -25,7 +25,7 @@ def test_on_a_phone_each_record_is_a_card_of_four_fields(
     card = page.locator("table.records tbody tr").first
     names = page.locator("table.records thead bdi").all_text_contents()[:4]
     cells = [cell for cell in card.locator("td").all() if cell.is_visible()]
-    assert [cell.get_attribute("data-label") for cell in cells] == [None, *names]
+    assert [cell.get_attribute("data-f") for cell in cells] == [None, *names]
     first = census.rows[0]
     said = [cell.inner_text().strip() for cell in cells[1:]]
     assert said == [str(first.get(name, "\N{EN DASH}")) for name in names]

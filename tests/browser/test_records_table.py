@@ -82,7 +82,9 @@ def test_what_the_server_sees_are_its_bytes(searching: Visitor, census: Census) 
     sealed = call("GET", url, auth=census.account.auth).json()["fields"]
     assert [text.split("…")[0] for text in shown] == [hex_of(sealed[name]) for name in names]
     assert [text.split("…")[0] for text in in_panel] == [hex_of(sealed[name]) for name in names]
-    assert shown[0].endswith(f"{len(base64.b64decode(sealed[names[0]]))} B")
+    assert shown[0].endswith(f" {len(base64.b64decode(sealed[names[0]]))}")
+    unit = cells.first.evaluate("(e) => getComputedStyle(e, '::after').content")
+    assert unit == '" B"'
     # The lens shows one of both, as far as its handle has passed.
     lens = page.get_by_role("slider", name="Lens")
     lens.focus()

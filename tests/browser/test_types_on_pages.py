@@ -14,6 +14,9 @@ from tests.browser.conftest import visiting
 from tests.browser.visitor import Visitor
 from tests.support.service import Account, Service, call
 
+#: Pixels of a dataset's line where somebody is invited.
+LINE_OF_RIGHTS = 80
+GROUND = "(e) => getComputedStyle(e).backgroundColor"
 WARDS = ("north", "south")
 DEFINITION: dict[str, Any] = {
     "type": "object",
@@ -122,8 +125,12 @@ def test_each_column_has_the_form_of_its_type(clinic: Clinic) -> None:
     expect(sign).to_have_text("true")
     drawn = sign.evaluate("(e) => getComputedStyle(e, '::before').content")
     assert drawn.startswith('"✓')
+    chip = page.locator("table.records tbody td > b:not([class])")
+    expect(chip).to_have_text(["north"])  # of a list; the name is any text
+    assert chip.evaluate(GROUND) != page.locator("table.records tbody td").nth(2).evaluate(GROUND)
     visitor.open_record(1)
     expect(page.locator("#panel dd .yes")).to_have_text("true")
+    expect(page.locator("#panel dd > b:not([class])")).to_have_text(["north"])
     page.locator("#panel").get_by_role("link", name="Delete").click()
     visitor.press("Delete permanently")
     expect(page.locator(".notice.good")).to_contain_text("The record was deleted.")
@@ -351,7 +358,7 @@ def test_on_a_phone_a_long_text_is_some_lines_of_its_card(clinic: Clinic) -> Non
     page.set_viewport_size({"width": 1100, "height": 800})
 
 
-def test_with_many_datasets_the_ends_of_the_sidebar_stay_in_view(
+def test_with_many_datasets_the_sidebar_keeps_its_ends_and_each_is_a_line_to_invite_for(
     clinic: Clinic, visitor: Visitor
 ) -> None:
     account = clinic.visitor.site.new_account()
@@ -364,6 +371,13 @@ def test_with_many_datasets_the_ends_of_the_sidebar_stay_in_view(
     expect(side.locator(".side-head")).to_be_in_viewport()
     expect(side.get_by_role("button", name="Log out")).to_be_in_viewport()
     expect(side.get_by_role("link", name="Dataset 19")).not_to_be_in_viewport()
+
+    # To invite somebody, each is a line.
+    visitor.be_let_in(account)
+    visitor.go(f"{account.organization.removeprefix('/api')}invite/")
+    lines = visitor.page.locator(".field.right")
+    expect(lines).to_have_count(20)
+    assert all(line.evaluate("(e) => e.offsetHeight") <= LINE_OF_RIGHTS for line in lines.all())
 
 
 def test_an_export_says_that_its_file_comes_and_leaves_the_page_as_it_is(clinic: Clinic) -> None:

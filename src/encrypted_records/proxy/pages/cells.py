@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from encrypted_records.model import json_text
 from encrypted_records.model.field_types import BY_NAME
-from encrypted_records.proxy.pages.column_heads import ColumnHead
+from encrypted_records.proxy.pages.column_heads import ColumnHead, quote_attribute
 from encrypted_records.proxy.pages.formatting import reveal, write_digits
 from encrypted_records.proxy.pages.sealed_values import SealedValue, SealedValues
 
@@ -24,8 +24,6 @@ CARD_FIELDS = 4
 #: Names of the ticks of rows, in the form of the ticked ones.
 TICK = re.compile(r"t[0-9]{1,2}")
 _PRINT_BYTES = 6
-#: Names that HTML takes without quotes.
-_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Links:
 def fingerprint(data: Mapping[str, Any]) -> str:
     """A short text that is another one when a record's values are others than those shown. It is
     in the page that shows them, and nowhere else."""
-    whole = json_text.encode(sorted(data.items()))
+    whole = json_text.encode_sorted(data)
     return hashlib.blake2b(whole, digest_size=_PRINT_BYTES).hexdigest()
 
 
@@ -58,50 +56,68 @@ def write_rows(
         sealed: values as the server has them, which are shown below; empty to show none.
         first: the number of the first record.
     """
-    starts = [
-        (column.name, BY_NAME[column.type].is_text, *_starts(column, place))
-        for place, column in enumerate(columns)
-    ]
+    writers = [_Writer(column, place) for place, column in enumerate(columns)]
+    cells = [(one.name, one.is_text, one.start, one.end, one) for one in writers]
+    texts = [one.name for one in writers if one.is_text]
     at, query = escape(links.at), escape(links.query)
     parts: list[str] = []
     for place, record in enumerate(records):
         number = first + place
         identifier = escape(record["id"])
-        shown = fingerprint(record["data"])
+        data, hidden = record["data"], sealed.get(record["id"])
         parts.append(
-            f"<tr><td><input type=checkbox form=ticked name=t{place} value={identifier}.{shown}"
-            f' aria-label="Tick {number}">'
+            f"<tr><td><input type=checkbox form=ticked name=t{place}"
+            f' value={identifier}.{fingerprint(data)} aria-label="Tick {number}">'
             f' <a href="{at}{identifier}/{query}" id=open-{place + 1}'
             f' aria-label="Record {number}">{number}</a>'
         )
-        data, hidden = record["data"], sealed.get(record["id"], {})
-        for name, is_text, start, other_start in starts:
+        # Asked once for each record: to ask it for each value takes longer than to write it.
+        is_plain = _is_plain("".join([data.get(name) or "" for name in texts]))
+        for name, is_text, start, end, writer in cells:
             value = data.get(name)
             if value is None:
-                parts += (start, _MISSING)
-            elif is_text:
-                # Letters of ASCII run in the direction of the page.
-                parts.append(start if value.isascii() else other_start)
-                # Between tags a quote is a letter like others.
-                text = escape(value, quote=False) if value.isprintable() else reveal(value)
-                parts.append(text)
+                parts.append(writer.missing)
+            elif not is_text:
+                parts.append(start + write_digits(value))
+            elif is_plain:
+                parts.append(start + value + end)
             else:
-                parts += (start, write_digits(value))
-            if name in hidden:
+                parts.append(writer.write(value))
+            if hidden and name in hidden:
                 parts.append(_write_sealed(hidden[name]))
         parts.append("\n")  # HTML needs no ends of cells and rows, nor quotes around a word
     return Markup("".join(parts))  # noqa: S704 - each value was escaped
 
 
-def _starts(column: ColumnHead, place: int) -> tuple[str, str]:
-    """How a cell begins, and one whose text shows its own direction."""
-    named = column.name if _PLAIN.fullmatch(column.name) else f'"{escape(column.name)}"'
-    label = f" data-label={named}" if place < CARD_FIELDS else ""
-    kind = BY_NAME[column.type]
-    if kind.is_text:
-        return f"<td{label}>", f"<td dir=auto{label}>"
-    return f"<td class=number{label}>" if kind.is_number else f"<td{label}>", ""
+class _Writer:
+    """Writes the cells of a column. A value of a list is a chip (``b``)."""
+
+    def __init__(self, column: ColumnHead, place: int) -> None:
+        kind = BY_NAME[column.type]
+        named = quote_attribute(column.name)
+        # Names of a letter: each stands in the page some hundred times.
+        label = f" data-f={named}" if place < CARD_FIELDS else ""
+        cell = f"<td class=n{label}>" if kind.is_number else f"<td{label}>"
+        is_chip = column.is_listed and kind.is_text
+        self.name = column.name
+        self.is_text = kind.is_text
+        self.missing = cell + _MISSING
+        self.start, self.end = (f"{cell}<b>", "</b>") if is_chip else (cell, "")
+
+    def write(self, value: str) -> str:
+        """Write the cell of any text, which shows its own direction unless it is of ASCII."""
+        # Between tags a quote is a letter like others.
+        text = escape(value, quote=False) if value.isprintable() else reveal(value)
+        if value.isascii():
+            return f"{self.start}{text}{self.end}"
+        return f"<td dir=auto{self.start.removeprefix('<td')}{text}{self.end}"
+
+
+def _is_plain(text: str) -> bool:
+    """Whether this is the same in HTML, and runs in the direction of the page."""
+    return text.isascii() and text.isprintable() and not ("<" in text or "&" in text or ">" in text)
 
 
 def _write_sealed(value: SealedValue) -> str:
-    return f"<i>{escape(value.start)}… {value.size} B</i>"
+    # The style sheet adds the unit.
+    return f"<i>{escape(value.start)}… {value.size}</i>"

@@ -6,9 +6,11 @@ hundreds of fields.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from markupsafe import Markup
 
@@ -16,20 +18,36 @@ from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages.formatting import reveal
 from encrypted_records.proxy.pages.search_form import Question
 
+#: What HTML takes without quotes.
+_PLAIN = re.compile(r"[A-Za-z0-9_:-]+")
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnHead:
-    """A field of the schema; ``position`` is its place among all fields."""
+    """A field of the schema; ``position`` is its place among all fields, ``is_listed`` whether the
+    definition lists its values."""
 
     name: str
     type: str
     position: int
+    is_listed: bool
 
 
-def columns_of(types: Mapping[str, str], hidden: Collection[str] = ()) -> list[ColumnHead]:
+def columns_of(
+    definition: Mapping[str, Any], types: Mapping[str, str], hidden: Collection[str] = ()
+) -> list[ColumnHead]:
     """The fields of a schema, by name and type, but for those that are hidden."""
-    fields = [ColumnHead(name, kind, at) for at, (name, kind) in enumerate(types.items())]
-    return [field for field in fields if field.name not in hidden]
+    specs = definition["properties"]
+    return [
+        ColumnHead(name, kind, at, "enum" in specs[name] or "const" in specs[name])
+        for at, (name, kind) in enumerate(types.items())
+        if name not in hidden
+    ]
+
+
+def quote_attribute(text: str) -> str:
+    """An attribute's value, in quotes where it needs them."""
+    return text if _PLAIN.fullmatch(text) else f'"{escape(text)}"'
 
 
 def write_heads(columns: Sequence[ColumnHead], question: Question) -> Markup:
@@ -45,9 +63,9 @@ def write_heads(columns: Sequence[ColumnHead], question: Question) -> Markup:
             arrow = f' <span aria-hidden="true">{sign}</span>'
         parts.append(
             f"<th scope=col{number}{sorts}><span class=head>"
-            f'<button name=do value="sort:{named}" id=sort-{at}>'
+            f"<button name=do value={quote_attribute(f'sort:{column.name}')} id=sort-{at}>"
             f"<bdi>{reveal(column.name)}</bdi>{arrow}</button>"
-            f"<button type=button class=more id=more-{at} popovertarget=menu-{at}"
+            f"<button type=button id=more-{at} popovertarget=menu-{at}"
             f' aria-label="Menu of {named}">⋮</button></span></th>\n'
         )
     return Markup("".join(parts))  # noqa: S704 - each name was escaped
@@ -58,13 +76,17 @@ def write_menus(columns: Sequence[ColumnHead], look: str) -> Markup:
     last = " disabled" if len(columns) < 2 else ""
     parts: list[str] = []
     for column in columns:
-        named, at = escape(column.name), column.position
+        at = column.position
+        up, down, filters, hides = (
+            quote_attribute(f"{way}:{column.name}") for way in ("up", "down", "filter", "hide")
+        )
         parts.append(
-            f'<div popover id=menu-{at} class=menu role=group aria-label="{named}">'
-            f'<button name=do value="up:{named}">Sort ascending</button>'
-            f'<button name=do value="down:{named}">Sort descending</button>'
-            f'<button name=do value="filter:{named}">Filter by this</button>'
-            f'<button name=do value="hide:{named}"{last}>Hide</button>'
+            f"<div popover id=menu-{at} class=menu role=group"
+            f" aria-label={quote_attribute(column.name)}>"
+            f"<button name=do value={up}>Sort ascending</button>"
+            f"<button name=do value={down}>Sort descending</button>"
+            f"<button name=do value={filters}>Filter by this</button>"
+            f"<button name=do value={hides}{last}>Hide</button>"
             f'<a class=button href="{escape(look)}#field-{at}">Statistics</a></div>\n'
         )
     return Markup("".join(parts))  # noqa: S704 - as above

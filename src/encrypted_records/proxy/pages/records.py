@@ -72,7 +72,8 @@ async def _row(
     """The record's row in the table that it was opened from."""
     shown = find_shown(visit, schema["id"], name)
     sealed = await sealed_values.fetch(visit, [record["id"]]) if shown.sealed else {}
-    columns = columns_of(types_of(schema["schema"]), shown.hidden)
+    definition = schema["schema"]
+    columns = columns_of(definition, types_of(definition), shown.hidden)
     return write_rows([record], columns, sealed, Links("", ""), 1)
 
 

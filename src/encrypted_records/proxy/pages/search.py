@@ -95,7 +95,8 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
             sealed = await sealed_values.fetch(
                 visit, [result["id"] for result in answer["results"]]
             )
-        on.in_doubt = any(result["data"].keys() - on.types.keys() for result in answer["results"])
+        known = on.types.keys()
+        on.in_doubt = any(not result["data"].keys() <= known for result in answer["results"])
     except NotAuthenticated:  # this browser is to be let in first
         raise
     except ErsError as error:
@@ -104,15 +105,16 @@ async def _show(visit: Visit, on: SchemaQuestion, problem: ErsError | None = Non
     ids = tuple(result["id"] for result in answer["results"])
     if answer["count"] is not None:  # otherwise the page still shows those of before
         visit.desk.put(("found", visit.id, on.name), ids)
-    opened = f"{on.query}{'&' if on.query else '?'}sealed=yes" if question.sealed else on.query
-    seen = columns_of(on.types, question.hidden)
+    opened = f"{on.query}{'&' if on.query else '?'}sealed" if question.sealed else on.query
+    definition = on.schema["schema"]
+    seen = columns_of(definition, on.types, question.hidden)
     look = f"{_SCHEMA}overview/{on.query}"
     shown: dict[str, Any] = {
         "schema": on.schema,
         "types": on.types,
         "heads": write_heads(seen, question),
         "menus": write_menus(seen, look),
-        "facets": write_facets(columns_of(on.types), _SCHEMA),
+        "facets": write_facets(columns_of(definition, on.types), _SCHEMA),
         "look": look,
         "question": question,
         "query": on.query,
