@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, WebSocketRoute, expect
 
 from tests.browser.census import Census
 from tests.browser.conftest import visiting
+from tests.browser.test_widths import photograph
 from tests.browser.visitor import Visitor
 from tests.support.jobs import completed, started
 from tests.support.service import Service, call
@@ -140,6 +141,7 @@ def test_a_file_whose_job_fails_is_not_called_complete(
     assert bad.locator("td").first.inner_text() == "Grace"
     expect(bad.locator("td.unfit")).to_contain_text("eighty")
     assert visitor.serious_flaws() == []
+    photograph(visitor, "job-failed")
 
 
 def test_jobs_are_told_apart_and_those_of_one_schema_are_listed_alone(
@@ -191,10 +193,14 @@ def test_what_a_job_stored_is_deleted_after_its_number_is_typed(
     visitor.upload(written(tmp_path, "Ada,36", "Grace,85"))
     visitor.newest_job("completed")
     visitor.go("/jobs/")
+    photograph(visitor, "jobs-some")
     visitor.page.get_by_role("link", name="people.csv", exact=True).first.click()
+    visitor.expect_heading("people.csv")
+    photograph(visitor, "job")
     visitor.press("Undo: delete what it stored…")
 
     expect(visitor.page.locator("main")).to_contain_text("2 of them are unchanged")
+    photograph(visitor, "job-undo")
     visitor.type("To confirm, type their number: 2", "3")
     visitor.press("Delete permanently")
     expect(visitor.page.get_by_role("alert")).to_contain_text("not their number, which is 2")

@@ -294,6 +294,48 @@ def test_a_keyring_is_given_a_passphrase_and_another_one(visitor: Visitor, site:
     assert answer.json()["code"] == "device_needed"
 
 
+def test_the_chip_of_the_band_leads_to_the_lock_or_to_what_it_needs(
+    visitor: Visitor, site: Service, chromium: Browser
+) -> None:
+    store = at_keyring(visitor, site)
+    page = visitor.page
+    chip = page.locator(".status [data-part=keyring] a")
+    visitor.go(f"/schemas/{store.schema_id}/search/")
+    chip.click()
+    visitor.expect_heading("Keyring")
+    expect(page.get_by_role("button", name="Lock the keyring")).to_have_count(0)
+    page.locator("#no-lock").get_by_role("link").click()
+    expect(page.locator("#protect")).to_be_in_viewport()
+    open_up(visitor, "Protect it with a passphrase")
+    visitor.type("New passphrase", "of this keyring")
+    visitor.type("New passphrase, again", "of this keyring")
+    visitor.prove("passphrase", store.account)
+    visitor.press("Set the passphrase")
+    expect(page.get_by_text("a passphrase", exact=True)).to_be_visible()
+
+    visitor.go(f"/schemas/{store.schema_id}/search/")
+    expect(chip).to_contain_text("Keyring open")
+    chip.click()
+    expect(page.locator("#no-lock")).to_have_count(0)
+    visitor.press("Lock the keyring")
+    expect(chip).to_contain_text("Keyring locked")
+    visitor.type("Passphrase of the keyring", "of this keyring")
+    visitor.press("Unlock")
+    expect(chip).to_contain_text("Keyring open")
+
+    # A browser that is not registered has nothing to lock: it is led to what it needs first.
+    with visiting(chromium, site, quiet=False) as other:
+        other.log_in(store.account)
+        other_chip = other.page.locator(".status [data-part=keyring] a")
+        expect(other_chip).to_contain_text("Browser not registered")
+        other_chip.click()
+        other.page.wait_for_url("**/device/**")
+        label = "A code, your keyring's passphrase, or its 24 words"
+        other.type(label, site.code_for(store.account))
+        other.press("Register this browser")
+        expect(other_chip).to_contain_text("Keyring locked")
+
+
 def test_a_colleague_without_the_key_is_led_to_the_keyring(visitor: Visitor, site: Service) -> None:
     store = older_store(site, DEFINITION)
     store.ingest([{"name": "Ada"}])

@@ -225,3 +225,26 @@ def test_the_button_above_the_pictures_is_no_larger_than_others(
     button.scroll_into_view_if_needed()
     expect(page.locator("#facet-0 .part")).to_be_visible()
     assert box_of(button)["height"] < 50
+
+
+def test_the_choices_of_how_a_file_is_read_stand_in_one_line(reader: Visitor) -> None:
+    reader.go("/import/")
+    reader.page.locator("[data-uploads] input[type=file]").set_input_files(CENSUS)
+    labels = reader.page.locator(".reading label.read")
+    expect(labels).to_have_count(4)
+    assert len({box_of(label)["y"] for label in labels.all()}) == 1
+
+
+def test_a_tick_keeps_its_size_beside_a_long_text(reader: Visitor, census: Census) -> None:
+    reader.page.set_viewport_size({"width": 390, "height": 844})
+    reader.go(f"{census.organization}invite/")
+    box = box_of(reader.page.locator("input[name=new]"))
+    assert box["width"] == box["height"]
+
+
+def test_the_example_of_the_login_page_is_whole_on_a_phone(visitor: Visitor) -> None:
+    visitor.page.set_viewport_size({"width": 390, "height": 844})
+    visitor.go("/login/")
+    values = visitor.page.locator(".side-here dd")
+    expect(values).to_have_text(["Ada", "36", "London"])
+    assert all(value.evaluate("(e) => e.scrollWidth <= e.clientWidth") for value in values.all())

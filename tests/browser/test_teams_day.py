@@ -15,6 +15,7 @@ from typing import Any
 from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import visiting
+from tests.browser.test_widths import photograph
 from tests.browser.visitor import PATIENCE, Visitor
 from tests.support.proxies import running_proxy
 from tests.support.service import Account, Service, call
@@ -122,6 +123,7 @@ def test_a_colleague_is_invited_reads_writes_and_is_removed(
         assert owner.serious_flaws() == []
         assert not tells(kept_by(owner), words)
         owner.picture("twelve-words")
+        photograph(owner, "people-words")
         owner.press("I have passed on the words, or printed this page")
         row = page.get_by_role("region", name="Invitations").get_by_role("row", name=grace.email)
         expect(row).to_contain_text("waiting for the words")
@@ -132,6 +134,7 @@ def test_a_colleague_is_invited_reads_writes_and_is_removed(
         other.log_in(grace)
         other.press("Accept")
         other.expect_heading("Enter the twelve words")
+        photograph(other, "people-answer")
         field = other.page.get_by_label("The twelve words")
         field.fill(" ".join(reversed(words)))
         other.press("Join")
@@ -140,6 +143,7 @@ def test_a_colleague_is_invited_reads_writes_and_is_removed(
         field.fill(" ".join(f"{at}. {word}" for at, word in enumerate(words, 1)))
         other.press("Join")
         other.expect_heading("The words were correct")
+        photograph(other, "people-admitted")
 
         owner.go(people)
         expect(page.get_by_role("status").first).to_contain_text(f"{grace.email} was admitted.")
