@@ -373,7 +373,6 @@ def test_with_many_datasets_the_sidebar_keeps_its_ends_and_each_is_a_line_to_inv
     expect(side.get_by_role("link", name="Dataset 19")).not_to_be_in_viewport()
 
     # To invite somebody, each is a line.
-    visitor.be_let_in(account)
     visitor.go(f"{account.organization.removeprefix('/api')}invite/")
     lines = visitor.page.locator(".field.right")
     expect(lines).to_have_count(20)

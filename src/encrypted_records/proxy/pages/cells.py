@@ -71,7 +71,7 @@ def write_rows(
             f' <a href="{at}{identifier}/{query}" id=open-{place + 1}'
             f' aria-label="Record {number}">{number}</a>'
         )
-        # Asked once for each record: to ask it for each value takes longer than to write it.
+        # Asked once for each record: most have no value that needs more.
         is_plain = _is_plain("".join([data.get(name) or "" for name in texts]))
         for name, is_text, start, end, writer in cells:
             value = data.get(name)
