@@ -66,6 +66,8 @@ def photograph(visitor: Visitor, name: str) -> None:
     if not FOLDER:
         return
     page = visitor.page
+    before = page.viewport_size
+    assert before
     for kind, size, scheme in (
         ("light", DESK, "light"),
         ("dark", DESK, "dark"),
@@ -78,6 +80,7 @@ def photograph(visitor: Visitor, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=folder / f"{name}.png", full_page=True, caret="initial")
     page.emulate_media(color_scheme="light")
+    page.set_viewport_size(before)
 
 
 def look_at(visitor: Visitor, path: str, name: str = "") -> list[str]:
