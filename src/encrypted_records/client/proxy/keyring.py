@@ -124,6 +124,9 @@ class KeyringCalls(DeviceCalls):
     ) -> KeyringInfo:
         """Restore this user's keyring at the proxy from its recovery phrases, one for each version.
 
+        Over a mirror the client needs only a device (``new_device()``): the proxy finds the user in
+        the signed rosters.
+
         Args:
             replace: whether a keyring with other keys may be replaced.
             older_keys: whether to accept organizations that know the user by an older version; only

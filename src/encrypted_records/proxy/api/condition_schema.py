@@ -28,9 +28,9 @@ from encrypted_records.proxy.api.json_schema import (
 )
 
 _CONDITION: Part = link_to("Condition")
-#: What makes one condition of others.
+#: Operators that combine conditions.
 _WORDS = ("and", "or", "not")
-#: What each operator compares with.
+#: The value that each operator takes.
 _VALUES = {
     "eq, ne, lt, le, gt, ge": "a single value",
     "between": "an array of two",
@@ -103,7 +103,7 @@ _FILTERED = {
 }
 FILTER = object_of({"label": TEXT, "value": _FILTERED})
 MEASURE: Part = link_to("Measure")
-#: What a search sorts by.
+#: The order of search results.
 ORDER = array_of({"oneOf": [TEXT, object_of({"field": TEXT}, descending=FLAG)]})
 #: The same, with the place of records without a value.
 RANKING = array_of(

@@ -42,7 +42,7 @@ _MANY = 2**31
 
 endpoint = Endpoints("schemas")
 
-#: What a deletion answers that erases, or says what that would cost.
+#: The answer of a deletion that erases, or that only estimates its cost.
 ERASED = object_of(
     {},
     deleted=NUMBER,

@@ -51,7 +51,7 @@ _FEW = 16
 #: A deleted resource is gone, also where an earlier request deleted it. An API that only says so
 #: keeps something that nobody looks for any more: its owner has asked for the end of it by id.
 _GONE = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND)
-#: Of an answer that refuses: more than what it says of why.
+#: The most bytes that are read of a refusal: more than any problem document has.
 _PROBLEM_BYTES = 16 << 10
 _OF_LOGINS = frozenset({"Authorization", "Cookie", "X-CSRFToken"})
 
@@ -309,7 +309,7 @@ async def _refuse_socket(socket: WebSocket) -> None:
     )
 
 
-#: Of WebSockets to any other path.
+#: The route of WebSockets to any other path.
 NO_SOCKET = WebSocketRoute("/{path:path}", _refuse_socket)
 
 

@@ -191,7 +191,7 @@ async def _body(upstream: aiohttp.ClientResponse, kind: str) -> Response:
 
 def _head(upstream: aiohttp.ClientResponse, kind: str) -> Response:
     response = Response(status_code=upstream.status, media_type=kind)
-    # Of the body of the same GET, which is forwarded byte by byte.
+    # The length of the body of the same GET, which is forwarded byte by byte.
     length = upstream.headers.get("Content-Length", "")
     del response.headers["content-length"]
     if re.fullmatch(r"[0-9]{1,12}", length):

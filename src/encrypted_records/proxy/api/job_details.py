@@ -49,7 +49,7 @@ _FEW_LISTED, _MAX_LISTED = 100, 1000
 _MANY = 2**40
 
 _MOMENT: Part = {"type": ["number", "null"], "description": "Seconds since 1970"}
-#: What is known of a job beside its progress; of its file what its sender said.
+#: The members of a job besides its progress; those about its file come from its sender.
 _ABOUT_FIELDS: dict[str, Part] = {
     "job_id": UUID,
     **PROGRESS_FIELDS,

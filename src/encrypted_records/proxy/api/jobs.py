@@ -93,7 +93,7 @@ ORDER_PARAMETERS = (
         "Handling of rows whose unique values already exist",
     ),
 )
-#: Of what begins a job.
+#: The answer of endpoints that begin a job.
 JOB_ANSWER = json_answer(
     object_of({"job_id": UUID}),
     description="The job continues when the client disconnects",
@@ -376,7 +376,7 @@ async def _tell(
     # Devices are revoked in another thread.
     forget = when_revoked(partial(loop.call_soon_threadsafe, end))
     try:
-        # What a watcher says is ignored.
+        # Messages of a watcher are ignored.
         while (await receive())["type"] != "websocket.disconnect":
             pass
     finally:

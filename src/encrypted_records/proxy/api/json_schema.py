@@ -23,7 +23,7 @@ SOME_TEXT: Part = {"type": "string", "minLength": 1}
 TEXT_OR_NULL: Part = {"type": ["string", "null"]}
 NUMBER: Part = {"type": "integer", "minimum": 0}
 FLAG: Part = {"type": "boolean"}
-#: Of any members. Makers of types take an object without a word of them for an empty one.
+#: An object with any members. Generators of types take one that does not say so for an empty one.
 OBJECT: Part = {"type": "object", "additionalProperties": True}
 OBJECT_OR_NULL: Part = {"type": ["object", "null"], "additionalProperties": True}
 URL: Part = {"type": "string", "format": "uri"}
@@ -55,7 +55,7 @@ def name_in(collection: str) -> Part:
 ID_OR_SLUG: Part = {"type": "string", "pattern": f"^{ids.SLUG}$"}
 SCHEMA_NAME, DATASET_NAME = name_in("schemas"), name_in("datasets")
 DIGEST: Part = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-#: What keys are given out or changed for, in the same request.
+#: The proof of a request that gives out or changes keys.
 PROOF: Part = {
     "type": ["object", "null"],
     "properties": dict.fromkeys(("password", "code", "passphrase", "phrase"), TEXT_OR_NULL),

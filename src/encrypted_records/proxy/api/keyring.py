@@ -1,6 +1,6 @@
 """/api/keyring/: what the caller's keyring is, opening it, backing it up, and bringing it here.
 
-What gives keys out or changes them asks for a proof in that very request
+Endpoints that give out or change keys ask for a proof in the same request
 (:mod:`..admission.proof`). A phrase is a key, and a passphrase opens one. They are in bodies of
 requests, and a phrase is in the answer to one; no error, log line or other answer holds a word of
 either.

@@ -149,8 +149,8 @@ async def _as_sent_on(
     request: Request, body: bytes, members: Mapping[str, object], endpoint: Forwarded
 ) -> bytes:
     """The body with its references as paths, and without ``signed``, which this proxy adds to
-    answers and the API does not know. What it has beside these stays as it was sent, letter by
-    letter: a definition comes back so."""
+    answers and the API does not know. All other members stay as they were sent, letter by letter,
+    so that a definition comes back unchanged."""
     added = {SIGNED} & members.keys() if endpoint.resources in ("datasets", "schemas") else set()
     paths: dict[str, str | list[str]] = {}
     for name, collection in endpoint.references.items():
@@ -222,8 +222,8 @@ def headers_of(request: Request, base_url: str, body: bytes | None) -> Sequence[
 
 
 def _authorization(value: str) -> str:
-    """Basic and Bearer credentials; empty for others, which are not for the API. Of a service's
-    string, the API gets the token that follows from it.
+    """Basic and Bearer credentials; empty for others, which are not for the API. Instead of a
+    service's string, the API gets the token that is derived from it.
 
     Raises:
         NotAuthenticated: a service's string stands where a password does.

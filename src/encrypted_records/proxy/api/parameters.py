@@ -15,11 +15,11 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.sharing.shown_names import Collection
 
-#: Of what a path may name by its slug.
+#: The collections whose members a path may name by their slug.
 _COLLECTIONS: Final[tuple[Collection, ...]] = ("datasets", "schemas")
 _ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 _VERSION = re.compile(r"[0-9]{1,10}")
-#: Of the list of records, from which people expect filters.
+#: Parameters of the list of records, from which people expect filters.
 _LISTING = {"schema", "sealed"}
 _SEARCH = "conditions are for POST /api/records/search/"
 
@@ -132,7 +132,7 @@ async def id_of_slug(
 
 
 def collection_named(path: str) -> Collection | None:
-    """Of which collection a path takes an id or a slug; None if it takes no slug."""
+    """The collection of which a path takes an id or a slug; None if it takes no slug."""
     return next(
         (collection for collection in _COLLECTIONS if path.startswith(f"/api/{collection}/{{")),
         None,

@@ -1,9 +1,9 @@
 """Endpoints for the people of an organization: invite, accept, share, take away, apply what is
 pending.
 
-What gives somebody more asks for a proof in that very request (:mod:`..admission.proof`). Words of
-an invitation and a service's string are in the one answer that makes them, and in no log, error or
-other answer.
+Endpoints that give somebody more rights ask for a proof in the same request
+(:mod:`..admission.proof`). Words of an invitation and a service's string are only in the answer
+that makes them, and in no log, error or other answer.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ async def list_people(request: Request) -> Response:
 async def invite_person(request: Request) -> Response:
     """Without ``shares``, somebody who is in the organization comes back under new keys, and keeps
     what they have. With ``new``, an account is invited that never was in it, under an address that
-    somebody else had there. Tell the words by phone or in person: the mail has none. Of an address
-    one invitation counts: ``replaced`` shows the one whose place this one takes, with its shares.
+    somebody else had there. Tell the words by phone or in person: the mail has none. One invitation
+    counts for each address: ``replaced`` shows the earlier one, with its shares.
     """
     services = services_of(request)
     await services.caller(request)
@@ -275,8 +275,8 @@ async def change_person(request: Request) -> Response:
     answers={200: json_answer(OBJECT)},
 )
 async def remove_person(request: Request) -> Response:
-    """The removal counts at once; then each dataset they were in gets a new key for what comes.
-    What was stored before, they may have copied.
+    """The removal counts at once; then each dataset they were in gets a new key for later records.
+    They may have copied earlier records.
     """
     services = services_of(request)
     holder = await services.holder(request)

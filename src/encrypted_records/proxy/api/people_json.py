@@ -35,9 +35,9 @@ from encrypted_records.rules.roster.state import InvitationState, Member
 Role = Literal["reader", "writer"]
 _RIGHTS: dict[str, Literal[1, 2]] = {"writer": 1, "reader": 2}
 _ROLES = {right: role for role, right in _RIGHTS.items()}
-#: Of an invitation whose address was invited once more.
+#: The state of an invitation whose address was invited once more.
 _REPLACED = "replaced"
-#: What is asked for is read as one of an organization's thousand datasets.
+#: Requested shares are read as those of an organization's thousand datasets.
 MAX_SHARES = 2 * form.MAX_DATASETS
 
 SHARE: Part = object_of(
@@ -209,7 +209,7 @@ def _member(roster: Roster, member: Member, user: bytes, told: OwnersAnswers) ->
         used = told.used.get(to_text(member.member))
         shown["last_used"] = None if used is None else int(used.timestamp())
     if member.type == form.PERSON and told.accounts is not None:
-        # Who came in after the API was asked is not taken for gone.
+        # A member who joined after the API was asked is not taken for gone.
         asked = member.joined <= told.number
         address = told.accounts.get(to_text(member.member))
         shown["account_gone"] = asked and address is None

@@ -73,7 +73,7 @@ _MAX_INGEST_RECORDS = 100
 NAMED = {"id": ID, "url": RECORD_PATH, "schema": SCHEMA_PATH}
 #: A record, as answers have it.
 RECORD = named("Record", object_of(NAMED | {"data": OBJECT}))
-#: Of a record that was stored, where it is not as it was sent.
+#: The fields of a stored record that differ from what was sent.
 ROUNDED: Part = array_of(TEXT, minItems=1) | {
     "description": "Fields whose values are stored with fewer decimals than were sent"
 }
@@ -230,7 +230,7 @@ async def decrypt_records(request: Request) -> Response:
         schema: await services.schemas.refresh(caller, schema) for schema in dict.fromkeys(schemas)
     }
 
-    # Of each schema one for all of its records, and not in a thread: its log goes on meanwhile.
+    # One snapshot of each schema for all of its records, and not in a thread: its log goes on.
     seen = {uid: (state.ledger.keys, state.ledger.snapshot()) for uid, state in states.items()}
 
     def open_all() -> list[bytes]:

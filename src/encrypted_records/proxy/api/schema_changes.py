@@ -222,7 +222,7 @@ async def verify_schema(request: Request) -> Response:
     schema = id_in_path(request)
     await services.holder(request)
     steps = services.verifier.verify(lambda: services.holder(request), schema)
-    # What refuses the whole is an answer of its own: the first step has read the log.
+    # A refusal of the whole is an answer of its own: the first step has read the log.
     first = await anext(steps)
     return Form(Format.NDJSON, safe=False).download(_lines(first, steps))
 

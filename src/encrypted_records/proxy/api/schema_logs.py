@@ -176,7 +176,7 @@ def _moment(time: int) -> str:
 
 # --- salvage -----------------------------------------------------------------------------------
 
-#: What holds of everything that the log does not prove.
+#: Warnings about everything that the log does not prove.
 _UNKNOWN = (
     "deleted records may be among these",
     "older versions of records may be among these",

@@ -61,7 +61,7 @@ OPTIONAL_CONDITIONS = {
     "where": WHERE,
     "filters": array_of(FILTER),
 }
-#: What a search shows, and in which order.
+#: The fields that a search shows, and their order.
 SHOWN = {"order_by": ORDER, "fields": NAMES}
 _LIMIT = {"type": "integer", "minimum": 0, "maximum": MAX_LIMIT}
 _OFFSET = {"type": "integer", "minimum": 0, "maximum": MAX_OFFSET}

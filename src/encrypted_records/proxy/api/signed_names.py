@@ -9,7 +9,7 @@ Names of datasets and schemas in what the API shows: those that the roster has, 
 A client that finds something by a name takes its id, and stores into it. An API that swapped names
 would have records stored into what others read. So each dataset and schema that was placed is shown
 under its signed slug, name, dataset and organization, whatever the API calls it
-(docs/http-api.md, People). What nobody has signed is the API's word, and is marked.
+(docs/http-api.md, People). Names that nobody has signed are the API's word, and are marked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Endpoints of the proxy that an API token may use; all others are refused to tokens.
 
 Judged by the form of the token alone, before anything is read: what it may do is part of the string
-that the API knows by its SHA-256, so no answer of the API's widens it. Which datasets it reaches is
-the API's to say, which is asked for every schema. Keys, devices and the acceptance of another log
+that the API knows by its SHA-256, so no answer of the API's widens it. The API decides which
+datasets it reaches, and is asked for every schema. Keys, devices and the acceptance of another log
 are not for tokens. Jobs and uploads are those that were begun with the very token.
 
 The API judges what is forwarded to it.
@@ -56,7 +56,7 @@ READING = frozenset(
         ("GET", "/api/status/"),
     }
 )
-#: Of what stores, changes or deletes records.
+#: Endpoints that store, change or delete records.
 WRITING = frozenset(
     {
         ("POST", "/api/records/ingest/"),

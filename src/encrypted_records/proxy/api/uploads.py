@@ -93,8 +93,8 @@ endpoint = Endpoints("files")
     "/api/files/",
     name="create_upload",
     summary="Begin a resumable upload, optionally with its first bytes.",
-    # Which are not described: makers of clients drop an operation whose only body is of a type
-    # that they do not know. Every client can send them by PATCH.
+    # The first bytes are not described: generators of clients drop an operation whose only body
+    # is of a type that they do not know. Every client can send them by PATCH.
     parameters=(
         _RESUMABLE,
         _LENGTH,
@@ -193,7 +193,7 @@ async def _answer(request: Request, upload: str | None) -> Response:
     on_upload = upload is not None
     method = protocol.method_of(request.method, request.headers)
     if request.method in SAFE_METHODS:
-        # What changes something under the name of a reading method is a change to every check.
+        # A change under the name of a reading method must be a change to every check.
         request.scope["method"] = method
     caller = await services.holder(request)
     asked = protocol.read(method, request.headers, on_upload=on_upload)

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: What SQLite allows in any case.
+#: The most pages that SQLite allows.
 MOST_PAGES = (1 << 32) - 2
 
 #: Beginnings of SQLite's names for a file that is not what it wrote.
@@ -190,7 +190,7 @@ def _open_cache(path: Path, tables: str) -> sqlite3.Connection:
         database.execute("PRAGMA journal_mode = WAL")
         # After a power cut the newest of it may be missing, never half there.
         database.execute("PRAGMA synchronous = NORMAL")
-        # What is deleted must not stay in free pages.
+        # Deleted data must not stay in free pages.
         database.execute("PRAGMA secure_delete = ON")
         database.executescript(tables)
     except sqlite3.DatabaseError:

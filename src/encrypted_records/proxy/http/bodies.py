@@ -17,7 +17,7 @@ from encrypted_records.proxy.process.offload import LONG_BYTES, Sent, aside, by_
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 MAX_BODY_BYTES = 16 << 20
-#: Of a body with passphrases, recovery phrases or a keyring file: a thousand versions have less.
+#: The most bytes of a body with passphrases, phrases or a keyring file: a thousand versions fit.
 MAX_SECRET_BYTES = 256 << 10
 
 T = TypeVar("T")

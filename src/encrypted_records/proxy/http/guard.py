@@ -41,7 +41,7 @@ from encrypted_records.proxy.http.responses import problem_answer
 
 log = logging.getLogger("encrypted_records.proxy.request")
 
-#: What begins an answer; a WebSocket that is accepted begins with 101.
+#: Messages that begin an answer; an accepted WebSocket begins with 101.
 _STARTS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
 #: A Host header: a name, or an IPv6 address, and maybe a port.
 _HOST = re.compile(r"(?P<name>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
@@ -49,7 +49,7 @@ _HOST = re.compile(r"(?P<name>[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _HOPS = 16
 _SCHEMES = {"ws": "http", "wss": "https"}
 
-#: Of every answer under /api/, instead of those of an endpoint or of the API.
+#: Headers of every answer under /api/, which replace those of an endpoint or of the API.
 _OF_DATA = {
     "Content-Security-Policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -227,7 +227,7 @@ def _follows_link(methods: set[str], headers: Headers) -> bool:
 def _way(scope: Scope, headers: Headers) -> str:
     """The addresses on the way to this proxy; the API decides how many of them to believe.
 
-    What a client sends instead of an address is not passed on: "unknown" replaces it.
+    Anything else that a client sends as an address is replaced by "unknown".
     """
     announced = ",".join(headers.getlist("x-forwarded-for")).split(",")
     peer = scope.get("client")  # which uvicorn may have taken from the same header

@@ -103,8 +103,8 @@ async def write_each(
 
 
 def json_list(begin: bytes, items: Sequence[bytes], end: bytes) -> Response:
-    """JSON items with commas between them. What is long is sent in pieces, as the client takes
-    them: to copy a hundred MiB at once keeps everybody else waiting."""
+    """JSON items with commas between them. A long list is sent in pieces, as the client takes them:
+    copying a hundred MiB at once keeps everybody else waiting."""
     parts = [begin, *chain.from_iterable((b",", item) for item in items), end]
     if items:
         del parts[1]

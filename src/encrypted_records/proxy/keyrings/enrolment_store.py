@@ -1,7 +1,7 @@
 """Devices that this proxy remembers: ``access.sqlite3`` in its folder.
 
-Per keyring: its devices, the fingerprint of its newest version, and what happened. Of a device's
-secret there is the SHA-256 alone. Nothing in it opens a keyring. If the file is lost, each user
+For each keyring: its devices, the fingerprint of its newest version, and its events. Only the
+SHA-256 of a device's secret is kept. Nothing in it opens a keyring. If the file is lost, each user
 must be enrolled again; a user who can write it can read the keyrings beside it.
 """
 
@@ -110,7 +110,7 @@ class AccessStore:
         self._database = Database(
             path,
             _TABLES,
-            # Who is not known is not let in.
+            # An unknown device is not let in.
             code="access_store_failed",
             message="the registered devices cannot be read or written",
             loss="all devices are then unknown, including revoked ones, and must be registered"

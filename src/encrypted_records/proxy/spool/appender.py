@@ -24,7 +24,7 @@ Buffer = bytes | bytearray | memoryview
 SYNC_BYTES = 16 << 20
 #: Smaller pieces are collected to whole frames.
 _LARGE_BYTES = 64 << 10
-#: What one more frame may need, and the sealed bytes that go to the file in one call.
+#: The bytes that one more frame may need; below, the sealed bytes of one write to the file.
 ROOM_BYTES = spooling.SESSION_BYTES + spooling.FRAME_OVERHEAD + fmt.SPOOL_FRAME_BYTES
 _BATCH_BYTES = 4 * ROOM_BYTES
 #: At the end of a file, the part that may have been written after the last sync.

@@ -80,7 +80,7 @@ class Spool:
         self._keep_free = keep_free
         self._doubtful = doubtful
         folder.mkdir(mode=0o700, exist_ok=True)
-        #: What is known of files in use, so that not every append reads through its file.
+        #: The extents of files in use, so that not every append reads through its file.
         self._extents: dict[bytes, Extent] = {}
         self._lock = threading.Lock()
 
@@ -207,8 +207,8 @@ class Spool:
         """The upload's bytes from ``start`` up to ``size``, in pieces of up to 256 KiB.
 
         Args:
-            size: how long the upload is, as its caller knows. What the file holds beyond that was
-                never acknowledged, and is not read.
+            size: how long the upload is, as its caller knows. Bytes of the file beyond that were
+                never acknowledged, and are not read.
 
         Raises:
             NotFound, KeyMissing: as :meth:`measure`; with the first piece.

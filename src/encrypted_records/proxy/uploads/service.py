@@ -11,7 +11,7 @@ names.
 
 They are looked at as soon as they are there, not when the last byte is: a sender learns that a file
 cannot be stored before terabytes of it are sent. Bytes with a checksum count once it was
-compared. What cannot be looked at now, because the API is away, the job finds out.
+compared. If the API is away, the job makes these checks later.
 """
 
 from __future__ import annotations

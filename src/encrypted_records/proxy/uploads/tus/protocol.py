@@ -30,9 +30,9 @@ EXTENSIONS = (
     "concatenation",
 )
 
-#: Of every answer.
+#: Headers of every answer.
 ALWAYS = {"Tus-Resumable": header.VERSION, "Cache-Control": "no-store"}
-#: Of a refused version, and of OPTIONS.
+#: Headers of a refused version, and of OPTIONS.
 VERSIONS = {"Tus-Version": header.VERSION}
 
 Headers = Mapping[str, str]
