@@ -36,7 +36,7 @@ from encrypted_records.model.joins import Joins
 from encrypted_records.model.predicates import matches
 from encrypted_records.model.queries import parse_query
 from encrypted_records.model.records import ManifestDelta, PageRef, Receipt, RowRef, StoredRow
-from encrypted_records.model.roster import Grant, RosterEntry
+from encrypted_records.model.roster import AccessRequest, Grant, RosterEntry
 from encrypted_records.proxy.uploads.store import format_of
 from encrypted_records.proxy.uploads.tus import headers as tus_headers
 from encrypted_records.proxy.uploads.tus import protocol
@@ -226,6 +226,7 @@ _ITEMS: list[msgspec.Struct] = [
     Receipt(COMMIT.id, KEY.schema, 1),
     RosterEntry(b"body", bytes(64), [b"opening"]),
     Grant(b"body", bytes(64)),
+    AccessRequest(b"body", bytes(64), 0),
 ]
 _MANIFEST = wire.encode([known.delta(UPLOAD.commit)])
 _LATER = [wire.encode_commit_body(body) for body in known.next_commits()]

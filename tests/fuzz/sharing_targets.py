@@ -1,5 +1,5 @@
-"""Parsers of what people share: rosters, grants, answers, words, as the other side sends them, and
-as if a hostile owner had signed or sealed them."""
+"""Parsers of what people share: rosters, grants, requests, answers, words, as the other side sends
+them, and as if a hostile owner or member had signed or sealed them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model import service_key
 from encrypted_records.model.openings import commit_to
-from encrypted_records.model.roster import Answer, Grant, RosterEntry
+from encrypted_records.model.roster import AccessRequest, Answer, Grant, RosterEntry
 from tests.fuzz.mutations import msgpack, raw
 from tests.fuzz.target import Target
 from tests.reference.loading import entry_of, vectors
 
-IDENTITIES, ROSTERS, GRANTS, INVITATIONS = (
-    vectors(f"{name}.json") for name in ("identities", "rosters", "grants", "invitations")
+IDENTITIES, ROSTERS, GRANTS, INVITATIONS, REQUESTS = (
+    vectors(f"{name}.json")
+    for name in ("identities", "rosters", "grants", "invitations", "requests")
 )
 ORGANIZATION = bytes.fromhex(ROSTERS["organization"])
 
@@ -51,6 +52,7 @@ _GRACE = _identity(GRANTS["root"], GRANTS["member"])
 _GRACE_ID, _DATASET = bytes.fromhex(GRANTS["member"]), bytes.fromhex(GRANTS["dataset"])
 _WHOLE = Roster(ORGANIZATION, _entries(ROSTERS["entries"]))
 _ROSTER = Roster(ORGANIZATION, _entries(ROSTERS["entries"][:-1]))
+_ASKING = Roster(ORGANIZATION, _entries(REQUESTS["entries"][: REQUESTS["requests"][0]["after"]]))
 _INVITING = Roster(ORGANIZATION, _entries(INVITATIONS["entries"]))
 _BODIES = [form.read_grant(Grant(bytes.fromhex(one["body"]), bytes(64))) for one in GRANTS["good"]]
 _answers = msgspec.msgpack.Decoder(Answer)
@@ -104,6 +106,15 @@ def what_an_owner_seals_in_a_grant(data: bytes) -> None:
     opened = open_grant(_WHOLE, _GRACE, _GRACE_ID, _DATASET, grant)
     commitments = [epoch.commitment for epoch in _WHOLE.epochs(_DATASET)]
     assert all(key.fits(commitments[at - 1]) for at, key in opened.whole.items())
+
+
+def a_request_that_a_member_signs(data: bytes) -> None:
+    """Whatever stands has the one spelling that it has, and is the signer's own."""
+    request = AccessRequest(data, _GRACE.sign("request", data), 0)
+    body = form.read_request(request)
+    assert form.encode_request_body(body) == data
+    if _ASKING.judge_request(request, body, REQUESTS["requests"][0]["now"]) is None:
+        assert (body.organization, body.member) == (ORGANIZATION, _GRACE_ID)
 
 
 def an_answer_to_an_invitation(data: bytes) -> None:
@@ -175,6 +186,12 @@ TARGETS = [
         what_an_owner_seals_in_a_grant,
         (GrantBroken, Unsupported),
         [_plain([[bytes(16), [], 1, _KEYS]]), _plain([[_DATASET, [], 2, _KEYS[1:]]])],
+        msgpack,
+    ),
+    Target(
+        a_request_that_a_member_signs,
+        (Malformed, Unsupported),
+        [bytes.fromhex(one["body"]) for one in REQUESTS["requests"] if "fault" in one],
         msgpack,
     ),
     Target(

@@ -15,6 +15,7 @@ from tests.reference.roster_form import (
     FORGET,
     FOUND,
     INVITE,
+    LIST,
     MEMBER,
     PLACE,
     REMOVE,
@@ -42,6 +43,8 @@ class State:
     forgotten: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     #: schema to (dataset, slug, name, definition)
     schemas: dict[bytes, tuple[bytes, str, str, bytes]] = field(default_factory=dict)
+    #: dataset to the entry of kind 9 that was the newest, where that lists it
+    listings: dict[bytes, int] = field(default_factory=dict)
     #: schema to the newest end, and the epoch of that
     ends: dict[bytes, tuple[int, bytes, int]] = field(default_factory=dict)
     #: dataset to the schemas that its newest epoch found and has not ended
@@ -73,6 +76,10 @@ class State:
         left = {one for one, which in self.open.items() if any(self.schemas[at][1] for at in which)}
         lost = {one for one, who in self.lost.items() if who}
         return {one for one in left | lost if self.datasets[one][0]}
+
+    def listed(self, dataset: bytes) -> int:
+        """The entry that lists a dataset; 0 where none does."""
+        return self.listings.get(dataset, 0) if self.datasets.get(dataset, ("",))[0] else 0
 
     def is_of_another(self, member: bytes, keys: bytes) -> bool:
         own = {keys[1:33], keys[33:65], keys[65:]}
@@ -159,6 +166,8 @@ class Roster:
                 return "absent"
             oldest = state.forgotten.get(dataset, (1, 0))[0]
             return None if oldest < first <= len(state.epochs[dataset]) else "epoch"
+        if kind == LIST:
+            return None if content[0] in state.epochs else "absent"
         return self._void_member(state, time, content)
 
     def _void_member(self, state: State, time: int, content: list[Any]) -> str | None:
@@ -237,6 +246,8 @@ class Roster:
             state.open[dataset] -= {schema for schema, *_ in ends}
         elif kind == FORGET:
             state.forgotten[content[0]] = (content[1], len(self.digests))
+        elif kind == LIST:
+            state.listings[content[0]] = len(self.digests) if content[1] else 0
         else:
             for schema, dataset, slug, name, definition in content:
                 for other, (of, taken, _, what) in list(state.schemas.items()):

@@ -12,7 +12,7 @@ from tests.reference.keys import info
 from tests.reference.msgpack import pack, unpack
 
 FOUND, INVITE, MEMBER, REMOVE, DATASET, PLACE = range(1, 7)
-FORGET = 8
+FORGET, LIST = 8, 9
 
 
 class Malformed(Exception):
@@ -100,6 +100,10 @@ def check_content(kind: int, content: Any) -> None:
         dataset, first = _list(content, 2, 2)
         _bytes(dataset, 16)
         _number(first, 1, 2**32 - 1)
+    elif kind == LIST:
+        dataset, listed = _list(content, 2, 2)
+        _bytes(dataset, 16)
+        _number(listed, 0, 1)
     else:
         for placement in _list(content, 1, 256):
             schema, dataset, names = _list(placement, 3, 3)
@@ -215,7 +219,7 @@ def read(body: bytes, openings: list[bytes]) -> list[Any]:
     _number(time, 0, _LATEST)
     _bytes(actor, 16)
     _number(kind, 1, 2**32 - 1)
-    if kind > PLACE and kind != FORGET:
+    if kind > PLACE and kind not in (FORGET, LIST):
         raise Refused("unsupported")
     check_content(kind, content)
     return [*parts[:7], reveal(kind, content, openings)]

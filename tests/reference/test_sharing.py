@@ -25,7 +25,14 @@ from encrypted_records.index.roster.invitations import answer_invitation, check_
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import public_keys, service_key
 from encrypted_records.model.openings import Withheld
-from encrypted_records.model.roster import Answer, Grant, RosterEntry, cut_entry
+from encrypted_records.model.roster import (
+    AccessRequest,
+    Answer,
+    Grant,
+    RosterEntry,
+    cut_entry,
+    read_request,
+)
 from encrypted_records.model.signed import SignedKind, message
 from encrypted_records.proxy.auth import RequestCredentials
 from tests.reference import Refused
@@ -39,12 +46,13 @@ from tests.reference.loading import entry_of as loaded
 from tests.reference.loading import vectors
 from tests.vectors import grant_cases, roster_cases
 
-IDENTITIES, ROSTERS, GRANTS, INVITATIONS = (
-    vectors(f"{name}.json") for name in ("identities", "rosters", "grants", "invitations")
+IDENTITIES, ROSTERS, GRANTS, INVITATIONS, REQUESTS = (
+    vectors(f"{name}.json")
+    for name in ("identities", "rosters", "grants", "invitations", "requests")
 )
 FORGOTTEN = GRANTS["forgotten"]
 ORGANIZATION = bytes.fromhex(ROSTERS["organization"])
-KINDS: list[SignedKind] = ["roster", "commit", "checkpoint", "grant", "keys", "answer"]
+KINDS: list[SignedKind] = ["roster", "commit", "checkpoint", "grant", "keys", "answer", "request"]
 
 Case = dict[str, Any]
 
@@ -190,6 +198,8 @@ def test_a_roster_adds_up_to_what_is_specified(roster: Roster) -> None:
     assert {
         epoch: roster.first(bytes.fromhex(epoch)) for epoch in epochs if epoch in ROSTERS["oldest"]
     } == (ROSTERS["oldest"])
+    for dataset, listed in ROSTERS["listed"].items():
+        assert roster.listed_at(bytes.fromhex(dataset)) == listed
     for schema, slug in ROSTERS["slugs"].items():
         placed = roster.schema(bytes.fromhex(schema))
         assert placed is not None and placed.slug == slug
@@ -295,6 +305,18 @@ def test_the_reference_opens_what_the_package_grants(roster: Roster) -> None:
     other.extend(map(loaded, entries))
     opened = naive_grants.open_grant(other, own, grace, dataset, (grant.body, grant.signature))
     assert opened == {(grant_cases.WHOLE, epoch): key.export() for epoch, key in keys.items()}
+
+
+@pytest.mark.parametrize("case", REQUESTS["requests"], ids=why)
+def test_a_request_for_access_stands_as_specified(case: Case) -> None:
+    roster = roster_of(REQUESTS["entries"][: case["after"]])
+    request = AccessRequest(raw(case, "body"), raw(case, "signature"), 0)
+    if "error" in case:
+        with pytest.raises(ErsError) as caught:
+            read_request(request)
+        assert caught.value.reason == case["error"]
+        return
+    assert roster.judge_request(request, read_request(request), case["now"]) == case["fault"]
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ _REFERENCE = (
     "msgpack",
     "paged",
     "phrase",
+    "requests",
     "roster",
     "roster_form",
     "segments",

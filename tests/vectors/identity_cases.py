@@ -17,7 +17,7 @@ from tests.vectors.sharing_people import (
     root,
 )
 
-KINDS = ("roster", "commit", "checkpoint", "grant", "keys", "answer")
+KINDS = ("roster", "commit", "checkpoint", "grant", "keys", "answer", "request")
 FOUND, MESSAGE = fixed("found"), b"what is signed"
 INFO, PLAIN = b"what it is for", b"what is sealed"
 SEGMENT = bytes.fromhex("ffeeddccbbaa99887766554433221100")

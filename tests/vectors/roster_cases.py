@@ -28,7 +28,7 @@ from tests.vectors.sharing_people import (
 )
 
 FOUND, INVITE, MEMBER, REMOVE, DATASET, PLACE = range(1, 7)
-FORGET = 8
+FORGET, LIST = 8, 9
 SECRETS = {FIRST: fixed("first invitation")[:16], SECOND: fixed("second invitation")[:16]}
 END = fixed("end of a log")
 DEFINITION = fixed("definition")
@@ -247,6 +247,11 @@ def _put_data(maker: Maker, placed: list[Any]) -> None:
     put("an epoch that has not begun", "ada", FORGET, [BILLS, 3], void="epoch")
     put("the first key of bills is forgotten", "ada", FORGET, [BILLS, 2])
     put("it was forgotten before", "ada", FORGET, [BILLS, 2], void="epoch")
+    put("a reader lists nothing", "grace", LIST, [PEOPLE, 1], void="right")
+    put("nothing is listed that nobody made", "ada", LIST, [uid(98), 1], void="absent")
+    put("people are listed", "ada", LIST, [PEOPLE, 1])
+    put("bills are listed", "ada", LIST, [BILLS, 1])
+    put("people are listed no more", "ada", LIST, [PEOPLE, 0])
     moved = [[ADULTS, BILLS, "adults", "Adults", DEFINITION]]
     put("a schema does not move", "ada", PLACE, moved, void="place")
     put("a schema twice", "ada", PLACE, [placed[0]] * 2, void="place")
@@ -288,6 +293,7 @@ def rosters() -> dict[str, Any]:
         ],
         "epochs": {one.hex(): len(begun) for one, begun in state.epochs.items()},
         "oldest": {one.hex(): first for one, (first, _) in state.forgotten.items()},
+        "listed": {one.hex(): state.listed(one) for one in state.datasets},
         "slugs": {one.hex(): placed[1] for one, placed in state.schemas.items()},
         "due": sorted(one.hex() for one in state.due()),
         "due_at": [sorted(one.hex() for one in state.due()) for state in maker.roster.states[1:]],
@@ -342,12 +348,14 @@ def _broken(maker: Maker) -> list[dict[str, Any]]:
         ("a time that is no number", changed(4, "now")),
         ("an actor that is no id", changed(5, b"ada")),
         ("a kind that is kept for later", changed(6, 7)),
-        ("a kind that nobody knows", changed(6, 9)),
+        ("a kind that nobody knows", changed(6, 10)),
         ("a content of another kind", changed(6, MEMBER)),
         ("an id that is too short", changed(7, [b"x"])),
         ("257 placements", pack([*right[:6], PLACE, [[ADULTS, PEOPLE, b""]] * 257])),
         ("an epoch of 0 to forget", pack([*right[:6], FORGET, [PEOPLE, 0]])),
         ("a part too many to forget", pack([*right[:6], FORGET, [PEOPLE, 1, 1]])),
+        ("listed twice over", pack([*right[:6], LIST, [PEOPLE, 2]])),
+        ("a part too few to list", pack([*right[:6], LIST, [PEOPLE]])),
         ("a name in place of its commitment", pack([*right[:6], PLACE, [[ADULTS, PEOPLE, "a"]]])),
         ("a right that is none", *with_names(MEMBER, [*known[:9], [[PEOPLE, 3, []]]])),
         ("an id that is none", *with_names(MEMBER, [b"", *known[1:]])),

@@ -1,4 +1,4 @@
-"""Roster entries, grants and answers: the structs that both sides put on the wire, and their form.
+"""Roster entries, grants, answers and requests for access: structs of the wire, and their form.
 
 A *roster* is the signed list of an organization: who is in it, under which keys, with which rights,
 and which keys its datasets have. Here is what can be said without a key: the bytes, their form, and
@@ -24,12 +24,13 @@ from encrypted_records.model.public_keys import PUBLIC_KEYS_BYTES
 from encrypted_records.model.records import U63, Digest, Uid
 from encrypted_records.model.signed import message
 
-#: The formats of grants and answers, and of entries.
+#: The formats of grants, answers and requests, and of entries.
 FORMAT: Final = 1
 ENTRY_FORMAT: Final = 2
 MAX_NAME: Final = openings.MAX_NAME
 MAX_ENTRY_BYTES = 256 << 10
 MAX_GRANT_BYTES = 1 << 20
+MAX_REQUEST_BYTES = 256
 #: Entries in one answer.
 ENTRIES_AT_ONCE = 1000
 #: Of one organization.
@@ -179,11 +180,19 @@ class Forget(_Listed, frozen=True):
     first: Epoch
 
 
+class Listing(_Listed, frozen=True):
+    """Whether a dataset is listed: members who are not in it may ask for access."""
+
+    dataset: Uid
+    listed: Literal[0, 1]
+
+
 Named: TypeAlias = FoundingEntry[_N] | Invite[_N] | MemberStanding[_N]
-Content: TypeAlias = Named[str] | Remove | DatasetName | list[Placement] | Forget
+Content: TypeAlias = Named[str] | Remove | DatasetName | list[Placement] | Forget | Listing
 
 FOUND, INVITE, STANDING, REMOVE, DATASET, PLACE = range(1, 7)
 FORGET: Final = 8
+LIST: Final = 9
 #: Kind 7 is kept for a signed head with a time, which this version does not know.
 _KIND_OF: dict[type, int] = {
     FoundingEntry: FOUND,
@@ -193,6 +202,7 @@ _KIND_OF: dict[type, int] = {
     DatasetName: DATASET,
     list: PLACE,
     Forget: FORGET,
+    Listing: LIST,
 }
 
 
@@ -225,6 +235,35 @@ class Answer(_Listed, frozen=True):
     anchor: Digest
     proof: Signature
     signature: Signature
+
+
+class AccessRequest(_Listed, frozen=True):
+    """Frame kind 20: the encoded :class:`RequestBody`, and the member's signature over it.
+
+    ``declined`` is when an owner declined it, in seconds since 1970, and 0 before: the API's word,
+    which nobody has signed.
+    """
+
+    body: Annotated[bytes, Meta(max_length=MAX_REQUEST_BYTES)]
+    signature: Signature
+    declined: U63
+
+
+class RequestBody(_Listed, frozen=True):
+    """A member asks for a right in all of a dataset: ``right`` 1 write and read, 2 read.
+
+    ``number`` and ``digest`` are those of the newest roster entry that the member had read, and
+    ``time`` is in seconds since 1970, by the member's clock.
+    """
+
+    format: Number
+    organization: Uid
+    dataset: Uid
+    member: Uid
+    right: Literal[1, 2]
+    number: Number
+    digest: Digest
+    time: U63
 
 
 class GrantBody(_Listed, frozen=True):
@@ -272,7 +311,9 @@ _SignedPlaces: TypeAlias = Annotated[
     list[_SignedPlacement], Meta(min_length=1, max_length=MAX_PLACES)
 ]
 #: Contents as they are signed: commitments in place of names.
-_Signed: TypeAlias = Named[Digest] | Remove | _SignedDataset | list[_SignedPlacement] | Forget
+_Signed: TypeAlias = (
+    Named[Digest] | Remove | _SignedDataset | list[_SignedPlacement] | Forget | Listing
+)
 
 
 class _RawBody(_Listed, frozen=True):
@@ -309,6 +350,7 @@ class EntryBody:
 _encoder = msgspec.msgpack.Encoder()
 _raw_decoder = msgspec.msgpack.Decoder(_RawBody)
 _grant_decoder = msgspec.msgpack.Decoder(GrantBody)
+_request_decoder = msgspec.msgpack.Decoder(RequestBody)
 _content_decoders: dict[int, msgspec.msgpack.Decoder[_Signed]] = {
     FOUND: msgspec.msgpack.Decoder(FoundingEntry[Digest]),
     INVITE: msgspec.msgpack.Decoder(Invite[Digest]),
@@ -317,6 +359,7 @@ _content_decoders: dict[int, msgspec.msgpack.Decoder[_Signed]] = {
     DATASET: msgspec.msgpack.Decoder(_SignedDataset),
     PLACE: msgspec.msgpack.Decoder(_SignedPlaces),
     FORGET: msgspec.msgpack.Decoder(Forget),
+    LIST: msgspec.msgpack.Decoder(Listing),
 }
 _list_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _number_decoder = msgspec.msgpack.Decoder(Number)
@@ -527,7 +570,26 @@ def read_grant(grant: Grant) -> GrantBody:
     return body
 
 
-_Body = TypeVar("_Body", _RawBody, GrantBody)
+def encode_request_body(body: RequestBody) -> bytes:
+    """The bytes that the member signs."""
+    return _encoder.encode(body)
+
+
+def read_request(request: AccessRequest) -> RequestBody:
+    """Statements of a request about itself; whether it stands is for the reader to check
+    (:func:`encrypted_records.rules.roster.judging.judge_request`).
+
+    Raises:
+        Malformed: it breaks the form, also by another spelling of the same content.
+        Unsupported: of a format that this version does not know.
+    """
+    body = _decode(_request_decoder, request.body, "a request for access", FORMAT)
+    if _encoder.encode(body) != request.body:
+        raise _malformed("a request for access")
+    return body
+
+
+_Body = TypeVar("_Body", _RawBody, GrantBody, RequestBody)
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[_Body], data: bytes, name: str, known: int) -> _Body:
@@ -582,6 +644,11 @@ def entry_message(body: bytes) -> bytes:
 def grant_message(body: bytes) -> bytes:
     """The message that the actor of a grant signs."""
     return message("grant", body)
+
+
+def request_message(body: bytes) -> bytes:
+    """The message that a member who asks for access signs."""
+    return message("request", body)
 
 
 def proof_message(found: bytes, member: bytes, keys: bytes, anchor: bytes) -> bytes:

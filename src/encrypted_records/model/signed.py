@@ -12,7 +12,7 @@ from typing import Literal
 PREFIX = b"ERS1"
 
 #: Everything that a key of an identity, or the answer key of an invitation, ever signs.
-SignedKind = Literal["roster", "commit", "checkpoint", "grant", "keys", "answer"]
+SignedKind = Literal["roster", "commit", "checkpoint", "grant", "keys", "answer", "request"]
 
 
 def info(*parts: bytes) -> bytes:

@@ -38,7 +38,7 @@ from encrypted_records.model.records import (
     SegmentHeader,
     StoredRow,
 )
-from encrypted_records.model.roster import Answer, Grant, RosterEntry
+from encrypted_records.model.roster import AccessRequest, Answer, Grant, RosterEntry
 from encrypted_records.model.signed import message
 
 MEDIA_TYPE = "application/vnd.encrypted-records.frames"
@@ -66,6 +66,7 @@ KINDS: dict[int, type[msgspec.Struct]] = {
     17: BlockRef,
     18: BlockNames,
     19: Checkpoint,
+    20: AccessRequest,
 }
 _KIND_OF = {kind: number for number, kind in KINDS.items()} | {PackedRowBatch: 2}
 _HEAD = struct.Struct(">BI")

@@ -18,9 +18,15 @@ from dataclasses import dataclass
 from encrypted_records.crypto.identity import MemberKeys
 from encrypted_records.errors import KeysRefused, Malformed, RosterBroken, Unsupported
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import EntryBody, RosterEntry, Share
+from encrypted_records.model.roster import (
+    AccessRequest,
+    EntryBody,
+    RequestBody,
+    RosterEntry,
+    Share,
+)
 from encrypted_records.rules.roster import judging, state
-from encrypted_records.rules.roster.judging import Void
+from encrypted_records.rules.roster.judging import RequestFault, Void
 from encrypted_records.rules.roster.state import (
     DatasetEntry,
     Ending,
@@ -134,6 +140,22 @@ class Roster:
         reason = judging.judge(self._state, body, verified)
         return None if reason is None else reason.void
 
+    def judge_request(
+        self, request: AccessRequest, body: RequestBody, now: int
+    ) -> RequestFault | None:
+        """The reason why a request for access does not stand in this roster; None if it does.
+
+        Args:
+            body: what the request states.
+            now: in seconds since 1970.
+        """
+        if body.organization != self.organization:
+            return RequestFault.MEMBER
+        digest = self.digest_at(body.number)
+        return judging.judge_request(
+            self._state, request, body, digest=digest, is_by=self._is_by, now=now
+        )
+
     def _is_by(self, keys: bytes, signature: bytes, message: bytes) -> bool:
         try:
             return self._load(keys).verifier.verify(signature, message)
@@ -224,6 +246,10 @@ class Roster:
         """The newest entry by which epochs of a dataset's keys were forgotten; 0 without one."""
         forgotten = self._state.forgotten.get(dataset)
         return forgotten[-1].number if forgotten else 0
+
+    def listed_at(self, dataset: bytes) -> int:
+        """The entry by which members may ask for access to a dataset; 0 where they may not."""
+        return self._state.listed_at(dataset)
 
     def schema(self, schema: bytes, number: int | None = None) -> SchemaEntry | None:
         return state.at(self._state.schemas.get(schema, ()), number)

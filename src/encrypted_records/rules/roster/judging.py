@@ -15,15 +15,18 @@ from enum import Enum, StrEnum
 from encrypted_records.model import public_keys
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import (
+    AccessRequest,
     DatasetName,
     End,
     EntryBody,
     Forget,
     FoundingEntry,
     Invite,
+    Listing,
     MemberStanding,
     Placement,
     Remove,
+    RequestBody,
     RosterEntry,
     Share,
 )
@@ -179,7 +182,7 @@ def judge(state: RosterState, body: EntryBody, verified: SignatureChecks) -> Ent
 def _judge_owners(
     state: RosterState,
     body: EntryBody,
-    content: Invite[str] | MemberStanding[str] | DatasetName | Forget,
+    content: Invite[str] | MemberStanding[str] | DatasetName | Forget | Listing,
     verified: SignatureChecks,
 ) -> EntryFault | None:
     """Judge what owners alone sign."""
@@ -190,6 +193,8 @@ def _judge_owners(
             return _judge_dataset(state, content)
         case Forget():
             return _judge_forget(state, content)
+        case Listing():
+            return None if content.dataset in state.epochs else EntryFault.NO_DATASET
         case MemberStanding():
             return _judge_standing(state, body.time, content, verified)
 
@@ -370,3 +375,91 @@ def _judge_places(
             return EntryFault.MOVED
     new = sum(placement.schema not in state.schemas for placement in content)
     return EntryFault.SCHEMAS if len(state.schemas) + new > form.MAX_SCHEMAS else None
+
+
+#: For how long a request stands, and how far the clock of who made it may be ahead.
+REQUEST_SECONDS = 30 * 86_400
+_AHEAD_SECONDS = 86_400
+
+
+class RequestFault(StrEnum):
+    """The reason why a request for access does not stand, in the words of the specification."""
+
+    #: by nobody who is in the roster, by a service, or by an owner
+    MEMBER = "member"
+    #: the member's keys did not sign it
+    SIGNATURE = "signature"
+    #: it names an entry that this roster does not have
+    ROSTER = "roster"
+    #: members may not ask for the dataset, or may since then
+    LISTED = "listed"
+    #: the member's keys, or what it has of the dataset, changed since; or it is too old
+    OVER = "over"
+    #: the member has the right
+    RIGHT = "right"
+
+
+def judge_request(
+    state: RosterState,
+    request: AccessRequest,
+    body: RequestBody,
+    *,
+    digest: bytes | None,
+    is_by: IsBy,
+    now: int,
+) -> RequestFault | None:
+    """The reason why a request for access does not stand; None if it does.
+
+    Args:
+        state: with histories; without them, of the very entry that the request names.
+        body: what the request states.
+        digest: that of the entry that the request names, in this roster.
+        now: in seconds since 1970.
+    """
+    member = state.member(body.member)
+    if member is None or not member.present or member.owns or member.type != form.PERSON:
+        return RequestFault.MEMBER
+    if not is_by(member.keys, request.signature, form.request_message(request.body)):
+        return RequestFault.SIGNATURE
+    if digest != body.digest:
+        return RequestFault.ROSTER
+    if not 0 < state.listed_at(body.dataset) <= body.number:
+        return RequestFault.LISTED
+    if not body.time - _AHEAD_SECONDS <= now < body.time + REQUEST_SECONDS:
+        return RequestFault.OVER
+    if not _is_unchanged(state.members[body.member], body):
+        return RequestFault.OVER
+    has = member.writes if body.right == form.WRITER else member.reads
+    return RequestFault.RIGHT if has(body.dataset).whole else None
+
+
+def _is_unchanged(history: Sequence[Member], body: RequestBody) -> bool:
+    """Whether a member was in the organization when it asked, and has had the same keys and the
+    same shares of the dataset since.
+    """
+    asked = at(history, body.number)
+    if asked is None or not asked.present:
+        return False
+    shares = shares_of(asked, body.dataset)
+    later = [standing for standing in history if standing.number > body.number]
+    return not any(
+        is_other_member(asked, standing) or shares_of(standing, body.dataset) != shares
+        for standing in later
+    )
+
+
+def is_other_member(before: Member, after: Member) -> bool:
+    """Whether a later standing has other keys or another role, or is that of somebody who is out
+    or came back: no request from before it stands.
+    """
+    same = after.present and before.joined == after.joined
+    return not same or (before.keys, before.role) != (after.keys, after.role)
+
+
+def shares_of(member: Member, dataset: bytes) -> set[tuple[int, frozenset[bytes]]]:
+    """What a member has of a dataset."""
+    return {
+        (share.right, frozenset(share.schemas))
+        for share in member.shares
+        if share.dataset == dataset
+    }

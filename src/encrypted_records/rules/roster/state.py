@@ -19,6 +19,7 @@ from encrypted_records.model.roster import (
     Forget,
     FoundingEntry,
     Invite,
+    Listing,
     MemberStanding,
     Placement,
     Remove,
@@ -208,6 +209,8 @@ class RosterState:
     #: where older epochs of each dataset were forgotten
     forgotten: dict[bytes, list[ForgottenEpochs]] = field(default_factory=dict)
     schemas: dict[bytes, list[SchemaEntry]] = field(default_factory=dict)
+    #: datasets that members may ask for, each with the entry that says so
+    listings: dict[bytes, int] = field(default_factory=dict)
     invitations: dict[bytes, InvitationState] = field(default_factory=dict)
     #: since the newest epoch of each dataset began
     losses: dict[bytes, list[RightLoss]] = field(default_factory=dict)
@@ -237,6 +240,7 @@ class RosterState:
             {key: list(history) for key, history in self.epochs.items()},
             {key: list(history) for key, history in self.forgotten.items()},
             {key: list(history) for key, history in self.schemas.items()},
+            dict(self.listings),
             dict(self.invitations),
             {key: list(history) for key, history in self.losses.items()},
             dict(self.holders),
@@ -290,6 +294,10 @@ class RosterState:
                 self._follow(
                     self.forgotten, content.dataset, ForgottenEpochs(number, content.first)
                 )
+            case Listing():
+                self.listings.pop(content.dataset, None)
+                if content.listed:
+                    self.listings[content.dataset] = number
             case _:
                 self.name_dataset(DatasetEntry(number, content.dataset, content.slug, content.name))
                 if content.epoch > len(self.epochs.get(content.dataset, ())):
@@ -318,6 +326,13 @@ class RosterState:
         """The oldest epoch of a dataset that is not forgotten, at an entry or now."""
         forgotten = at(self.forgotten.get(dataset, ()), number)
         return 1 if forgotten is None else forgotten.first
+
+    def listed_at(self, dataset: bytes) -> int:
+        """The entry by which members may ask for access to a dataset; 0 where they may not, which
+        includes a dataset whose name was freed.
+        """
+        named = at(self.datasets.get(dataset, ()), None)
+        return self.listings.get(dataset, 0) if named is not None and named.slug else 0
 
     def stand(self, standing: Member) -> None:
         """Take in a new standing, with what follows from it for datasets and invitations."""
