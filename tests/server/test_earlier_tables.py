@@ -84,6 +84,7 @@ SINCE = (
     "ALTER TABLE accounts_link DROP COLUMN new_address",
     "ALTER TABLE accounts_user DROP COLUMN deleted",
     "DROP INDEX audit_removals",
+    "DROP TABLE access_request",
 )
 NAMES = "SELECT app, name FROM django_migrations ORDER BY app, name"
 

@@ -207,6 +207,12 @@ NEVER: Mapping[tuple[str, str], str] = MappingProxyType(
         ("POST", "/api/organizations/{organization}/roster/"): _ROSTER,
         ("GET", "/api/organizations/{organization}/grants/"): _ROSTER,
         ("GET", "/api/organizations/{organization}/answers/"): _ROSTER,
+        ("GET", "/api/organizations/{organization}/requests/"): _ROSTER,
+        ("PUT", "/api/organizations/{organization}/requests/"): _ROSTER,
+        (
+            "DELETE",
+            "/api/organizations/{organization}/requests/{dataset}/{user}/",
+        ): _ROSTER,
         ("GET", "/api/organizations/{organization}/services/"): _ROSTER,
         ("POST", "/api/organizations/{organization}/services/"): _ROSTER,
         ("GET", "/api/invitations/{invitation}/answer/"): _ROSTER,

@@ -224,7 +224,7 @@ def require_deleter(user: User, organization: str, *made: Dataset | Schema) -> N
     Raises:
         NotAllowed: the user is a member only, and has not made all of it.
     """
-    if any(record.creator_id != user.pk for record in made) and not _owns(user, organization):
+    if any(record.creator_id != user.pk for record in made) and not owns(user, organization):
         raise NotAllowed(
             "only owners of the organization can delete what others created",
             code="owners_only",
@@ -232,7 +232,8 @@ def require_deleter(user: User, organization: str, *made: Dataset | Schema) -> N
         )
 
 
-def _owns(user: User, organization: str) -> bool:
+def owns(user: User, organization: str) -> bool:
+    """Whether the user is an owner of the organization of that id, at the API."""
     owned = Membership.objects.filter(
         user=user, organization=organization, role=Membership.Role.OWNER
     )
@@ -244,7 +245,7 @@ def require_owner(user: User, organization: Organization) -> None:
     Raises:
         NotAllowed: the user is a member only.
     """
-    if not _owns(user, organization.pk):
+    if not owns(user, organization.pk):
         raise _owners_only()
 
 

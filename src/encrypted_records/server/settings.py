@@ -188,6 +188,7 @@ RATE_LIMITS = {
     "reset": (20, timedelta(hours=1)),
     "links": (60, timedelta(hours=1)),
     "invite": (60, timedelta(hours=1)),
+    "requests": (60, timedelta(hours=1)),
     "tokens": (600, timedelta(minutes=1)),
     "messages": (10, timedelta(hours=1)),
     "codes": (20, timedelta(days=1)),

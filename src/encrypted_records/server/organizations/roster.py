@@ -34,13 +34,19 @@ from encrypted_records.server.erasure import removing
 from encrypted_records.server.organizations import grants as granting
 from encrypted_records.server.organizations import (
     members,
+    requests,
     roster_data,
     roster_members,
     roster_states,
 )
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import Membership, Organization
-from encrypted_records.server.organizations.roster_change import RosterChange, refusal, require
+from encrypted_records.server.organizations.roster_change import (
+    RosterChange,
+    moved,
+    refusal,
+    require,
+)
 from encrypted_records.server.organizations.roster_states import STATES, SizedState
 from encrypted_records.server.organizations.roster_tables import DatasetKey, Entry, StoredGrant
 from encrypted_records.server.records.models import CommitLog
@@ -157,23 +163,15 @@ def _following(organization: Organization, read: Sequence[_Read]) -> Sequence[_R
             )
         )
         if any(bytes(known.get(entry.body.number, b"")) != entry.digest for entry in old):
-            raise _moved()
+            raise moved()
     if new:
         first = new[0].body
         expected = (head + 1, bytes(organization.roster_digest))
         if (first.number, first.previous) != expected:
-            raise _moved()
+            raise moved()
         if new[-1].body.number > form.MAX_ENTRIES:
             raise TooLarge(f"a roster has at most {form.MAX_ENTRIES} entries")
     return new
-
-
-def _moved() -> Conflict:
-    return Conflict(
-        "the roster has changed",
-        code="roster_moved",
-        hint="read the roster to its end, and sign the change again if it still makes sense",
-    )
 
 
 def _lock_schemas(organization: Organization, new: Iterable[_Read]) -> dict[str, Schema]:
@@ -238,11 +236,25 @@ def _project(change: RosterChange, read: _Read) -> None:
             roster_data.place(change, content)
         case form.Forget():
             _forget(change, content)
+        case form.Listing():
+            _list(change, content)
         case _:
             assert_never(content)
     change.state.apply(body, read.digest)
     if isinstance(content, form.MemberStanding):
         roster_members.concern(change, before, content.member)
+        requests.end_for_member(change, before, content.member)
+
+
+def _list(change: RosterChange, content: form.Listing) -> None:
+    """Let members ask for access to a dataset, or no longer.
+
+    Raises:
+        BadInput: ``invalid_entry``.
+    """
+    dataset = change.require_dataset(ids.to_text(content.dataset))
+    requests.end_for_dataset(change, content.dataset)
+    change.note(Action.DATASET_LISTED if content.listed else Action.DATASET_UNLISTED, dataset.url)
 
 
 def _keep(organization: Organization, read: _Read) -> None:

@@ -46,6 +46,19 @@ def invalid(detail: str) -> BadInput:
     return BadInput(detail, code="invalid_entry")
 
 
+def moved(what: str = "sign the change") -> Conflict:
+    """Something was signed behind another entry than the newest.
+
+    Args:
+        what: is to be done again.
+    """
+    return Conflict(
+        "the roster has changed",
+        code="roster_moved",
+        hint=f"read the roster to its end, and {what} again if it still makes sense",
+    )
+
+
 def require(holds: bool, detail: str) -> None:
     """
     Raises:

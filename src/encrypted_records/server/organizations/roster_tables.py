@@ -8,6 +8,9 @@ for statements that ask who belongs, under which keys, and what is shared with w
 Members, datasets and schemas are named by their ids here, without a foreign key: the roster goes on
 naming what was deleted. Django finds tables through :mod:`.models`, which therefore imports this
 module; so keys to its tables name them.
+
+Requests for access are not entries, and have foreign keys: they are deleted with the membership of
+who asked, and with the dataset.
 """
 
 from __future__ import annotations
@@ -149,6 +152,26 @@ class StoredGrant(models.Model):
             models.UniqueConstraint("dataset", "member", name="grant_once"),
         ]
         indexes = [models.Index("organization", "member", name="grants_of_member")]
+
+
+class Asked(models.Model):
+    """A request of a member for access to a dataset, as it was signed."""
+
+    membership = models.ForeignKey(
+        "Membership", on_delete=models.CASCADE, related_name="requests", db_index=False
+    )
+    dataset = models.ForeignKey(
+        "datasets.Dataset", on_delete=models.CASCADE, related_name="requests"
+    )
+    body = models.BinaryField()
+    signature = models.BinaryField(max_length=64)
+    created = models.DateTimeField(default=timezone.now, editable=False)
+    #: when an owner declined it
+    declined = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "access_request"
+        constraints = [models.UniqueConstraint("membership", "dataset", name="request_once")]
 
 
 class Service(models.Model):

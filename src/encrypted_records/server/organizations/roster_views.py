@@ -32,7 +32,14 @@ from encrypted_records.server.accounts.models import JobGrant, User
 from encrypted_records.server.http.frames import FRAMES, FRAMES_BODY, body_of, stream
 from encrypted_records.server.http.parameters import number_of
 from encrypted_records.server.http.parsers import FramesParser
-from encrypted_records.server.organizations import answers, audit, grants, members, roster
+from encrypted_records.server.organizations import (
+    answers,
+    audit,
+    grants,
+    members,
+    requests,
+    roster,
+)
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.organizations.models import Organization
 from encrypted_records.server.organizations.roster_tables import DatasetKey, Service
@@ -142,6 +149,43 @@ class OwnAnswer(APIView):
         answer = wire.decode_one(body_of(request), form.Answer)
         new = answers.give(_user(request), invitation_id, answer)
         return HttpResponse(status=201 if new else 200)
+
+
+class RequestsView(APIView):
+    """Requests of members for access to datasets, signed by those who ask."""
+
+    parser_classes = [FramesParser]
+
+    @extend_schema(responses=FRAMES)
+    def get(self, request: Request, organization_id: str) -> StreamingHttpResponse:
+        """All that wait, for owners; for others their own, with those that were declined."""
+        user = _user(request)
+        organization = permissions.find(permissions.organizations(user), organization_id)
+        is_owner = permissions.owns(user, organization.pk)
+        return stream(requests.of(organization, user, is_owner=is_owner))
+
+    @extend_schema(request=FRAMES_BODY, responses={200: None, 201: None})
+    def put(self, request: Request, organization_id: str) -> HttpResponse:
+        """Ask for a dataset that is listed, in place of an earlier request for it."""
+        user = _user(request)
+        organization = permissions.find(permissions.organizations(user), organization_id)
+        asked = wire.decode_one(body_of(request), form.AccessRequest)
+        new = requests.ask(user, organization, asked)
+        return HttpResponse(status=201 if new else 200)
+
+
+class RequestDetail(APIView):
+    @extend_schema(responses={204: None})
+    def delete(
+        self, request: Request, organization_id: str, dataset_id: str, user_id: str
+    ) -> Response:
+        """Withdraw one's own request, or decline that of another as an owner."""
+        user = _user(request)
+        organization = permissions.find(permissions.organizations(user), organization_id)
+        if user_id != user.pk:
+            permissions.require_owner(user, organization)
+        requests.end(user, organization, dataset_id, user_id)
+        return Response(status=204)
 
 
 class ServicesView(generics.ListAPIView[Service]):

@@ -17,6 +17,8 @@ urlpatterns = [
     path(f"{_ONE}/roster/", roster_views.RosterView.as_view()),
     path(f"{_ONE}/grants/", roster_views.Grants.as_view()),
     path(f"{_ONE}/answers/", roster_views.AnswersView.as_view()),
+    path(f"{_ONE}/requests/", roster_views.RequestsView.as_view()),
+    path(f"{_ONE}/requests/<str:dataset_id>/<str:user_id>/", roster_views.RequestDetail.as_view()),
     path(f"{_ONE}/services/", roster_views.ServicesView.as_view()),
     path("invitations/", views.OwnInvitations.as_view()),
     path("invitations/<str:invitation_id>/", views.OwnInvitation.as_view()),
