@@ -66,6 +66,7 @@ def _fill(stage: Stage, path: str, *, uses_up: bool = False) -> str:
         "/schemas/": stage.schema["id"],
         "/records/": stage.record,
         "/users/": stage.owner.id,
+        "/requests/": stage.owner.id,
     }
     if "/people/" in path:
         ids["/people/"] = stage.owner.id
@@ -329,6 +330,16 @@ _MAKERS: dict[str, Callable[[Stage, str], Sent]] = {
     ),
     "PUT /api/datasets/{id}/people/{member}/": _at(
         "/api/datasets/{id}/people/{member}/", lambda _: {"role": "reader"}
+    ),
+    "PUT /api/organizations/{organization_id}/requests/": lambda stage, role: Sent(
+        _fill(stage, "/api/organizations/{organization_id}/requests/"), b"", FRAMES
+    ),
+    "DELETE /api/organizations/{organization_id}/requests/{dataset_id}/{user_id}/": _of_new(
+        lambda stage: f"{stage.organization}requests/{stage.dataset['id']}/{stage.owner.id}/"
+    ),
+    "PUT /api/datasets/{id}/listed/": _at("/api/datasets/{id}/listed/", lambda _: {"listed": True}),
+    "PUT /api/datasets/{id}/requests/": _at(
+        "/api/datasets/{id}/requests/", lambda _: {"role": "reader"}
     ),
     "POST /api/organizations/{id}/recover/": _at(
         "/api/organizations/{id}/recover/", lambda _: {"phrases": ["none"]}

@@ -57,6 +57,7 @@ FOUNDING = "POST /api/organizations/"
 JUDGED_BEFORE = {
     f"api {FOUNDING}",
     "api PUT /api/invitations/{invitation_id}/answer/",
+    "api PUT /api/organizations/{organization_id}/requests/",
     "api POST /api/organizations/{organization_id}/roster/",
 }
 

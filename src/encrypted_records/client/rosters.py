@@ -18,7 +18,7 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.errors import ApiFailed, Malformed, NotFound, Unsupported
 from encrypted_records.model import wire
 from encrypted_records.model.ids import reference, to_text
-from encrypted_records.model.roster import Answer, Grant, RosterEntry
+from encrypted_records.model.roster import AccessRequest, Answer, Grant, RosterEntry
 
 #: Bytes a second that the API takes in at least.
 _STORED_RATE = 256 << 10
@@ -117,6 +117,26 @@ class RosterApi:
 
     async def give_answer(self, invitation: bytes, answer: Answer, auth: str) -> None:
         await self._put("PUT", f"{reference('invitations', invitation)}answer/", [answer], auth)
+
+    async def requests(self, organization: bytes, auth: str) -> list[AccessRequest]:
+        """Requests for access: those that wait, for owners; else the caller's own."""
+        path = f"{reference('organizations', organization)}requests/"
+        return _all(await self._transport.request("GET", path, auth=auth), AccessRequest)
+
+    async def ask(self, organization: bytes, request: AccessRequest, auth: str) -> None:
+        """Store a request of the caller. Repeating is safe: the API keeps one of each dataset."""
+        path = f"{reference('organizations', organization)}requests/"
+        await self._put("PUT", path, [request], auth)
+
+    async def end_request(
+        self, organization: bytes, dataset: bytes, member: bytes, auth: str
+    ) -> None:
+        """Withdraw the caller's own request, or decline that of another."""
+        path = (
+            f"{reference('organizations', organization)}requests/{to_text(dataset)}"
+            f"/{to_text(member)}/"
+        )
+        await self._transport.request("DELETE", path, auth=auth)
 
     async def invitation(self, invitation: bytes, auth: str) -> dict[str, Any] | None:
         """The caller's own of that id, as the API shows it; None where none waits."""

@@ -106,12 +106,24 @@ async def make_service(sharing: Sharing, task: Task) -> None:
     await sharing.services.make(task.holder, task.organization, task.name, shares, 0)
 
 
+async def unlist(sharing: Sharing, task: Task) -> None:
+    await sharing.asking.set_listed(task.holder, task.organization, task.dataset, listed=False)
+
+
+async def set_listed(sharing: Sharing, task: Task) -> None:
+    await sharing.asking.set_listed(task.holder, task.organization, task.dataset, listed=True)
+
+
+async def ask(sharing: Sharing, task: Task) -> None:
+    await sharing.asking.ask(task.holder, task.dataset, form.WRITER)
+
+
 Flow = Callable[[Sharing, Task], Awaitable[None]]
 FLOWS: dict[str, Flow] = {
     one.__name__: one
     for one in (
         *(found, invite, accept, settle, share, put_out, promote, demote, rotate),
-        *(recover, make_service),
+        *(recover, make_service, unlist, set_listed, ask),
     )
 }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ import pytest
 
 from encrypted_records.crypto.recovery import phrase_of
 from encrypted_records.index.roster.due import due_datasets
+from encrypted_records.index.roster.requests import read_requests
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
@@ -100,6 +102,14 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
     },
     "promote": {"not found": _GONE, "conflict": _MOVED, "nothing": _LACKING, "older": _OLDER},
     "share": {"not found": _GONE, "conflict": _MOVED, "nothing": _LACKING, "older": _OLDER},
+    "listing": {"not found": _GONE, "conflict": _MOVED, "nothing": _LACKING, "older": _OLDER},
+    "asking": {
+        # A roster that was seen to have the dataset is hidden by a 404.
+        "not found": _GONE | {"roster_older"},
+        "conflict": _MOVED,
+        "nothing": _LACKING | {""},
+        "older": _OLDER,
+    },
     "demote": _TAKING,
     "removal": _TAKING,
     "rotation": _TAKING,
@@ -334,7 +344,7 @@ class Scene:
     def flows(self) -> Iterator[Flow]:
         yield from (self.invitation(), self.acceptance(), self.letting_in(), self.service())
         yield from (self.role(owner=True), self.role(owner=False), self.share(), self.removal())
-        yield from (self.rotation(), self.recovery())
+        yield from (self.rotation(), self.recovery(), self.listing(), self.asking())
 
     def _flow(
         self,
@@ -448,6 +458,37 @@ class Scene:
 
         return self._flow("rotation", make, holds)
 
+    def listing(self) -> Flow:
+        def make() -> Task:
+            assert do(self.task("unlist")) == ""
+            return self.task("set_listed")
+
+        def holds(task: Task, roster: Roster) -> bool:
+            return roster.listed_at(task.dataset) > 0
+
+        return self._flow("listing", make, holds)
+
+    def asking(self) -> Flow:
+        """A request that went through is one that stands; of others there is none, or that."""
+
+        def stored() -> list[form.AccessRequest]:
+            path = f"{self.team.ada.account.organization}requests/"
+            return wire.decode_all(self.team.ada.call("GET", path).body, form.AccessRequest)
+
+        def make() -> Task:
+            # The end of a listing ends its requests.
+            for flow in ("unlist", "set_listed"):
+                assert do(self.task(flow)) == ""
+            assert stored() == []
+            return self.task("ask", self.stays)
+
+        def holds(task: Task, roster: Roster) -> bool:
+            found = read_requests(roster, stored(), int(time.time()))
+            asked = [(one.body.member, one.body.dataset) for one in found.standing]
+            return asked == [(task.user, task.dataset)] and not found.forged
+
+        return self._flow("asking", make, holds)
+
     def recovery(self) -> Flow:
         grace, ada = self.moves, self.team.ada
         roots = keyrings_in(ada.folder).of(ada.holder).roots
@@ -476,7 +517,7 @@ def scene(api: Service, tmp_path: Path) -> Iterator[Scene]:
 
 NAMES = (
     *("invitation", "acceptance", "letting in", "service", "promote", "demote", "share"),
-    *("removal", "rotation", "recovery"),
+    *("removal", "rotation", "recovery", "listing", "asking"),
 )
 
 

@@ -1,5 +1,5 @@
-"""Endpoints for the people of an organization: invite, accept, share, take away, apply what is
-pending.
+"""Endpoints for the people of an organization: invite, accept, share, ask for access, take away,
+apply what is pending.
 
 Endpoints that give somebody more rights ask for a proof in the same request
 (:mod:`..admission.proof`). Words of an invitation and a service's string are only in the answer
@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from encrypted_records import runtime
 from encrypted_records.errors import BadInput, NotFound
+from encrypted_records.index.roster.requests import ReadRequests
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import from_path, reference, to_text
 from encrypted_records.proxy.admission.proof import GivenProof
@@ -32,6 +33,7 @@ from encrypted_records.proxy.api.json_schema import (
     TEXT,
     TEXT_OR_NULL,
     array_of,
+    empty_answer,
     json_answer,
     json_body,
     object_of,
@@ -48,6 +50,8 @@ from encrypted_records.proxy.api.people_json import (
     people_json,
     read_share,
     read_shares,
+    request_json,
+    right_of,
     settled_json,
     share_json,
 )
@@ -87,6 +91,14 @@ class _Right(msgspec.Struct, forbid_unknown_fields=True):
     proof: GivenProof | None = None
 
 
+class _Listed(msgspec.Struct, forbid_unknown_fields=True):
+    listed: bool
+
+
+class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    role: Role
+
+
 class _Phrases(msgspec.Struct, forbid_unknown_fields=True):
     phrases: list[str]
     proof: GivenProof | None = None
@@ -106,6 +118,7 @@ endpoint = Endpoints("people")
 _PEOPLE = "/api/organizations/{id}/people/"
 _PERSON = "/api/organizations/{id}/people/{member}/"
 _IN_DATASET = "/api/datasets/{id}/people/{member}/"
+_OWN_REQUEST = "/api/datasets/{id}/requests/"
 
 
 @endpoint(
@@ -125,6 +138,7 @@ async def list_people(request: Request) -> Response:
     if view is None:
         return answer(nobody_json(organization))
     sharing = services.sharing
+    by_login = holder.token is None and holder.service is None
     # The API's word, and only shown: who is in, and what they may, is in the roster alone.
     told = OwnersAnswers()
     if view.believed.standing.owns:
@@ -138,15 +152,16 @@ async def list_people(request: Request) -> Response:
             else {},
             await sharing.api.accounts_of(organization, holder.auth),
         )
-    elif holder.token is None and holder.service is None:
+    elif by_login:
         accounts = await sharing.api.accounts_of(organization, holder.auth)
         told = OwnersAnswers(number=view.roster.number, accounts=accounts)
     if told.accounts is not None:
         # Read again: what an entry has ended meanwhile is not taken for declined.
         view = await sharing.reader.read(holder, organization) or view
+    requests = await sharing.asking.read(view) if by_login else ReadRequests([])
     rosters = sharing.reader.rosters
     first = await runtime.in_thread(rosters.first_shown, holder.user, organization)
-    return answer(people_json(view, told, first))
+    return answer(people_json(view, told, requests, first))
 
 
 @endpoint(
@@ -327,6 +342,94 @@ async def unshare_dataset(request: Request) -> Response:
     organization = await _organization_of(services, holder, dataset)
     await services.sharing.members.set_shares(holder, organization, dataset, member, [])
     return await _settle(services, holder, organization)
+
+
+@endpoint(
+    "PUT",
+    "/api/datasets/{id}/listed/",
+    summary="List a dataset, so that members may ask for access to it, or end that.",
+    body=json_body(object_of({"listed": FLAG})),
+    answers={200: json_answer(object_of({"dataset": TEXT, "listed": FLAG}))},
+)
+async def list_dataset(request: Request) -> Response:
+    """Owners sign this. Nobody gets access by it; that a dataset exists, and its name, every member
+    reads in the roster anyhow.
+    """
+    services = services_of(request)
+    holder = await services.holder(request)
+    asked, dataset = await read_struct(request, _Listed), id_in_path(request)
+    organization = await _organization_of(services, holder, dataset)
+    if asked.listed:
+        whole = form.Share(dataset, form.READER, [])
+        await _prepare(services, holder, organization, [whole])
+    await services.sharing.asking.set_listed(holder, organization, dataset, listed=asked.listed)
+    return answer({"dataset": reference("datasets", dataset), "listed": asked.listed})
+
+
+_REQUEST = object_of(
+    {
+        "dataset": TEXT,
+        "name": TEXT,
+        "member": TEXT,
+        "email": TEXT,
+        "role": one_of("reader", "writer"),
+        "asked": NUMBER,
+        "declined": {"type": ["integer", "null"], "minimum": 0},
+        "owners": NAMES,
+    }
+)
+
+
+@endpoint(
+    "PUT",
+    _OWN_REQUEST,
+    summary="Ask for access to a listed dataset.",
+    body=json_body(object_of({"role": one_of("reader", "writer")})),
+    answers={
+        201: json_answer(_REQUEST),
+        200: json_answer(_REQUEST, description="There is such a request, and it waits"),
+    },
+)
+async def ask_for_access(request: Request) -> Response:
+    """The request is signed with your keys, and waits for the ``owners``. It takes the place of an
+    earlier one for the same dataset. It contains no text: tell the owners why in another way.
+    """
+    services = services_of(request)
+    holder = await services.holder(request)
+    asked, dataset = await read_struct(request, _Wanted), id_in_path(request)
+    right = right_of(asked.role)
+    view, made, new = await services.sharing.asking.ask(holder, dataset, right)
+    shown = request_json(view.roster, made)
+    shown["owners"] = [owner.name for owner in view.roster.owners()]
+    return answer(shown, 201 if new else 200)
+
+
+@endpoint(
+    "DELETE",
+    _OWN_REQUEST,
+    summary="Withdraw a request for access.",
+    answers={204: empty_answer("The request is withdrawn")},
+)
+async def withdraw_request(request: Request) -> Response:
+    services = services_of(request)
+    holder = await services.holder(request)
+    await services.sharing.asking.end(holder, id_in_path(request), holder.user)
+    return Response(status_code=204)
+
+
+@endpoint(
+    "DELETE",
+    "/api/datasets/{id}/requests/{member}/",
+    summary="Decline a member's request for access.",
+    answers={204: empty_answer("The request is declined")},
+)
+async def decline_request(request: Request) -> Response:
+    """The member sees it, and cannot repeat the request for a week. To agree, share the dataset."""
+    services = services_of(request)
+    holder = await services.holder(request)
+    dataset, member = id_in_path(request), _member_in_path(request)
+    await services.sharing.asking.end(holder, dataset, member)
+    return Response(status_code=204)
 
 
 @endpoint(

@@ -14,6 +14,7 @@ from encrypted_records.errors import ErsError
 from encrypted_records.index.roster.belief import RosterSummary, head_words
 from encrypted_records.index.roster.due import due_datasets
 from encrypted_records.index.roster.invitations import InvitationStatus, check_answer, status_of
+from encrypted_records.index.roster.requests import ReadRequests, StandingRequest
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import reference, to_text
@@ -102,6 +103,11 @@ async def read_share(
     return Share(dataset, _RIGHTS[role], named)
 
 
+def right_of(role: Role) -> Literal[1, 2]:
+    """What a role is in the roster."""
+    return _RIGHTS[role]
+
+
 @dataclass(frozen=True, slots=True)
 class OwnersAnswers:
     """Answers of the API to owners on invitations, services and accounts, beside the roster.
@@ -122,11 +128,16 @@ class OwnersAnswers:
 
 
 def people_json(
-    view: View, told: OwnersAnswers, first: RosterSummary | None = None
+    view: View,
+    told: OwnersAnswers,
+    requests: ReadRequests,
+    first: RosterSummary | None = None,
 ) -> dict[str, Any]:
-    """Readers and what they read, since when, let in by whom; the invited; and what is pending.
+    """Readers and what they read, since when, let in by whom; the invited; who asks for access; and
+    what is pending.
 
     Args:
+        requests: those of all members for an owner, else those of the user.
         first: what this proxy was shown of the organization on first use.
     """
     roster = view.roster
@@ -154,6 +165,7 @@ def people_json(
                 "dataset": reference("datasets", dataset.dataset),
                 "slug": dataset.slug,
                 "name": dataset.name,
+                "listed": bool(roster.listed_at(dataset.dataset)),
                 "schemas": [
                     {"schema": reference("schemas", each.schema), "name": each.name}
                     for each in roster.schemas(dataset.dataset)
@@ -163,6 +175,8 @@ def people_json(
             for dataset in roster.datasets()
             if dataset.slug
         ],
+        "requests": [request_json(roster, request) for request in requests.standing],
+        "requests_refused": requests.forged,
         "first_shown": None
         if first is None
         else {
@@ -184,6 +198,8 @@ def nobody_json(organization: bytes) -> dict[str, Any]:
         "invitations": [],
         "due": [],
         "datasets": [],
+        "requests": [],
+        "requests_refused": 0,
         "first_shown": None,
     }
 
@@ -240,6 +256,19 @@ def share_json(roster: Roster, share: Share) -> dict[str, Any]:
             for schema in share.schemas
         ]
         or None,
+    }
+
+
+def request_json(roster: Roster, request: StandingRequest) -> dict[str, Any]:
+    body = request.body
+    return {
+        "dataset": reference("datasets", body.dataset),
+        "name": _dataset_name(roster, body.dataset),
+        "member": to_text(body.member),
+        "email": _name(roster, body.member),
+        "role": _ROLES[body.right],
+        "asked": body.time,
+        "declined": request.declined or None,
     }
 
 

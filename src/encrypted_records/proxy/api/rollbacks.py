@@ -146,6 +146,9 @@ def _said(roster: Roster, body: EntryBody) -> tuple[str, str | None]:
             return "removed", _name(roster, uid) or to_text(uid)
         case form.DatasetName(name=name, dataset=uid):
             return "dataset", _shown(name) or to_text(uid)
+        case form.Listing(dataset=uid):
+            named = roster.dataset(uid)
+            return "dataset", to_text(uid) if named is None else _shown(named.name) or to_text(uid)
         case _:
             return "schema", None
 

@@ -9,6 +9,7 @@ from encrypted_records.client.transport import Transport
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.rosters import Rosters
+from encrypted_records.proxy.sharing.asking import Asking
 from encrypted_records.proxy.sharing.changes import RosterChanges
 from encrypted_records.proxy.sharing.founding import Founding
 from encrypted_records.proxy.sharing.grants import OwnGrants
@@ -30,6 +31,7 @@ class Sharing:
     changes: RosterChanges
     grants: OwnGrants
     founding: Founding
+    asking: Asking
     inviting: Inviting
     members: Members
     naming: Naming
@@ -62,6 +64,7 @@ class Sharing:
         changes = RosterChanges(api, reader)
         grants = OwnGrants(api, reader)
         founding = Founding(api, keyrings, reader, changes, grants)
+        finder = RosterFinder(reader)
         settling = Settling(api, keyrings, reader, changes, grants, heads)
         return cls(
             api=api,
@@ -69,6 +72,7 @@ class Sharing:
             changes=changes,
             grants=grants,
             founding=founding,
+            asking=Asking(api, reader, changes, finder),
             inviting=Inviting(api, keyrings, reader, changes),
             members=Members(changes, grants),
             naming=Naming(changes),
@@ -79,7 +83,7 @@ class Sharing:
             attending=Attending(api, reader, settling, background, attend_seconds),
             rollbacks=Rollbacks(reader, keyrings),
             shown_names=ShownNames(api, reader),
-            finder=RosterFinder(reader),
+            finder=finder,
         )
 
     def forget_user(self, user: bytes) -> None:
