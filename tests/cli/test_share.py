@@ -508,3 +508,70 @@ def test_the_invited_are_told_that_they_wait_for_an_owner(two: Two) -> None:
     assert [line["name"] for line in ers.done("dataset", "list").lines] == ["Medical"]
     assert told not in ers("dataset", "get", "nothing").err
     assert told not in ers.done("organization", "invitation", "list", "--mine").err
+
+
+def test_a_member_asks_for_a_listed_dataset_and_the_owner_shares_it(two: Two) -> None:
+    two.join()
+    ers, email = two.as_ada(), two.grace.email
+    ers.done("dataset", "create", "--name", "Pay roll", "--slug", "payroll")
+    assert ers.done("dataset", "update", "payroll", "--listed").one["listed"] is True
+
+    ers = two.as_grace()
+    ers.set(ERS_ORGANIZATION=two.slug)
+    [listed] = ers.done("dataset", "list", "--listed").lines
+    assert (listed["slug"], listed["name"], listed["request"]) == ("payroll", "Pay roll", "")
+    assert listed["owners"] == two.ada.email
+    for name in ("payroll", "Pay roll", listed["id"]):
+        asked = ers.done("share", "ask", name)
+        told = f"Asked for Pay roll as a reader. Who decides: {two.ada.email}."
+        assert asked.out.strip() == told
+    assert "payroll" not in [line["slug"] for line in ers.done("dataset", "list").lines]
+    [own] = ers.done("share", "requests").lines
+    assert (own["email"], own["role"], own["status"]) == (email, "reader", "waiting")
+    assert ers.done("dataset", "list", "--listed").lines[0]["request"] == "reader, waiting"
+    ers.done("share", "ask", "payroll", "--withdraw")
+    assert ers.done("share", "requests").lines == []
+    again = ers("share", "ask", "payroll", "--withdraw")
+    assert (again.code, "there is no such open request" in again.err) == (3, True)
+    ers.done("share", "ask", "payroll", "--role", "writer")
+
+    ers = two.as_ada()
+    ers.set(ERS_ORGANIZATION=two.slug)
+    said = ers.done("share", "list").err
+    command = f"ers share set {email} --dataset payroll --role writer"
+    assert f"Asked: {email}, Pay roll (writer): {command}, or ers share decline" in said
+    [asked_for] = ers.done("share", "requests").lines
+    assert (asked_for["email"], asked_for["dataset"]) == (email, "Pay roll")
+    ers.done(*command.split()[1:])
+    assert ers.done("share", "requests").lines == []
+    assert "payroll" in [line["slug"] for line in two.as_grace().done("dataset", "list").lines]
+    assert two.ers.done("dataset", "list", "--listed").lines == []
+
+
+def test_an_owner_declines_a_request_and_ends_the_listing(two: Two) -> None:
+    two.join()
+    ers, email = two.as_ada(), two.grace.email
+    ers.done("dataset", "create", "--name", "Payroll", "--slug", "payroll")
+    ers.done("dataset", "update", "payroll", "--listed", "--description", "Salaries")
+    assert ers.done("dataset", "get", "payroll").one["description"] == "Salaries"
+    ers = two.as_grace()
+    ers.set(ERS_ORGANIZATION=two.slug)
+    ers.done("share", "ask", "payroll")
+    ers = two.as_ada()
+    ers.set(ERS_ORGANIZATION=two.slug)
+    declined = ers.done("share", "decline", email, "--dataset", "payroll").out
+    assert declined.strip() == f"Declined the request of {email}."
+    assert ers.done("share", "requests").lines == []
+    ers = two.as_grace()
+    said = ers.done("share", "requests")
+    assert said.lines[0]["status"].startswith("declined 2")
+    assert "declined, according to the API" in said.err
+    again = ers("share", "ask", "payroll")
+    assert (again.code, "an owner has declined this request" in again.err) == (4, True)
+    two.as_ada().done("dataset", "update", "payroll", "--unlisted")
+    ers = two.as_grace()
+    assert ers.done("dataset", "list", "--listed").lines == []
+    refused = ers("share", "ask", "payroll")
+    assert (refused.code, "cannot ask for access to this dataset" in refused.err) == (4, True)
+    missing = ers("share", "ask", "nothing")
+    assert (missing.code, "the organization has no dataset nothing" in missing.err) == (3, True)

@@ -11,6 +11,7 @@ from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.conditions import parse_condition
 from encrypted_records.cli.commands.record.options import where_option
 from encrypted_records.cli.commands.schema_reseal import reseal_dataset
+from encrypted_records.cli.commands.shares import COLUMNS_OF_LISTED, each, rows_of_listed
 from encrypted_records.cli.login.session import (
     DATASET,
     CommandSession,
@@ -42,15 +43,23 @@ def dataset() -> None:
 
 
 @dataset.command("list", short_help="List datasets.")
+@click.option("--listed", is_flag=True, help="Only datasets for which you can ask for access.")
 @connected(organization=True)
 @takes_output
-async def list_(session: CommandSession, output: Output) -> None:
-    """List the datasets of one or all of your organizations.
+async def list_(session: CommandSession, output: Output, listed: bool) -> None:
+    """List the datasets of one or all of your organizations that you can use. With --listed, show
+    the datasets of one organization that are not fully shared with you and that you can ask for,
+    with your request if there is one, and the owners who decide.
 
     \b
-    Example:
+    Examples:
       ers dataset list --organization acme
+      ers dataset list --listed
     """
+    if listed:
+        people = await session.client.people((await session.names.organization())["url"])
+        await output.many(each(rows_of_listed(people)), COLUMNS_OF_LISTED, called="datasets")
+        return
     filters = await session.names.in_organization()
     datasets = session.client.listing("datasets", **filters)
     if not await output.many(datasets, _COLUMNS, called="datasets", times=TIMES):
@@ -171,6 +180,11 @@ async def create(
 @click.option("--name", help="New name.")
 @_slug
 @_description
+@click.option(
+    "--listed/--unlisted",
+    default=None,
+    help="Let members ask for access with `ers share ask`, or end that (default: unlisted).",
+)
 @connected(organization=True)
 @takes_output
 async def update(
@@ -179,18 +193,27 @@ async def update(
     name: str | None,
     slug: str | None,
     description: str | None,
+    listed: bool | None,
     output: Output,
 ) -> None:
-    """Change a dataset's name, slug or description. Everything else stays.
+    """Change a dataset's name, slug or description, or whether members can ask for access.
+    Everything else stays.
+
+    A listed dataset is shown to all members by `ers dataset list --listed`, with its name and slug.
+    Owners decide on requests; nobody gets access by asking.
 
     \b
     Example:
       ers dataset update medical --description "Anonymised admissions"
     """
     resource = await session.names.dataset(dataset)
-    output.write_one(
-        await session.client.change(resource["url"], name=name, slug=slug, description=description)
-    )
+    changes = {"name": name, "slug": slug, "description": description}
+    if listed is None or any(value is not None for value in changes.values()):
+        resource = await session.client.change(resource["url"], **changes)
+    if listed is not None:
+        await session.client.list_dataset(resource["url"], listed=listed)
+        resource = {**resource, "listed": listed}
+    output.write_one(resource)
 
 
 @dataset.command(short_help="Delete a dataset.")

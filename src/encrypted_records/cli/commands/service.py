@@ -10,13 +10,12 @@ import click
 from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.share import (
     ROLES,
-    each,
     member_named,
     schema_option,
     tell,
     wanted_share,
 )
-from encrypted_records.cli.commands.shares import minute_of
+from encrypted_records.cli.commands.shares import each, minute_of
 from encrypted_records.cli.commands.token import Lifetime
 from encrypted_records.cli.login.proofs import call_with_proof
 from encrypted_records.cli.login.session import (

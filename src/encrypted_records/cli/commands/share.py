@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -14,10 +14,15 @@ from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.shares import (
     COLUMNS,
     COLUMNS_OF_READERS,
+    COLUMNS_OF_REQUESTS,
     ShareTarget,
+    dataset_named,
+    each,
     remarks_of,
+    remarks_of_requests,
     rows_of,
     rows_of_readers,
+    rows_of_requests,
     shares_told,
 )
 from encrypted_records.cli.login.proofs import ask_secret, call_with_proof
@@ -209,6 +214,71 @@ async def accept(session: CommandSession, id: str) -> None:  # noqa: A002 - as t
     )
 
 
+@share.command(short_help="Ask for access to a listed dataset.")
+@click.argument("dataset")
+@click.option("--role", type=click.Choice(ROLES), default="reader", show_default=True)
+@click.option("--withdraw", is_flag=True, help="Withdraw your request for DATASET.")
+@connected(organization=True)
+async def ask(session: CommandSession, dataset: str, role: str, withdraw: bool) -> None:
+    """Ask the owners of the organization for access to DATASET, by its slug, name or id. Only a
+    dataset that an owner has listed can be asked for: `ers dataset list --listed`. Your proxy signs
+    the request, which contains no message; tell an owner why you need the data. A request waits for
+    30 days, and replaces an earlier one for the same dataset.
+
+    \b
+    Examples:
+      ers share ask payroll --role reader
+      ers share ask payroll --withdraw
+    """
+    wanted = dataset_named(await _people(session), dataset)
+    if withdraw:
+        await session.client.withdraw_request(wanted.dataset)
+        say(f"Withdrew your request for {wanted.name}.")
+        return
+    asked = await session.client.ask_for_access(
+        wanted.dataset, "writer" if role == "writer" else "reader"
+    )
+    say(f"Asked for {asked.name} as a {asked.role}. Who decides: {', '.join(asked.owners)}.")
+
+
+@share.command(short_help="Show requests for access.")
+@connected(organization=True)
+@takes_output
+async def requests(session: CommandSession, output: Output) -> None:
+    """Show the open requests for access of all members if you are an owner, otherwise your own.
+    Grant one with `ers share set`, or decline it with `ers share decline`; your proxy has checked
+    that each was signed by the member.
+
+    \b
+    Example:
+      ers share requests
+    """
+    people = await _people(session)
+    await output.many(
+        each(rows_of_requests(people)), COLUMNS_OF_REQUESTS, called="requests", times=TIMES
+    )
+    for line in remarks_of_requests(people):
+        warn(line)
+
+
+@share.command(short_help="Decline a member's request for access.")
+@click.argument("member")
+@dataset_option
+@connected(organization=True)
+async def decline(session: CommandSession, member: str, dataset: str) -> None:
+    """Decline the request of MEMBER, an address or an id, for a dataset. The member sees that, and
+    can ask again after a week. You can still share the dataset with `ers share set`.
+
+    \b
+    Example:
+      ers share decline grace@example.org --dataset payroll
+    """
+    who = await member_named(session, member)
+    url = (await session.names.dataset(dataset))["url"]
+    await session.client.decline_request(url, who)
+    say(f"Declined the request of {member}.")
+
+
 @share.command("set", short_help="Share a dataset with a member, or change the role.")
 @click.argument("member")
 @dataset_option
@@ -322,12 +392,6 @@ async def rotate(session: CommandSession, dataset: str) -> int:
     code = tell(await session.client.rotate_dataset(url))
     say(f"{dataset} has a new key for new records.")
     return code
-
-
-async def each(rows: Iterable[Mapping[str, Any]]) -> AsyncIterator[Mapping[str, Any]]:
-    """Rows as :meth:`Output.many` takes them."""
-    for row in rows:
-        yield row
 
 
 async def _people(session: CommandSession, organization: str | None = None) -> People:

@@ -1,19 +1,28 @@
-"""Read and write rights, as ``ers share list`` shows them."""
+"""Read and write rights, and requests for them, as ``ers share`` shows them."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from encrypted_records.client.proxy.sharing import People, PersonOrService, Shared
+from encrypted_records.client.proxy.sharing import (
+    OpenRequest,
+    People,
+    PersonOrService,
+    Shared,
+    SignedDataset,
+)
+from encrypted_records.errors import InvalidSetting, NotFound
 
 #: Members of the rows, in the order of their columns.
 _REST = ("since", "known_by", "admitted_by", "last_used", "account", "id")
 COLUMNS = ("name", "role", "shares", *_REST)
 COLUMNS_OF_READERS = ("name", "role", "schemas", *_REST)
+COLUMNS_OF_LISTED = ("slug", "name", "id", "request", "owners")
+COLUMNS_OF_REQUESTS = ("email", "dataset", "role", "asked", "status", "member")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,7 @@ def remarks_of(people: People, place: ShareTarget | None = None) -> Iterator[str
             )
         told = shares_told(invitation.shares)
         yield f"Invited: {invitation.email}, {told}: {state}, {invitation.id}"
+    yield from remarks_of_requests(people, place)
     for due in people.due:
         if place is not None and due.dataset != place.dataset:
             continue
@@ -127,6 +137,105 @@ def remarks_of(people: People, place: ShareTarget | None = None) -> Iterator[str
             )
     if people.number:
         yield f"Roster: entry {people.number}, {people.words}"
+
+
+def remarks_of_requests(people: People, place: ShareTarget | None = None) -> Iterator[str]:
+    """Remarks about requests for access, or about those that concern a place: what to do next."""
+    you = next((person for person in people.people if person.you), None)
+    for request in people.requests:
+        if place is not None and request.dataset != place.dataset:
+            continue
+        told = f"Asked: {request.email}, {request.name} ({request.role})"
+        if request.declined is not None:
+            yield f"{told}: declined, according to the API"
+        elif you is not None and you.role == "owner":
+            who = shlex.quote(request.email)
+            of = f"{who} --dataset {shlex.quote(_slug_of(people, request.dataset))}"
+            yield f"{told}: ers share set {of} --role {request.role}, or ers share decline {of}"
+        else:
+            yield f"{told}: waiting for an owner"
+    if people.requests_refused:
+        yield (
+            f"Refused: {people.requests_refused} of the requests for access that the API shows were"
+            " not signed by the member they name"
+        )
+
+
+def _slug_of(people: People, dataset: str) -> str:
+    return next(one.slug for one in people.datasets if one.dataset == dataset)
+
+
+def rows_of_requests(people: People) -> Iterator[Mapping[str, Any]]:
+    """Requests for access, the oldest first."""
+    for request in people.requests:
+        yield {
+            "email": request.email,
+            "dataset": request.name,
+            "role": request.role,
+            "asked": minute_of(request.asked),
+            "status": _status_of(request),
+            "member": request.member,
+        }
+
+
+def _status_of(request: OpenRequest) -> str:
+    if request.declined is None:
+        return "waiting"
+    return f"declined {minute_of(request.declined)}"
+
+
+def rows_of_listed(people: People) -> Iterator[Mapping[str, Any]]:
+    """The listed datasets that the user does not have as a whole; to owners nothing is listed."""
+    you = next((person for person in people.people if person.you), None)
+    if you is None or you.role == "owner":
+        return
+    writes = {
+        share.dataset for share in you.shares if share.role == "writer" and share.schemas is None
+    }
+    requests = {request.dataset: request for request in people.requests}
+    owners = ", ".join(person.name for person in people.people if person.role == "owner")
+    for dataset in people.datasets:
+        if dataset.listed and dataset.dataset not in writes:
+            request = requests.get(dataset.dataset)
+            status = "" if request is None else f"{request.role}, {_status_of(request)}"
+            yield {
+                "slug": dataset.slug,
+                "name": dataset.name,
+                "id": _id_of(dataset),
+                "request": status,
+                "owners": owners,
+            }
+
+
+def dataset_named(people: People, named: str) -> SignedDataset:
+    """The dataset of the roster with this slug, name, id or path, whether it is shared or not.
+
+    Raises:
+        NotFound: there is none.
+        InvalidSetting: there are several.
+    """
+    found = [
+        dataset for dataset in people.datasets if named in (dataset.dataset, _id_of(dataset))
+    ] or [dataset for dataset in people.datasets if named in (dataset.slug, dataset.name)]
+    if not found:
+        raise NotFound(
+            f"the organization has no dataset {named}",
+            hint="ers dataset list --listed shows the datasets that you can ask for",
+        )
+    if len(found) > 1:
+        slugs = ", ".join(dataset.slug for dataset in found)
+        raise InvalidSetting(f"{named} names {len(found)} datasets", hint=f"name one of: {slugs}")
+    return found[0]
+
+
+def _id_of(dataset: SignedDataset) -> str:
+    return dataset.dataset.rstrip("/").rpartition("/")[2]
+
+
+async def each(rows: Iterable[Mapping[str, Any]]) -> AsyncIterator[Mapping[str, Any]]:
+    """Rows as :meth:`Output.many` takes them."""
+    for row in rows:
+        yield row
 
 
 def minute_of(seconds: int | None) -> str:

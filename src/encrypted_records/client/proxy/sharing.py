@@ -100,12 +100,35 @@ class Due(msgspec.Struct, frozen=True):
 
 
 class SignedDataset(msgspec.Struct, frozen=True):
-    """A dataset as the roster names it, with the schemas that were placed in it."""
+    """A dataset as the roster names it, with the schemas that were placed in it. ``listed``:
+    members may ask for access, by :meth:`SharingCalls.ask_for_access`."""
 
     dataset: str
     slug: str
     name: str
+    listed: bool
     schemas: list[SharedSchema]
+
+
+class OpenRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A member's request for access to a dataset, which the member has signed.
+
+    Attributes:
+        dataset: its path; ``name`` is its name by the roster.
+        member: who asks, an id; ``email`` is their address by the roster.
+        asked: when, in seconds since 1970, by the member's clock.
+        declined: when an owner declined it, as reported by the API; None: it waits.
+        owners: who may share the dataset; only in the answer to a request.
+    """
+
+    dataset: str
+    name: str
+    member: str
+    email: str
+    role: ShareRole
+    asked: int
+    declined: int | None
+    owners: list[str] = msgspec.field(default_factory=list)
 
 
 class FirstShown(msgspec.Struct, frozen=True):
@@ -119,7 +142,10 @@ class FirstShown(msgspec.Struct, frozen=True):
 
 
 class People(msgspec.Struct, frozen=True, kw_only=True):
-    """An organization by its roster. ``words`` are the same for everybody who sees the same one."""
+    """An organization by its roster. ``words`` are the same for everybody who sees the same one.
+    ``requests`` are those of all members for an owner, and else your own; ``requests_refused`` were
+    shown by the API, and signed by no member.
+    """
 
     organization: str
     number: int
@@ -128,6 +154,8 @@ class People(msgspec.Struct, frozen=True, kw_only=True):
     invitations: list[WaitingInvitation]
     due: list[Due]
     datasets: list[SignedDataset]
+    requests: list[OpenRequest]
+    requests_refused: int
     first_shown: FirstShown | None
 
 
@@ -239,6 +267,26 @@ class SharingCalls(Connection):
     async def unshare(self, dataset: str, member: str) -> Settled:
         """Take a dataset away from a member."""
         return convert(await self._ask("DELETE", f"{dataset}people/{member}/"), Settled)
+
+    async def list_dataset(self, dataset: str, *, listed: bool = True) -> None:
+        """Let members ask for access to a dataset, a path, or end that."""
+        await self._ask("PUT", f"{dataset}listed/", {"listed": listed})
+
+    async def ask_for_access(self, dataset: str, role: ShareRole = "reader") -> OpenRequest:
+        """Ask for access to a listed dataset, a path, in place of an earlier request for it.
+
+        An owner agrees by :meth:`share`, or declines.
+        """
+        answer = await self._ask("PUT", f"{dataset}requests/", {"role": role})
+        return convert(answer, OpenRequest)
+
+    async def withdraw_request(self, dataset: str) -> None:
+        """Withdraw your own request for a dataset, a path."""
+        await self._ask("DELETE", f"{dataset}requests/")
+
+    async def decline_request(self, dataset: str, member: str) -> None:
+        """Decline the request of a member, an id, for a dataset, a path."""
+        await self._ask("DELETE", f"{dataset}requests/{member}/")
 
     async def change_role(
         self, organization: str, member: str, role: str, *, proof: Proof | None = None
