@@ -434,3 +434,104 @@ def test_a_right_that_was_narrowed_to_schemas_since_is_not_passed_over(
     (share,) = member["shares"]
     assert share["role"] == "reader"
     assert [schema["name"] for schema in share["schemas"]] == ["Visits"]
+
+
+@dataclass
+class Listed:
+    """Ada lists the dataset Payroll, and Grace is in another one."""
+
+    service: Service
+    ada: Visitor
+    grace: Visitor
+    dataset: str
+
+    @classmethod
+    def of(cls, service: Service, ada: Visitor) -> Listed:
+        grace = joined(service, ada, new_dataset(service, ada.account))
+        listed = cls(service, ada, grace, new_dataset(service, ada.account, "Payroll"))
+        # The first share begins its keys, and so does the listing.
+        page = said(ada.browser.visit(listed.people_of_dataset, do="list"))
+        assert "This dataset is listed: members can ask for access." in page
+        return listed
+
+    @property
+    def people_of_dataset(self) -> str:
+        return f"/datasets/{self.dataset}/people/"
+
+    def as_grace(self, **form: str) -> str:
+        return self.grace.text(organization=self.ada.account.organization, **form)
+
+    @property
+    def member(self) -> str:
+        listed = people(self.service, self.ada.account)["people"]
+        return str(next(one["id"] for one in listed if one["name"] == self.grace.account.email))
+
+
+def test_a_member_asks_on_the_page_and_an_owner_shares_what_is_asked_for(
+    service: Service, ada: Visitor
+) -> None:
+    listed = Listed.of(service, ada)
+    page = listed.as_grace()
+    assert "Datasets that you can ask for" in page and "The owner decides" in page
+    asked = listed.as_grace(do=f"ask:{listed.dataset}", role="writer")
+    assert "asked to read and write" in asked
+    shown = ada.text()
+    assert "Requests for access" in shown
+    # The overview counts them, once there are records.
+    link = f"people/{listed.member}/?request={listed.dataset}"
+    assert link in shown
+    form = ada.text(link)
+    assert "asks to read and write <bdi>Payroll</bdi>" in form
+    chosen = form.partition(f'id="right-{listed.dataset}"')[2].partition("</select>")[0]
+    assert '<option value="writer" selected>' in chosen
+    medical = people(service, ada.account)["datasets"][0]["dataset"].split("/")[-2]
+    rights = {f"right-{listed.dataset}": "writer", f"right-{medical}": "reader"}
+    ada.text(link, do="share", proof_password=ada.account.password, **rights)
+    assert "Requests for access" not in ada.text()
+    assert "Datasets that you can ask for" not in listed.as_grace()
+    shares = {
+        share["name"]: share["role"]
+        for one in people(service, ada.account)["people"]
+        for share in one["shares"]
+    }
+    assert shares == {"Medical": "reader", "Payroll": "writer"}
+
+
+def test_a_request_is_withdrawn_or_declined_on_the_page(service: Service, ada: Visitor) -> None:
+    listed = Listed.of(service, ada)
+    listed.as_grace(do=f"ask:{listed.dataset}", role="reader")
+    assert "Ask for access" in listed.as_grace(do=f"withdraw-request:{listed.dataset}")
+    assert "Requests for access" not in ada.text()
+    listed.as_grace(do=f"ask:{listed.dataset}", role="reader")
+    shown = ada.text(do=f"decline:{listed.dataset}:{listed.member}")
+    assert "Requests for access" not in shown
+    assert "according to the server" in listed.as_grace()
+    again = listed.grace.page(
+        organization=ada.account.organization, do=f"ask:{listed.dataset}", role="reader"
+    )
+    assert (again.status, "declined this request" in said(again)) == (409, True)
+
+
+def test_a_listing_is_ended_and_only_owners_see_how(service: Service, ada: Visitor) -> None:
+    listed = Listed.of(service, ada)
+    listed.as_grace(do=f"ask:{listed.dataset}", role="reader")
+    page = said(ada.browser.visit(listed.people_of_dataset, do="unlist"))
+    assert "This dataset is not listed" in page
+    assert "Requests for access" not in ada.text()
+    assert "Datasets that you can ask for" not in listed.as_grace()
+    medical = people(service, ada.account)["datasets"][0]["dataset"].split("/")[-2]
+    own = said(listed.grace.browser.visit(f"/datasets/{medical}/people/"))
+    assert "List it" not in own
+    refused = listed.grace.browser.visit(f"/datasets/{medical}/people/", do="list")
+    assert refused.status == 403
+
+
+def test_the_overview_of_an_owner_counts_the_requests(service: Service, ada: Visitor) -> None:
+    listed = Listed.of(service, ada)
+    schema = new_schema(service, ada.account, listed.dataset)
+    row = [{"schema": f"/api/schemas/{schema}/", "data": {"name": "Ada"}}]
+    url = f"{service.proxy_url}/api/records/ingest/"
+    assert call("POST", url, row, auth=ada.account.auth, headers=service.door).status == 201
+    assert "for access to your datasets" not in said(ada.browser.visit("/"))
+    listed.as_grace(do=f"ask:{listed.dataset}", role="reader")
+    assert "1 request for access to your datasets." in said(ada.browser.visit("/"))

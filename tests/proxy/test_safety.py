@@ -14,7 +14,7 @@ def person(name: str, role: str, *, you: bool = False, shares: int = 0) -> dict[
 
 
 def test_an_organization_without_a_signed_list_says_nothing_of_who_reads() -> None:
-    safety = weigh_people({"number": 0, "people": []}, [], "/organizations/x/")
+    safety = weigh_people({"number": 0, "people": [], "requests": []}, [], "/organizations/x/")
     assert safety.others is None
     assert safety.steps == []
 
@@ -45,7 +45,7 @@ def test_an_organization_without_a_signed_list_says_nothing_of_who_reads() -> No
 def test_readers_beside_the_visitor_are_owners_and_those_with_a_share(
     people: list[dict[str, Any]], others: list[str], said: str, label: str
 ) -> None:
-    safety = weigh_people({"number": 3, "people": people}, [], "/organizations/x/")
+    safety = weigh_people({"number": 3, "people": people, "requests": []}, [], "/organizations/x/")
     assert safety.others == others
     (step,) = safety.steps
     assert (step.said, step.label, step.done) == (said, label, not label)

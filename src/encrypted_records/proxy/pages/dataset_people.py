@@ -7,13 +7,25 @@ from typing import Any
 
 from starlette.responses import Response
 
-from encrypted_records.errors import NotAuthenticated
+from encrypted_records.errors import ErsError, NotAuthenticated
 from encrypted_records.proxy.pages.page import Visit, page
 
 
 async def show(visit: Visit) -> Response:
-    """The people and services of a dataset; a browser that was not let in is told so."""
-    return await _show(visit, await visit.ask("GET", f"/api/datasets/{visit.id}/"), None)
+    """The people and services of a dataset, and whether members may ask for access; a browser that
+    was not let in is told so.
+    """
+    problem: ErsError | None = None
+    if visit.sends:
+        listed = visit.text("do") == "list"
+        try:
+            await visit.ask("PUT", f"/api/datasets/{visit.id}/listed/", {"listed": listed})
+        except ErsError as error:
+            problem = error
+        else:
+            return visit.go(f"/datasets/{visit.id}/people/")
+    dataset = await visit.ask("GET", f"/api/datasets/{visit.id}/")
+    return await _show(visit, dataset, None, problem)
 
 
 async def show_of_schema(visit: Visit) -> Response:
@@ -22,7 +34,12 @@ async def show_of_schema(visit: Visit) -> Response:
     return await _show(visit, await visit.ask("GET", schema["dataset"]), schema)
 
 
-async def _show(visit: Visit, dataset: dict[str, Any], schema: dict[str, Any] | None) -> Response:
+async def _show(
+    visit: Visit,
+    dataset: dict[str, Any],
+    schema: dict[str, Any] | None,
+    problem: ErsError | None = None,
+) -> Response:
     people: dict[str, Any] | None = None
     try:
         people = await visit.ask("GET", f"{dataset['organization']}people/")
@@ -30,23 +47,29 @@ async def _show(visit: Visit, dataset: dict[str, Any], schema: dict[str, Any] | 
         if error.reason not in ("device_needed", "device_unknown"):
             raise
     url = str(dataset["url"])
-    return visit.render(
-        "dataset_people.html",
-        dataset=dataset,
-        schema=schema,
-        organization=dataset["organization"].removeprefix("/api"),
-        people=people,
-        readers=[] if people is None else list(_readers(people, url, schema)),
-        invitations=[
+    values: dict[str, Any] = {
+        "dataset": dataset,
+        "schema": schema,
+        "organization": dataset["organization"].removeprefix("/api"),
+        "people": people,
+        "readers": [] if people is None else list(_readers(people, url, schema)),
+        "listed": any(
+            named["dataset"] == url and named["listed"]
+            for named in (people or {}).get("datasets", ())
+        ),
+        "invitations": [
             invitation
             for invitation in ({} if people is None else people).get("invitations", ())
             if any(share["dataset"] == url for share in invitation["shares"])
         ],
-        owns=any(
+        "owns": any(
             person["you"] and person["role"] == "owner"
             for person in (people or {}).get("people", ())
         ),
-    )
+    }
+    if problem is not None:
+        return visit.problem(problem, "dataset_people.html", **values)
+    return visit.render("dataset_people.html", **values)
 
 
 def _readers(
@@ -67,6 +90,6 @@ def _covers(share: Mapping[str, Any], schema: Mapping[str, Any] | None) -> bool:
 
 
 routes = [
-    page("/datasets/{id}/people/", show),
+    page("/datasets/{id}/people/", show, methods=("GET", "POST")),
     page("/schemas/{id}/people/", show_of_schema),
 ]

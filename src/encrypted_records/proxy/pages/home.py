@@ -85,10 +85,14 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Safety:
     """The other people who can read the records, by the only organization's signed list:
-    names of people and services; None where there are several lists, or it was not shown."""
+    names of people and services; None where there are several lists, or it was not shown.
+    ``asking``: how many requests for access wait for the visitor, an owner; ``path``, where.
+    """
 
     others: Sequence[str] | None
     steps: Sequence[Step]
+    asking: int = 0
+    path: str = ""
 
     @property
     def done(self) -> int:
@@ -284,16 +288,17 @@ def weigh_people(people: Mapping[str, Any], steps: Sequence[Step], path: str) ->
         person for person in people["people"] if person["role"] == "owner" or person["shares"]
     ]
     owners = sum(person["role"] == "owner" for person in people["people"])
+    owns = any(person["you"] and person["role"] == "owner" for person in people["people"])
     if owners > 1:
         owned = Step(True, f"Your organization has {owners} owners.", "", "")
-    elif any(person["you"] and person["role"] == "owner" for person in people["people"]):
+    elif owns:
         owned = Step(
             False, "Nobody else owns your organization.", path, "Make another member an owner"
         )
     else:
         owned = Step(False, "Your organization has only one owner.", path, "See its people")
     others = [str(reader["name"]) for reader in readers if not reader["you"]]
-    return Safety(others, [*steps, owned])
+    return Safety(others, [*steps, owned], len(people["requests"]) if owns else 0, path)
 
 
 async def _running_jobs(visit: Visit, schemas: Sequence[Mapping[str, Any]]) -> list[JobView]:

@@ -7,12 +7,14 @@ leaving have a page of their own, which says what they do and what they cannot d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from starlette.responses import Response
 
 from encrypted_records.errors import ErsError, NotAuthenticated, NotFound
 from encrypted_records.proxy.pages.page import Visit, page
+from encrypted_records.proxy.pages.shares import id_of
 
 _METHODS = ("GET", "POST")
 
@@ -75,6 +77,14 @@ async def show(visit: Visit) -> Response:
                 await visit.ask("PATCH", url, {"name": visit.text("name")})
             case "withdraw":
                 await visit.ask("DELETE", f"{url}people/{target}/")
+            case "ask":
+                body = {"role": visit.text("role")}
+                await visit.ask("PUT", f"/api/datasets/{target}/requests/", body)
+            case "withdraw-request":
+                await visit.ask("DELETE", f"/api/datasets/{target}/requests/")
+            case "decline":
+                dataset, _, member = target.partition(":")
+                await visit.ask("DELETE", f"/api/datasets/{dataset}/requests/{member}/")
             case "settle":
                 _keep_done(visit, await visit.ask("POST", f"{url}settle/"))
             case "withdraw-member":
@@ -114,6 +124,7 @@ async def _show(visit: Visit, url: str, problem: ErsError | None = None) -> Resp
         "done": done,
         "typed": visit.form,
         "you": next((person for person in (people or {}).get("people", ()) if person["you"]), None),
+        "askable": [] if people is None else list(_askable(people)),
         "plain": None,
     }
     if people is not None and not people["number"]:
@@ -121,6 +132,26 @@ async def _show(visit: Visit, url: str, problem: ErsError | None = None) -> Resp
     if problem is not None:
         return visit.problem(problem, "organization.html", **values)
     return visit.render("organization.html", **values)
+
+
+def _askable(people: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The listed datasets that a visitor who does not own the organization may ask for, with their
+    open request, if there is one, and the roles that are left.
+    """
+    you = next((person for person in people["people"] if person["you"]), None)
+    if you is None or you["role"] == "owner":
+        return
+    whole = {share["dataset"]: share["role"] for share in you["shares"] if not share["schemas"]}
+    requests = {request["dataset"]: request for request in people["requests"]}
+    for dataset in people["datasets"]:
+        has = whole.get(dataset["dataset"])
+        if dataset["listed"] and has != "writer":
+            yield {
+                "id": id_of(dataset["dataset"]),
+                "name": dataset["name"],
+                "request": requests.get(dataset["dataset"]),
+                "roles": ["writer"] if has else ["reader", "writer"],
+            }
 
 
 def _is_due(people: dict[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from encrypted_records.errors import BadInput, ErsError, NotFound
 from encrypted_records.proxy.pages import phrases
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.pages.proof_fields import proof_of
-from encrypted_records.proxy.pages.shares import Choice, changed, choices_of
+from encrypted_records.proxy.pages.shares import Choice, changed, choices_of, id_of
 
 _METHODS = ("GET", "POST")
 _DAY = 86_400
@@ -101,7 +101,8 @@ async def change(visit: Visit) -> Response:
     people = await visit.ask("GET", f"{_url(visit)}people/")
     member = find_member(people, visit.part("member"))
     shares: Sequence[dict[str, Any]] = member["shares"]
-    choices = await choices_of(visit, visit.id, people, shares)
+    wanted = _request_of(people, member["id"], visit.request.query_params.get("request", ""))
+    choices = await choices_of(visit, visit.id, people, _with_request(shares, wanted))
     problem: ErsError | None = None
     if visit.sends:
         try:
@@ -124,8 +125,29 @@ async def change(visit: Visit) -> Response:
         problem,
         choices=choices,
         member=member,
+        wanted=wanted,
         only_owner=len(owners) == 1,
     )
+
+
+def _request_of(people: dict[str, Any], member: str, dataset: str) -> dict[str, Any] | None:
+    """The request of a member for a dataset, as the proxy has verified it."""
+    found: list[dict[str, Any]] = [
+        request
+        for request in people["requests"]
+        if (request["member"], id_of(request["dataset"])) == (member, dataset)
+    ]
+    return found[0] if found else None
+
+
+def _with_request(
+    shares: Sequence[dict[str, Any]], wanted: dict[str, Any] | None
+) -> list[dict[str, Any]]:
+    """The shares that the form is to show: with what is asked for in place of what there is."""
+    if wanted is None:
+        return list(shares)
+    kept = [share for share in shares if share["dataset"] != wanted["dataset"]]
+    return [*kept, {"dataset": wanted["dataset"], "role": wanted["role"], "schemas": None}]
 
 
 async def _share(visit: Visit, choices: Sequence[Choice], before: Sequence[dict[str, Any]]) -> None:
