@@ -39,6 +39,7 @@ FRAMES = (
     "/api/jobs/{job}/publish/",
     "/api/organizations/{organization_id}/answers/",
     "/api/organizations/{organization_id}/grants/",
+    "/api/organizations/{organization_id}/requests/",
     "/api/organizations/{organization_id}/roster/",
     "/api/schemas/{schema_id}/checkpoints/",
     "/api/schemas/{schema_id}/digests/",
