@@ -101,7 +101,7 @@ def grace(running: Service, tmp_path: Path) -> Iterator[Machine]:
 def test_two_people_do_what_the_document_says(
     running: Service, ada: Machine, grace: Machine
 ) -> None:
-    invite, accept, settle, search, write, service, out = (
+    invite, accept, settle, search, write, listing, asking, answering, service, out = (
         [line.replace("grace@example.org", grace.email) for line in block] for block in blocks()
     )
 
@@ -122,6 +122,25 @@ def test_two_people_do_what_the_document_says(
     ada.done(line)
     assert grace.store("Grace").code == 0
     assert ada.names() == grace.names() == ["Ada", "Grace"]
+
+    ada.done("ers dataset create --name Payroll --slug payroll")
+    ada.done("ers schema create --dataset payroll --name Salary --file patient.json")
+    ada.done("""echo '{"name": "Emmy"}' | ers record create --file - --schema salary""")
+    (line,) = listing
+    ada.done(line)
+    found, ask, withdraw = asking
+    requests, share, decline = answering
+    assert "payroll" in grace.done(found).out
+    grace.done(ask)
+    assert grace.email in ada.done(requests).out
+    grace.done(withdraw)
+    assert grace.email not in ada.done(requests).out
+    grace.done(ask)
+    ada.done(decline)
+    assert grace(ask).code != 0  # for a week
+    assert grace("ers record search --schema salary").code != 0
+    ada.done(share)
+    grace.done("ers record search --schema salary")
 
     create, upload = service
     ada.done(create)

@@ -574,4 +574,4 @@ def test_an_owner_declines_a_request_and_ends_the_listing(two: Two) -> None:
     refused = ers("share", "ask", "payroll")
     assert (refused.code, "cannot ask for access to this dataset" in refused.err) == (4, True)
     missing = ers("share", "ask", "nothing")
-    assert (missing.code, "the organization has no dataset nothing" in missing.err) == (3, True)
+    assert (missing.code, "your organizations have no dataset nothing" in missing.err) == (3, True)

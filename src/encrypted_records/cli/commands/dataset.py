@@ -11,7 +11,12 @@ from encrypted_records.cli.command_group import CommandGroup
 from encrypted_records.cli.commands.conditions import parse_condition
 from encrypted_records.cli.commands.record.options import where_option
 from encrypted_records.cli.commands.schema_reseal import reseal_dataset
-from encrypted_records.cli.commands.shares import COLUMNS_OF_LISTED, each, rows_of_listed
+from encrypted_records.cli.commands.shares import (
+    COLUMNS_OF_LISTED,
+    each,
+    people_of_all,
+    rows_of_listed,
+)
 from encrypted_records.cli.login.session import (
     DATASET,
     CommandSession,
@@ -48,8 +53,8 @@ def dataset() -> None:
 @takes_output
 async def list_(session: CommandSession, output: Output, listed: bool) -> None:
     """List the datasets of one or all of your organizations that you can use. With --listed, show
-    the datasets of one organization that are not fully shared with you and that you can ask for,
-    with your request if there is one, and the owners who decide.
+    their datasets that are not fully shared with you and that you can ask for, with your request if
+    there is one, and the owners who decide.
 
     \b
     Examples:
@@ -57,8 +62,9 @@ async def list_(session: CommandSession, output: Output, listed: bool) -> None:
       ers dataset list --listed
     """
     if listed:
-        people = await session.client.people((await session.names.organization())["url"])
-        await output.many(each(rows_of_listed(people)), COLUMNS_OF_LISTED, called="datasets")
+        every = await people_of_all(session)
+        rows = [row for people in every for row in rows_of_listed(people)]
+        await output.many(each(rows), COLUMNS_OF_LISTED, called="datasets")
         return
     filters = await session.names.in_organization()
     datasets = session.client.listing("datasets", **filters)

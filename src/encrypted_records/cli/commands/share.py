@@ -18,6 +18,7 @@ from encrypted_records.cli.commands.shares import (
     ShareTarget,
     dataset_named,
     each,
+    people_of_all,
     remarks_of,
     remarks_of_requests,
     rows_of,
@@ -230,7 +231,7 @@ async def ask(session: CommandSession, dataset: str, role: str, withdraw: bool) 
       ers share ask payroll --role reader
       ers share ask payroll --withdraw
     """
-    wanted = dataset_named(await _people(session), dataset)
+    wanted = dataset_named(await people_of_all(session), dataset)
     if withdraw:
         await session.client.withdraw_request(wanted.dataset)
         say(f"Withdrew your request for {wanted.name}.")

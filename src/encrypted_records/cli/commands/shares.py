@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from encrypted_records.cli.login.session import CommandSession
 from encrypted_records.client.proxy.sharing import (
     OpenRequest,
     People,
@@ -207,24 +208,33 @@ def rows_of_listed(people: People) -> Iterator[Mapping[str, Any]]:
             }
 
 
-def dataset_named(people: People, named: str) -> SignedDataset:
-    """The dataset of the roster with this slug, name, id or path, whether it is shared or not.
+async def people_of_all(session: CommandSession) -> list[People]:
+    """The people of the organization that was named, or of each organization."""
+    return [await session.client.people(url) for url in await session.names.organizations()]
+
+
+def dataset_named(every: Iterable[People], named: str) -> SignedDataset:
+    """The dataset of the rosters with this slug, name, id or path, whether it is shared or not.
 
     Raises:
         NotFound: there is none.
         InvalidSetting: there are several.
     """
-    found = [
-        dataset for dataset in people.datasets if named in (dataset.dataset, _id_of(dataset))
-    ] or [dataset for dataset in people.datasets if named in (dataset.slug, dataset.name)]
+    datasets = [dataset for people in every for dataset in people.datasets]
+    found = [dataset for dataset in datasets if named in (dataset.dataset, _id_of(dataset))] or [
+        dataset for dataset in datasets if named in (dataset.slug, dataset.name)
+    ]
     if not found:
         raise NotFound(
-            f"the organization has no dataset {named}",
+            f"your organizations have no dataset {named}",
             hint="ers dataset list --listed shows the datasets that you can ask for",
         )
     if len(found) > 1:
-        slugs = ", ".join(dataset.slug for dataset in found)
-        raise InvalidSetting(f"{named} names {len(found)} datasets", hint=f"name one of: {slugs}")
+        named_apart = ", ".join(f"{_id_of(dataset)} ({dataset.slug})" for dataset in found)
+        raise InvalidSetting(
+            f"{named} names {len(found)} datasets",
+            hint=f"name the organization with --organization, or an id: {named_apart}",
+        )
     return found[0]
 
 
