@@ -302,6 +302,6 @@ def test_every_kind_byte_names_one_struct_as_specified() -> None:
     specified = (
         "Commit RowBatch Page ManifestDelta RowRef PageRef StoredRow Receipt Part RosterEntry"
         " Grant Answer SegmentHeader GroupSalt RowDigests PageDigests BlockRef BlockNames"
-        " Checkpoint"
+        " Checkpoint AccessRequest"
     )
     assert names == dict(enumerate(specified.split(), start=1))
