@@ -33,7 +33,7 @@ MAX_BEHIND = 20_000
 #: fewer of them; larger ones are as many as the records need.
 MAX_SMALL_SEGMENTS = 256
 SMALL_SEGMENT_ROWS = 1 << 19
-#: What one request may ask for, of an API or of a mirror.
+#: Limits of one request to an API or to a mirror.
 MAX_PAGE_REFS = 4096
 MAX_ROW_REFS = 1000
 MAX_DIGEST_REFS = 100

@@ -48,7 +48,7 @@ def open_closed(limits: SqlLimits, *, plans: bool = False) -> duckdb.DuckDBPyCon
             "python_enable_replacements": "false",
         },
     )
-    # Of all connections: a statement has one of its own.
+    # For all connections: a statement has its own.
     connection.execute("SET GLOBAL TimeZone = 'UTC'; SET preserve_insertion_order = true")
     if plans:
         connection.execute(f"SET disabled_optimizers = '{','.join(_DISABLED)}'")

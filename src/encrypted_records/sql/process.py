@@ -87,7 +87,7 @@ class Process:
 
         Raises:
             SqlError: of the statement.
-            Moved, ColumnsBroken: of the columns that it reads.
+            TableChanged, ColumnsBroken: of the columns that it reads.
             ProcessEnded: before it has replied.
         """
         if self.ended:

@@ -128,7 +128,7 @@ class StatementRun:
             keep: all of them now, instead of while the statement runs.
 
         Raises:
-            Moved: the table has other columns.
+            TableChanged: the table has other columns.
             SqlError, ErsError: as :meth:`call`.
         """
         self._feeds.append(feed)

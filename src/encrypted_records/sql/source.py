@@ -37,7 +37,7 @@ class Stream:
         """Read the schema.
 
         Raises:
-            Moved: the table has other columns.
+            TableChanged: the table has other columns.
             ColumnsBroken: what comes is not of the expected form.
         """
         table = self._table

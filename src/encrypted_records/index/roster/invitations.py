@@ -210,11 +210,11 @@ def _require_fitting(roster: Roster, invitation: InvitationState, member: bytes)
         raise InvitationWords(
             "the invitation is for the account that had this address in the organization",
             hint="nothing was sent; if that account is gone or belonged to somebody else, ask an"
-            " owner to invite this account as a new one: ers share invite EMAIL --new",
+            " owner to invite this account as a new person",
         )
     if not wanted and roster.member(member) is not None:
         raise InvitationOver(
             "the invitation is for a new person, and this account is or was in the organization",
-            hint="ask an owner to invite this account by its address in ers share list, without"
-            " marking the person as new",
+            hint="ask an owner to invite this account by the address that the organization has of"
+            " it, and not as a new person",
         )

@@ -345,7 +345,8 @@ def _refuse_logged_out(connection: HTTPConnection, device: DeviceSecret | None) 
     if by_cookie and not plain(connection.cookies.get(SESSION)):
         raise NotAuthenticated(
             "this browser is logged out, and a mirror has no passwords to log in with",
-            hint="register it again with a code from ers device code, or the words of your keyring",
+            hint="register it again with a code from a registered device, or the words of your"
+            " keyring",
         )
 
 

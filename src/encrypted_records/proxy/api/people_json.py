@@ -104,7 +104,7 @@ async def read_share(
 
 
 def right_of(role: Role) -> Literal[1, 2]:
-    """What a role is in the roster."""
+    """The right by which the roster states a role."""
     return _RIGHTS[role]
 
 

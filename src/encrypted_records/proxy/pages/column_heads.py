@@ -18,7 +18,7 @@ from encrypted_records.model.field_types import BY_NAME
 from encrypted_records.proxy.pages.formatting import reveal
 from encrypted_records.proxy.pages.search_form import Question
 
-#: What HTML takes without quotes.
+#: Texts that HTML takes without quotes.
 _PLAIN = re.compile(r"[A-Za-z0-9_:-]+")
 
 

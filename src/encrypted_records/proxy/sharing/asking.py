@@ -129,7 +129,7 @@ class Asking:
         if view is None:
             raise NotFound(
                 "no organization of yours has such a dataset in its roster",
-                hint="ers share list shows the listed datasets",
+                hint="choose one of the datasets that members may ask for",
             )
         return view
 
@@ -139,14 +139,13 @@ def _refusal(view: View, fault: RequestFault) -> ErsError:
         return NotAllowed(
             "members cannot ask for access to this dataset",
             code="not_listed",
-            hint="ask an owner of the organization in another way; ers share list shows who they"
-            " are",
+            hint="ask an owner of the organization in another way",
         )
     if fault is RequestFault.RIGHT:
         return Conflict(
             "the dataset is shared with you in this role already",
             code="already_shared",
-            hint="ers share list shows what is shared with you",
+            hint="ask for the other role, or for another dataset",
         )
     if view.believed.standing.owns:
         return Conflict(

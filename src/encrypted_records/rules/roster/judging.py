@@ -457,7 +457,7 @@ def is_other_member(before: Member, after: Member) -> bool:
 
 
 def shares_of(member: Member, dataset: bytes) -> set[tuple[int, frozenset[bytes]]]:
-    """What a member has of a dataset."""
+    """The shares that a member has of a dataset: the right, and the schemas."""
     return {
         (share.right, frozenset(share.schemas))
         for share in member.shares

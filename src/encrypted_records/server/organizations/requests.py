@@ -38,7 +38,7 @@ from encrypted_records.server.organizations.roster_change import (
 from encrypted_records.server.organizations.roster_states import STATES
 from encrypted_records.server.organizations.roster_tables import Asked
 
-#: Of one member, those that were declined included.
+#: Requests of a member, including those that were declined.
 MAX_REQUESTS = 20
 #: For so long a member does not ask again for what was declined.
 DECLINED_FOR = timedelta(days=7)
