@@ -131,7 +131,7 @@ def test_whoever_makes_a_new_account_under_a_former_members_address_comes_in_as_
     with pytest.raises(ErsError) as refused:
         team.accept(again, named)
     assert refused.value.reason == "invitation_words"
-    assert "ers share invite EMAIL --new" in refused.value.hint
+    assert "invite this account as a new person" in refused.value.hint
     assert team.refusal(invite_as_new) == "already_member"
 
     team.ada.do(
