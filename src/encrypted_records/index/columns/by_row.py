@@ -90,7 +90,9 @@ class ByRowBuilder:
         every = [self._pages[page] for page in sorted(self._pages) if len(self._pages[page][0])]
         # Keys of pages in their order are in order; one may end a page and begin the next.
         again = {
-            at for at, (one, other) in enumerate(pairwise(every), 1) if one[0][-1] == other[0][0]
+            at
+            for at, (before, after) in enumerate(pairwise(every), 1)
+            if before[0][-1] == after[0][0]
         }
         distinct = sum(len(keys) for keys, _, _ in every) - len(again)
         table = np.zeros(self._next, code_type(distinct))
