@@ -36,7 +36,7 @@ from encrypted_records.server.organizations.roster_change import (
     require,
 )
 from encrypted_records.server.organizations.roster_states import STATES
-from encrypted_records.server.organizations.roster_tables import Asked
+from encrypted_records.server.organizations.roster_tables import StoredRequest
 
 #: Requests of a member, including those that were declined.
 MAX_REQUESTS = 20
@@ -85,7 +85,7 @@ def ask(user: User, organization: Organization, request: AccessRequest) -> bool:
         if membership is None:
             raise NotFound("this does not exist, or you cannot reach it")
         dataset = ids.to_text(body.dataset)
-        earlier = Asked.objects.filter(membership=membership, dataset=dataset).first()
+        earlier = StoredRequest.objects.filter(membership=membership, dataset=dataset).first()
         if earlier is not None and earlier.declined is None and bytes(earlier.body) == request.body:
             return False
         _require_standing(locked, request, body)
@@ -95,7 +95,7 @@ def ask(user: User, organization: Organization, request: AccessRequest) -> bool:
         limits.throttle_account("requests", user.pk)
         if earlier is not None:
             earlier.delete()
-        Asked.objects.create(
+        StoredRequest.objects.create(
             membership=membership,
             dataset_id=dataset,
             body=request.body,
@@ -137,7 +137,7 @@ def _refusal(fault: RequestFault) -> ErsError:
     return invalid(_FAULTS[fault])
 
 
-def _require_room(membership: Membership, earlier: Asked | None) -> None:
+def _require_room(membership: Membership, earlier: StoredRequest | None) -> None:
     """
     Raises:
         Conflict: ``request_declined``; an owner has declined it not long ago.
@@ -209,8 +209,8 @@ def end_for_dataset(change: RosterChange, dataset: bytes) -> None:
 def drop_old() -> None:
     """Delete the requests that are too old to stand."""
     old = timezone.now() - timedelta(seconds=REQUEST_SECONDS)
-    Asked.objects.filter(created__lt=old).delete()
+    StoredRequest.objects.filter(created__lt=old).delete()
 
 
-def _of_organization(organization: Organization) -> QuerySet[Asked]:
-    return Asked.objects.filter(membership__organization=organization)
+def _of_organization(organization: Organization) -> QuerySet[StoredRequest]:
+    return StoredRequest.objects.filter(membership__organization=organization)

@@ -154,7 +154,7 @@ class StoredGrant(models.Model):
         indexes = [models.Index("organization", "member", name="grants_of_member")]
 
 
-class Asked(models.Model):
+class StoredRequest(models.Model):
     """A request of a member for access to a dataset, as it was signed."""
 
     membership = models.ForeignKey(
