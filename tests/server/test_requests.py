@@ -14,7 +14,7 @@ import pytest
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import AccessRequest, Listing, RequestBody
+from encrypted_records.model.roster import AccessRequest, AccessRequestBody, Listing
 from tests.server.api import Account, Api, id_bytes
 from tests.server.rosters import (
     Person,
@@ -49,7 +49,7 @@ class Asking:
         self, by: Person | None = None, identity: Identity | None = None, **changes: Any
     ) -> AccessRequest:
         person = by or self.grace
-        body = RequestBody(
+        body = AccessRequestBody(
             format=1,
             organization=self.ring.organization,
             dataset=id_bytes(self.dataset),

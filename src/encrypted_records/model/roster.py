@@ -238,7 +238,7 @@ class Answer(_Listed, frozen=True):
 
 
 class AccessRequest(_Listed, frozen=True):
-    """Frame kind 20: the encoded :class:`RequestBody`, and the member's signature over it.
+    """Frame kind 20: the encoded :class:`AccessRequestBody`, and the member's signature over it.
 
     ``declined`` is when an owner declined it, in seconds since 1970, and 0 before: the API's word,
     which nobody has signed.
@@ -249,7 +249,7 @@ class AccessRequest(_Listed, frozen=True):
     declined: U63
 
 
-class RequestBody(_Listed, frozen=True):
+class AccessRequestBody(_Listed, frozen=True):
     """A member asks for a right in all of a dataset: ``right`` 1 write and read, 2 read.
 
     ``number`` and ``digest`` are those of the newest roster entry that the member had read, and
@@ -350,7 +350,7 @@ class EntryBody:
 _encoder = msgspec.msgpack.Encoder()
 _raw_decoder = msgspec.msgpack.Decoder(_RawBody)
 _grant_decoder = msgspec.msgpack.Decoder(GrantBody)
-_request_decoder = msgspec.msgpack.Decoder(RequestBody)
+_request_decoder = msgspec.msgpack.Decoder(AccessRequestBody)
 _content_decoders: dict[int, msgspec.msgpack.Decoder[_Signed]] = {
     FOUND: msgspec.msgpack.Decoder(FoundingEntry[Digest]),
     INVITE: msgspec.msgpack.Decoder(Invite[Digest]),
@@ -570,12 +570,12 @@ def read_grant(grant: Grant) -> GrantBody:
     return body
 
 
-def encode_request_body(body: RequestBody) -> bytes:
+def encode_request_body(body: AccessRequestBody) -> bytes:
     """The bytes that the member signs."""
     return _encoder.encode(body)
 
 
-def read_request(request: AccessRequest) -> RequestBody:
+def read_request(request: AccessRequest) -> AccessRequestBody:
     """Statements of a request about itself; whether it stands is for the reader to check
     (:func:`encrypted_records.rules.roster.judging.judge_request`).
 
@@ -589,7 +589,7 @@ def read_request(request: AccessRequest) -> RequestBody:
     return body
 
 
-_Body = TypeVar("_Body", _RawBody, GrantBody, RequestBody)
+_Body = TypeVar("_Body", _RawBody, GrantBody, AccessRequestBody)
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[_Body], data: bytes, name: str, known: int) -> _Body:

@@ -13,7 +13,7 @@ import pytest
 from encrypted_records.index.roster.requests import make_request
 from encrypted_records.model import ids, wire
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import AccessRequest, RequestBody
+from encrypted_records.model.roster import AccessRequest, AccessRequestBody
 from tests.proxy.sharing.people import Person
 from tests.proxy.sharing.shared import Shared, refused
 from tests.proxy.sharing.test_lies import changes
@@ -327,7 +327,7 @@ def test_a_request_says_nothing_but_who_asks_for_what_and_when(three: Three) -> 
     three.ask()
     [stored] = three.stored(three.shared.team.ada)
     body = form.read_request(stored)
-    assert set(RequestBody.__struct_fields__) == {
+    assert set(AccessRequestBody.__struct_fields__) == {
         "format",
         "organization",
         "dataset",

@@ -14,7 +14,7 @@ from encrypted_records.crypto.identity import Identity
 from encrypted_records.errors import Malformed, Unsupported
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import AccessRequest, RequestBody
+from encrypted_records.model.roster import AccessRequest, AccessRequestBody
 from encrypted_records.rules.roster.judging import RequestFault
 
 #: Nobody whose request this is has made it so.
@@ -28,7 +28,7 @@ class StandingRequest:
     ``declined`` is when an owner declined it, in seconds since 1970, by the API's word; 0 before.
     """
 
-    body: RequestBody
+    body: AccessRequestBody
     declined: int
 
 
@@ -51,7 +51,7 @@ def make_request(
         identity: that of ``member``.
         now: in seconds since 1970.
     """
-    body = RequestBody(
+    body = AccessRequestBody(
         form.FORMAT,
         roster.organization,
         dataset,

@@ -20,8 +20,8 @@ from encrypted_records.errors import KeysRefused, Malformed, RosterBroken, Unsup
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import (
     AccessRequest,
+    AccessRequestBody,
     EntryBody,
-    RequestBody,
     RosterEntry,
     Share,
 )
@@ -141,7 +141,7 @@ class Roster:
         return None if reason is None else reason.void
 
     def judge_request(
-        self, request: AccessRequest, body: RequestBody, now: int
+        self, request: AccessRequest, body: AccessRequestBody, now: int
     ) -> RequestFault | None:
         """The reason why a request for access does not stand in this roster; None if it does.
 

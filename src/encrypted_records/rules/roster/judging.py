@@ -16,6 +16,7 @@ from encrypted_records.model import public_keys
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import (
     AccessRequest,
+    AccessRequestBody,
     DatasetName,
     End,
     EntryBody,
@@ -26,7 +27,6 @@ from encrypted_records.model.roster import (
     MemberStanding,
     Placement,
     Remove,
-    RequestBody,
     RosterEntry,
     Share,
 )
@@ -402,7 +402,7 @@ class RequestFault(StrEnum):
 def judge_request(
     state: RosterState,
     request: AccessRequest,
-    body: RequestBody,
+    body: AccessRequestBody,
     *,
     digest: bytes | None,
     is_by: IsBy,
@@ -433,7 +433,7 @@ def judge_request(
     return RequestFault.RIGHT if has(body.dataset).whole else None
 
 
-def _is_unchanged(history: Sequence[Member], body: RequestBody) -> bool:
+def _is_unchanged(history: Sequence[Member], body: AccessRequestBody) -> bool:
     """Whether a member was in the organization when it asked, and has had the same keys and the
     same shares of the dataset since.
     """

@@ -19,7 +19,7 @@ from django.utils import timezone
 from encrypted_records.errors import Conflict, ErsError, NotAllowed, NotFound, TooLarge
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
-from encrypted_records.model.roster import AccessRequest, RequestBody
+from encrypted_records.model.roster import AccessRequest, AccessRequestBody
 from encrypted_records.rules.roster import judging
 from encrypted_records.rules.roster.judging import REQUEST_SECONDS, RequestFault
 from encrypted_records.rules.roster.state import Member
@@ -106,7 +106,7 @@ def ask(user: User, organization: Organization, request: AccessRequest) -> bool:
 
 
 def _require_standing(
-    organization: Organization, request: AccessRequest, body: RequestBody
+    organization: Organization, request: AccessRequest, body: AccessRequestBody
 ) -> None:
     """
     Raises:
