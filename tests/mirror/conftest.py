@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.mirror.copies import Place
+from tests.proxy.sharing.people import Person, Team
+from tests.proxy.sharing.shared import Shared
 from tests.support.fixtures import at
 from tests.support.proxies import Proxy, running_proxy
 from tests.support.service import Service
@@ -45,3 +48,15 @@ def store(service: Service, proxy: Proxy) -> Store:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "mirror", tmp_path / "data")
+
+
+@pytest.fixture
+def shared(service: Service, tmp_path: Path) -> Iterator[Shared]:
+    """A team that has one member, and a schema of it."""
+    ada = Person(service, service.new_account(), tmp_path / "ada" / "proxy")
+    team = Team(ada, tmp_path)
+    assert team.made
+    with ExitStack() as stack:
+        made = Shared(team, tmp_path, stack)
+        made.schema = made.new_schema()
+        yield made

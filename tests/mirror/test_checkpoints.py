@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,25 +14,11 @@ from encrypted_records.model import checkpoints
 from encrypted_records.proxy.settings import MirrorPlace
 from tests.mirror.copies import Place
 from tests.mirror.test_restoring import machine, words_of
-from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.shared import Shared
 from tests.proxy.sharing.test_checkpoints import Watch, listed, since, stored, written
 from tests.support.front import Front, running_front
 from tests.support.proxies import running_proxy
-from tests.support.service import Service
 from tests.support.store import Store
-
-
-@pytest.fixture
-def shared(services: Callable[[str], Service], tmp_path: Path) -> Iterator[Shared]:
-    api = services("sqlite")
-    ada = Person(api, api.new_account(), tmp_path / "ada" / "proxy")
-    team = Team(ada, tmp_path)
-    assert team.made
-    with ExitStack() as stack:
-        one = Shared(team, tmp_path, stack)
-        one.schema = one.new_schema()
-        yield one
 
 
 @pytest.fixture

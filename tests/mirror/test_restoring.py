@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from tests.mirror.conftest import DEFINITION
 from tests.mirror.copies import Place
 from tests.mirror.test_reading_a_mirror import people
 from tests.mirror.test_shared_mirrors import take_in
-from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.shared import Shared, numbers
 from tests.support.page_visits import Browser
 from tests.support.proxies import running_proxy
@@ -343,18 +341,6 @@ def test_a_browser_comes_in_by_a_code_and_after_a_logout_only_by_another_proof(
         assert refused_page.headers["X-Error-Code"] == "code_wrong"
         assert logged_out.visit("/datasets/").status == 401
         assert refused(mine.ask("GET", "/api/datasets/")) == (200, "")
-
-
-@pytest.fixture
-def shared(services: Callable[[str], Service], tmp_path: Path) -> Iterator[Shared]:
-    api = services("sqlite")
-    ada = Person(api, api.new_account(), tmp_path / "ada" / "proxy")
-    team = Team(ada, tmp_path)
-    assert team.made
-    with ExitStack() as stack:
-        one = Shared(team, tmp_path, stack)
-        one.schema = one.new_schema()
-        yield one
 
 
 def test_each_member_restores_from_the_owners_copy_and_a_removed_one_does_not(

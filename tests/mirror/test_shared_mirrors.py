@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from tests.mirror.copies import Place
-from tests.proxy.sharing.people import Person, Team
 from tests.proxy.sharing.shared import Shared, numbers
-from tests.support.service import Service
-
-
-@pytest.fixture
-def shared(services: Callable[[str], Service], tmp_path: Path) -> Iterator[Shared]:
-    api = services("sqlite")
-    ada = Person(api, api.new_account(), tmp_path / "ada" / "proxy")
-    team = Team(ada, tmp_path)
-    assert team.made
-    with ExitStack() as stack:
-        one = Shared(team, tmp_path, stack)
-        one.schema = one.new_schema()
-        yield one
 
 
 def test_the_copy_of_an_owner_serves_every_member(shared: Shared, tmp_path: Path) -> None:
