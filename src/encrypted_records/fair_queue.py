@@ -83,7 +83,7 @@ class FairQueue:
             await task.admitted
         except asyncio.CancelledError:
             if task.admitted.cancelled():
-                self._admit_next()  # the one behind may fit
+                self._admit_next()  # the task behind it may fit
             else:
                 self._leave(user, size)
             raise

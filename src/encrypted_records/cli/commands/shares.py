@@ -163,7 +163,7 @@ def remarks_of_requests(people: People, place: ShareTarget | None = None) -> Ite
 
 
 def _slug_of(people: People, dataset: str) -> str:
-    return next(one.slug for one in people.datasets if one.dataset == dataset)
+    return next(named.slug for named in people.datasets if named.dataset == dataset)
 
 
 def rows_of_requests(people: People) -> Iterator[Mapping[str, Any]]:

@@ -143,7 +143,7 @@ def _find_apart(
     *,
     later: bool,
 ) -> Asking[list[PlainRecord]]:
-    """As :func:`find_top`, where ``split`` are the misplaced ones of ``ranks``."""
+    """As :func:`find_top`, where ``split`` are those of ``ranks`` that are misplaced."""
     if not split:
         where = conditions[0] if len(conditions) == 1 else And(tuple(conditions))
         order = tuple(rank.key for rank in ranks)

@@ -83,5 +83,5 @@ def read_requests(roster: Roster, shown: Iterable[AccessRequest], now: int) -> R
         known = newest.get(key)
         if known is None or (known.body.time, known.body.number) < (body.time, body.number):
             newest[key] = StandingRequest(body, request.declined)
-    found = sorted(newest.values(), key=lambda one: (one.body.time, one.body.member))
+    found = sorted(newest.values(), key=lambda request: (request.body.time, request.body.member))
     return ReadRequests(found, forged)

@@ -159,8 +159,8 @@ async def _as_sent_on(
             paths[name] = await _as_path(request, sent, collection, pointer=f"/{name}")
         elif isinstance(sent, list) and all(isinstance(item, str) for item in sent):
             paths[name] = [
-                await _as_path(request, one, collection, pointer=f"/{name}/{number}")
-                for number, one in enumerate(sent)
+                await _as_path(request, entry, collection, pointer=f"/{name}/{number}")
+                for number, entry in enumerate(sent)
             ]
     paths = {name: path for name, path in paths.items() if path != members[name]}
     if not paths and not added:

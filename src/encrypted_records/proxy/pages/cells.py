@@ -57,8 +57,8 @@ def write_rows(
         first: the number of the first record.
     """
     writers = [_Writer(column, place) for place, column in enumerate(columns)]
-    cells = [(one.name, one.is_text, one.start, one.end, one) for one in writers]
-    texts = [one.name for one in writers if one.is_text]
+    cells = [(cell.name, cell.is_text, cell.start, cell.end, cell) for cell in writers]
+    texts = [cell.name for cell in writers if cell.is_text]
     at, query = escape(links.at), escape(links.query)
     parts: list[str] = []
     for place, record in enumerate(records):
