@@ -169,6 +169,8 @@ def test_it_is_said_of_each_endpoint_of_the_api_what_a_request_shows_it(site: Se
         ("PUT /api/schemas/x/holds/", "which versions of the log are read for long"),
         ("DELETE /api/schemas/x/", "which of them is deleted"),
         ("DELETE /api/organizations/x/members/y/", "members, invitations and signed entries"),
+        ("PUT /api/organizations/x/requests/", "requests for access"),
+        ("DELETE /api/organizations/x/requests/y/z/", "requests for access"),
         ("GET /api/organizations/x/dataset/y/", "which names, fields and rights are read"),
     ],
 )

@@ -49,6 +49,10 @@ _SEEN = tuple(
         (r"\S+ /api/records/", "identifiers of records"),
         (r"\S+ /api/organizations/[^/]+/audit-log/", "that the audit log is read"),
         (
+            r"\S+ /api/organizations/[^/]+/requests/",
+            "requests for access: the member, the dataset and the right",
+        ),
+        (
             r"\S+ /api/(organizations/[^/]+/(members|invitations|roster|grants|answers|services)"
             r"|invitations)/",
             "members, invitations and signed entries about them",
