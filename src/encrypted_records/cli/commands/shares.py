@@ -187,16 +187,10 @@ def _status_of(request: OpenRequest) -> str:
 
 def rows_of_listed(people: People) -> Iterator[Mapping[str, Any]]:
     """The listed datasets that the user does not have as a whole; to owners nothing is listed."""
-    you = next((person for person in people.people if person.you), None)
-    if you is None or you.role == "owner":
-        return
-    writes = {
-        share.dataset for share in you.shares if share.role == "writer" and share.schemas is None
-    }
     requests = {request.dataset: request for request in people.requests}
     owners = ", ".join(person.name for person in people.people if person.role == "owner")
     for dataset in people.datasets:
-        if dataset.listed and dataset.dataset not in writes:
+        if dataset.may_ask:
             request = requests.get(dataset.dataset)
             status = "" if request is None else f"{request.role}, {_status_of(request)}"
             yield {

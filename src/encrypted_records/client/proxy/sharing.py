@@ -101,12 +101,14 @@ class Due(msgspec.Struct, frozen=True):
 
 class SignedDataset(msgspec.Struct, frozen=True):
     """A dataset as the roster names it, with the schemas that were placed in it. ``listed``:
-    members may ask for access, by :meth:`SharingCalls.ask_for_access`."""
+    members may ask for access, by :meth:`SharingCalls.ask_for_access`; ``may_ask`` are the roles
+    that you do not have in all of it."""
 
     dataset: str
     slug: str
     name: str
     listed: bool
+    may_ask: list[ShareRole]
     schemas: list[SharedSchema]
 
 

@@ -31,7 +31,7 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.sharing.reading import View
 from encrypted_records.proxy.sharing.settling import AppliedChanges
-from encrypted_records.rules.roster.state import InvitationState, Member
+from encrypted_records.rules.roster.state import InvitationState, Member, Scope
 
 Role = Literal["reader", "writer"]
 _RIGHTS: dict[str, Literal[1, 2]] = {"writer": 1, "reader": 2}
@@ -166,6 +166,7 @@ def people_json(
                 "slug": dataset.slug,
                 "name": dataset.name,
                 "listed": bool(roster.listed_at(dataset.dataset)),
+                "may_ask": _roles_to_ask_for(roster, view.user, dataset.dataset),
                 "schemas": [
                     {"schema": reference("schemas", each.schema), "name": each.name}
                     for each in roster.schemas(dataset.dataset)
@@ -186,6 +187,23 @@ def people_json(
             "words": first.words,
         },
     }
+
+
+def _roles_to_ask_for(roster: Roster, user: bytes, dataset: bytes) -> list[Role]:
+    """The roles in a listed dataset that a member does not have in all of it."""
+    member = roster.member(user)
+    if (
+        member is None
+        or member.owns
+        or member.type == form.SERVICE
+        or not roster.listed_at(dataset)
+    ):
+        return []
+    rights: tuple[tuple[Role, Scope], ...] = (
+        ("reader", member.reads(dataset)),
+        ("writer", member.writes(dataset)),
+    )
+    return [role for role, scope in rights if not scope.whole]
 
 
 def nobody_json(organization: bytes) -> dict[str, Any]:

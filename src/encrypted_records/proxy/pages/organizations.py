@@ -135,22 +135,17 @@ async def _show(visit: Visit, url: str, problem: ErsError | None = None) -> Resp
 
 
 def _askable(people: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The listed datasets that a visitor who does not own the organization may ask for, with their
-    open request, if there is one, and the roles that are left.
+    """The listed datasets that the visitor may ask for, with their open request, if there is one,
+    and the roles that are left.
     """
-    you = next((person for person in people["people"] if person["you"]), None)
-    if you is None or you["role"] == "owner":
-        return
-    whole = {share["dataset"]: share["role"] for share in you["shares"] if not share["schemas"]}
     requests = {request["dataset"]: request for request in people["requests"]}
     for dataset in people["datasets"]:
-        has = whole.get(dataset["dataset"])
-        if dataset["listed"] and has != "writer":
+        if dataset["may_ask"]:
             yield {
                 "id": id_of(dataset["dataset"]),
                 "name": dataset["name"],
                 "request": requests.get(dataset["dataset"]),
-                "roles": ["writer"] if has else ["reader", "writer"],
+                "roles": dataset["may_ask"],
             }
 
 
