@@ -52,6 +52,12 @@ class Three:
             for one in self.people(by)["requests"]
         ]
 
+    def may_ask(self, by: Store) -> list[str]:
+        """The roles in Bills that may be asked for."""
+        (bills,) = [one for one in self.people(by)["datasets"] if one["dataset"] == self.bills]
+        roles: list[str] = bills["may_ask"]
+        return roles
+
     def set_listed(self, *, listed: bool = True) -> None:
         answer = self.owner.proxy("PUT", f"{self.bills}listed/", {"listed": listed})
         assert (answer.status, answer.json()["listed"]) == (200, listed)
@@ -117,6 +123,17 @@ def test_a_member_asks_and_the_owner_who_agrees_shares(three: Three) -> None:
     assert three.asks.proxy("GET", three.bills).status == 200
     answer = three.asks.proxy("PUT", f"{three.bills}requests/", {"role": "reader"})
     assert refused(answer) == (409, "already_shared")
+
+
+def test_a_member_may_ask_for_the_roles_that_they_do_not_have(three: Three) -> None:
+    assert three.may_ask(three.asks) == ["reader", "writer"]
+    assert three.may_ask(three.owner) == []
+    three.share(three.grace, "reader")
+    assert three.may_ask(three.asks) == ["writer"]
+    three.share(three.grace, "writer")
+    assert three.may_ask(three.asks) == []
+    three.set_listed(listed=False)
+    assert three.may_ask(three.other) == []
 
 
 def test_nobody_but_owners_sees_who_else_asks(three: Three) -> None:
