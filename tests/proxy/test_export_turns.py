@@ -12,8 +12,8 @@ import pytest
 
 from encrypted_records import runtime
 from encrypted_records.proxy.http.load_limit import RunningRequests
-from encrypted_records.proxy.process import turns
-from encrypted_records.proxy.process.turns import AT_ONCE, Turns
+from encrypted_records.proxy.process import offload
+from encrypted_records.proxy.process.offload import PARTS_AT_ONCE, Turns
 from tests.support.proxies import running_proxy
 from tests.support.second_proxy import with_keyrings
 from tests.support.service import Service
@@ -47,7 +47,9 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize(("users", "most"), [([b"a"] * 4, 1), ([b"a", b"b", b"c", b"d"], AT_ONCE)])
+@pytest.mark.parametrize(
+    ("users", "most"), [([b"a"] * 4, 1), ([b"a", b"b", b"c", b"d"], PARTS_AT_ONCE)]
+)
 def test_one_part_of_each_user_and_few_of_all_are_under_way(users: list[bytes], most: int) -> None:
     async def run() -> None:
         of, parts = Turns(lambda _seconds: False), Parts(3)
@@ -103,14 +105,14 @@ def test_an_export_rests_as_long_as_a_part_took_where_others_ask(
 
     async def run() -> None:
         of = Turns(is_busy)
-        monkeypatch.setattr(turns, "SHORT_SECONDS", -1.0)
+        monkeypatch.setattr(offload, "SHORT_SECONDS", -1.0)
         monkeypatch.setattr(runtime, "sleep", rest)
         async with of.take(b"a"):
             pass
 
     asyncio.run(run())
     assert len(asked) == 1
-    assert rests == ([asked[0] * turns.REST] if busy else [])
+    assert rests == ([asked[0] * offload.REST] if busy else [])
 
 
 def test_a_crowd_knows_whether_a_request_was_under_way_lately() -> None:

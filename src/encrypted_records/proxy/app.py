@@ -36,7 +36,7 @@ from encrypted_records.proxy.http.load_limit import LoadLimit
 from encrypted_records.proxy.http.page_cookie import PagePaths
 from encrypted_records.proxy.mirrored import AgeHeader
 from encrypted_records.proxy.overrides import Overrides
-from encrypted_records.proxy.process.hardening import harden
+from encrypted_records.proxy.process.secrecy import harden
 from encrypted_records.proxy.services import build_services
 from encrypted_records.proxy.settings import ProxySettings
 

@@ -35,9 +35,9 @@ from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.model.jwt import lifetime
 from encrypted_records.model.service_key import ServiceKey
-from encrypted_records.proxy.process.gathering import Gathering, WaitingLine
+from encrypted_records.proxy.process.coalescing import Gathering, WaitingLine
 from encrypted_records.proxy.process.offload import Lines
-from encrypted_records.proxy.process.secret_names import SecretNames
+from encrypted_records.proxy.process.secrecy import SecretNames
 
 #: whether a token is being traded again for this request
 _renewing: ContextVar[bool] = ContextVar("renewing", default=False)

@@ -46,7 +46,7 @@ from encrypted_records.proxy.mirrored import Mirrored
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process import background
 from encrypted_records.proxy.process.background import Background
-from encrypted_records.proxy.process.turns import Turns
+from encrypted_records.proxy.process.offload import Turns
 from encrypted_records.proxy.retention.clocks import NOTE_SECONDS, WatchedClock
 from encrypted_records.proxy.retention.service import DailyRetention, Retainer
 from encrypted_records.proxy.saved_questions import KeptReadings, QuestionLinks, SavedQuestions

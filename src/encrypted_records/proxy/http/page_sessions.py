@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from encrypted_records import runtime
-from encrypted_records.proxy.process.secret_names import SecretNames
+from encrypted_records.proxy.process.secrecy import SecretNames
 
 T = TypeVar("T")
 

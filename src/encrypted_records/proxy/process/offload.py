@@ -1,4 +1,4 @@
-"""Run long computations in threads, separate from the event loop.
+"""Long computations run in threads, and long answers take turns, so that short requests stay fast.
 
 The event loop serves all requests, so work that may take more than some milliseconds runs in a
 thread. Python threads take turns of a few milliseconds, and there are few of them: if long work
@@ -10,6 +10,10 @@ as many turns. Therefore:
 - Keys are derived from passphrases in a separate thread: that takes a core and much memory, so only
   one derivation runs at a time (:mod:`encrypted_records.crypto.recovery`).
 - :func:`asyncio.to_thread` is for short work.
+- An export opens thousands of rows at a time, and several exports would have all threads and most
+  turns of the event loop. So each user has one part of an export under way, all users together
+  :data:`PARTS_AT_ONCE`, and after a part the export rests for as long as that took, if anybody has
+  sent a short request (:class:`Turns`).
 
 A single call of a C function that holds the interpreter lock blocks all other threads. No such call
 may process more than some MiB, or more than ``strict_json.MAX_VALUES`` values.
@@ -19,17 +23,19 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from encrypted_records import runtime
 from encrypted_records.fair_queue import FairQueue
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
 
 THREADS = 2
 #: A body of more bytes is long to read, and so is the question or the record in it.
@@ -117,3 +123,50 @@ async def deriving(function: Callable[P, T], /, *arguments: P.args, **named: P.k
     """Derive a key from a passphrase in a thread; see :func:`asyncio.to_thread`."""
     lines = _lines.get()
     return await _run(_keys, lines.keys if lines else None, partial(function, *arguments, **named))
+
+
+# --- turns of long answers ------------------------------------------------------------------------
+
+#: Parts under way at once, of all users.
+PARTS_AT_ONCE = 2
+#: A rest is so many times as long as the part before it, and at most so many seconds. A shorter
+#: part needs none.
+REST, MOST_REST_SECONDS, SHORT_SECONDS = 1.0, 2.0, 0.02
+
+
+class Turns:
+    """Used by one event loop."""
+
+    def __init__(self, is_busy: Callable[[float], bool]) -> None:
+        """
+        Args:
+            is_busy: takes a number of seconds, and tells whether short requests were under way
+                within that time before now.
+        """
+        self._is_busy = is_busy
+        self._queue = FairQueue(PARTS_AT_ONCE)
+        self._lines: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def take(self, user: bytes) -> AsyncIterator[None]:
+        """A turn for one part of a user's answer; the rest after it belongs to the turn."""
+        clock = asyncio.get_running_loop().time
+        async with self._lines.setdefault(user, asyncio.Lock()):
+            async with self._queue.take(user):
+                began = clock()
+                yield
+                took = clock() - began
+            if took > SHORT_SECONDS and self._is_busy(took):
+                await runtime.sleep(min(REST * took, MOST_REST_SECONDS))
+
+    async def each(self, user: bytes, parts: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """The parts, each made in a turn; they are closed with this. No turn is held while a part
+        is read."""
+        async with aclosing(parts):
+            while True:
+                async with self.take(user):
+                    try:
+                        part = await anext(parts)
+                    except StopAsyncIteration:
+                        return
+                yield part

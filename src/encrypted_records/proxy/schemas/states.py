@@ -25,8 +25,7 @@ from encrypted_records.model.roster import Placement
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process.background import Background
-from encrypted_records.proxy.process.fetches import Fetches, wait_for
-from encrypted_records.proxy.process.gathering import Gathering, WaitingLine
+from encrypted_records.proxy.process.coalescing import Fetches, Gathering, WaitingLine, wait_for
 from encrypted_records.proxy.schemas.checkpoint_writer import (
     CHECKPOINTS,
     CheckpointPolicy,

@@ -13,7 +13,7 @@ from encrypted_records.client.api import Api
 from encrypted_records.errors import Unavailable
 from encrypted_records.model.records import ManifestDelta
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.process.gathering import Gathering, WaitingLine
+from encrypted_records.proxy.process.coalescing import Gathering, WaitingLine
 
 #: Schema, version and the credentials that are to see the schema: of others nothing is shared.
 _Key = tuple[bytes, int, str]

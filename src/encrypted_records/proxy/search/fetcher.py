@@ -29,7 +29,7 @@ from encrypted_records.model.records import (
     Segment,
     SegmentHeader,
 )
-from encrypted_records.proxy.process.fetches import Fetches, wait_for
+from encrypted_records.proxy.process.coalescing import Fetches, wait_for
 from encrypted_records.proxy.process.offload import current_user
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import MemoryCache

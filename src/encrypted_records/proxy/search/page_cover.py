@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from encrypted_records.model.records import PageRef, Segment
-from encrypted_records.proxy.process.shuffling import shuffled
+from encrypted_records.proxy.process.secrecy import shuffled
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.search.row_cover import Draw
 

@@ -5,7 +5,7 @@ order (:mod:`.page_cover`): the API sees only roughly how many are needed, and n
 pages are kept, since a query may need them later. More than ``AT_ONCE`` go in several requests, one
 after another.
 
-A page that another question is fetching is not asked for again (:mod:`..process.fetches`).
+A page that another question is fetching is not asked for again (:mod:`..process.coalescing`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from encrypted_records import runtime
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.segments.loaded import LoadedSegment
 from encrypted_records.model.records import PageRef, Segment
-from encrypted_records.proxy.process.fetches import Fetch, Fetches, wait_for
-from encrypted_records.proxy.process.shuffling import shuffled
+from encrypted_records.proxy.process.coalescing import Fetch, Fetches, wait_for
+from encrypted_records.proxy.process.secrecy import shuffled
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.search.memory_cache import MemoryCache
 from encrypted_records.proxy.search.page_cover import PageCover

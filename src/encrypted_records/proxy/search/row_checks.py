@@ -25,7 +25,7 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import RowRef
 from encrypted_records.proxy.process.background import ROW_CHECKS, Background
-from encrypted_records.proxy.process.gathering import Gathering, WaitingLine
+from encrypted_records.proxy.process.coalescing import Gathering, WaitingLine
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.row_cache import RowCache
 from encrypted_records.proxy.search.row_opening import FEW_BYTES, Sealed, authenticate

@@ -22,8 +22,8 @@ from encrypted_records.fair_queue import FairQueue
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import MAX_ROW_REFS, PlainRecord, RowRef, SealedRow
 from encrypted_records.proxy.process.background import Background
-from encrypted_records.proxy.process.fetches import Fetch, Fetches, wait_for
-from encrypted_records.proxy.process.shuffling import shuffled
+from encrypted_records.proxy.process.coalescing import Fetch, Fetches, wait_for
+from encrypted_records.proxy.process.secrecy import shuffled
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.search.memory_cache import RowBlock
 from encrypted_records.proxy.search.row_cache import BLOCK, RowCache

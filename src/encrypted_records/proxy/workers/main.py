@@ -32,7 +32,7 @@ from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.media_types import Format
 from encrypted_records.model.records import Page, Part, PartUpload, Segment, SegmentHeader
-from encrypted_records.proxy.process.hardening import harden
+from encrypted_records.proxy.process.secrecy import harden
 from encrypted_records.proxy.workers import messages, pipe
 from encrypted_records.proxy.workers.merge import merge
 from encrypted_records.proxy.workers.pack import pack
