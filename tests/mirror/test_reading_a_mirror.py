@@ -14,7 +14,7 @@ from encrypted_records.mirror.layout import read_head
 from encrypted_records.mirror.serving import serving_beside
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import BlockRef, PageRef, RowRef
-from encrypted_records.proxy.http.page_cookie import cookie_name
+from encrypted_records.proxy.http.sessions import cookie_name
 from tests.mirror.copies import Place, basic
 from tests.support import jobs
 from tests.support.page_visits import Browser, logged_in

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from encrypted_records.model import device_secret
-from encrypted_records.proxy.http.page_cookie import cookie_name
+from encrypted_records.proxy.http.sessions import cookie_name
 from tests.mirror.copies import Place
 from tests.mirror.test_reading_a_mirror import people
 from tests.support.page_visits import Browser, logged_in

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from encrypted_records.proxy.http import page_sessions as desk
-from encrypted_records.proxy.http.page_sessions import Desks
+from encrypted_records.proxy.http import sessions as desk
+from encrypted_records.proxy.http.sessions import Desks
 
 
 class Clock:

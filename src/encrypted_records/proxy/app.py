@@ -30,10 +30,10 @@ from encrypted_records.proxy import pages
 from encrypted_records.proxy.api.endpoint import FixedPaths
 from encrypted_records.proxy.api.forward import NO_SOCKET
 from encrypted_records.proxy.api.routes import ROUTES
-from encrypted_records.proxy.http import responses
+from encrypted_records.proxy.http import messages
 from encrypted_records.proxy.http.guard import Guard, Private
 from encrypted_records.proxy.http.load_limit import LoadLimit
-from encrypted_records.proxy.http.page_cookie import PagePaths
+from encrypted_records.proxy.http.sessions import PagePaths
 from encrypted_records.proxy.mirrored import AgeHeader
 from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process.secrecy import harden
@@ -78,10 +78,10 @@ def create_app(settings: ProxySettings, overrides: Overrides | None = None) -> S
             Middleware(LoadLimit, crowd=services.crowd),
         ],
         exception_handlers={
-            ErsError: responses.on_error,
-            HTTPException: responses.on_http_error,
-            ClientDisconnect: responses.on_gone,
-            Exception: responses.on_bug,
+            ErsError: messages.on_error,
+            HTTPException: messages.on_http_error,
+            ClientDisconnect: messages.on_gone,
+            Exception: messages.on_bug,
         },
         lifespan=lifespan,
     )

@@ -31,8 +31,7 @@ from encrypted_records.proxy.feed.feed import Feed
 from encrypted_records.proxy.feed.webhooks import Webhooks
 from encrypted_records.proxy.http.guard import OwnNames
 from encrypted_records.proxy.http.load_limit import RunningRequests
-from encrypted_records.proxy.http.page_cookie import cookie_name
-from encrypted_records.proxy.http.page_sessions import Desks
+from encrypted_records.proxy.http.sessions import Desks, cookie_name
 from encrypted_records.proxy.jobs.dependencies import JobDependencies, Progress
 from encrypted_records.proxy.jobs.reseals import Reseals
 from encrypted_records.proxy.jobs.runner import JobRunner

@@ -37,8 +37,7 @@ from encrypted_records.proxy.api.json_schema import (
 from encrypted_records.proxy.api.parameters import number_of, only, schema_asked
 from encrypted_records.proxy.feed.cursor import FeedCursor, parse_cursor
 from encrypted_records.proxy.feed.pages import FeedPage, write_changes
-from encrypted_records.proxy.http.bodies import while_wanted
-from encrypted_records.proxy.http.responses import json_list, to_json
+from encrypted_records.proxy.http.messages import json_list, to_json, while_wanted
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of
 

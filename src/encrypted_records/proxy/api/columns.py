@@ -34,9 +34,17 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.api.parameters import schema_of
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS, SHOWN
-from encrypted_records.proxy.http.bodies import read_object, while_wanted
-from encrypted_records.proxy.http.downloads import Download, Form, form_of, json_line
-from encrypted_records.proxy.http.responses import pieces, record_json, write_each
+from encrypted_records.proxy.http.messages import (
+    Download,
+    Form,
+    form_of,
+    json_line,
+    pieces,
+    read_object,
+    record_json,
+    while_wanted,
+    write_each,
+)
 from encrypted_records.proxy.search.export import Batches, Export, export, put_first
 from encrypted_records.proxy.services import services_of
 

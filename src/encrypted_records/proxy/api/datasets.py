@@ -24,8 +24,13 @@ from encrypted_records.proxy.api.json_schema import (
 from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.api.records import RECORD
 from encrypted_records.proxy.api.search import OPTIONAL_CONDITIONS
-from encrypted_records.proxy.http.bodies import read_object
-from encrypted_records.proxy.http.responses import json_list, record_json, to_json, write_each
+from encrypted_records.proxy.http.messages import (
+    json_list,
+    read_object,
+    record_json,
+    to_json,
+    write_each,
+)
 from encrypted_records.proxy.search.dataset_search import (
     MOST_SHOWN,
     SchemaAnswer,

@@ -33,8 +33,7 @@ from encrypted_records.proxy.api.json_schema import (
     json_body,
     object_of,
 )
-from encrypted_records.proxy.http.bodies import media_type, read_struct
-from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.http.messages import answer, media_type, read_struct
 from encrypted_records.proxy.keyrings.enrolment import needed_device
 from encrypted_records.proxy.keyrings.enrolment_store import DeviceRecord
 from encrypted_records.proxy.keyrings.files import no_keyring

@@ -41,7 +41,7 @@ from encrypted_records.proxy.api.outgoing import body_of, headers_of, query_of
 from encrypted_records.proxy.api.parameters import find_slug
 from encrypted_records.proxy.api.signed_names import free_name, name_as_signed, sign_change
 from encrypted_records.proxy.api.token_uses import require_writing
-from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.http.messages import answer
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.sharing.shown_names import Collection
 

@@ -27,8 +27,8 @@ from encrypted_records.errors import ApiFailed, ApiTimeout, ApiUnreachable, Malf
 from encrypted_records.http import problem
 from encrypted_records.model import strict_json
 from encrypted_records.model.forwarded import JSON, Forwarded, methods_of
-from encrypted_records.proxy.http.cookies import rewrite
-from encrypted_records.proxy.http.responses import CHALLENGES
+from encrypted_records.proxy.http.messages import CHALLENGES
+from encrypted_records.proxy.http.sessions import rewrite_cookies
 
 CHECKED_BYTES = 256 << 10
 #: The longest answer of which something is changed.
@@ -242,5 +242,5 @@ def _headers(
     if upstream.status == 401:
         yield from CHALLENGES
     lines = upstream.headers.getall("Set-Cookie", [])
-    for line in rewrite(lines, endpoint.sets, secure=secure):
+    for line in rewrite_cookies(lines, endpoint.sets, secure=secure):
         yield "Set-Cookie", line

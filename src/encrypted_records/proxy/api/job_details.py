@@ -40,7 +40,7 @@ from encrypted_records.proxy.api.parameters import (
     page_range,
     schema_of,
 )
-from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.http.messages import answer
 from encrypted_records.proxy.jobs.job import StoredJob
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of

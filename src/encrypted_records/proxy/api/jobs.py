@@ -55,8 +55,7 @@ from encrypted_records.proxy.api.json_schema import (
     parameter,
 )
 from encrypted_records.proxy.api.parameters import only, schema_asked
-from encrypted_records.proxy.http.bodies import media_type
-from encrypted_records.proxy.http.responses import answer, problem_answer
+from encrypted_records.proxy.http.messages import answer, media_type, problem_answer
 from encrypted_records.proxy.jobs.job import (
     DEFAULT_BATCH,
     MAX_BATCH,

@@ -61,8 +61,7 @@ from encrypted_records.proxy.api.json_schema import (
     object_of,
     one_of,
 )
-from encrypted_records.proxy.http.bodies import media_type, read_struct
-from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.http.messages import answer, media_type, read_struct
 from encrypted_records.proxy.keyrings.enrolment import RESTORE_TRIED, needed_device
 from encrypted_records.proxy.keyrings.files import no_keyring
 from encrypted_records.proxy.keyrings.holder import Holder

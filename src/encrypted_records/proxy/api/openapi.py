@@ -28,7 +28,7 @@ from encrypted_records.proxy.api.json_schema import (
     path_parameter,
 )
 from encrypted_records.proxy.api.parameters import collection_named
-from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.http.messages import answer
 from encrypted_records.proxy.services import services_of
 
 _OPENAPI = "application/vnd.oai.openapi+json"

@@ -32,8 +32,8 @@ from encrypted_records.proxy.auth import (
     refuse_in_basic,
     refuse_service_string,
 )
-from encrypted_records.proxy.http.bodies import media_type, read_body
-from encrypted_records.proxy.http.cookies import cookie_header
+from encrypted_records.proxy.http.messages import media_type, read_body
+from encrypted_records.proxy.http.sessions import cookie_header
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.sharing.shown_names import Collection
 

@@ -55,8 +55,7 @@ from encrypted_records.proxy.api.people_json import (
     settled_json,
     share_json,
 )
-from encrypted_records.proxy.http.bodies import read_struct
-from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.http.messages import answer, read_struct
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.sharing.founding import prepare_shares

@@ -31,8 +31,7 @@ from encrypted_records.proxy.api.json_schema import (
     parameter,
 )
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path, only, schema_asked
-from encrypted_records.proxy.http.bodies import read_body, read_json, while_wanted
-from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.http.messages import answer, read_body, read_json, while_wanted
 from encrypted_records.proxy.saved_questions import no_reading
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.workers import messages

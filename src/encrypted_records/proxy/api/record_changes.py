@@ -46,8 +46,7 @@ from encrypted_records.proxy.api.records import (
     told_of_rounding,
 )
 from encrypted_records.proxy.api.search import CONDITIONS, OPTIONAL_CONDITIONS
-from encrypted_records.proxy.http.bodies import read_object, read_records
-from encrypted_records.proxy.http.responses import answer, record_answer
+from encrypted_records.proxy.http.messages import answer, read_object, read_records, record_answer
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.offload import by_size
 from encrypted_records.proxy.services import services_of

@@ -52,10 +52,12 @@ from encrypted_records.proxy.api.parameters import (
     schema_asked,
     schema_of,
 )
-from encrypted_records.proxy.http.bodies import read_json, read_object, read_records
-from encrypted_records.proxy.http.responses import (
+from encrypted_records.proxy.http.messages import (
     answer,
     json_list,
+    read_json,
+    read_object,
+    read_records,
     record_answer,
     record_json,
     records_answer,

@@ -39,9 +39,7 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.api.parameters import id_in_path
 from encrypted_records.proxy.api.signed_names import sign_change
-from encrypted_records.proxy.http.bodies import read_json, read_struct
-from encrypted_records.proxy.http.downloads import Form, json_line
-from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.http.messages import Form, answer, json_line, read_json, read_struct
 from encrypted_records.proxy.jobs.reseals import target_of
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.search.verification import VerificationCounts

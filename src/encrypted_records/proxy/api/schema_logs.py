@@ -40,9 +40,15 @@ from encrypted_records.proxy.api.json_schema import (
     parameter,
 )
 from encrypted_records.proxy.api.parameters import id_in_path, number_of, only
-from encrypted_records.proxy.http.bodies import read_object, read_struct
-from encrypted_records.proxy.http.downloads import Form, form_of, json_line
-from encrypted_records.proxy.http.responses import answer, record_json
+from encrypted_records.proxy.http.messages import (
+    Form,
+    answer,
+    form_of,
+    json_line,
+    read_object,
+    read_struct,
+    record_json,
+)
 from encrypted_records.proxy.schemas.heads import AcceptedHead
 from encrypted_records.proxy.schemas.standings import LogComparison
 from encrypted_records.proxy.schemas.state import SoundPart

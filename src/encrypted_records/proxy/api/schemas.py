@@ -38,8 +38,13 @@ from encrypted_records.proxy.api.json_schema import (
     parameter,
 )
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path
-from encrypted_records.proxy.http.bodies import media_type, read_body, read_json, while_wanted
-from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.http.messages import (
+    answer,
+    media_type,
+    read_body,
+    read_json,
+    while_wanted,
+)
 from encrypted_records.proxy.process.offload import aside, by_size
 from encrypted_records.proxy.services import Services, services_of
 from encrypted_records.proxy.workers import messages

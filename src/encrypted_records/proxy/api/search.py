@@ -45,8 +45,13 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.api.parameters import only, schema_asked, schema_of
 from encrypted_records.proxy.api.records import RECORD
-from encrypted_records.proxy.http.bodies import read_object
-from encrypted_records.proxy.http.responses import answer, json_list, records_answer, to_json
+from encrypted_records.proxy.http.messages import (
+    answer,
+    json_list,
+    read_object,
+    records_answer,
+    to_json,
+)
 from encrypted_records.proxy.process.offload import aside
 from encrypted_records.proxy.search import explain as explaining
 from encrypted_records.proxy.search.why import explain_nothing

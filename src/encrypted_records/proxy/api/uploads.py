@@ -39,8 +39,8 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.api.parameters import schema_named
 from encrypted_records.proxy.auth import SAFE_METHODS
-from encrypted_records.proxy.http import responses as answers
-from encrypted_records.proxy.http.page_cookie import at_of
+from encrypted_records.proxy.http import messages as answers
+from encrypted_records.proxy.http.sessions import at_of
 from encrypted_records.proxy.jobs.job import JobOptions
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import services_of

@@ -35,8 +35,7 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.api.parameters import id_in_path, only, schema_of
 from encrypted_records.proxy.feed.webhooks import ShownWebhook
-from encrypted_records.proxy.http.bodies import read_struct
-from encrypted_records.proxy.http.responses import answer
+from encrypted_records.proxy.http.messages import answer, read_struct
 from encrypted_records.proxy.services import services_of
 
 

@@ -25,7 +25,7 @@ from encrypted_records.model.ids import reference, to_text
 from encrypted_records.model.records import PlainRecord, RowRef, StoredRow
 from encrypted_records.proxy.feed.cursor import FeedCursor, start_again
 from encrypted_records.proxy.feed.trail import read_effects
-from encrypted_records.proxy.http.responses import FEW_CELLS, record_json, to_json
+from encrypted_records.proxy.http.messages import FEW_CELLS, record_json, to_json
 from encrypted_records.proxy.process.offload import Run, aside, here
 from encrypted_records.proxy.search.context import QueryContext
 from encrypted_records.proxy.search.row_fetcher import MOST_OPENED

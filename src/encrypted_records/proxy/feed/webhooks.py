@@ -48,7 +48,7 @@ from encrypted_records.proxy.feed.webhook_store import (
     WebhookTarget,
     seal_target,
 )
-from encrypted_records.proxy.http.responses import to_json
+from encrypted_records.proxy.http.messages import to_json
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.process.background import WEBHOOKS, Background, Task

@@ -37,7 +37,7 @@ from encrypted_records.metrics import Requests
 from encrypted_records.model.device_secret import INLINE_HEADER
 from encrypted_records.model.origins import same_machine
 from encrypted_records.proxy.auth import SAFE_METHODS
-from encrypted_records.proxy.http.responses import problem_answer
+from encrypted_records.proxy.http.messages import problem_answer
 
 log = logging.getLogger("encrypted_records.proxy.request")
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from encrypted_records import runtime
 from encrypted_records.errors import Overloaded
 from encrypted_records.http import problem
-from encrypted_records.proxy.http.responses import problem_answer
+from encrypted_records.proxy.http.messages import problem_answer
 from encrypted_records.proxy.process.secrecy import SecretNames
 
 #: So many requests under way are never too many: few that take long are no crowd.

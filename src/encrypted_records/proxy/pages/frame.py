@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from encrypted_records import runtime
 from encrypted_records.errors import Closed, ErsError, NotAuthenticated, NotFound
 from encrypted_records.model import ids
-from encrypted_records.proxy.http.page_sessions import Desk
+from encrypted_records.proxy.http.sessions import Desk
 
 FRESH_SECONDS = 10.0
 #: A page waits no longer than this for what surrounds it.

@@ -1,6 +1,6 @@
 """One request for a page: the visitor, the form, and the answer.
 
-- Pages accept only the page's cookie (:mod:`encrypted_records.proxy.http.page_cookie`). The cookie
+- Pages accept only the page's cookie (:mod:`encrypted_records.proxy.http.sessions`). The cookie
   of an API session is ignored here: any port of this host can plant one, and the visitor would work
   in another user's account. A form has the CSRF token in a field, because forms work without
   scripts; this module converts it to the header that the interface requires.
@@ -34,10 +34,9 @@ from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
 from encrypted_records.proxy.admission.admission import SCOPE_DEVICE
 from encrypted_records.proxy.auth import credentials_of
-from encrypted_records.proxy.http import responses as answers
-from encrypted_records.proxy.http.bodies import media_type, read_body
-from encrypted_records.proxy.http.page_cookie import PageCookie, at_of
-from encrypted_records.proxy.http.page_sessions import Desk
+from encrypted_records.proxy.http import messages as answers
+from encrypted_records.proxy.http.messages import media_type, read_body
+from encrypted_records.proxy.http.sessions import Desk, PageCookie, at_of
 from encrypted_records.proxy.pages import file_form, frame
 from encrypted_records.proxy.pages import formatting as words
 from encrypted_records.proxy.pages.file_form import FileForm

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from encrypted_records import runtime
-from encrypted_records.proxy.http.page_sessions import Desk
+from encrypted_records.proxy.http.sessions import Desk
 
 #: Seconds; other programs may store records meanwhile.
 KNOWN_FOR = 600.0

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from encrypted_records.errors import ErsError, NotAuthenticated, Overloaded, SqlError
 from encrypted_records.model import csv_text, json_text
-from encrypted_records.proxy.http.downloads import Download
+from encrypted_records.proxy.http.messages import Download
 from encrypted_records.proxy.pages.page import Visit, page
 from encrypted_records.proxy.services import services_of
 from encrypted_records.sql.catalogue import Catalogue, SqlTable, load_catalogue, quoted
