@@ -231,7 +231,9 @@ def classed(body: CommitBody, *classes: LeastClass) -> dict[str, Any]:
 
 
 def taken(world: World, body: CommitBody) -> dict[str, Any]:
-    return {"groups": [replace(body.groups[0], uid=uid(world, 0))]}
+    other = uid(world, 0)
+    holes = [KilledRows(other, rows.runs) for rows in body.holes]
+    return {"groups": [replace(body.groups[0], uid=other)], "holes": holes}
 
 
 CASES: list[tuple[str, str, Change]] = [

@@ -6,11 +6,14 @@ knows of the log before the commit, and says in its own errors what is wrong.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 
-from encrypted_records.model.records import MAX_BEHIND, CommitBody, KilledRows, Segment
+from encrypted_records.model.ciphertext_lengths import LeastClass
+from encrypted_records.model.records import MAX_BEHIND, CommitBody, Group, KilledRows, Segment
 
 #: Version and id of a key.
 KeyName: TypeAlias = tuple[int, bytes]
@@ -26,6 +29,7 @@ class CommitFault(Enum):
     ENDED_REQUEST = "a commit that ends groups stores a request"
     NO_COMPACTION = "a commit ends groups of a segment that stays, and does more"
     REQUEST_TWICE = "a commit names a request twice that is stored by it"
+    ROWS_OF_OTHERS = "a commit that ends groups names rows of others"
 
     OLDER_KEY = "a commit goes back to an older key version"
     UNSEEN_KEY = "a commit brings a new key without having seen the one before"
@@ -42,6 +46,11 @@ class CommitFault(Enum):
     BASES = "a segment's groups do not follow one another"
     COUNTS = "a segment's counts do not add up"
 
+    ENDED_ORDER = "a commit ends groups out of order"
+    OTHER_ROWS = "a commit adds other rows than those of the groups that it ends"
+    NEIGHBOURS = "a group would replace groups that are not neighbours"
+    LOWER_CLASS = "a group states a lower length class than a group that it replaces"
+
 
 def judge_form(body: CommitBody) -> CommitFault | None:
     """The reason why a commit is invalid in any log; None if its lists are consistent."""
@@ -56,6 +65,9 @@ def judge_form(body: CommitBody) -> CommitFault | None:
         return CommitFault.HOLES if body.holes else None
     if body.requests:
         return CommitFault.ENDED_REQUEST
+    counts = {group.uid: group.count for group in body.groups}
+    if any(rows.end > counts.get(rows.group, 0) for rows in (*body.holes, *body.killed)):
+        return CommitFault.ROWS_OF_OTHERS
     more = body.segments or body.exact or body.definition_text or len(body.groups) != 1
     return CommitFault.NO_COMPACTION if body.compacts and more else None
 
@@ -148,3 +160,73 @@ def judge_cover(segments: Sequence[Segment], groups: Mapping[bytes, Size]) -> Co
         if segment.count + segment.purged != base or segment.purged > dead:
             return CommitFault.COUNTS
     return None if len(covered) == len(groups) else CommitFault.UNCOVERED
+
+
+class EndedGroup(NamedTuple):
+    """A group that a commit ends.
+
+    Attributes:
+        start: the number of rows of the log before it.
+        rows: the number of its rows.
+        classes: the least length class that it states of each field, by field.
+    """
+
+    start: int
+    rows: int
+    classes: Mapping[int, LeastClass]
+
+
+class Piece(NamedTuple):
+    """Rows that keep their place in the log while their group changes.
+
+    Rows ``first`` to below ``end`` of the ended group number ``old`` are those of the added group
+    number ``new`` from ``to`` on.
+    """
+
+    old: int
+    first: int
+    end: int
+    new: int
+    to: int
+
+    @property
+    def to_end(self) -> int:
+        return self.to + self.end - self.first
+
+
+def pieces_of(ended: Sequence[EndedGroup], added: Sequence[Group]) -> list[Piece]:
+    """The pieces of ended groups of which the added ones consist, in order.
+
+    Both have the same number of rows.
+    """
+    olds = list(accumulate((group.rows for group in ended), initial=0))
+    news = list(accumulate((group.count for group in added), initial=0))
+    pieces = []
+    for first, end in pairwise(sorted({*olds, *news})):
+        old, new = bisect_right(olds, first) - 1, bisect_right(news, first) - 1
+        pieces.append(Piece(old, first - olds[old], end - olds[old], new, first - news[new]))
+    return pieces
+
+
+def judge_replacement(ended: Sequence[EndedGroup], added: Sequence[Group]) -> CommitFault | None:
+    """The reason why groups that a commit adds cannot replace those that it ends (docs/SPEC.md,
+    section 7.7)."""
+    starts = [group.start for group in ended]
+    if starts != sorted(set(starts)):
+        return CommitFault.ENDED_ORDER
+    if sum(group.rows for group in ended) != sum(group.count for group in added):
+        return CommitFault.OTHER_ROWS
+    cuts = set(accumulate(group.count for group in added))
+    ends = accumulate(group.rows for group in ended)
+    for end, (group, after) in zip(ends, pairwise(ended), strict=False):
+        if group.start + group.rows != after.start and end not in cuts:
+            return CommitFault.NEIGHBOURS
+    pieces = pieces_of(ended, added)
+    if all(_is_no_lower(added[piece.new], ended[piece.old].classes) for piece in pieces):
+        return None
+    return CommitFault.LOWER_CLASS
+
+
+def _is_no_lower(group: Group, had: Mapping[int, LeastClass]) -> bool:
+    stated = zip(group.fields, group.classes, strict=True)
+    return all(part.length >= had[number].length for number, part in stated if number in had)

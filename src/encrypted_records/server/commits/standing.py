@@ -7,16 +7,17 @@ version; :mod:`..erasure.sweeping` deletes it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from dataclasses import dataclass
+from itertools import accumulate
 
 import msgspec
 from django.utils import timezone
 
 from encrypted_records.errors import Conflict
 from encrypted_records.model.records import CommitBody, Group, KilledRows
-from encrypted_records.rules.commits.judging import Size
-from encrypted_records.server.commits.checks import require
+from encrypted_records.rules.commits import judging
+from encrypted_records.rules.commits.judging import EndedGroup, Piece, Size
+from encrypted_records.server.commits.checks import require, require_none
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.objects import objects
 from encrypted_records.server.records import store
@@ -54,22 +55,6 @@ class GroupPlace:
         return msgspec.json.encode(self.holes).decode()
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A part of an old group: its rows from ``first`` to below ``end``, which are the new group's
-    from ``to`` on."""
-
-    old: RecordGroup
-    first: int
-    end: int
-    new: Group
-    to: int
-
-    @property
-    def to_end(self) -> int:
-        return self.to + self.end - self.first
-
-
 def place_at_the_end(schema: Schema, body: CommitBody) -> dict[bytes, GroupPlace]:
     """The places of groups that stand for no others."""
     starts = accumulate((group.count for group in body.groups), initial=schema.stored_rows)
@@ -101,11 +86,15 @@ class ReplacingGroups:
         if any(uid not in by_uid for uid in body.ended):
             raise not_live("a group that the commit ends is not live")
         self._old = [by_uid[uid] for uid in body.ended]
-        self._pieces = list(_cut(self._old, body.groups))
+        ended = [
+            EndedGroup(_start(group), group.count, store.classes_of(group.fields))
+            for group in self._old
+        ]
+        require_none(judging.judge_replacement(ended, body.groups))
+        self._pieces = judging.pieces_of(ended, body.groups)
         #: by new group and ordinal, the versions that ended rows which it has
         self._died: dict[bytes, dict[int, int]] = {group.uid: {} for group in body.groups}
-        holes = _by_group(body.holes, body.groups)
-        killed = _by_group(body.killed, body.groups)
+        holes, killed = _by_group(body.holes), _by_group(body.killed)
         dead = self._dead()
         for group in body.groups:
             gone = holes.get(group.uid, set()), killed.get(group.uid, set())
@@ -115,7 +104,8 @@ class ReplacingGroups:
         runs = {hole.group: hole.runs for hole in body.holes}
         begins: dict[bytes, int] = {}
         for piece in self._pieces:
-            begins.setdefault(piece.new.uid, _start(piece.old) + piece.first - piece.to)
+            start = _start(self._old[piece.old]) + piece.first - piece.to
+            begins.setdefault(self._uid(piece), start)
         self.places = {
             group.uid: GroupPlace(
                 group, begins[group.uid], runs.get(group.uid, ()), len(dead[group.uid]), segment
@@ -128,22 +118,25 @@ class ReplacingGroups:
         """Numbers of the groups that end."""
         return {group.pk for group in self._old}
 
+    def _uid(self, piece: Piece) -> bytes:
+        """Of the new group that the piece is in."""
+        return self._body.groups[piece.new].uid
+
     def _dead(self) -> dict[bytes, set[int]]:
         """By new group, the ordinals of rows that are dead or holes in the old ones."""
         died = store.deaths_of([group.pk for group in self._old])
-        of_old = {
-            group.pk: store.hole_ordinals(group.holes) | died[group.pk].keys()
-            for group in self._old
-        }
         dead: dict[bytes, set[int]] = {group.uid: set() for group in self._body.groups}
         for piece in self._pieces:
-            shift = piece.to - piece.first
-            dead[piece.new.uid].update(
-                at + shift for at in of_old[piece.old.pk] if piece.first <= at < piece.end
+            old, uid, shift = self._old[piece.old], self._uid(piece), piece.to - piece.first
+            versions = died[old.pk]
+            dead[uid].update(
+                at + shift
+                for at in store.hole_ordinals(old.holes) | versions.keys()
+                if piece.first <= at < piece.end
             )
-            self._died[piece.new.uid].update(
+            self._died[uid].update(
                 (at + shift, version)
-                for at, version in died[piece.old.pk].items()
+                for at, version in versions.items()
                 if piece.first <= at < piece.end
             )
         return dead
@@ -173,16 +166,17 @@ class ReplacingGroups:
         with_dead = [numbers[kills.group] for kills in self._body.killed]
         RecordGroup.objects.filter(pk__in=with_dead).update(erase_at=timezone.now())
 
-    def _compare(self, pieces: Sequence[_Piece], numbers: Mapping[bytes, int]) -> None:
+    def _compare(self, pieces: Sequence[Piece], numbers: Mapping[bytes, int]) -> None:
         """Compare the rows of as many pieces as are read at once."""
-        ranges = [(piece.old.pk, piece.first, piece.end) for piece in pieces]
-        places = [(numbers[piece.new.uid], piece.to, piece.to_end) for piece in pieces]
+        ranges = [(self._old[piece.old].pk, piece.first, piece.end) for piece in pieces]
+        places = [(numbers[self._uid(piece)], piece.to, piece.to_end) for piece in pieces]
         found = identities.list_in([*ranges, *places])
         for piece, old, new in zip(pieces, ranges, places, strict=True):
             self._compare_one(piece, found[old], found[new])
 
-    def _compare_one(self, piece: _Piece, old: Sequence[_Row], new: Sequence[_Row]) -> None:
-        dead, holes = self._dead_rows[piece.new.uid], self._holes.get(piece.new.uid, set())
+    def _compare_one(self, piece: Piece, old: Sequence[_Row], new: Sequence[_Row]) -> None:
+        uid = self._uid(piece)
+        dead, holes = self._dead_rows[uid], self._holes.get(uid, set())
         shift = piece.to - piece.first
         require(
             [(at + shift, *rest) for at, *rest in old if at + shift not in dead]
@@ -197,9 +191,9 @@ class ReplacingGroups:
         )
 
 
-def _together(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
+def _together(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
     """The pieces, cut so that none is too long, as many at a time as are read at once."""
-    some: list[_Piece] = []
+    some: list[Piece] = []
     count = 0
     for piece in pieces:
         for first in range(piece.first, piece.end, _AT_ONCE):
@@ -208,42 +202,10 @@ def _together(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
                 yield some
                 some, count = [], 0
             to = piece.to + first - piece.first
-            some.append(replace(piece, first=first, end=end, to=to))
+            some.append(piece._replace(first=first, end=end, to=to))
             count += end - first
     if some:
         yield some
-
-
-def _cut(old: Sequence[RecordGroup], new: Sequence[Group]) -> Iterator[_Piece]:
-    """The parts of the old groups of which the new ones are made, in order.
-
-    Raises:
-        BadInput: ``invalid_commit``.
-    """
-    starts = [_start(group) for group in old]
-    require(starts == sorted(set(starts)), "groups end out of order")
-    bases = list(accumulate((group.count for group in new), initial=0))
-    ends = list(accumulate(group.count for group in old))
-    require(ends[-1] == bases[-1], "a commit adds other rows than those of the groups that it ends")
-    cuts = set(bases)
-    for at, (piece, after) in enumerate(pairwise(old)):
-        require(
-            _start(piece) + piece.count == _start(after) or ends[at] in cuts,
-            "a group would replace groups that are not neighbours",
-        )
-    edges = sorted(cuts.union(ends, (0,)))
-    a = b = 0
-    for first, end in pairwise(edges):
-        while ends[a] <= first:
-            a += 1
-        while bases[b + 1] <= first:
-            b += 1
-        base = ends[a] - old[a].count
-        require(
-            _is_no_lower(new[b], old[a]),
-            "a group states a lower length class than a group that it ends",
-        )
-        yield _Piece(old[a], first - base, end - base, new[b], first - bases[b])
 
 
 def _start(group: RecordGroup) -> int:
@@ -251,22 +213,7 @@ def _start(group: RecordGroup) -> int:
     return group.start
 
 
-def _is_no_lower(new: Group, old: RecordGroup) -> bool:
-    had = store.classes_of(old.fields)
-    stated = zip(new.fields, new.classes, strict=True)
-    return all(part.length >= had[number].length for number, part in stated if number in had)
-
-
-def _by_group(every: Sequence[KilledRows], groups: Sequence[Group]) -> dict[bytes, set[int]]:
-    """
-    Raises:
-        BadInput: ``invalid_commit``; they are of other groups.
-    """
-    counts = {group.uid: group.count for group in groups}
-    require(
-        all(rows.end <= counts.get(rows.group, 0) for rows in every),
-        "a commit that ends groups names rows of others",
-    )
+def _by_group(every: Sequence[KilledRows]) -> dict[bytes, set[int]]:
     return {rows.group: {row.ordinal for row in rows.rows()} for rows in every}
 
 
