@@ -34,9 +34,8 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from bench.support.table import Row, show
-from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.crypto.identity import MemberKeys
-from encrypted_records.crypto.keys import Keyring, RootKey
+from encrypted_records.crypto.keys import DatasetKey, Keyring, RootKey
 from encrypted_records.index.roster.drafts import sign_entry
 from encrypted_records.index.roster.grants import open_grant, seal_grant
 from encrypted_records.index.roster.roster import Roster

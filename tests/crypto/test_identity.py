@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.crypto import words
+from encrypted_records.crypto import recovery
 from encrypted_records.crypto.identity import Identity, MemberKeys, Verifier
 from encrypted_records.crypto.invitations import InvitationSecret
 from encrypted_records.crypto.keys import RootKey
@@ -118,18 +118,18 @@ def test_kinds_are_part_of_what_is_signed() -> None:
 
 @given(st.binary(min_size=16, max_size=16))
 def test_words_are_read_again_however_they_are_typed(secret: bytes) -> None:
-    typed = "\t".join(word.title() for word in words.words_of(secret).split()) + "\n"
-    assert words.secret_of(typed, 12, "invitation", BadInput) == secret
+    typed = "\t".join(word.title() for word in recovery.words_of(secret).split()) + "\n"
+    assert recovery.secret_of(typed, 12, "invitation", BadInput) == secret
 
 
 def test_words_in_another_order_or_another_word_are_said_to_be_so() -> None:
-    told = words.words_of(bytes(range(16))).split()
+    told = recovery.words_of(bytes(range(16))).split()
     for mistyped in (reversed(told), ["zoo", *told[1:]]):
         with pytest.raises(BadInput, match="is wrong, or the order is"):
-            words.secret_of(" ".join(mistyped), 12, "invitation", BadInput)
+            recovery.secret_of(" ".join(mistyped), 12, "invitation", BadInput)
 
 
 def test_words_of_a_digest_follow_its_first_bits() -> None:
     digest = os.urandom(32)
-    assert words.spelled(digest, 8).split() == words.spelled(digest, 23).split()[:8]
-    assert words.spelled(bytes(32), 3) == "abandon abandon abandon"
+    assert recovery.spelled(digest, 8).split() == recovery.spelled(digest, 23).split()[:8]
+    assert recovery.spelled(bytes(32), 3) == "abandon abandon abandon"

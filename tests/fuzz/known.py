@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from encrypted_records.crypto import rows
+from encrypted_records.crypto import sealing
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.index.segments.mini import MiniSegment
@@ -62,7 +62,7 @@ def opened() -> MiniSegment:
 def records() -> list[PlainRecord]:
     """By ordinal."""
     return [
-        rows.open_row(KEY, DEFINITION, GROUP, ordinal, row)
+        sealing.open_row(KEY, DEFINITION, GROUP, ordinal, row)
         for ordinal, row in enumerate(UPLOAD.rows[0].present)
     ]
 

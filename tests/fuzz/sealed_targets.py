@@ -9,8 +9,9 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pyroaring import BitMap
 
-from encrypted_records.crypto import recovery, rows, sealing, values
+from encrypted_records.crypto import recovery, sealing, values
 from encrypted_records.crypto.format import ARGON2_MEMORY_KIB, ARGON2_PASSES, PAGE_MINI
+from encrypted_records.crypto.sealing import open_row
 from encrypted_records.errors import Altered, DoesNotOpen, Malformed, Unsupported
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import words
@@ -69,7 +70,7 @@ def _open(name: str, stated: LeastClass, sealed: bytes) -> Value:
     ids, named = [DEFINITION.fields[name].id], DEFINITION.digest
     group = Group(PLACE["group"], KEY.version, 100, ids, [stated], named, bytes(32))
     row = SealedRow(PLACE["record"], VERSION, [sealed])
-    return rows.open_row(KEY, DEFINITION, group, ORDINAL, row).data.get(name)
+    return open_row(KEY, DEFINITION, group, ORDINAL, row).data.get(name)
 
 
 def a_sealed_field(data: bytes) -> None:

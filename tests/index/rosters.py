@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.invitations import InvitationSecret
-from encrypted_records.crypto.keys import Keyring
+from encrypted_records.crypto.keys import DatasetKey, Keyring
 from encrypted_records.index.roster.drafts import sign_entry
 from encrypted_records.index.roster.grants import seal_grant
 from encrypted_records.index.roster.invitations import (

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from encrypted_records.crypto import rows
+from encrypted_records.crypto import sealing
 from encrypted_records.index.columns import words
 from encrypted_records.index.segments import sorted_runs
 from encrypted_records.index.segments.builder import SegmentLimits
@@ -56,7 +56,7 @@ def pack(
         plain = world.plain(group)
         values = {name: [one.data.get(name) for one in plain] for name in definition.fields}
         identities = [(one.record_id, one.version) for one in plain]
-        sealed.append(rows.seal_group(world.key, definition, identities, values))
+        sealed.append(sealing.seal_group(world.key, definition, identities, values))
         own = sealed[-1][0]
         columns = build_columns(world.ledger.tails, definition, own, values)
         merger.add(own, cut_columns(definition, columns))
@@ -194,7 +194,7 @@ def test_dummies_are_drawn_by_what_is_packed_and_not_anew() -> None:
     identities = [(one.record_id, one.version) for one in plain]
 
     def pages(origin: bytes) -> int:
-        group, _, _ = rows.seal_group(world.key, world.definition, identities, values)
+        group, _, _ = sealing.seal_group(world.key, world.definition, identities, values)
         limits = SegmentLimits(mini=0, plain=0, entries=2)
         merger = RunMerger(world.key, world.definition, origin, ContentsInMemory(), limits)
         columns = build_columns(world.key, world.definition, group, values)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from encrypted_records.crypto import rows, sealing
+from encrypted_records.crypto import sealing
 from encrypted_records.errors import DoesNotOpen, Unsupported
 from encrypted_records.index.segments.mini import MiniSegment, build_mini
 from encrypted_records.model.ciphertext_lengths import NUMBER_CLASS, LeastClass
@@ -217,7 +217,7 @@ def group(world: World) -> Group:
 
 
 def opened(world: World, group: Group, ordinal: int, row: SealedRow) -> object:
-    return rows.open_row(world.key, world.definition, group, ordinal, row).data
+    return sealing.open_row(world.key, world.definition, group, ordinal, row).data
 
 
 def test_a_row_opens_in_its_place_and_in_no_other(world: World, group: Group) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from encrypted_records.crypto import rows as sealed_rows
+from encrypted_records.crypto import sealing as sealed_rows
 from encrypted_records.crypto.keys import Keyring, SchemaKey, SchemaKeys
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.query.condition import Condition

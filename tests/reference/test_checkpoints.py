@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.crypto.datasets import DatasetKey
-from encrypted_records.crypto.keys import RootKey
+from encrypted_records.crypto.keys import DatasetKey, RootKey
 from encrypted_records.errors import CheckpointBroken
 from encrypted_records.index.log import checkpoint as taking
 from encrypted_records.index.log.ledger import Ledger

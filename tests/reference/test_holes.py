@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from encrypted_records import runtime
-from encrypted_records.crypto import rows
+from encrypted_records.crypto import sealing
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.model.definition_parser import parse_definition
 from tests.reference.loading import raw, vectors
@@ -37,7 +37,7 @@ def test_a_group_with_holes_is_sealed_and_opened_as_specified(
     identities = [(bytes.fromhex(record["record"]), record["version"]) for record in records]
     holes = [(first, count) for first, count in VECTOR["holes"]]
 
-    group, batch, salt = rows.seal_group(key, DEFINITION, identities, columns, holes=holes)
+    group, batch, salt = sealing.seal_group(key, DEFINITION, identities, columns, holes=holes)
 
     assert (group.uid.hex(), group.count) == (VECTOR["group"], VECTOR["count"])
     assert VECTOR["group"] != VECTOR["without_holes"]
@@ -45,7 +45,7 @@ def test_a_group_with_holes_is_sealed_and_opened_as_specified(
     assert [at for at, row in enumerate(batch.rows) if row is not None] == VECTOR["ordinals"]
     assert (group.rows.hex(), salt.salt.hex()) == (VECTOR["digest"], VECTOR["salt"])
     for ordinal, row in zip(VECTOR["ordinals"], batch.present, strict=True):
-        opened = rows.open_row(key, DEFINITION, group, ordinal, row)
+        opened = sealing.open_row(key, DEFINITION, group, ordinal, row)
         assert (opened.record_id, opened.version) == (row.record_id, row.version)
         with pytest.raises(DoesNotOpen):
-            rows.open_row(key, DEFINITION, group, ordinal + 1, row)
+            sealing.open_row(key, DEFINITION, group, ordinal + 1, row)

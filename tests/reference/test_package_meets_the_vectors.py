@@ -11,7 +11,7 @@ import pytest
 
 from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
-from encrypted_records.crypto import recovery, rows, sealing, spooling, values
+from encrypted_records.crypto import recovery, sealing, spooling, values
 from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKey, SchemaKeys, TailKey
 from encrypted_records.errors import DoesNotOpen, ErsError, Unsupported
 from encrypted_records.index.columns.rebase import Rebase
@@ -188,7 +188,7 @@ def open_sealed(place: dict[str, Any], name: str, stated: Any, sealed: str) -> A
     uid, named = bytes.fromhex(place["group"]), definition.digest
     group = Group(uid, place["kv"], 100, ids, classes, named, bytes(32))
     row = SealedRow(bytes.fromhex(place["record"]), place["version"], [bytes.fromhex(sealed)])
-    opened = rows.open_row(schema_key(place), definition, group, place["ordinal"], row)
+    opened = sealing.open_row(schema_key(place), definition, group, place["ordinal"], row)
     return opened.data.get(name)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from encrypted_records import runtime
-from encrypted_records.crypto.links import LinkSecret
+from encrypted_records.crypto.keys import LinkSecret
 from encrypted_records.errors import ErsError
 from tests.reference import Refused, links, msgpack
 from tests.reference.loading import vectors

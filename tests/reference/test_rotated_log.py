@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from encrypted_records import runtime
-from encrypted_records.crypto import rows
+from encrypted_records.crypto import sealing
 from encrypted_records.crypto.keys import Keyring, RootKey, SchemaKeys
 from encrypted_records.errors import KeyMissing
 from encrypted_records.index.log.ledger import Ledger
@@ -81,7 +81,7 @@ def test_the_holder_of_both_keys_reads_the_whole_log_and_everything_in_it() -> N
     assert reader.head.digest.hex() == VECTOR["commits"][-1]["log_digest"]
     groups = wire.decode_commit_body(UPLOADS[1].commit).groups
     assert [
-        rows.open_row(reader.keys.of(2), DEFINITION, groups[0], ordinal, row)
+        sealing.open_row(reader.keys.of(2), DEFINITION, groups[0], ordinal, row)
         for ordinal, row in enumerate(UPLOADS[1].rows[0].present)
     ] == records()
     (merged,) = opened(reader)

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.crypto.identity import Identity, MemberKeys
 from encrypted_records.crypto.invitations import InvitationSecret
-from encrypted_records.crypto.keys import AnchorKey, MetaKey, RootKey
+from encrypted_records.crypto.keys import AnchorKey, DatasetKey, MetaKey, RootKey
 from encrypted_records.errors import (
     DoesNotOpen,
     ErsError,

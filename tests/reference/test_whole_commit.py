@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from encrypted_records import runtime
-from encrypted_records.crypto import rows
+from encrypted_records.crypto import sealing
 from encrypted_records.crypto.keys import SchemaKey, SchemaKeys
 from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.segments.mini import MiniSegment
@@ -122,7 +122,7 @@ def test_the_package_opens_every_row_that_the_reference_sealed(
 ) -> None:
     group = wire.decode_commit_body(stored.commit).groups[0]
     opened = [
-        rows.open_row(key, definition, group, ordinal, row)
+        sealing.open_row(key, definition, group, ordinal, row)
         for ordinal, row in enumerate(stored.rows[0].present)
     ]
     assert opened == records

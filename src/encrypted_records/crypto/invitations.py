@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
-from encrypted_records.crypto import words
 from encrypted_records.crypto.identity import Signer
-from encrypted_records.crypto.secret import Mac, Secret
+from encrypted_records.crypto.keys import Mac, Secret
+from encrypted_records.crypto.recovery import secret_of, words_of
 from encrypted_records.errors import InvitationWords
 from encrypted_records.model import roster
 from encrypted_records.model.roster import Answer, Invite
@@ -118,12 +118,12 @@ class InvitationSecret:
         Raises:
             InvitationWords: not twelve words of the list, or with a mistake in them.
         """
-        return cls(words.secret_of(text, fmt.INVITATION_WORDS, "invitation", refuse))
+        return cls(secret_of(text, fmt.INVITATION_WORDS, "invitation", refuse))
 
     @property
     def words(self) -> str:
         """Twelve words. Anyone who reads this answers for where they go."""
-        return words.words_of(self._secret)
+        return words_of(self._secret)
 
     def keys(self, organization: bytes, invitation: bytes) -> InvitationKeys:
         """

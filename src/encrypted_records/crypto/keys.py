@@ -1,31 +1,102 @@
 """The derivation tree of docs/SPEC.md, section 2: one type per key, none of which prints.
 
 A key is handed on as an object that can do its one job. Bytes are given away by
-:meth:`RootKey.export`, for the keyring file, and by ``hand_over``, for worker processes, alone.
-
-The keys of one schema, whether they come from a keyring or were granted.
+:meth:`RootKey.export`, for the keyring file, by :meth:`DatasetKey.export`, for grants, and by
+``hand_over``, for worker processes, alone. The keys of one schema are the same objects whether they
+come from a keyring or were granted.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import constant_time, hashes, hmac
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from cryptography.utils import Buffer
 
 from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto.identity import Identity
-from encrypted_records.crypto.secret import Cipher, Mac, Secret
 from encrypted_records.errors import DoesNotOpen, KeyMissing
 from encrypted_records.model import ids
 from encrypted_records.model.definition import FieldSpec
 
 if TYPE_CHECKING:
-    from encrypted_records.crypto.rows import RowOpener
+    from encrypted_records.crypto.sealing import RowOpener
+
+
+class Secret:
+    """32 secret bytes that neither ``repr`` nor pickling gives away."""
+
+    __slots__ = ("__dict__", "_secret")
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) != fmt.KEY_BYTES:
+            raise ValueError("a key has 32 bytes")
+        self._secret: Final = secret
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("keys are not pickled")
+
+    def _derive(self, *parts: bytes, length: int = fmt.KEY_BYTES) -> bytes:
+        expand = HKDFExpand(algorithm=hashes.SHA256(), length=length, info=fmt.info(*parts))
+        return expand.derive(self._secret)
+
+
+class Mac(Secret):
+    def compute(self, *parts: bytes) -> bytes:
+        state = hmac.HMAC(self._secret, hashes.SHA256())
+        for part in parts:
+            state.update(part)
+        return state.finalize()
+
+    def verify(self, tag: bytes, *parts: bytes) -> bool:
+        """Compare in constant time."""
+        state = hmac.HMAC(self._secret, hashes.SHA256())
+        for part in parts:
+            state.update(part)
+        try:
+            state.verify(tag)
+        except InvalidSignature:
+            return False
+        return True
+
+
+class Cipher(Secret):
+    @cached_property
+    def _aead(self) -> AESGCM:
+        # A fresh AESGCM object per message costs half of the sealing rate.
+        return AESGCM(self._secret)
+
+    def encrypt(self, nonce: bytes, plain: bytes, context: bytes) -> bytes:
+        """AES-256-GCM: ciphertext and 16-byte tag. The caller answers for the nonce."""
+        return self._aead.encrypt(nonce, plain, context)
+
+    def encrypt_into(self, nonce: bytes, plain: Buffer, context: bytes, out: memoryview) -> int:
+        """Encrypt into the first bytes of ``out``, and return their number; see :meth:`encrypt`."""
+        return self._aead.encrypt_into(nonce, plain, context, out)
+
+    def decrypt(self, nonce: bytes, sealed: bytes, context: bytes) -> bytes:
+        """Undo :meth:`encrypt`.
+
+        Raises:
+            DoesNotOpen: altered, of another place, or of another key.
+        """
+        try:
+            return self._aead.decrypt(nonce, sealed, context)
+        except (InvalidTag, ValueError):
+            raise DoesNotOpen("a ciphertext cannot be decrypted") from None
 
 
 #: Groups whose keys a field remembers, and whose openers a schema's key does.
@@ -207,7 +278,7 @@ class SchemaKey(Secret):
         self.schema = schema
         self.version = version
         self._fields: dict[tuple[int, bytes], FieldKey] = {}
-        #: by group's uid, what opens its rows; kept here by :mod:`.rows`, to go with the key
+        #: by group's uid, what opens its rows; kept here by :mod:`.sealing`, to go with the key
         self.openers: dict[bytes, RowOpener] = {}
 
     def hand_over(self) -> bytes:
@@ -460,3 +531,103 @@ class LogKeys(Protocol):
         Raises:
             KeyMissing: it is not here; the message names it.
         """
+
+
+class DatasetKey(Secret):
+    """D[e], of one dataset in one epoch: random, and never derived from an older one.
+
+    A member who had the older key would have this one too. The commitment is public, in the roster,
+    so that no two members are given different keys of one epoch (docs/SPEC.md, section 15.3).
+    """
+
+    def __init__(self, secret: bytes, *, organization: bytes, dataset: bytes, epoch: int) -> None:
+        super().__init__(secret)
+        self.organization = organization
+        self.dataset = dataset
+        self.epoch = epoch
+
+    @classmethod
+    def generate(cls, organization: bytes, dataset: bytes, epoch: int) -> DatasetKey:
+        """A key that owes nothing to any other."""
+        drawn = runtime.random_bytes(fmt.KEY_BYTES)
+        return cls(drawn, organization=organization, dataset=dataset, epoch=epoch)
+
+    def export(self) -> bytes:
+        """The 32 bytes, for grants alone."""
+        return self._secret
+
+    @cached_property
+    def commitment(self) -> bytes:
+        """32 bytes that no other key of this dataset and epoch has, and that tell nothing of it."""
+        epoch = self.epoch.to_bytes(4, "big")
+        return self._derive(fmt.COMMITMENT, self.organization, self.dataset, epoch)
+
+    def fits(self, commitment: bytes) -> bool:
+        """Whether this is the key that was committed to; in constant time."""
+        return constant_time.bytes_eq(self.commitment, commitment)
+
+    def schema(self, schema: bytes) -> SchemaKey:
+        """The key of one schema of the dataset, in this epoch.
+
+        Args:
+            schema: 16-byte identifier.
+        """
+        epoch = self.epoch.to_bytes(4, "big")
+        return SchemaKey(
+            self._derive(fmt.SCHEMA, self.organization, schema, epoch),
+            organization=self.organization,
+            schema=schema,
+            version=self.epoch,
+        )
+
+
+_LINK_TEXT = re.compile(r"[A-Za-z0-9_-]{43}")
+_LINK_VERSION = b"\x01"
+
+
+class _LinkKey(Cipher):
+    """Seals one question, once."""
+
+
+class LinkSecret(Secret):
+    """The part of a link behind ``#``, and what is sealed under it (docs/SPEC.md, section 16.1).
+
+    Only the link contains the secret. A proxy that keeps the sealed question does not keep it.
+    """
+
+    @classmethod
+    def generate(cls) -> LinkSecret:
+        return cls(runtime.random_bytes(fmt.KEY_BYTES))
+
+    @classmethod
+    def read(cls, text: str) -> LinkSecret:
+        """
+        Raises:
+            DoesNotOpen: it is not of a link.
+        """
+        if not _LINK_TEXT.fullmatch(text):
+            raise DoesNotOpen("the secret of a link is not whole")
+        return cls(base64.urlsafe_b64decode(f"{text}="))
+
+    def text(self) -> str:
+        """For the link: 43 characters. Anyone who calls this answers for where they go."""
+        return base64.urlsafe_b64encode(self._secret).decode("ascii").rstrip("=")
+
+    def seal(self, schema: bytes, link: bytes, plain: bytes) -> bytes:
+        """A padded question, for the link ``link`` to the schema ``schema``."""
+        nonce = runtime.random_bytes(fmt.NONCE_BYTES)
+        return _LINK_VERSION + nonce + self._key(schema, link).encrypt(nonce, plain, _LINK_VERSION)
+
+    def open(self, schema: bytes, link: bytes, sealed: bytes) -> bytes:
+        """Undo :meth:`seal`.
+
+        Raises:
+            DoesNotOpen: altered, of another link or schema, or under another secret.
+        """
+        begin = len(_LINK_VERSION) + fmt.NONCE_BYTES
+        if sealed[:1] != _LINK_VERSION:
+            raise DoesNotOpen("a link is of a format this version does not know")
+        return self._key(schema, link).decrypt(sealed[1:begin], sealed[begin:], _LINK_VERSION)
+
+    def _key(self, schema: bytes, link: bytes) -> _LinkKey:
+        return _LinkKey(self._derive(fmt.LINK, schema, link))

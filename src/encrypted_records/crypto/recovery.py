@@ -5,14 +5,16 @@ over the root keys. The whole head is associated data, with the owner's user id:
 can be altered unnoticed. AES-GCM does not commit to its key; the commitment does, so that no file
 opens under two passphrases.
 
-A recovery phrase is the root key itself, in words. No message here repeats a word of one.
+A recovery phrase is the root key itself, in words of BIP-39's English list, which invitations and
+the digests that people compare are written in, too. No message here repeats a word.
 """
 
 from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
@@ -20,13 +22,62 @@ from cryptography.hazmat.primitives import constant_time, hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from mnemonic import Mnemonic
 
 from encrypted_records import runtime
 from encrypted_records.crypto import format as fmt
-from encrypted_records.crypto import words
 from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.errors import BadInput, DoesNotOpen, Unsupported
 from encrypted_records.model.normalization import normalized
+
+#: Nobody types as much.
+_MAX_CHARACTERS = 4096
+
+
+def words_of(secret: bytes) -> str:
+    """16 bytes as 12 words, 32 as 24. Anyone who calls this answers for them."""
+    return _bip39().to_mnemonic(secret)
+
+
+def secret_of(text: str, count: int, name: str, refuse: Callable[[str], BadInput]) -> bytes:
+    """Undo :func:`words_of`; case and white space do not matter.
+
+    Args:
+        count: how many words there have to be.
+        name: what the words are, such as "recovery phrase".
+        refuse: makes the error of a message.
+
+    Raises:
+        BadInput: what ``refuse`` makes of words that are too many, unknown, or mistyped.
+    """
+    if len(text) > _MAX_CHARACTERS:
+        raise refuse(f"the {name} has at most {_MAX_CHARACTERS} characters")
+    words = normalized("NFKD", text).lower().split()
+    if len(words) != count:
+        raise refuse(f"the {name} has {count} words, not {len(words)}")
+    unknown = [at for at, word in enumerate(words, 1) if word not in _bip39().wordlist]
+    if unknown:
+        places = ", ".join(map(str, unknown))
+        raise refuse(f"not in the list of words: word {places} of the {name}")
+    try:
+        return bytes(_bip39().to_entropy(words))
+    except ValueError:
+        raise refuse(
+            f"a word of the {name} is wrong, or the order is: the checksum does not match"
+        ) from None
+
+
+@cache
+def _bip39() -> Mnemonic:
+    return Mnemonic("english")
+
+
+def spelled(digest: bytes, count: int) -> str:
+    """The first bits of a public digest as words that people can compare, eleven bits a word."""
+    bits = int.from_bytes(digest, "big") >> (8 * len(digest) - 11 * count)
+    places = [bits >> (11 * (count - 1 - at)) & 2047 for at in range(count)]
+    return " ".join(_bip39().wordlist[place] for place in places)
+
 
 #: Longest passphrase, in bytes of UTF-8: nobody types as much.
 MAX_PASSPHRASE_BYTES = 4096
@@ -264,7 +315,7 @@ def _does_not_open(wrapper: Wrapper) -> DoesNotOpen:
 
 def phrase_of(root: RootKey) -> str:
     """The recovery phrase: 24 words that are the key. Anyone who calls this answers for them."""
-    return words.words_of(root.export())
+    return words_of(root.export())
 
 
 def keyring_of(phrases: Sequence[str], *, created: int) -> Keyring:
@@ -285,7 +336,7 @@ def root_of(phrase: str, *, created: int) -> RootKey:
     Raises:
         BadInput: no phrase, or with a mistake in it.
     """
-    secret = words.secret_of(phrase, fmt.PHRASE_WORDS, "recovery phrase", _no_phrase)
+    secret = secret_of(phrase, fmt.PHRASE_WORDS, "recovery phrase", _no_phrase)
     return RootKey(secret, created=created)
 
 

@@ -1,4 +1,4 @@
-"""Seal and open one field, one page, one header (docs/SPEC.md, section 4).
+"""Seal and open fields, the rows of a group, pages and headers (docs/SPEC.md, section 4).
 
 Why no key and nonce ever seal two plaintexts: a field's key belongs to one group and its nonce
 is the ordinal there; a page's key belongs to one segment and its nonce is kind and number; a
@@ -9,14 +9,29 @@ hold (:meth:`encrypted_records.crypto.keys.UidKey.uid`).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from itertools import repeat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from operator import add
 
+import msgspec
+from cryptography.hazmat.primitives import hashes
+
+from encrypted_records import runtime
+from encrypted_records.crypto import values
 from encrypted_records.crypto.format import NONCE_BYTES
-from encrypted_records.crypto.keys import IndexKey, MetaKey, SchemaKey, SealKey
+from encrypted_records.crypto.keys import GROUPS_KEPT, IndexKey, MetaKey, SchemaKey, SealKey
 from encrypted_records.errors import DoesNotOpen
-from encrypted_records.model.ciphertext_lengths import SEAL_VERSION
+from encrypted_records.model.ciphertext_lengths import SEAL_VERSION, least_class
+from encrypted_records.model.definition import FieldSpec, SchemaDefinition, Value, length_prefixed
+from encrypted_records.model.digests import (
+    DIGEST,
+    HOLE,
+    group_digest,
+    packed_digests,
+    run_digests,
+)
+from encrypted_records.model.packed_rows import PackedRow, PackedRowBatch, pack_bodies
+from encrypted_records.model.records import Group, GroupSalt, PlainRecord, SealedRow
 
 _VERSION = bytes((SEAL_VERSION,))
 _ORDINAL_NONCE = struct.Struct(">8xI")
@@ -178,3 +193,279 @@ def body_of(sealed: bytes) -> bytes:
     if sealed[:1] != _VERSION:
         raise DoesNotOpen("a ciphertext is of a format this version does not know")
     return sealed[1:]
+
+
+_RUN = struct.Struct(">II")
+#: Rows of which one column is sealed after the other: what they share stays in the processor's
+#: cache.
+_AT_ONCE = 4096
+
+#: Of a field: as the record shows it, and as it was sealed; its id; its key; its decoder.
+_FieldOpener = tuple[FieldSpec, FieldSpec, bytes, SealKey, Callable[[bytes], Value]]
+
+
+def seal_group(
+    key: SchemaKey,
+    definition: SchemaDefinition,
+    identities: Sequence[tuple[bytes, int]],
+    columns: Mapping[str, Sequence[Value]],
+    before: Group | None = None,
+    holes: Sequence[tuple[int, int]] = (),
+) -> tuple[Group, PackedRowBatch, GroupSalt]:
+    """Seal up to 2**20 records as one group; their ordinals are those from 0 on that are no holes.
+
+    Every field of the definition is sealed in every row, absent ones too, which hides absence.
+
+    Args:
+        identities: id and version of each record.
+        columns: of every field of the definition, as each record has it; None where absent.
+        before: the group that these records come from, if they are sealed again.
+        holes: ordinals without a row, as ascending (first, count) runs.
+    """
+    where = context_of(key)
+    contexts = record_contexts(where, identities)
+    specs = list(definition.fields.values())
+    had = dict(zip(before.fields, before.classes, strict=True)) if before else {}
+    classes = [least_class(spec, had[spec.id].length if spec.id in had else 0) for spec in specs]
+    plain = [
+        values.encode_column(spec, columns[spec.name], stated)
+        for spec, stated in zip(specs, classes, strict=True)
+    ]
+    count = len(identities) + sum(length for _, length in holes)
+    ordinals = list(chain.from_iterable(_between(holes, count)))
+    uid = key.uids.uid(_content_digest(contexts, specs, plain, holes))
+    nonces = nonces_of(ordinals)
+    keys = [key.field(spec).seal(uid) for spec in specs]
+    salt = runtime.random_bytes(DIGEST)
+    living: list[PackedRow] = []
+    digests: list[bytes] = []
+    # All that becomes of some rows is made while they are in the processor's cache.
+    for some in (slice(at, at + _AT_ONCE) for at in range(0, len(identities), _AT_ONCE)):
+        sealed = [
+            seal_bodies(own, contexts[some], spec.id_bytes, column[some], nonces[some])
+            for own, spec, column in zip(keys, specs, plain, strict=True)
+        ]
+        packed = [
+            (record, version, fields)
+            for (record, version), fields in zip(identities[some], pack_bodies(sealed), strict=True)
+        ]
+        digests.append(packed_digests(salt, packed))
+        living += [PackedRow(row[0], row[1], msgspec.Raw(row[2])) for row in packed]
+    rows, every = _by_ordinal(living, b"".join(digests), ordinals, count)
+    group = Group(
+        uid,
+        key.version,
+        count,
+        definition.ids,
+        classes,
+        definition.digest,
+        group_digest(run_digests(every)),
+    )
+    return group, PackedRowBatch(uid, 0, rows), GroupSalt(uid, salt)
+
+
+def _by_ordinal(
+    living: Sequence[PackedRow], digests: bytes, ordinals: Sequence[int], count: int
+) -> tuple[list[PackedRow | None], bytes]:
+    """Rows, and their digests one after the other, with the holes between them."""
+    if len(living) == count:
+        return [*living], digests
+    rows: list[PackedRow | None] = [None] * count
+    every = bytearray(HOLE * count)
+    for at, (ordinal, row) in enumerate(zip(ordinals, living, strict=True)):
+        rows[ordinal] = row
+        every[DIGEST * ordinal : DIGEST * (ordinal + 1)] = digests[DIGEST * at : DIGEST * (at + 1)]
+    return rows, bytes(every)
+
+
+def _between(holes: Sequence[tuple[int, int]], count: int) -> Iterator[range]:
+    """The ordinals below ``count`` that are no holes, run by run."""
+    begin = 0
+    for first, length in [*holes, (count, 0)]:
+        yield range(begin, first)
+        begin = first + length
+
+
+def _content_digest(
+    contexts: Sequence[bytes],
+    specs: Sequence[FieldSpec],
+    plain: Sequence[Sequence[bytes]],
+    holes: Sequence[tuple[int, int]],
+) -> bytes:
+    """SHA-256 over all that the group's keys will seal, each part after its length."""
+    state = hashes.Hash(hashes.SHA256())
+    state.update(_length_prefixed(contexts))
+    for spec, column in zip(specs, plain, strict=True):
+        state.update(length_prefixed(spec.id_bytes))
+        state.update(_length_prefixed(column))
+    if holes:
+        state.update(length_prefixed(b"".join(_RUN.pack(*run) for run in holes)))
+    return state.finalize()
+
+
+def _length_prefixed(parts: Sequence[bytes]) -> bytes:
+    """Parts with their lengths, many of few lengths; see ``model.definition.length_prefixed``."""
+    lengths = list(map(len, parts))
+    heads = {length: length.to_bytes(4, "big") for length in set(lengths)}
+    if len(heads) == 1:
+        (head,) = heads.values()
+        return head + head.join(parts)
+    pieces = [b""] * (2 * len(parts))
+    pieces[::2] = [heads[length] for length in lengths]
+    pieces[1::2] = parts
+    return b"".join(pieces)
+
+
+def sort_fields(
+    definition: SchemaDefinition, group: Group, fields: Mapping[str, bytes]
+) -> list[bytes]:
+    """A row's ciphertexts, given by name, in the order of its group.
+
+    Raises:
+        DoesNotOpen: they are not of the fields of the group; one that was left out would look like
+            an absent one.
+    """
+    if not has_fields(definition, group, fields):
+        raise DoesNotOpen("the record has not the fields of its group")
+    return [fields[definition.by_id[number].name] for number in group.fields]
+
+
+def has_fields(definition: SchemaDefinition, group: Group, fields: Collection[str]) -> bool:
+    """Whether these are the names of exactly a group's fields."""
+    specs = [definition.by_id.get(number) for number in group.fields]
+    names = {spec.name for spec in specs if spec is not None}
+    return None not in specs and names == set(fields)
+
+
+def open_columns(
+    key: SchemaKey,
+    made: SchemaDefinition,
+    group: Group,
+    rows: Sequence[tuple[int, SealedRow]],
+) -> dict[int, list[Value]]:
+    """The values of rows of ``group``, by field's id; None where absent.
+
+    Args:
+        made: the definition under which the group was sealed, whose decimals the values have.
+        rows: each with its ordinal.
+
+    Raises:
+        DoesNotOpen: as :func:`open_row`, of any of them.
+    """
+    width = len(group.fields)
+    if width != len(group.classes) or any(len(row.fields) != width for _, row in rows):
+        raise _wrong_width()
+    where = context_of(key)
+    contexts = [record_context(where, row.record_id, row.version) for _, row in rows]
+    ordinals = [ordinal for ordinal, _ in rows]
+    opened: dict[int, list[Value]] = {}
+    for at, (number, stated) in enumerate(zip(group.fields, group.classes, strict=True)):
+        spec = made.by_id.get(number)
+        if spec is None:
+            raise DoesNotOpen("a row contains a field that the definition lacks")
+        sealed = [row.fields[at] for _, row in rows]
+        field_key = key.field(spec).seal(group.uid)
+        plain = open_column(field_key, contexts, spec.id_bytes, sealed, ordinals)
+        opened[number] = list(map(values.decoder(spec, stated), plain))
+    return opened
+
+
+def open_row(
+    key: SchemaKey,
+    definition: SchemaDefinition,
+    group: Group,
+    ordinal: int,
+    row: SealedRow,
+    made: SchemaDefinition | None = None,
+) -> PlainRecord:
+    """Open a row of ``group``; absent fields are left out of the record.
+
+    Args:
+        definition: gives fields their names, and values their decimals.
+        made: under which the group was sealed, if that is another.
+
+    Raises:
+        DoesNotOpen: a field altered, or of another row, version or key, or of a length that its
+            group does not state; or the row has other fields than its group.
+    """
+    return opener_of(key, definition, group, made or definition).open(ordinal, row)
+
+
+def opener_of(
+    key: SchemaKey, definition: SchemaDefinition, group: Group, made: SchemaDefinition
+) -> RowOpener:
+    """The opener of rows of ``group``. It is cached with its key, because the rows of one answer
+    belong to few groups.
+
+    Raises:
+        DoesNotOpen: the group has a field that the definition lacks.
+    """
+    opener = key.openers.get(group.uid)
+    if opener is None or not opener.is_for(definition, group, made):
+        if len(key.openers) >= GROUPS_KEPT:
+            key.openers.clear()
+        opener = key.openers[group.uid] = RowOpener(key, definition, group, made)
+    return opener
+
+
+class RowOpener:
+    """Opens rows of one group: all that is the same for each of them is found once."""
+
+    def __init__(
+        self, key: SchemaKey, definition: SchemaDefinition, group: Group, made: SchemaDefinition
+    ) -> None:
+        """
+        Raises:
+            DoesNotOpen: as :func:`opener_of`.
+        """
+        self._made_for = definition, group, made
+        self._where = context_of(key)
+        self._fields: list[_FieldOpener] = []
+        if len(group.fields) != len(group.classes):
+            raise _wrong_width()
+        for number, stated in zip(group.fields, group.classes, strict=True):
+            spec, own = definition.by_id.get(number), made.by_id.get(number)
+            if spec is None or own is None:
+                raise DoesNotOpen("a row contains a field that the definition lacks")
+            seal, decode = key.field(own).seal(group.uid), values.decoder(own, stated)
+            self._fields.append((spec, own, spec.id_bytes, seal, decode))
+
+    def is_for(self, definition: SchemaDefinition, group: Group, made: SchemaDefinition) -> bool:
+        """Whether it opens rows of this very group, under these very definitions."""
+        own = self._made_for
+        return own[0] is definition and own[1] is group and own[2] is made
+
+    def open(self, ordinal: int, row: SealedRow) -> PlainRecord:
+        """
+        Raises:
+            DoesNotOpen: as :func:`open_row`.
+        """
+        record, nonce = self._place(ordinal, row)
+        data: dict[str, Value] = {}
+        for (spec, own, field, seal, decode), sealed in zip(self._fields, row.fields, strict=True):
+            value = decode(seal.decrypt(nonce, body_of(sealed), record + field))
+            if value is not None:
+                data[spec.name] = value if own is spec else values.shown(own, spec, value)
+        return PlainRecord(row.record_id, row.version, data)
+
+    def authenticate(self, ordinal: int, row: SealedRow) -> None:
+        """Prove that a row is the one that was sealed, and read no value of it.
+
+        Raises:
+            DoesNotOpen: a field altered, or of another row, version or key; or the row has other
+                fields than its group.
+        """
+        record, nonce = self._place(ordinal, row)
+        for (_, _, field, seal, _), sealed in zip(self._fields, row.fields, strict=True):
+            seal.decrypt(nonce, body_of(sealed), record + field)
+
+    def _place(self, ordinal: int, row: SealedRow) -> tuple[bytes, bytes]:
+        """A row's part of the associated data, and its nonce."""
+        if len(row.fields) != len(self._fields):
+            raise _wrong_width()
+        record = record_context(self._where, row.record_id, row.version)
+        return record, row_nonce(ordinal)
+
+
+def _wrong_width() -> DoesNotOpen:
+    return DoesNotOpen("a row has another number of fields than its group")

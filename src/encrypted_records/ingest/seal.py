@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from encrypted_records.crypto import rows
+from encrypted_records.crypto import sealing
 from encrypted_records.crypto.keys import SchemaKey
 from encrypted_records.index.columns import column as columns
 from encrypted_records.index.columns import words
@@ -83,7 +83,7 @@ def seal_columns(
         origin: names these records, also when they are sealed again.
         before, holes: as :func:`rows.seal_group`; there may be holes alone.
     """
-    group, batch, salt = rows.seal_group(key, definition, identities, values, before, holes)
+    group, batch, salt = sealing.seal_group(key, definition, identities, values, before, holes)
     assert 0 < group.count <= MAX_GROUP_RECORDS
     lives = np.ones(group.count, np.bool_)
     for first, length in holes:

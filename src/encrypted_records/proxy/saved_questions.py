@@ -21,8 +21,7 @@ import msgspec
 
 from encrypted_records import runtime
 from encrypted_records.crypto.format import NONCE_BYTES
-from encrypted_records.crypto.keys import Keyring
-from encrypted_records.crypto.links import LinkSecret
+from encrypted_records.crypto.keys import Keyring, LinkSecret
 from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, KeyMissing, NotFound
 from encrypted_records.ingest.reading.recipe import MAX_BYTES
 from encrypted_records.model.ids import new_id

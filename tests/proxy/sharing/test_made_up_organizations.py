@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from encrypted_records.crypto.datasets import DatasetKey
-from encrypted_records.crypto.keys import Keyring, RootKey
+from encrypted_records.crypto.keys import DatasetKey, Keyring, RootKey
 from encrypted_records.crypto.recovery import keyring_of
 from encrypted_records.index.roster.drafts import sign_entry
 from encrypted_records.index.roster.roster import Roster

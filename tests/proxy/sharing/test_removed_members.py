@@ -12,9 +12,8 @@ import pytest
 
 from encrypted_records.client.proxy.client import ProxyClient
 from encrypted_records.crypto import sealing
-from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.crypto.identity import Identity
-from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.crypto.keys import DatasetKey, SchemaKey
 from encrypted_records.errors import DoesNotOpen, ErsError, NotAllowed, SqlError
 from encrypted_records.index.roster import grants
 from encrypted_records.index.roster.roster import Roster

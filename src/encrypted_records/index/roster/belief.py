@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from encrypted_records.crypto import words
 from encrypted_records.crypto.identity import Identity
 from encrypted_records.crypto.keys import Keyring
+from encrypted_records.crypto.recovery import spelled
 from encrypted_records.errors import IdentityReplaced, NotAllowed, RosterOlder, RosterUnknown
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.rules.roster.state import Member
@@ -68,7 +68,7 @@ def describe(roster: Roster) -> RosterSummary:
 
 def head_words(roster: Roster) -> str:
     """Eight words that are the same for everybody who is shown the same roster."""
-    return words.spelled(roster.head.digest, HEAD_WORDS)
+    return spelled(roster.head.digest, HEAD_WORDS)
 
 
 class RosterForked(RosterOlder):

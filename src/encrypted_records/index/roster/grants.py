@@ -15,9 +15,8 @@ import msgspec
 from msgspec import Meta
 
 from encrypted_records.crypto import format as fmt
-from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.crypto.identity import Identity
-from encrypted_records.crypto.keys import SchemaKey
+from encrypted_records.crypto.keys import DatasetKey, SchemaKey
 from encrypted_records.errors import (
     DoesNotOpen,
     GrantBroken,

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Literal
 
 from encrypted_records import runtime
-from encrypted_records.crypto.rows import RowOpener
+from encrypted_records.crypto.sealing import RowOpener
 from encrypted_records.errors import KeyMissing, LogBroken, NotFound
 from encrypted_records.index.log.effects import Effects, PlacedGroup
 from encrypted_records.index.log.ledger import Ledger

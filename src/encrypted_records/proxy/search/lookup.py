@@ -13,7 +13,7 @@ from functools import partial
 from encrypted_records import runtime
 from encrypted_records.client.api import Api, SealedRecord
 from encrypted_records.crypto.keys import LogKeys
-from encrypted_records.crypto.rows import has_fields, open_row, sort_fields
+from encrypted_records.crypto.sealing import has_fields, open_row, sort_fields
 from encrypted_records.errors import (
     ApiFailed,
     BadInput,

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from encrypted_records import runtime
-from encrypted_records.crypto.rows import RowOpener, opener_of
+from encrypted_records.crypto.sealing import RowOpener, opener_of
 from encrypted_records.errors import DoesNotOpen
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.records import PlainRecord, RowRef, SealedRow

@@ -22,7 +22,7 @@ from pyroaring import BitMap
 
 from encrypted_records import runtime
 from encrypted_records.client.api import Api, StoredPage, UnfilteredRecord
-from encrypted_records.crypto.rows import open_row, sort_fields
+from encrypted_records.crypto.sealing import open_row, sort_fields
 from encrypted_records.errors import ApiFailed, Closed, DoesNotOpen, KeyMissing, Malformed
 from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS, LeastClass, fixed_class
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from encrypted_records import runtime
-from encrypted_records.crypto.datasets import DatasetKey
+from encrypted_records.crypto.keys import DatasetKey
 from encrypted_records.errors import NotAllowed, NotFound
 from encrypted_records.index.roster.access import require_owner
 from encrypted_records.index.roster.drafts import sign_entry

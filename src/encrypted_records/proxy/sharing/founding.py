@@ -14,7 +14,7 @@ from typing import Literal
 
 from encrypted_records import runtime
 from encrypted_records.client.rosters import DatasetResource, RosterApi
-from encrypted_records.crypto.datasets import DatasetKey
+from encrypted_records.crypto.keys import DatasetKey
 from encrypted_records.errors import BadInput, Closed, Conflict, NotAllowed, Unavailable
 from encrypted_records.index.roster.belief import believe
 from encrypted_records.index.roster.drafts import sign_entry

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
-from encrypted_records.crypto.datasets import DatasetKey
 from encrypted_records.crypto.identity import Identity
-from encrypted_records.crypto.keys import Keyring
+from encrypted_records.crypto.keys import DatasetKey, Keyring
 from encrypted_records.errors import Closed, GrantBroken, KeyMissing, Malformed
 from encrypted_records.index.roster.access import require_member
 from encrypted_records.index.roster.grants import OpenedGrant, open_grant

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
-from encrypted_records.crypto.datasets import DatasetKey
-from encrypted_records.crypto.keys import Keyring
+from encrypted_records.crypto.keys import DatasetKey, Keyring
 from encrypted_records.crypto.recovery import keyring_of
 from encrypted_records.errors import BadInput, Closed, Conflict, GrantBroken, Malformed
 from encrypted_records.index.roster import belief

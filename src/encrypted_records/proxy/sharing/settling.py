@@ -23,7 +23,7 @@ from functools import partial
 
 from encrypted_records import runtime
 from encrypted_records.client.rosters import RosterApi
-from encrypted_records.crypto.datasets import DatasetKey
+from encrypted_records.crypto.keys import DatasetKey
 from encrypted_records.errors import ApiFailed, Closed, Conflict, ErsError, NotFound, Unavailable
 from encrypted_records.index.roster.due import due_datasets, due_services
 from encrypted_records.index.roster.invitations import admit

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from encrypted_records import logs, runtime
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.crypto.rows import seal_group
+from encrypted_records.crypto.sealing import seal_group
 from encrypted_records.errors import ErsError, NotFound
 from encrypted_records.index.segments.sorted_runs import Blocks, cut_columns
 from encrypted_records.ingest.charsets import GROWTH

@@ -20,7 +20,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from encrypted_records.crypto.keys import SchemaKey
-from encrypted_records.crypto.rows import open_columns, seal_group
+from encrypted_records.crypto.sealing import open_columns, seal_group
 from encrypted_records.crypto.values import shown
 from encrypted_records.errors import Conflict, DoesNotOpen
 from encrypted_records.index.segments.sorted_runs import RunMerger
