@@ -27,7 +27,7 @@ from encrypted_records.model.roster import (
     RosterEntry,
     Share,
 )
-from encrypted_records.rules.roster.judging import Void
+from encrypted_records.rules.roster_judging import Void
 
 ORGANIZATION = bytes(15) + b"o"
 DAY = 86_400

@@ -21,7 +21,7 @@ from encrypted_records.index.roster.invitations import admit
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Remove
-from encrypted_records.rules.roster.judging import Void
+from encrypted_records.rules.roster_judging import Void
 from tests.index.rosters import NOW, ORGANIZATION, Person, Team, reader, uid
 
 

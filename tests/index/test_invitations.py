@@ -22,7 +22,7 @@ from encrypted_records.index.roster.invitations import (
 )
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Answer, Remove
-from encrypted_records.rules.roster.judging import Void
+from encrypted_records.rules.roster_judging import Void
 from tests.index.rosters import DAY, NOW, ORGANIZATION, Team, again, names, reader, uid
 
 INVITATION = "invitation of grace"

@@ -20,7 +20,7 @@ from encrypted_records.index.roster.due import due_datasets
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Content, EntryBody, RosterEntry, Share, cut_entry
-from encrypted_records.rules.roster.state import EVERYTHING, Member, Scope
+from encrypted_records.rules.roster_state import EVERYTHING, Member, Scope
 from tests.index.rosters import NOW, ORGANIZATION, Person, uid
 from tests.reference import roster as naive
 

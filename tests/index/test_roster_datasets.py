@@ -11,7 +11,7 @@ from encrypted_records.index.roster.drafts import sign_entry
 from encrypted_records.index.roster.due import due_datasets, due_services, holders_of
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Remove
-from encrypted_records.rules.roster.judging import Void
+from encrypted_records.rules.roster_judging import Void
 from tests.index.rosters import (
     NOW,
     Team,

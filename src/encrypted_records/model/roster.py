@@ -577,7 +577,7 @@ def encode_request_body(body: AccessRequestBody) -> bytes:
 
 def read_request(request: AccessRequest) -> AccessRequestBody:
     """Statements of a request about itself; whether it stands is for the reader to check
-    (:func:`encrypted_records.rules.roster.judging.judge_request`).
+    (:func:`encrypted_records.rules.roster_judging.judge_request`).
 
     Raises:
         Malformed: it breaks the form, also by another spelling of the same content.

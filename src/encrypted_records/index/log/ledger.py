@@ -66,8 +66,8 @@ from encrypted_records.model.records import (
     Segment,
     SegmentHeader,
 )
-from encrypted_records.rules.commits import judging
-from encrypted_records.rules.commits.judging import KeyName, Log, Size
+from encrypted_records.rules import commit_judging
+from encrypted_records.rules.commit_judging import KeyName, Log, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +366,7 @@ class Ledger(Order):
         key = self._held(name := (body.key_version, body.key_id))
         if key is not None and not key.log.verify(commit.mac, commit.body):
             raise LogBroken("a commit in the log is not authentic")
-        require(judging.judge_form(body))
+        require(commit_judging.judge_form(body))
         before = Log(
             self.version,
             self.added_at,
@@ -376,7 +376,7 @@ class Ledger(Order):
             self._since,
         )
         self.check_order(body, before)
-        require(judging.judge_keys(body, before))
+        require(commit_judging.judge_keys(body, before))
         history = follow(self.history, body, self._groups, self.defined_at)
         check_groups(body, history, self._groups)
         if history.present.unique and body.adds_records and not body.exact:
@@ -575,7 +575,7 @@ def check_cover(
     freed = [uid for uid in freed if uid not in ended]
     sizes = {uid: Size(groups[uid].group.count, len(dead.get(uid, ()))) for uid in freed}
     sizes |= {uid: Size(group.count, len(dead.get(uid, ()))) for uid, group in added.items()}
-    require(judging.judge_cover(body.segments, sizes))
+    require(commit_judging.judge_cover(body.segments, sizes))
 
 
 def keep_live(

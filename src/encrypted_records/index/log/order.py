@@ -15,8 +15,8 @@ from encrypted_records.model import wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.ids import milliseconds, new_id
 from encrypted_records.model.records import Commit, CommitBody
-from encrypted_records.rules.commits import judging
-from encrypted_records.rules.commits.judging import CommitFault, Log
+from encrypted_records.rules import commit_judging
+from encrypted_records.rules.commit_judging import CommitFault, Log
 
 
 class LogOlder(LogBroken):
@@ -238,7 +238,7 @@ class Order:
             LogBroken: it does not.
         """
         writer = self._writers.get(body.writer, Writer())
-        require(judging.judge_order(body, log, (writer.counter, writer.digest)))
+        require(commit_judging.judge_order(body, log, (writer.counter, writer.digest)))
         if self.digest_at(body.seen) != body.seen_digest:
             raise LogBroken(CommitFault.OTHER_LOG.value)
         if self._requests.intersection(body.requests):

@@ -22,7 +22,7 @@ from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS
 from encrypted_records.model.ids import ID_BYTES, milliseconds
 from encrypted_records.model.records import PAGE_BYTES, CommitBody
-from encrypted_records.rules.commits.judging import KeyName
+from encrypted_records.rules.commit_judging import KeyName
 
 #: Days that are told, and that are kept: a clock may have been wrong.
 DAYS = 30

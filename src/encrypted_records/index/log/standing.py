@@ -18,8 +18,8 @@ from encrypted_records.index.log.ledger_state import Deaths
 from encrypted_records.index.log.order import require
 from encrypted_records.index.log.snapshot import GroupState
 from encrypted_records.model.records import CommitBody, Group, KilledRows
-from encrypted_records.rules.commits import judging
-from encrypted_records.rules.commits.judging import EndedGroup
+from encrypted_records.rules import commit_judging
+from encrypted_records.rules.commit_judging import EndedGroup
 
 T = TypeVar("T")
 
@@ -79,11 +79,11 @@ def check_standing(body: CommitBody, live: LiveGroups) -> GroupEndings:
         )
         for state in old
     ]
-    require(judging.judge_replacement(ended, body.groups))
+    require(commit_judging.judge_replacement(ended, body.groups))
     holes, killed = _by_group(body.holes), _by_group(body.killed)
     standing = GroupEndings()
     starts: dict[bytes, int] = {}
-    pieces = groupby(judging.pieces_of(ended, body.groups), lambda piece: piece.new)
+    pieces = groupby(commit_judging.pieces_of(ended, body.groups), lambda piece: piece.new)
     for group, (_, some) in zip(body.groups, pieces, strict=True):
         own = list(some)
         uids = [body.ended[piece.old] for piece in own]

@@ -6,7 +6,7 @@ from encrypted_records.errors import NotAllowed, SchemaUnsigned
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model.openings import require_shown
-from encrypted_records.rules.roster.state import Member
+from encrypted_records.rules.roster_state import Member
 
 
 def require_owner(roster: Roster, member: bytes) -> None:

@@ -15,7 +15,7 @@ from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import spelled
 from encrypted_records.errors import IdentityReplaced, NotAllowed, RosterOlder, RosterUnknown
 from encrypted_records.index.roster.roster import Roster
-from encrypted_records.rules.roster.state import Member
+from encrypted_records.rules.roster_state import Member
 
 #: Words of the head by which two people notice that they are shown two rosters.
 HEAD_WORDS = 8

@@ -15,7 +15,7 @@ from encrypted_records.errors import (
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Content, EntryBody, FoundingEntry, RosterEntry
-from encrypted_records.rules.roster.judging import Void
+from encrypted_records.rules.roster_judging import Void
 
 
 def sign_entry(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
-from encrypted_records.rules.roster.state import Member, RightLoss, SchemaEntry, Scope
+from encrypted_records.rules.roster_state import Member, RightLoss, SchemaEntry, Scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from encrypted_records.model import roster as form
 from encrypted_records.model.records import Digest, Uid
 from encrypted_records.model.roster import WHOLE_DATASET, Grant, GrantBody
 from encrypted_records.model.roster import Epoch as EpochNumber
-from encrypted_records.rules.roster.state import Epoch
+from encrypted_records.rules.roster_state import Epoch
 
 
 class _Secrets(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

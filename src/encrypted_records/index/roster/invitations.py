@@ -21,7 +21,7 @@ from encrypted_records.errors import InvitationOver, InvitationWords, KeysRefuse
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Answer, Invite, MemberStanding, Share
-from encrypted_records.rules.roster.state import InvitationState
+from encrypted_records.rules.roster_state import InvitationState
 
 
 class InvitationStatus(StrEnum):

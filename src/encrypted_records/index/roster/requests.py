@@ -15,7 +15,7 @@ from encrypted_records.errors import Malformed, Unsupported
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import AccessRequest, AccessRequestBody
-from encrypted_records.rules.roster.judging import RequestFault
+from encrypted_records.rules.roster_judging import RequestFault
 
 #: Nobody whose request this is has made it so.
 _FORGED = (RequestFault.SIGNATURE, RequestFault.ROSTER)

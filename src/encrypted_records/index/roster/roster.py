@@ -25,9 +25,9 @@ from encrypted_records.model.roster import (
     RosterEntry,
     Share,
 )
-from encrypted_records.rules.roster import judging, state
-from encrypted_records.rules.roster.judging import RequestFault, Void
-from encrypted_records.rules.roster.state import (
+from encrypted_records.rules import roster_judging, roster_state
+from encrypted_records.rules.roster_judging import RequestFault, Void
+from encrypted_records.rules.roster_state import (
     DatasetEntry,
     Ending,
     Epoch,
@@ -136,8 +136,8 @@ class Roster:
 
     def judge(self, entry: RosterEntry, body: EntryBody) -> Void | None:
         """The result of :meth:`append` for the next entry, without the checks of form and chain."""
-        verified = judging.verify(self._state, entry, body, self._is_by)
-        reason = judging.judge(self._state, body, verified)
+        verified = roster_judging.verify(self._state, entry, body, self._is_by)
+        reason = roster_judging.judge(self._state, body, verified)
         return None if reason is None else reason.void
 
     def judge_request(
@@ -152,7 +152,7 @@ class Roster:
         if body.organization != self.organization:
             return RequestFault.MEMBER
         digest = self.digest_at(body.number)
-        return judging.judge_request(
+        return roster_judging.judge_request(
             self._state, request, body, digest=digest, is_by=self._is_by, now=now
         )
 
@@ -205,7 +205,7 @@ class Roster:
         """The state of a member at an entry, or now; None if the id was never a member. A removed
         member is not ``present``.
         """
-        return state.at(self._state.members.get(member, ()), number)
+        return roster_state.at(self._state.members.get(member, ()), number)
 
     def histories(self) -> Iterator[list[Member]]:
         """Each member that there ever was, with all standings, the newest last."""
@@ -215,14 +215,14 @@ class Roster:
         """The members of the organization at an entry, or now, in the order of their first
         admission.
         """
-        found = (state.at(member, number) for member in self._state.members.values())
+        found = (roster_state.at(member, number) for member in self._state.members.values())
         return [member for member in found if member is not None and member.present]
 
     def owners(self, number: int | None = None) -> list[Member]:
         return [member for member in self.members(number) if member.owns]
 
     def dataset(self, dataset: bytes, number: int | None = None) -> DatasetEntry | None:
-        return state.at(self._state.datasets.get(dataset, ()), number)
+        return roster_state.at(self._state.datasets.get(dataset, ()), number)
 
     def datasets(self) -> list[DatasetEntry]:
         """All datasets that were ever in the roster, in their present state and in the order of
@@ -232,7 +232,7 @@ class Roster:
 
     def epoch(self, dataset: bytes, number: int | None = None) -> Epoch | None:
         """The epoch of a dataset's keys at an entry, or now."""
-        return state.at(self._state.epochs.get(dataset, ()), number)
+        return roster_state.at(self._state.epochs.get(dataset, ()), number)
 
     def epochs(self, dataset: bytes) -> list[Epoch]:
         """All of them, epoch 1 first."""
@@ -252,7 +252,7 @@ class Roster:
         return self._state.listed_at(dataset)
 
     def schema(self, schema: bytes, number: int | None = None) -> SchemaEntry | None:
-        return state.at(self._state.schemas.get(schema, ()), number)
+        return roster_state.at(self._state.schemas.get(schema, ()), number)
 
     def schemas(self, dataset: bytes) -> list[SchemaEntry]:
         """The schemas of a dataset that were ever placed there, in their present state."""
@@ -292,17 +292,17 @@ class Roster:
 
     def is_of_another(self, member: bytes, keys: bytes) -> bool:
         """Whether one of these public keys belongs, or belonged, to another member."""
-        return judging.is_of_another(self._state, member, keys)
+        return roster_judging.is_of_another(self._state, member, keys)
 
     def reads(self, member: bytes, dataset: bytes, number: int | None = None) -> Scope:
         """The schemas of a dataset that a member may read at an entry, or now."""
         standing = self.member(member, number)
-        return state.NOTHING if standing is None else standing.reads(dataset)
+        return roster_state.NOTHING if standing is None else standing.reads(dataset)
 
     def writes(self, member: bytes, dataset: bytes, number: int | None = None) -> Scope:
         """The schemas of a dataset that a member may write at an entry, or now."""
         standing = self.member(member, number)
-        return state.NOTHING if standing is None else standing.writes(dataset)
+        return roster_state.NOTHING if standing is None else standing.writes(dataset)
 
     def had_since(self, member: bytes, share: Share) -> int:
         """The entry since which a member has had at least this share without a break; 0 if the

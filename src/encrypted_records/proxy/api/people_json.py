@@ -31,7 +31,7 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.services import Services
 from encrypted_records.proxy.sharing.reading import View
 from encrypted_records.proxy.sharing.settling import AppliedChanges
-from encrypted_records.rules.roster.state import InvitationState, Member, Scope
+from encrypted_records.rules.roster_state import InvitationState, Member, Scope
 
 Role = Literal["reader", "writer"]
 _RIGHTS: dict[str, Literal[1, 2]] = {"writer": 1, "reader": 2}

@@ -21,7 +21,7 @@ from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.sharing.changes import ATTEMPTS, RosterChanges
 from encrypted_records.proxy.sharing.drafts import RosterDraft, no_roster
 from encrypted_records.proxy.sharing.reading import RosterFinder, RosterReader, View
-from encrypted_records.rules.roster.judging import RequestFault
+from encrypted_records.rules.roster_judging import RequestFault
 
 
 class Asking:

@@ -13,7 +13,7 @@ from encrypted_records.index.roster.grants import seal_grant
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import Content, Grant, RosterEntry
 from encrypted_records.proxy.sharing.reading import View
-from encrypted_records.rules.roster.state import Member
+from encrypted_records.rules.roster_state import Member
 
 
 class RosterDraft:

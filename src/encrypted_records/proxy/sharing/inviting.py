@@ -23,7 +23,7 @@ from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.sharing.changes import RosterChanges
 from encrypted_records.proxy.sharing.drafts import RosterDraft
 from encrypted_records.proxy.sharing.reading import RosterReader
-from encrypted_records.rules.roster.state import InvitationState, Member
+from encrypted_records.rules.roster_state import InvitationState, Member
 
 #: How long an invitation waits.
 INVITATION_SECONDS = 7 * 86_400

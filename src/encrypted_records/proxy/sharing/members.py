@@ -27,7 +27,7 @@ from encrypted_records.proxy.sharing.founding import grant_holders
 from encrypted_records.proxy.sharing.grants import OwnGrants
 from encrypted_records.proxy.sharing.inviting import member_named
 from encrypted_records.proxy.sharing.reading import RosterReader
-from encrypted_records.rules.roster.state import Member
+from encrypted_records.rules.roster_state import Member
 
 
 class Members:

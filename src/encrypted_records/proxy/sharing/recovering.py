@@ -21,7 +21,7 @@ from encrypted_records.proxy.sharing.changes import ATTEMPTS
 from encrypted_records.proxy.sharing.drafts import RosterDraft, no_roster
 from encrypted_records.proxy.sharing.grants import identity_with
 from encrypted_records.proxy.sharing.reading import RosterReader, View
-from encrypted_records.rules.roster.state import Member
+from encrypted_records.rules.roster_state import Member
 
 
 class Recovering:

@@ -40,7 +40,7 @@ from encrypted_records.proxy.sharing.founding import grant_holders
 from encrypted_records.proxy.sharing.grants import OwnGrants
 from encrypted_records.proxy.sharing.heads import LogHeads
 from encrypted_records.proxy.sharing.reading import RosterReader, View
-from encrypted_records.rules.roster.state import Epoch, SchemaEntry
+from encrypted_records.rules.roster_state import Epoch, SchemaEntry
 
 log = logging.getLogger(__name__)
 

@@ -41,8 +41,8 @@ from encrypted_records.model.records import (
     SealedRow,
     Segment,
 )
-from encrypted_records.rules.commits import judging
-from encrypted_records.rules.commits.judging import CommitFault
+from encrypted_records.rules import commit_judging
+from encrypted_records.rules.commit_judging import CommitFault
 from encrypted_records.server.records.bindings import (
     Beside,
     PackedBatch,
@@ -250,7 +250,7 @@ def check_lists(body: CommitBody) -> None:
     Raises:
         BadInput: ``invalid_commit``.
     """
-    require_none(judging.judge_form(body))
+    require_none(commit_judging.judge_form(body))
     text = body.definition_text
     require(
         not text or hashlib.sha256(text).digest() == body.definition,

@@ -31,8 +31,8 @@ from encrypted_records.model.records import (
     CommitUpload,
     Receipt,
 )
-from encrypted_records.rules.commits import judging
-from encrypted_records.rules.commits.judging import CommitFault, Log
+from encrypted_records.rules import commit_judging
+from encrypted_records.rules.commit_judging import CommitFault, Log
 from encrypted_records.server import permissions, sql
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.commits import checks, definitions, signing, staging, storing
@@ -403,10 +403,10 @@ def require_writer_knows(
     if body.key_version == present and body.key_id != bytes(schema.key_id or b""):
         raise _key_mismatch("the schema's records are encrypted under another key")
     log = Log(schema.version, schema.added_at, schema.resealed_at, first, present, schema.key_since)
-    reason = judging.judge_keys(body, log)
+    reason = commit_judging.judge_keys(body, log)
     if reason is not None:
         raise _key_mismatch(reason.value)
-    reason = judging.judge_order(body, log, head or (0, bytes(32)))
+    reason = commit_judging.judge_order(body, log, head or (0, bytes(32)))
     if reason is None and body.seen_digest != _digest_at(schema, body.seen):
         reason = CommitFault.OTHER_LOG
     if reason is not None:

@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from encrypted_records.errors import Conflict
 from encrypted_records.model.records import CommitBody, Group, KilledRows
-from encrypted_records.rules.commits import judging
-from encrypted_records.rules.commits.judging import EndedGroup, Piece, Size
+from encrypted_records.rules import commit_judging
+from encrypted_records.rules.commit_judging import EndedGroup, Piece, Size
 from encrypted_records.server.commits.checks import require, require_none
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.objects import objects
@@ -90,8 +90,8 @@ class ReplacingGroups:
             EndedGroup(_start(group), group.count, store.classes_of(group.fields))
             for group in self._old
         ]
-        require_none(judging.judge_replacement(ended, body.groups))
-        self._pieces = judging.pieces_of(ended, body.groups)
+        require_none(commit_judging.judge_replacement(ended, body.groups))
+        self._pieces = commit_judging.pieces_of(ended, body.groups)
         #: by new group and ordinal, the versions that ended rows which it has
         self._died: dict[bytes, dict[int, int]] = {group.uid: {} for group in body.groups}
         holes, killed = _by_group(body.holes), _by_group(body.killed)

@@ -21,7 +21,7 @@ from typing import Any
 from encrypted_records.errors import Conflict
 from encrypted_records.model import wire
 from encrypted_records.model.records import Commit, CommitBody, Group
-from encrypted_records.rules.commits.judging import Size, judge_cover
+from encrypted_records.rules.commit_judging import Size, judge_cover
 from encrypted_records.server import sql
 from encrypted_records.server.commits import checks
 from encrypted_records.server.commits.checks import CheckedCommit, require

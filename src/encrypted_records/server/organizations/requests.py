@@ -20,9 +20,9 @@ from encrypted_records.errors import Conflict, ErsError, NotAllowed, NotFound, T
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import AccessRequest, AccessRequestBody
-from encrypted_records.rules.roster import judging
-from encrypted_records.rules.roster.judging import REQUEST_SECONDS, RequestFault
-from encrypted_records.rules.roster.state import Member
+from encrypted_records.rules import roster_judging
+from encrypted_records.rules.roster_judging import REQUEST_SECONDS, RequestFault
+from encrypted_records.rules.roster_state import Member
 from encrypted_records.server import signatures
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
@@ -118,7 +118,7 @@ def _require_standing(
         raise moved("sign the request")
     state = STATES.of(organization).state
     now = int(time.time())
-    fault = judging.judge_request(
+    fault = roster_judging.judge_request(
         state, request, body, digest=state.digest, is_by=signatures.is_by, now=now
     )
     if fault is not None:
@@ -189,14 +189,14 @@ def end_for_member(change: RosterChange, before: Member | None, member: bytes) -
     after = change.state.member(member)
     assert after is not None, "an entry has just said it"
     own = _of_organization(change.organization).filter(membership__user=ids.to_text(member))
-    if before is None or judging.is_other_member(before, after):
+    if before is None or roster_judging.is_other_member(before, after):
         own.delete()
         return
     named = {share.dataset for share in (*before.shares, *after.shares)}
     ended = [
         ids.to_text(dataset)
         for dataset in named
-        if judging.shares_of(before, dataset) != judging.shares_of(after, dataset)
+        if roster_judging.shares_of(before, dataset) != roster_judging.shares_of(after, dataset)
     ]
     own.filter(dataset__in=ended).delete()
 

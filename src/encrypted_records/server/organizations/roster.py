@@ -23,8 +23,8 @@ from encrypted_records.errors import Conflict, Flaw, NotAllowed, TooLarge
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody, Grant, RosterEntry
-from encrypted_records.rules.roster import judging
-from encrypted_records.rules.roster.judging import EntryFault
+from encrypted_records.rules import roster_judging
+from encrypted_records.rules.roster_judging import EntryFault
 from encrypted_records.server import signatures
 from encrypted_records.server.accounts import limits
 from encrypted_records.server.accounts.models import User
@@ -204,8 +204,8 @@ def _apply(change: RosterChange, read: _Read, *, is_owner: bool) -> None:
     actor = ids.to_text(body.actor)
     if actor != change.caller.pk and not is_owner:
         raise NotAllowed("only owners can send entries that others signed", code="owners_only")
-    verified = judging.verify(change.state, read.entry, body, signatures.is_by)
-    reason = judging.judge(change.state, body, verified)
+    verified = roster_judging.verify(change.state, read.entry, body, signatures.is_by)
+    reason = roster_judging.judge(change.state, body, verified)
     if reason is EntryFault.ENDS and isinstance(content, form.DatasetName):
         # Where a log has moved on, that is why, and it is named.
         roster_data.require_ends(change, content)

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from encrypted_records.errors import BadInput, Conflict, ErsError, NotAllowed
 from encrypted_records.model import ids
-from encrypted_records.rules.roster.judging import EntryFault
-from encrypted_records.rules.roster.state import RosterState
+from encrypted_records.rules.roster_judging import EntryFault
+from encrypted_records.rules.roster_state import RosterState
 from encrypted_records.server.accounts.models import User
 from encrypted_records.server.datasets.models import Dataset, Schema
 from encrypted_records.server.organizations import audit

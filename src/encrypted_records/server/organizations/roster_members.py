@@ -15,7 +15,7 @@ from encrypted_records.errors import BadInput, Conflict, NotAllowed
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody
-from encrypted_records.rules.roster.state import NOTHING, Member
+from encrypted_records.rules.roster_state import NOTHING, Member
 from encrypted_records.server.accounts.models import User, of_address
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.organizations import answers

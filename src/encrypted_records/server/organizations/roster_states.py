@@ -1,7 +1,7 @@
 """The sums of organizations' rosters, replayed from the entries that are stored.
 
 An entry is judged by what the entries before it add up to, as its readers judge it
-(:mod:`encrypted_records.rules.roster`). Its signatures were verified before it was stored, and are
+(:mod:`encrypted_records.rules`). Its signatures were verified before it was stored, and are
 taken as right here. A process keeps the sums that it has made, and goes on from there with the
 entries that others have stored since.
 
@@ -24,8 +24,8 @@ from encrypted_records.errors import DatabaseDamaged
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import EntryBody, RosterEntry
-from encrypted_records.rules.roster import judging
-from encrypted_records.rules.roster.state import RosterState
+from encrypted_records.rules import roster_judging
+from encrypted_records.rules.roster_state import RosterState
 from encrypted_records.server.db.database_errors import reading_stored
 from encrypted_records.server.organizations.models import Organization
 from encrypted_records.server.organizations.roster_tables import Entry
@@ -132,7 +132,7 @@ def _go_on(organization: Organization, since: SizedState) -> SizedState | None:
             return None
         size += len(entry.body)
         digest = form.entry_digest(entry)
-        if judging.judge(state, body, judging.RIGHT) is None:
+        if roster_judging.judge(state, body, roster_judging.RIGHT) is None:
             state.apply(body, digest)
         else:
             state.pass_over(body, digest)

@@ -1,6 +1,6 @@
 """The sum of a roster's entries, with the history by which it is known for each of them.
 
-Nothing here judges: :mod:`.judging` says which entries count, and :meth:`RosterState.apply`
+Nothing here judges: :mod:`.roster_judging` says which entries count, and :meth:`RosterState.apply`
 takes those in (docs/SPEC.md, section 15.4).
 """
 
@@ -265,7 +265,7 @@ class RosterState:
         self.number, self.digest = body.number, digest
 
     def apply(self, body: EntryBody, digest: bytes) -> None:
-        """Take in an entry that counts, as :func:`.judging.judge` says.
+        """Take in an entry that counts, as :func:`.roster_judging.judge` says.
 
         Args:
             digest: the entry's.

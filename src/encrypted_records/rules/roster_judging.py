@@ -30,7 +30,7 @@ from encrypted_records.model.roster import (
     RosterEntry,
     Share,
 )
-from encrypted_records.rules.roster.state import Ending, InvitationState, Member, RosterState, at
+from encrypted_records.rules.roster_state import Ending, InvitationState, Member, RosterState, at
 
 
 class Void(StrEnum):
