@@ -49,7 +49,7 @@ LEFT = {
 }
 
 #: Code about the types of another language: PostgreSQL's in its protocol, Arrow's, JSON Schema's.
-OTHER_TYPES = ("sql/wire/", "sql/pushdown.py", "http/openapi_examples.py")
+OTHER_TYPES = ("sql/wire/", "sql/pushdown.py", "http/openapi.py")
 
 
 def named(node: ast.expr | ast.pattern) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from encrypted_records.http.openapi_examples import Examples, NoExample
+from encrypted_records.http.openapi import Examples, NoExample
 from encrypted_records.proxy.api.openapi import join
 from tests.support.service import Service, call
 

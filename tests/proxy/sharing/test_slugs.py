@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from encrypted_records.http.openapi_examples import Examples
+from encrypted_records.http.openapi import Examples
 from encrypted_records.model import ids
 from encrypted_records.model import roster as form
 from tests.proxy.sharing.shared import DEFINITION, Shared, numbers

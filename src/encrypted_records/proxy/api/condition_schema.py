@@ -7,7 +7,7 @@ that holds itself.
 
 from __future__ import annotations
 
-from encrypted_records.http.openapi_page import link_to
+from encrypted_records.http.openapi import link_to
 from encrypted_records.model.aggregations import (
     MAX_BINS,
     MAX_LIMIT,

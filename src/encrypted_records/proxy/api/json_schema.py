@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from encrypted_records.http.openapi_page import link_to
+from encrypted_records.http.openapi import link_to
 from encrypted_records.model import ids
 from encrypted_records.model.queries import MAX_LIMIT
 

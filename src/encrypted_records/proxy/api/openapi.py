@@ -13,8 +13,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from encrypted_records.http import openapi_page as reference
-from encrypted_records.http.openapi_examples import add_examples
+from encrypted_records.http import openapi as reference
+from encrypted_records.http.openapi import add_examples
 from encrypted_records.model.forwarded import FORWARDED, SIGNED
 from encrypted_records.proxy.api.endpoint import Endpoints, Operation, operations_of
 from encrypted_records.proxy.api.incoming import read_object, refusal

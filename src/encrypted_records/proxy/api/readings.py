@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.errors import Malformed
-from encrypted_records.http.definition_schema import DEFINITION
+from encrypted_records.http.openapi import DEFINITION
 from encrypted_records.ingest.reading.parser import check_fields
 from encrypted_records.ingest.reading.recipe import read_recipe
 from encrypted_records.proxy.api.endpoint import Endpoints

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from encrypted_records.client.api import SealedRecord
 from encrypted_records.errors import Flaw, InvalidQuery, InvalidRecords, TooLarge
-from encrypted_records.http.openapi_page import LISTED_RECORD, SEALED_RECORD
+from encrypted_records.http.openapi import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import strict_json
 from encrypted_records.model.ids import PATTERN, from_text, reference, to_text
 from encrypted_records.model.queries import DEFAULT_LIMIT, MAX_LIMIT

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.errors import Conflict, Flaw, InvalidQuery
-from encrypted_records.http.definition_schema import DEFINITION
+from encrypted_records.http.openapi import DEFINITION
 from encrypted_records.model.ids import reference
 from encrypted_records.model.json_text import encode
 from encrypted_records.model.media_types import Format

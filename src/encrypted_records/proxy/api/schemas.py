@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from encrypted_records.errors import InvalidQuery, Unsupported
-from encrypted_records.http.definition_schema import DEFINITION
+from encrypted_records.http.openapi import DEFINITION
 from encrypted_records.ingest.charsets import to_utf8
 from encrypted_records.ingest.infer import Wishes
 from encrypted_records.model.charsets import charset_of, require_utf8

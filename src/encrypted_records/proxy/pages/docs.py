@@ -7,7 +7,7 @@ import json
 from starlette.responses import Response
 
 from encrypted_records.errors import ApiFailed
-from encrypted_records.http import openapi_page as reference
+from encrypted_records.http import openapi as reference
 from encrypted_records.proxy.pages.page import Visit, page
 
 

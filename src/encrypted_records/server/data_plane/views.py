@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from encrypted_records.errors import BadInput, Flaw, Malformed, NotFound, TooLarge
-from encrypted_records.http.openapi_page import LISTED_RECORD, SEALED_RECORD
+from encrypted_records.http.openapi import LISTED_RECORD, SEALED_RECORD
 from encrypted_records.model import ids, wire
 from encrypted_records.model.checkpoints import Checkpoint
 from encrypted_records.model.records import MAX_NAMED_RECORDS, BlockRef, Commit, PageRef, RowRef

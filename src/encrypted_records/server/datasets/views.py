@@ -26,7 +26,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from encrypted_records.errors import BadInput, Conflict, Flaw, NotAllowed, PreconditionFailed
-from encrypted_records.http.definition_schema import DEFINITION
+from encrypted_records.http.openapi import DEFINITION
 from encrypted_records.model import ids
 from encrypted_records.model.definition_changes import refuse_reserved
 from encrypted_records.model.definition_parser import parse_definition

@@ -27,8 +27,8 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from encrypted_records.http import openapi_page as reference
-from encrypted_records.http.openapi_examples import add_examples
+from encrypted_records.http import openapi as reference
+from encrypted_records.http.openapi import add_examples
 from encrypted_records.model import ids
 from encrypted_records.model.ids import SLUG
 
