@@ -14,10 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records.listening import pace
 from encrypted_records.listening.connections import Lingering
-from encrypted_records.listening.pace import ServerLimits
+from encrypted_records.listening.pace import ConnectionWatch, ServerLimits
 from encrypted_records.listening.serving import Server
 from encrypted_records.listening.socket_protocol import Socket
-from encrypted_records.listening.watch import ConnectionWatch
 from tests.support.eventually import eventually
 
 #: Seconds that a test waits for what must come.

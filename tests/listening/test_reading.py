@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from encrypted_records.listening.watch import READ_BYTES
+from encrypted_records.listening.pace import READ_BYTES
 from tests.listening.conftest import SHORT, Running, echo, rest_of
 from tests.support.eventually import eventually
 

@@ -12,8 +12,8 @@ from starlette.types import Receive, Scope, Send
 from websockets.sync.client import ClientConnection, connect
 
 from encrypted_records.listening.connections import _Http
+from encrypted_records.listening.serving import go_on_with
 from encrypted_records.listening.socket_protocol import Socket
-from encrypted_records.listening.sockets import go_on_with
 from tests.listening.conftest import SHORT, Running
 from tests.support.eventually import eventually
 

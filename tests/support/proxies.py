@@ -13,10 +13,9 @@ from typing import Any
 
 import uvicorn.server
 
-from encrypted_records.listening.pace import ServerLimits
+from encrypted_records.listening.pace import ConnectionWatch, ServerLimits
 from encrypted_records.listening.serving import Server, listening
 from encrypted_records.listening.socket_protocol import Socket
-from encrypted_records.listening.watch import ConnectionWatch
 from encrypted_records.model.device_secret import DOOR_HEADER
 from encrypted_records.proxy.app import LIMITS, create_app
 from encrypted_records.proxy.overrides import Overrides

@@ -12,8 +12,23 @@ import errno
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
 
-from encrypted_records.model.origins import LOCAL_NAMES
+#: The names by which a machine reaches itself.
+LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+
+def same_machine(origin: str) -> tuple[str, ...]:
+    """The origin, and where it is one of this machine's own, the same by its other names."""
+    parts = urlsplit(origin)
+    name, colon, port = parts.netloc.rpartition(":")
+    if not colon or "]" in port:
+        name, port = parts.netloc, ""
+    if name.lower() not in LOCAL_NAMES:
+        return (origin,)
+    end = (f":{port}" if port else "") + parts.path
+    return tuple(f"{parts.scheme}://{other}{end}" for other in LOCAL_NAMES)
+
 
 #: Connections that the system keeps until the server takes them.
 _BACKLOG = 2048

@@ -5,40 +5,144 @@ long a request may take to come, and none for the size of its head; they are her
 comes into one buffer, over and over: an object for every read, a quarter of a MiB of fresh memory
 that is copied from once, was a tenth of all processor time of uploads.
 
-The head of an answer goes out with the beginning of its body.
+The head of an answer goes out with the beginning of its body. uvicorn writes them one after the
+other, and each write is a packet that the other end wakes up for. A body that does not come at once
+keeps no head back: what was held goes out when the event loop has done what it is at.
 
-uvicorn writes them one after the other, and each write is a packet that the other end wakes up for.
-A body that does not come at once keeps no head back: what was held goes out when the event loop has
-done what it is at.
+A refusal reaches its client, also one that sends its whole body before it reads. An answer may be
+sent before the body is read, for instance where credentials are wrong or the disk is full. If the
+connection were closed then, it would be reset under a client that is still sending, and the answer
+would be lost. So the rest of the body is read and dropped, within limits. The answer is sent before
+that: a client that reads it early need not send the rest.
 
-Let a refusal reach its client, also one that sends its whole body before it reads.
-
-An answer may be sent before the body is read, for instance where credentials are wrong or the disk
-is full. If the connection were closed then, it would be reset under a client that is still sending,
-and the answer would be lost. So the rest of the body is read and dropped, within limits. The answer
-is sent before that: a client that reads it early need not send the rest.
+Requests that the application leaves unanswered get a problem document: when a stop cancels the
+requests under way, when the application fails, and when it returns without an answer. uvicorn would
+answer them itself, with ``500 Internal Server Error`` as plain text.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from encrypted_records.errors import Misdirected, TooSlow
+from encrypted_records.errors import ErsError, Misdirected, Stopping, TooSlow
 from encrypted_records.http import problem
 from encrypted_records.listening import pace
-from encrypted_records.listening.last_answers import Refusal, raw_answer
-from encrypted_records.listening.pace import Pace
-from encrypted_records.listening.watch import ConnectionWatch
+from encrypted_records.listening.pace import ConnectionWatch, Pace
 
 if TYPE_CHECKING:
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+
+#: Seconds until a service that is stopped may be there again.
+RETRY_SECONDS = 5
+#: Of the status that a request has whose answer a stop prevents.
+STOPPED = 503
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+log = logging.getLogger(__name__)
+
+
+class LastAnswers:
+    """ASGI: answers by a problem document where ``app`` gives no answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except asyncio.CancelledError:
+            # Only a stop cancels a request. Where an answer has begun, the connection breaks off.
+            if started:
+                raise
+            await _answer(scope, send, _stopping(scope))
+        except Exception as error:
+            if started:
+                raise
+            log.exception("unexpected %s", type(error).__name__)
+            await _answer(scope, send, _bug())
+        else:
+            if not started:
+                await _answer(scope, send, _bug())
+
+
+class Refusal:
+    """ASGI: answers with one problem document, whatever is asked."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._document = document
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _send_document(scope, send, self._document)
+
+
+def raw_answer(document: dict[str, Any], retry_after: int | None = None) -> bytes:
+    """A whole answer, for a connection on which no application runs."""
+    body = msgspec.json.encode(document)
+    status = HTTPStatus(document["status"])
+    head = [f"HTTP/1.1 {status.value} {status.phrase}"]
+    head += [f"{name}: {value}" for name, value in _headers(len(body), retry_after).items()]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+def _headers(size: int, retry_after: int | None) -> dict[str, str]:
+    headers = {
+        "Content-Type": problem.MEDIA_TYPE,
+        "Content-Length": str(size),
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "Connection": "close",
+    }
+    return headers if retry_after is None else headers | {"Retry-After": str(retry_after)}
+
+
+def _stopping(scope: Scope) -> ErsError:
+    message = "the service is stopping"
+    if scope.get("method", "GET") not in _SAFE:
+        message += "; a change may or may not be stored"
+    return Stopping(message, retry_after=RETRY_SECONDS)
+
+
+def _bug() -> ErsError:
+    return ErsError("the service has made an error", hint="its log has the details")
+
+
+async def _answer(scope: Scope, send: Send, error: ErsError) -> None:
+    """Nothing happens where the other end is gone: uvicorn drops what is sent to it."""
+    await _send_document(scope, send, problem.of_error(error), error.retry_after)
+
+
+async def _send_document(
+    scope: Scope, send: Send, document: dict[str, Any], retry_after: int | None = None
+) -> None:
+    body = msgspec.json.encode(document)
+    named = _headers(len(body), retry_after)
+    if "request_id" in scope:
+        named["X-Request-ID"] = scope["request_id"]
+    headers = [(name.lower().encode(), value.encode()) for name, value in named.items()]
+    kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
+    await send({"type": f"{kind}.start", "status": document["status"], "headers": headers})
+    await send({"type": f"{kind}.body", "body": body, "more_body": False})
 
 
 #: The host of a target in absolute form (RFC 9112, section 3.2.2).

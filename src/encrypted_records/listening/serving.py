@@ -1,10 +1,14 @@
 """A server of either side: from a bound port until it is told to stop.
 
-Header names as people and documents spell them: ``X-Job-ID``, not ``x-job-id``.
+Header names are sent as people and documents spell them: ``X-Job-ID``, not ``x-job-id``. HTTP does
+not mind (RFC 9110, section 5.1), but ``grep X-Job-ID`` and maps with case do. Frameworks hand over
+names in lower case, and uvicorn writes the lower case of what it gets. So a name is made here that
+compares as uvicorn expects, and is its own lower case.
 
-HTTP does not mind (RFC 9110, section 5.1), but ``grep X-Job-ID`` and maps with case do. Frameworks
-hand over names in lower case, and uvicorn writes the lower case of what it gets. So a name is made
-here that compares as uvicorn expects, and is its own lower case.
+A WebSocket that lasts takes little memory. One that says a word in a minute would keep what its
+handshake was made of, and a frame of each layer of the application, 30 KiB in all. So an
+application may return when it has accepted a socket, and say what goes on with it
+(:func:`go_on_with`); only that stays.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache, partial
 from types import FrameType
@@ -27,11 +31,39 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from encrypted_records.errors import Startup
 from encrypted_records.listening.binding import CannotListen, bound
-from encrypted_records.listening.connections import ServerConnection
-from encrypted_records.listening.last_answers import LastAnswers
-from encrypted_records.listening.pace import ServerLimits
-from encrypted_records.listening.sockets import GoingOn
-from encrypted_records.listening.watch import LOOK_SECONDS, ConnectionWatch
+from encrypted_records.listening.connections import LastAnswers, ServerConnection
+from encrypted_records.listening.pace import LOOK_SECONDS, ConnectionWatch, ServerLimits
+
+#: Told and asked as an ASGI application is, of a socket that was accepted.
+Rest = Callable[[Receive, Send], Awaitable[None]]
+
+_REST = "ers.rest"
+#: What uvicorn may say of a socket still.
+_KEPT = ("type", "client", "path", "raw_path", "root_path", "query_string")
+
+
+def go_on_with(scope: Scope, rest: Rest) -> None:
+    """Run ``rest`` after the application has returned; the socket is closed at its end."""
+    scope[_REST].append(rest)
+
+
+class GoingOn:
+    """ASGI: the outermost layer; no layer of the application is there any more for what goes on."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A list, since layers between hand on copies of the scope.
+        rests: list[Rest] = []
+        scope[_REST] = rests
+        await self._app(scope, receive, send)
+        if rests:
+            kept = {name: scope[name] for name in _KEPT if name in scope}
+            scope.clear()
+            scope.update(kept)
+            await rests[0](receive, send)
+
 
 #: Descriptors that are asked for, and how many of them are for other things than connections.
 _DESCRIPTORS, _OTHER_DESCRIPTORS = 1 << 16, 512

@@ -6,7 +6,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from encrypted_records.errors import Stopping
 from encrypted_records.http import problem
-from encrypted_records.listening.last_answers import RETRY_SECONDS, raw_answer
+from encrypted_records.listening.connections import RETRY_SECONDS, raw_answer
 
 _STOPPING = raw_answer(problem.of_error(Stopping("the service is stopping")), RETRY_SECONDS)
 

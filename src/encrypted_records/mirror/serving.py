@@ -33,12 +33,12 @@ from encrypted_records.errors import (
     TooLarge,
 )
 from encrypted_records.http import problem
+from encrypted_records.listening.binding import LOCAL_NAMES
 from encrypted_records.listening.pace import ServerLimits
 from encrypted_records.listening.serving import Server, listening, room_for_connections, settle
 from encrypted_records.mirror.reader import PUBLIC, MirrorReader
 from encrypted_records.mirror.store import Store
 from encrypted_records.model import ids, json_text
-from encrypted_records.model.origins import LOCAL_NAMES
 
 log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ import environ
 
 from encrypted_records import __version__
 from encrypted_records.errors import InvalidSetting
-from encrypted_records.model.origins import LOCAL_NAMES
+from encrypted_records.listening.binding import LOCAL_NAMES
 from encrypted_records.server import secret_key
 from encrypted_records.server.db.configuration import configure
 

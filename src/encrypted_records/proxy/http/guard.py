@@ -31,11 +31,10 @@ from encrypted_records.client.outage import came_in
 from encrypted_records.client.transport import Renewal, forwarded_for, renewal
 from encrypted_records.errors import ErsError, Misdirected, NotAllowed
 from encrypted_records.http import problem
-from encrypted_records.listening.binding import names_of
-from encrypted_records.listening.last_answers import STOPPED
+from encrypted_records.listening.binding import names_of, same_machine
+from encrypted_records.listening.connections import STOPPED
 from encrypted_records.metrics import Requests
 from encrypted_records.model.device_secret import INLINE_HEADER
-from encrypted_records.model.origins import same_machine
 from encrypted_records.proxy.auth import SAFE_METHODS
 from encrypted_records.proxy.http.messages import problem_answer
 

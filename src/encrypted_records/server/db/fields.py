@@ -15,8 +15,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from encrypted_records.errors import BadInput, Flaw, Malformed
+from encrypted_records.listening.binding import same_machine
 from encrypted_records.model import ids
-from encrypted_records.model.origins import same_machine
 
 if TYPE_CHECKING:  # at run time the class takes no parameters
     _Column = models.Field[str, str]
