@@ -22,7 +22,7 @@ from encrypted_records.errors import ErsError
 from encrypted_records.index.segments.merge_policy import Tier
 from encrypted_records.model import ids
 from encrypted_records.proxy.write.merge_scheduler import MergeOutcome
-from encrypted_records.server.objects.files import DRAFT
+from encrypted_records.server.objects.stores import DRAFT
 from tests.support import jobs
 from tests.support.doctor import looked_at
 from tests.support.erasures import seen_through

@@ -260,8 +260,8 @@ def erase_all() -> None:
 def left(folder: Path) -> dict[str, int]:
     """How many objects are in each state, once each was found in the store and in one part."""
     from encrypted_records.server.objects import choice, objects
-    from encrypted_records.server.objects.files import DRAFT
-    from encrypted_records.server.records.bulk_tables import BulkObject, PagePart, RowPart
+    from encrypted_records.server.objects.stores import DRAFT
+    from encrypted_records.server.records.models import BulkObject, PagePart, RowPart
 
     assert objects.strangers() == []
     rows = list(BulkObject.objects.all())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from encrypted_records.server.objects.files import Files
-from encrypted_records.server.objects.protocol import Range
+from encrypted_records.server.objects.stores import Files, Range
 
 
 class Known:

@@ -70,8 +70,7 @@ class Meetings(Scenes):
 
         def meet() -> None:
             from encrypted_records.server.erasure import erasing, sweeping
-            from encrypted_records.server.records.bulk_tables import BulkObject
-            from encrypted_records.server.records.models import AskedErasure
+            from encrypted_records.server.records.models import AskedErasure, BulkObject
 
             own = object_of(group)
             long_dead(schema)
@@ -132,7 +131,7 @@ class Meetings(Scenes):
 
             from encrypted_records.server.inventory import moving
             from encrypted_records.server.objects import choice, objects
-            from encrypted_records.server.records.bulk_tables import BulkObject
+            from encrypted_records.server.records.models import BulkObject
 
             settings.BULK_BEFORE = settings.BULK_URL
             settings.BULK_URL = f"file://{objects_folder.with_name('new')}?least=0"

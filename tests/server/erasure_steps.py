@@ -158,8 +158,7 @@ def rewrite(group: bytes) -> None:
 
 
 def object_of(group: bytes) -> str:
-    from encrypted_records.server.records.bulk_tables import BulkObject, RowPart
-    from encrypted_records.server.records.models import RecordGroup
+    from encrypted_records.server.records.models import BulkObject, RecordGroup, RowPart
 
     part = RowPart.objects.get(group_id=RecordGroup.objects.get(uid=group).pk)
     return str(BulkObject.objects.get(pk=part.object_id).name)

@@ -14,8 +14,7 @@ from encrypted_records.errors import ObjectLost, StoreFull, StoreUnavailable
 from encrypted_records.model import ids, wire
 from encrypted_records.model.records import Page, PageRef, RowRef, SealedRow, StoredRow
 from encrypted_records.server.objects import layout
-from encrypted_records.server.objects.files import DRAFT, Files
-from encrypted_records.server.objects.protocol import NEIGHBOURS, Range
+from encrypted_records.server.objects.stores import DRAFT, NEIGHBOURS, Files, Range
 from tests.server.api import Account, Answer, Api
 from tests.server.staged import Job
 from tests.server.writer import FRAMES, Writer, person, sealed_number, sealed_string

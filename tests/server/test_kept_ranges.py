@@ -18,8 +18,7 @@ from encrypted_records.server.objects.block_cache import (
     TRUSTED_SECONDS,
     BlockCache,
 )
-from encrypted_records.server.objects.files import Files
-from encrypted_records.server.objects.protocol import Range
+from encrypted_records.server.objects.stores import Files, Range
 from tests.server.cache_parts import Counted, Known, Slow
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from encrypted_records.server.objects import block_cache
 from encrypted_records.server.objects.block_cache import TRUSTED_SECONDS, BlockCache
-from encrypted_records.server.objects.files import Files
-from encrypted_records.server.objects.protocol import Range
+from encrypted_records.server.objects.stores import Files, Range
 from tests.listening.conftest import PATIENCE
 from tests.server.cache_parts import Counted, Known
 from tests.support.eventually import eventually

@@ -14,7 +14,7 @@ from encrypted_records.errors import ObjectLost
 from encrypted_records.server.objects import layout
 from encrypted_records.server.objects.block_cache import MOST_AT_ONCE, MOST_OF_ONE, BlockCache
 from encrypted_records.server.objects.layout import BlockEntry
-from encrypted_records.server.objects.protocol import (
+from encrypted_records.server.objects.stores import (
     JOINED_BYTES,
     READ_OVER_BYTES,
     Range,

@@ -16,8 +16,7 @@ import pytest
 from encrypted_records.errors import StoreUnavailable
 from encrypted_records.server.objects import block_cache
 from encrypted_records.server.objects.block_cache import MOST_OF_ONE, BlockCache
-from encrypted_records.server.objects.files import Files
-from encrypted_records.server.objects.protocol import Range
+from encrypted_records.server.objects.stores import Files, Range
 from tests.server.cache_parts import Known
 
 NAME = "a" * 32

@@ -47,17 +47,17 @@ from encrypted_records.server.objects import objects
 from encrypted_records.server.organizations import audit
 from encrypted_records.server.organizations.audit import Action
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk_tables import PagePart
 from encrypted_records.server.records.models import (
     CommitLog,
     CommitRequest,
     IndexSegment,
+    PagePart,
     RecordGroup,
     WriterHead,
 )
 from encrypted_records.server.records.store import Key
 from encrypted_records.server.rows import contents
-from encrypted_records.server.rows.identities import Identity
+from encrypted_records.server.rows.contents import Identity
 
 #: The schema of an id, its row locked.
 _locked = Statement(sql.LOCKED, permissions.WHOLE, locks="s")

@@ -30,8 +30,8 @@ from encrypted_records.server.commits import checks, definitions
 from encrypted_records.server.commits.storing import require_new
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.erasure import removing
-from encrypted_records.server.objects import drafts, objects
-from encrypted_records.server.objects.drafts import CommitDraft
+from encrypted_records.server.objects import objects
+from encrypted_records.server.objects.objects import CommitDraft
 from encrypted_records.server.records import store
 from encrypted_records.server.records.bindings import (
     BoundPart,
@@ -39,14 +39,15 @@ from encrypted_records.server.records.bindings import (
     require_pages,
     require_rows,
 )
-from encrypted_records.server.records.bulk_tables import PagePart, RowPart
 from encrypted_records.server.records.models import (
     IndexSegment,
+    PagePart,
     RecordGroup,
+    RowPart,
     StagedPart,
     Staging,
 )
-from encrypted_records.server.rows import contents, identities
+from encrypted_records.server.rows import contents
 
 _numbers = msgspec.json.Decoder(list[tuple[int, ...]])
 
@@ -87,7 +88,7 @@ def add(
     if _is_same(before, part, bound):
         return False  # and nothing is written to the bulk store for it
     _require_newest(before, attempt)
-    draft = drafts.divide(bound, upload.pages)
+    draft = objects.draft_part(bound, upload.pages)
     with objects.written(draft.contents) as numbers:
         if _add(user, schema, upload, job, bound, draft, numbers, attempt):
             return True
@@ -335,7 +336,7 @@ def take(user: User, schema: Schema, uid: bytes, body: CommitBody) -> checks.Sta
     return checks.Staged(
         {group.uid: groups[group.uid].pk for group in body.groups},
         {segment.uid: segments[segment.uid].pk for segment in body.segments},
-        identities.list_changed(sorted(changed)),
+        contents.list_changed_in(sorted(changed)),
     )
 
 

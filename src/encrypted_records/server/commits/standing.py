@@ -21,9 +21,8 @@ from encrypted_records.server.commits.checks import require, require_none
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.objects import objects
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk_tables import RowPart
-from encrypted_records.server.records.models import RecordGroup
-from encrypted_records.server.rows import identities
+from encrypted_records.server.records.models import RecordGroup, RowPart
+from encrypted_records.server.rows import contents
 
 Run = tuple[int, int]
 #: Ordinal, record id and version.
@@ -170,7 +169,7 @@ class ReplacingGroups:
         """Compare the rows of as many pieces as are read at once."""
         ranges = [(self._old[piece.old].pk, piece.first, piece.end) for piece in pieces]
         places = [(numbers[self._uid(piece)], piece.to, piece.to_end) for piece in pieces]
-        found = identities.list_in([*ranges, *places])
+        found = contents.versions_in([*ranges, *places])
         for piece, old, new in zip(pieces, ranges, places, strict=True):
             self._compare_one(piece, found[old], found[new])
 

@@ -31,7 +31,7 @@ from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.statements import Statement, insert
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
-from encrypted_records.server.rows import identities
+from encrypted_records.server.rows import contents
 
 
 def add_segments(
@@ -170,7 +170,7 @@ def require_new(record_ids: Iterable[bytes], *, are_apart: bool = False) -> None
     """
     every = list(record_ids)
     distinct = set(every)
-    if len(distinct) != len(every) or (not are_apart and identities.is_any_stored(distinct)):
+    if len(distinct) != len(every) or (not are_apart and contents.is_any_stored(distinct)):
         raise Conflict("a record with one of these ids is already stored", code="record_exists")
 
 

@@ -15,15 +15,16 @@ from encrypted_records.model.digests import HOLE
 from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.objects import objects
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk_tables import (
+from encrypted_records.server.records.models import (
     BulkObject,
     ChangedRow,
+    IndexSegment,
     PagePart,
+    RecordGroup,
     RowPart,
 )
-from encrypted_records.server.records.models import IndexSegment, RecordGroup
 from encrypted_records.server.records.store import Key
-from encrypted_records.server.rows import erased
+from encrypted_records.server.rows import contents
 
 
 def of(schema: Schema) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def among(keys: Sequence[Key]) -> set[Key]:
     """The rows among these, as (group, ordinal), without bytes: they were erased, or found to be
     lost.
     """
-    found = erased.among(keys)
+    found = contents.erased_among(keys)
     groups = {group for group, _ in keys}
     for some in store.cut(sorted(groups)):
         parts = RowPart.objects.filter(Exists(_lost()), group_id__in=some)
@@ -78,7 +79,7 @@ def forget(group: RecordGroup, part: RowPart) -> None:
     """
     ordinals = set(range(part.first, part.first + part.count))
     ordinals -= store.hole_ordinals(group.holes)
-    ordinals -= erased.digests_of(group.pk, part.first, part.first + part.count).keys()
+    ordinals -= contents.erased_digests(group.pk, part.first, part.first + part.count).keys()
     with transaction.atomic():
         locked = RecordGroup.objects.select_for_update().filter(pk=group.pk, ended_at=None)
         mine = RowPart.objects.filter(group_id=group.pk, first=part.first, object_id=part.object_id)
@@ -88,7 +89,7 @@ def forget(group: RecordGroup, part: RowPart) -> None:
             raise ObjectLost("an object is lost that contained live records")
         objects.drop(mine)
         # What would prove them is lost as well; no row of these runs is left to be proven.
-        erased.add((group.pk, at, HOLE) for at in sorted(ordinals))
+        contents.note_erased((group.pk, at, HOLE) for at in sorted(ordinals))
         ChangedRow.objects.filter(group_id=group.pk, ordinal__in=sorted(ordinals)).delete()
         RecordGroup.objects.filter(pk=group.pk).update(erased=F("erased") + len(ordinals))
 
@@ -113,7 +114,7 @@ def _lost_of(group: RecordGroup, parts: Any) -> set[int]:
     ordinals: set[int] = set()
     for first, count in parts.filter(group_id=group.pk).values_list("first", "count"):
         ordinals.update(range(first, first + count))
-        ordinals -= erased.digests_of(group.pk, first, first + count).keys()
+        ordinals -= contents.erased_digests(group.pk, first, first + count).keys()
     return ordinals - store.hole_ordinals(group.holes) - store.dead_of(group.pk)
 
 

@@ -34,15 +34,16 @@ from encrypted_records.server.erasure import damage
 from encrypted_records.server.objects import cache_files, layout, objects, parts
 from encrypted_records.server.objects.layout import Row
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk_tables import ChangedRow, RowPart
 from encrypted_records.server.records.models import (
     AskedErasure,
+    ChangedRow,
     CommitLog,
     Hold,
     IndexSegment,
     RecordGroup,
+    RowPart,
 )
-from encrypted_records.server.rows import erased
+from encrypted_records.server.rows import contents
 
 # The schema whose dead rows go next: schemas take turns, so that large deletions delay nobody.
 
@@ -231,7 +232,7 @@ def _erase_small(number: int, limits: _Limits) -> bool:
             )
             rows = cursor.fetchall()
         salt = bytes(group.salt)
-        erased.add(
+        contents.note_erased(
             (number, at, digests.row_digest(salt, bytes(record_id), version, bytes(sealed)))
             for at, record_id, version, sealed in rows
         )
@@ -289,12 +290,12 @@ def _rewrite(group: RecordGroup, part: RowPart, gone: set[int], limits: _Limits)
     ]
     own = b"".join([of_row.get(at, HOLE) for at in range(part.first, end)])
     left = {at: of_row.get(at, HOLE) for at in gone}
-    left |= erased.digests_of(group.pk, part.first, end)
+    left |= contents.erased_digests(group.pk, part.first, end)
     at_once = bool(limits.asked) and without_grace()
     with rewritten(group, part, rows, own, left, at_once=at_once) as is_replaced:
         if not is_replaced:
             return
-        erased.add((group.pk, at, of_row.get(at, HOLE)) for at in sorted(gone))
+        contents.note_erased((group.pk, at, of_row.get(at, HOLE)) for at in sorted(gone))
         ChangedRow.objects.filter(group_id=group.pk, ordinal__in=gone).delete()
         RecordGroup.objects.filter(pk=group.pk).update(erased=F("erased") + len(gone))
 

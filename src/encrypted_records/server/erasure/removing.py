@@ -25,11 +25,13 @@ from encrypted_records.server.datasets.models import Schema
 from encrypted_records.server.db.fields import as_stored
 from encrypted_records.server.objects import objects
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk_tables import ChangedRow, PagePart, RowPart
 from encrypted_records.server.records.models import (
     AskedErasure,
+    ChangedRow,
     IndexSegment,
+    PagePart,
     RecordGroup,
+    RowPart,
     StagedPart,
     Staging,
 )

@@ -20,11 +20,15 @@ from django.utils import timezone
 from encrypted_records.errors import ErsError, ObjectLost, StoreUnavailable
 from encrypted_records.server.db.configuration import REPLICA
 from encrypted_records.server.erasure import erasing
-from encrypted_records.server.objects import choice, files, objects
-from encrypted_records.server.objects.protocol import BulkStore, Range
+from encrypted_records.server.objects import choice, objects, stores
+from encrypted_records.server.objects.stores import BulkStore, Range
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk_tables import BulkObject
-from encrypted_records.server.records.models import AskedErasure, IndexSegment, RecordGroup
+from encrypted_records.server.records.models import (
+    AskedErasure,
+    BulkObject,
+    IndexSegment,
+    RecordGroup,
+)
 
 #: Objects that are looked for, of those that the database names.
 SAMPLE = 20
@@ -85,7 +89,7 @@ def _look_at_database(little_space: int) -> Look:
     message = f"{vendor} can be read and written, and knows of {count} objects"
     if connection.vendor != "sqlite":
         return Look("database", "ok", f"{message}; only its server knows how much space is free")
-    free = files.free_below(settings.DATA_DIR)
+    free = stores.free_below(settings.DATA_DIR)
     message += f"; {_gibibytes(free)} are free below its folder"
     if free <= little_space:
         return Look("database", "warning", message, "make room there")

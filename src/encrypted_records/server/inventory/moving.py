@@ -17,12 +17,17 @@ from encrypted_records.errors import ObjectAltered, ObjectLost
 from encrypted_records.model import digests
 from encrypted_records.model.digests import RUN
 from encrypted_records.server.inventory import verifying
-from encrypted_records.server.objects import choice, drafts, layout, objects
+from encrypted_records.server.objects import choice, layout, objects
 from encrypted_records.server.objects.choice import Both
-from encrypted_records.server.objects.protocol import BulkStore, Range, lost
+from encrypted_records.server.objects.stores import BulkStore, Range, lost
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk_tables import BulkObject, PagePart, RowPart
-from encrypted_records.server.records.models import IndexSegment, RecordGroup
+from encrypted_records.server.records.models import (
+    BulkObject,
+    IndexSegment,
+    PagePart,
+    RecordGroup,
+    RowPart,
+)
 
 #: States of objects that move; others go soon.
 _STAY = (objects.STORED, objects.NAMED)
@@ -130,7 +135,7 @@ class Move:
             for at, row in enumerate(packed, first)
             if row is not None and row[1] > 1
         ]
-        draft = drafts.of_rows(uid, made, changed)
+        draft = objects.draft_rows(uid, made, changed)
         with objects.written(draft.contents) as numbers:
             _read_again(numbers, draft.contents)
             with transaction.atomic():

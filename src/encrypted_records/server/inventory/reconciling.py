@@ -31,16 +31,17 @@ from encrypted_records.server.erasure.erasing import rewritten
 from encrypted_records.server.inventory import verifying
 from encrypted_records.server.objects import choice, layout, objects
 from encrypted_records.server.objects.layout import HEAD_BYTES, ObjectHead, RowsObject
-from encrypted_records.server.objects.protocol import BulkStore, Range
+from encrypted_records.server.objects.stores import BulkStore, Range
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk_tables import (
+from encrypted_records.server.records.models import (
     BulkObject,
     ChangedRow,
+    IndexSegment,
     PagePart,
+    RecordGroup,
     RowPart,
 )
-from encrypted_records.server.records.models import IndexSegment, RecordGroup
-from encrypted_records.server.rows import erased
+from encrypted_records.server.rows import contents
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def _take(group: RecordGroup, part: RowPart, stranger: _Stranger, found: RowsObj
     """Have these rows be those of a part, if they are; whether they are."""
     salt = bytes(group.salt)
     end = part.first + part.count
-    known = erased.digests_of(group.pk, part.first, end)
+    known = contents.erased_digests(group.pk, part.first, end)
     own = {
         at: digests.row_digest(salt, *row)
         for at, row in enumerate(found.rows, part.first)
@@ -201,7 +202,7 @@ def _take(group: RecordGroup, part: RowPart, stranger: _Stranger, found: RowsObj
         if not is_replaced:
             return True
         new = sorted(found.gone.keys() - known.keys())
-        erased.add((group.pk, at, found.gone[at]) for at in new)
+        contents.note_erased((group.pk, at, found.gone[at]) for at in new)
         for some in store.cut(new):
             ChangedRow.objects.filter(group_id=group.pk, ordinal__in=some).delete()
         RecordGroup.objects.filter(pk=group.pk).update(

@@ -22,11 +22,17 @@ from encrypted_records.model.digests import DIGEST, HOLE, RUN
 from encrypted_records.model.records import Commit
 from encrypted_records.server.objects import choice, layout, objects
 from encrypted_records.server.objects.layout import HEAD_BYTES, LINE_BYTES
-from encrypted_records.server.objects.protocol import BulkStore, Range, lost
+from encrypted_records.server.objects.stores import BulkStore, Range, lost
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk_tables import BulkObject, PagePart, RowPart
-from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
-from encrypted_records.server.rows import erased
+from encrypted_records.server.records.models import (
+    BulkObject,
+    CommitLog,
+    IndexSegment,
+    PagePart,
+    RecordGroup,
+    RowPart,
+)
+from encrypted_records.server.rows import contents
 
 #: Of an object, or of rows of the database, at once.
 _BYTES_AT_ONCE = 4 << 20
@@ -89,7 +95,7 @@ class Walk:
         if group is None or not group.count:
             return
         salt, called = bytes(group.salt), f"group {bytes(group.uid).hex()}"
-        runs, gone = _runs_of(number), erased.digests_of(number, 0, _MANY)
+        runs, gone = _runs_of(number), contents.erased_digests(number, 0, _MANY)
         seen: set[int] = set()
         for part in RowPart.objects.filter(group_id=number).order_by("first"):
             seen.update(range(part.first // RUN, -(-(part.first + part.count) // RUN)))
@@ -228,7 +234,7 @@ def is_as_kept(group: RecordGroup, first: int, own: bytes) -> bool:
         first: the ordinal of the first of them, which begins a run.
         own: their digests, one after the other; of one that is not there ``HOLE``.
     """
-    gone = erased.digests_of(group.pk, first, first + len(own) // DIGEST)
+    gone = contents.erased_digests(group.pk, first, first + len(own) // DIGEST)
     runs = _runs_of(group.pk)
     every = [own[at : at + DIGEST] for at in range(0, len(own), DIGEST)]
     every = [

@@ -34,8 +34,7 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
-from encrypted_records.server.objects.files import free_below
-from encrypted_records.server.objects.protocol import BulkStore, Range, find_reach
+from encrypted_records.server.objects.stores import BulkStore, Range, find_reach, free_below
 
 # Empty files by which the processes that use a folder see which of the others run.
 #

@@ -13,7 +13,7 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
 from encrypted_records.server.objects.objects import known_among
-from encrypted_records.server.records.bulk_tables import CacheFile
+from encrypted_records.server.records.models import CacheFile
 
 #: Nobody waits any more for a file of which nothing was heard for so long: its process was killed,
 #: so that the file is gone; or has dropped what is in it, by its own clock, a minute after its last

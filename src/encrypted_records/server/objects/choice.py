@@ -18,8 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from django.conf import settings
 
 from encrypted_records.errors import InvalidSetting, ObjectLost
-from encrypted_records.server.objects.files import Files
-from encrypted_records.server.objects.protocol import BulkStore, Range
+from encrypted_records.server.objects.stores import BulkStore, Files, Range
 
 #: A part of fewer bytes stays in the database, unless the URL says otherwise (``least``).
 LEAST_BYTES = 128 << 10

@@ -19,9 +19,9 @@ from encrypted_records.server.db.statements import as_driver_has_it, executed
 from encrypted_records.server.objects import block_cache, choice, layout
 from encrypted_records.server.objects.block_cache import Ahead, Spare
 from encrypted_records.server.objects.layout import LINE_BYTES, BlockEntry, RowEntry
-from encrypted_records.server.objects.protocol import Range, find_reach
+from encrypted_records.server.objects.stores import Range, find_reach
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk_tables import RowPart
+from encrypted_records.server.records.models import RowPart
 from encrypted_records.server.records.store import Key, StoredSealedRow
 
 Q = ParamSpec("Q")

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from encrypted_records.errors import InvalidSetting, StoreUnavailable
-from encrypted_records.server.objects.protocol import (
+from encrypted_records.server.objects.stores import (
     Range,
     cut_joined,
     find_reach,

@@ -1,4 +1,4 @@
-"""Access to rows and pages, in the database or in objects.
+"""Access to rows and pages, in the database or in objects, dead and erased ones among them.
 
 Small parts are in the tables (:mod:`..records.store`), larger ones in objects
 (:mod:`..objects.parts`); one group or segment may have both.
@@ -6,16 +6,91 @@ Small parts are in the tables (:mod:`..records.store`), larger ones in objects
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
+from typing import Any
+
+from django.db import connection
 
 from encrypted_records.model.digests import DIGEST
+from encrypted_records.server.db.statements import as_driver_has_it, executed
 from encrypted_records.server.objects import parts
 from encrypted_records.server.records import store
-from encrypted_records.server.records.bulk_tables import ChangedRow
-from encrypted_records.server.records.models import RecordGroup
+from encrypted_records.server.records.models import ChangedRow, RecordGroup
 from encrypted_records.server.records.store import Key, StoredSealedRow
-from encrypted_records.server.rows import row_ranges
-from encrypted_records.server.rows.row_ranges import Range
+
+#: The rows of a group from one ordinal to below another: all three numbers.
+Range = tuple[int, int, int]
+#: Ranges that one statement asks for.
+_RANGES_AT_ONCE = 64
+
+
+def _stored_rows_in(ranges: Sequence[Range]) -> dict[Range, list[StoredSealedRow]]:
+    """The rows of each of these ranges, by ordinal; one that is not there is left out."""
+    found = _columns_in("group_id, ordinal, record_id, version, sealed", ranges)
+    return {range_: [store.row_of(row) for row in rows] for range_, rows in found.items()}
+
+
+def _stored_versions_in(ranges: Sequence[Range]) -> dict[Range, list[tuple[int, bytes, int]]]:
+    """Ordinal, id and version of each row of these ranges, by ordinal."""
+    found = _columns_in("group_id, ordinal, record_id, version", ranges)
+    return {
+        range_: [(at, bytes(record_id), version) for _, at, record_id, version in rows]
+        for range_, rows in found.items()
+    }
+
+
+def _columns_in(columns: str, ranges: Sequence[Range]) -> dict[Range, list[tuple[Any, ...]]]:
+    found: dict[Range, list[tuple[Any, ...]]] = {span: [] for span in ranges}
+    for some in store.cut(list(found), _RANGES_AT_ONCE):
+        of_group: dict[int, list[Range]] = {}
+        for place in some:
+            of_group.setdefault(place[0], []).append(place)
+        # Each names its group: a table in partitions is asked only where these are.
+        within = "(group_id = %s AND ordinal >= %s AND ordinal < %s)"
+        wheres = " OR ".join([within] * len(some))
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT {columns} FROM record_row WHERE {wheres}",  # noqa: S608  no input
+                [part for run in some for part in run],
+            )
+            rows = cursor.fetchall()
+        for row in rows:
+            for place in of_group[row[0]]:
+                if place[1] <= row[1] < place[2]:
+                    found[place].append(row)
+    for own in found.values():
+        own.sort(key=lambda row: int(row[1]))
+    return found
+
+
+_ERASED = store.RowTable(
+    "COPY erased_row (group_id, ordinal, digest) FROM STDIN (FORMAT BINARY)",
+    ("int8", "int8", "bytea"),
+    "INSERT INTO erased_row (group_id, ordinal, digest) VALUES (%s, %s, %s)",
+)
+
+
+def note_erased(rows: Iterable[tuple[int, int, bytes]]) -> None:
+    """Note rows (group, ordinal, digest) whose bytes are gone."""
+    store.insert(_ERASED, rows)
+
+
+def erased_among(keys: Sequence[Key]) -> set[Key]:
+    """The rows among these that are known to be gone."""
+    columns = "group_id, ordinal"
+    rows = store.select(lambda wanted: store.lookup(columns, "erased_row", wanted), keys)
+    return {(row[0], row[1]) for row in rows}
+
+
+def erased_digests(group: int, first: int, end: int) -> dict[int, bytes]:
+    """The digests that erased rows of a group left, by ordinal, from ``first`` to below ``end``."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT ordinal, digest FROM erased_row"
+            " WHERE group_id = %s AND ordinal >= %s AND ordinal < %s",
+            [group, first, end],
+        )
+        return {at: bytes(digest) for at, digest in cursor.fetchall()}
 
 
 def rows_at(keys: Sequence[Key]) -> dict[Key, StoredSealedRow]:
@@ -39,7 +114,7 @@ def versions_at(keys: Sequence[Key]) -> dict[Key, tuple[bytes, int]]:
 
 def versions_in(ranges: Sequence[Range]) -> dict[Range, list[tuple[int, bytes, int]]]:
     """Ordinal, id and version of each row of these ranges, by ordinal."""
-    found = row_ranges.versions_in(ranges)
+    found = _stored_versions_in(ranges)
     for stretch, rows in found.items():
         group, first, end = stretch
         if len(rows) < end - first:
@@ -58,7 +133,7 @@ def rows_in(ranges: Sequence[Range]) -> dict[Range, list[StoredSealedRow]]:
         range_: rows
         if len(rows) == range_[2] - range_[1]
         else [row for row, _ in rows_between(*range_)]
-        for range_, rows in row_ranges.rows_in(ranges).items()
+        for range_, rows in _stored_rows_in(ranges).items()
     }
 
 
@@ -146,3 +221,58 @@ def live_rows_of(record_ids: Collection[bytes]) -> dict[bytes, list[StoredSealed
     for row in sorted(rows, key=lambda row: (row.version, row.group), reverse=True):
         found.setdefault(row.record_id, []).append(row)
     return found
+
+
+#: (record id, version)
+Identity = tuple[bytes, int]
+#: Ids are made of the time. So many others may lie between those of one part before each is looked
+#: for by itself.
+_MOST_BETWEEN = 1000
+
+
+def is_any_stored(wanted: Set[bytes]) -> bool:
+    """Whether a row of any schema, staged ones too, has one of these ids."""
+    if not wanted:
+        return False
+    span = min(wanted), max(wanted)
+    return (
+        _is_any_in("record_row", wanted, span)
+        or _is_any_in("changed_row", wanted, span)
+        or parts.is_any_new(wanted, span)
+    )
+
+
+def _is_any_in(table: str, wanted: Collection[bytes], span: tuple[bytes, bytes]) -> bool:
+    between_them = as_driver_has_it(
+        f"SELECT record_id FROM {table} WHERE record_id >= %s AND record_id <= %s"  # noqa: S608
+        " ORDER BY record_id LIMIT %s"
+    )
+    with executed(between_them, [*span, _MOST_BETWEEN + 1]) as cursor:
+        between = cursor.fetchall()
+    if len(between) <= _MOST_BETWEEN:
+        return any(bytes(record_id) in wanted for (record_id,) in between)
+    with connection.cursor() as cursor:
+        for some in store.cut(sorted(wanted)):
+            marks = ", ".join(["%s"] * len(some))
+            statement = f"SELECT 1 FROM {table} WHERE record_id IN ({marks}) LIMIT 1"  # noqa: S608
+            cursor.execute(statement, list(some))
+            if cursor.fetchone() is not None:
+                return True
+    return False
+
+
+def list_changed_in(groups: Sequence[int]) -> list[Identity]:
+    """The rows of these groups with a version above 1."""
+    return [
+        identity
+        for table in ("record_row", "changed_row")
+        for group in groups
+        for identity in _changed_in(table, group)
+    ]
+
+
+def _changed_in(table: str, group: int) -> list[Identity]:
+    statement = f"SELECT record_id, version FROM {table} WHERE group_id = %s AND version > 1"  # noqa: S608
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [group])
+        return [(bytes(record_id), version) for record_id, version in cursor.fetchall()]

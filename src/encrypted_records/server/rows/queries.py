@@ -65,8 +65,8 @@ from encrypted_records.server.db.configuration import REPLICA
 from encrypted_records.server.records import store
 from encrypted_records.server.records.models import CommitLog, IndexSegment, RecordGroup
 from encrypted_records.server.records.store import Key, StoredSealedRow
-from encrypted_records.server.rows import contents, erased
-from encrypted_records.server.rows.row_ranges import Range
+from encrypted_records.server.rows import contents
+from encrypted_records.server.rows.contents import Range
 
 _PAGES_AT_ONCE = 256
 _ROWS_AT_ONCE = 250
@@ -317,7 +317,7 @@ def _groups_with(schema: Schema, wanted: Sequence[RowRef]) -> dict[bytes, store.
         some
         and (
             any(groups[ref.group].erased >= groups[ref.group].count for ref in some)
-            or erased.among([(groups[ref.group].number, ref.ordinal) for ref in some])
+            or contents.erased_among([(groups[ref.group].number, ref.ordinal) for ref in some])
         )
     ):
         raise NotFound(
@@ -415,7 +415,7 @@ def _row_digests(
     number, first, end = _run_of(group, ref)
     held = {row.ordinal: row for row in rows}
     absent = [at for at in range(first, end) if at not in held and group.has(at)]
-    left = erased.digests_of(number, first, end) if absent else {}
+    left = contents.erased_digests(number, first, end) if absent else {}
     if gone := [at for at in absent if at not in left]:
         _groups_with(schema, [RowRef(ref.group, gone[-1])])  # as for pages
     own = [
