@@ -14,7 +14,7 @@ from encrypted_records.crypto.keys import Keyring
 from encrypted_records.crypto.recovery import KdfCost, Passphrase, unwrap, wrapping_of
 from encrypted_records.errors import Closed, Conflict, NotFound, OutOfSpace, Startup
 from encrypted_records.model.ids import new_id
-from encrypted_records.proxy.disk import atomic_files as durable
+from encrypted_records.proxy import disk as durable
 from encrypted_records.proxy.keyrings.store import Keyrings
 from tests.support.keyrings import holder, keyrings_in
 

@@ -21,7 +21,7 @@ from encrypted_records.crypto.recovery import (
 )
 from encrypted_records.errors import Closed, Conflict, NotFound, OutOfSpace, Throttled
 from encrypted_records.model.ids import new_id
-from encrypted_records.proxy.disk import atomic_files as durable
+from encrypted_records.proxy import disk as durable
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.opened import UNLOCKED_SECONDS
 from encrypted_records.proxy.keyrings.policy import LONGEST_SECONDS, Attempts

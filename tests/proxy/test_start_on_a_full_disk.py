@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from encrypted_records.errors import Startup
-from encrypted_records.proxy.disk import ballast
+from encrypted_records.proxy import disk
 from tests.support.proxies import running_proxy
 from tests.support.service import Service
 from tests.support.store import Store, new_schema
@@ -56,8 +56,8 @@ def test_a_proxy_starts_on_a_full_disk_and_reads(
         at_proxy = replace(service, proxy_url=proxy.url)
         store = Store(at_proxy, account, new_schema(at_proxy, account, DEFINITION))
         store.ingest([{"name": "Ada"}])
-        kept = small_disk / "proxy" / ballast.NAME
-        assert kept.stat().st_blocks * 512 == ballast.BYTES
+        kept = small_disk / "proxy" / disk.BALLAST_NAME
+        assert kept.stat().st_blocks * 512 == disk.BALLAST_BYTES
     fill(small_disk)
     for _ in range(2):  # where nobody has made room, it starts again in what the first one left
         with running_proxy(service.base_url, small_disk) as proxy:
@@ -72,7 +72,7 @@ def test_a_proxy_starts_on_a_full_disk_and_reads(
         writer = replace(store, service=replace(service, proxy_url=proxy.url))
         writer.ingest([{"name": "Grace"}])
         assert writer.search(None, count=True)["count"] == 2
-        assert kept.stat().st_size == ballast.BYTES
+        assert kept.stat().st_size == disk.BALLAST_BYTES
 
 
 def test_a_start_for_which_there_is_too_little_room_says_so(
@@ -82,7 +82,7 @@ def test_a_start_for_which_there_is_too_little_room_says_so(
     base_url = services("sqlite").base_url
     with running_proxy(base_url, small_disk):
         pass
-    (small_disk / "proxy" / ballast.NAME).unlink()
+    (small_disk / "proxy" / disk.BALLAST_NAME).unlink()
     for pages in range(8):
         (small_disk / "room").write_bytes(bytes(pages * 4096))
         fill(small_disk)
@@ -95,7 +95,7 @@ def test_a_start_for_which_there_is_too_little_room_says_so(
 def test_no_room_is_kept_where_there_is_hardly_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ballast, "BYTES", 1 << 60)
-    ballast.drop_if_full(tmp_path)
-    ballast.keep(tmp_path)
+    monkeypatch.setattr(disk, "BALLAST_BYTES", 1 << 60)
+    disk.drop_ballast_if_full(tmp_path)
+    disk.keep_ballast(tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -233,7 +233,7 @@ class Proxy:
         """Start it until it runs, where it does not."""
         async with self._reviving:
             while not self.runs:
-                # A start has room: it gives back what it has kept for that (disk/ballast.py).
+                # A start has room: it gives back what it has kept for that (proxy/disk.py).
                 self.world.full.discard(self.name)
                 try:
                     await self.start()

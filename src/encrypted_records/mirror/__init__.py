@@ -4,5 +4,5 @@ A mirror holds the log, the roster, grants and sealed bytes as the API hands the
 that opens them. A reader verifies them against the signed log, as it does with an API's answers.
 
 May import: ``client``, ``index``, ``listening``, ``http``, ``model``, and of ``proxy`` only
-``auth`` and ``disk.atomic_files``.
+``auth`` and ``disk``.
 """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from encrypted_records.errors import InvalidSetting, Locked, MirrorBroken, OutOfSpace, Unavailable
-from encrypted_records.proxy.disk import atomic_files
+from encrypted_records.proxy import disk
 
 if TYPE_CHECKING:
     from obstore.store import S3Config, S3Store
@@ -153,7 +153,7 @@ class MirrorFolder:
         path = self.path / name
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            atomic_files.replace(path, data)
+            disk.replace(path, data)
         except OSError as error:
             raise _failed(error) from None
 

@@ -20,7 +20,7 @@ from encrypted_records.index.roster.belief import Believed, Remembered, RosterSu
 from encrypted_records.index.roster.roster import Roster
 from encrypted_records.model import roster as form
 from encrypted_records.model.roster import RosterEntry
-from encrypted_records.proxy.disk.sqlite import Database
+from encrypted_records.proxy.disk import Database
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS roster (

@@ -25,7 +25,7 @@ from encrypted_records.crypto.keys import Keyring, LinkSecret
 from encrypted_records.errors import BadInput, Conflict, DoesNotOpen, KeyMissing, NotFound
 from encrypted_records.ingest.reading.recipe import MAX_BYTES
 from encrypted_records.model.ids import new_id
-from encrypted_records.proxy.disk.sqlite import Database
+from encrypted_records.proxy.disk import Database
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
 

@@ -22,11 +22,11 @@ from encrypted_records.client.limits import MIRROR_TIMING
 from encrypted_records.errors import OutOfSpace, Startup
 from encrypted_records.fair_queue import FairQueue
 from encrypted_records.listening import pace
+from encrypted_records.proxy import disk
 from encrypted_records.proxy.admission.admission import Admission
 from encrypted_records.proxy.admission.identity import IdentityServices, build_identity
 from encrypted_records.proxy.admission.proof import Proofs
 from encrypted_records.proxy.auth import Access, Caller, credentials_of
-from encrypted_records.proxy.disk import ballast
 from encrypted_records.proxy.feed.feed import Feed
 from encrypted_records.proxy.feed.webhooks import Webhooks
 from encrypted_records.proxy.http.guard import OwnNames
@@ -328,11 +328,11 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     folder = settings.data_dir / "proxy"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ballast.drop_if_full(folder)
+        disk.drop_ballast_if_full(folder)
         identity = build_identity(settings, folder, api)
         stale = settings.mirror is not None and settings.mirror.accept_stale
         stores = Stores.in_folder(folder, settings.page_cache << 20, forgetful=stale)
-        ballast.keep(folder)
+        disk.keep_ballast(folder)
     except OutOfSpace:
         raise Startup(
             f"the disk that holds {folder} is full",

@@ -33,8 +33,8 @@ from encrypted_records.model import api_token, device_secret
 from encrypted_records.model.api_token import BearerToken
 from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.forwarded import SESSION
+from encrypted_records.proxy import disk as durable
 from encrypted_records.proxy.auth import Access, Caller, RequestCredentials, credentials_of, plain
-from encrypted_records.proxy.disk import atomic_files as durable
 from encrypted_records.proxy.keyrings.enrolment import (
     Enrolment,
     another_user,

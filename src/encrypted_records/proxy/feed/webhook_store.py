@@ -17,7 +17,7 @@ import msgspec
 
 from encrypted_records.crypto.keys import Keyring
 from encrypted_records.errors import BadInput
-from encrypted_records.proxy.disk.sqlite import Database
+from encrypted_records.proxy.disk import Database
 from encrypted_records.proxy.saved_questions import open_kept, pad, seal_kept
 
 _TABLE = """

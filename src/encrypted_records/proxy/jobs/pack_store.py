@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from encrypted_records.model.records import Segment
-from encrypted_records.proxy.disk.sqlite import Database
+from encrypted_records.proxy.disk import Database
 from encrypted_records.proxy.jobs import tables
 from encrypted_records.proxy.workers.messages import SealedRows
 

@@ -23,7 +23,7 @@ from encrypted_records import runtime
 from encrypted_records.errors import Conflict
 from encrypted_records.model.media_types import Format
 from encrypted_records.model.records import Group, Segment
-from encrypted_records.proxy.disk.sqlite import MOST_PAGES, Database
+from encrypted_records.proxy.disk import MOST_PAGES, Database
 from encrypted_records.proxy.jobs import tables
 from encrypted_records.proxy.jobs.job import NEXT, JobState, Phase, StoredJob
 from encrypted_records.proxy.jobs.pack_store import PackStore

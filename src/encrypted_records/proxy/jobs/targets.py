@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from encrypted_records.proxy.disk.sqlite import Database
+from encrypted_records.proxy.disk import Database
 from encrypted_records.proxy.workers.messages import ChunkAt
 
 

@@ -23,8 +23,8 @@ from encrypted_records.errors import (
     Unsupported,
 )
 from encrypted_records.model import ids
-from encrypted_records.proxy.disk import atomic_files as durable
-from encrypted_records.proxy.disk.errors import disk_errors
+from encrypted_records.proxy import disk as durable
+from encrypted_records.proxy.disk import disk_errors
 from encrypted_records.proxy.keyrings.secrets import machine_key
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from encrypted_records import runtime
 from encrypted_records.crypto.recovery import KeychainKey
-from encrypted_records.proxy.disk.atomic_files import write_once
+from encrypted_records.proxy.disk import write_once
 from encrypted_records.proxy.keyrings.waiting import within
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.crypto.recovery import Passphrase, Wrapper
 from encrypted_records.errors import Closed, NotAllowed, NotFound
 from encrypted_records.model import ids
-from encrypted_records.proxy.disk import atomic_files as durable
+from encrypted_records.proxy import disk as durable
 from encrypted_records.proxy.keyrings import files
 from encrypted_records.proxy.keyrings.enrolment import Enrolment, unknown_device
 from encrypted_records.proxy.keyrings.files import KeyringFiles

@@ -14,7 +14,7 @@ from pathlib import Path
 from encrypted_records import runtime
 from encrypted_records.crypto.recovery import MachineKey, Passphrase, Wrapper
 from encrypted_records.errors import BadInput, Startup
-from encrypted_records.proxy.disk.atomic_files import write_once
+from encrypted_records.proxy.disk import write_once
 from encrypted_records.proxy.keyrings.key_services.configured import (
     may_start_offline,
     services_from,

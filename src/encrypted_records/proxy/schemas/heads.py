@@ -17,7 +17,7 @@ from sqlite3 import Connection
 from typing import Literal
 
 from encrypted_records.index.log.order import LogHead, Order
-from encrypted_records.proxy.disk.sqlite import Database
+from encrypted_records.proxy.disk import Database
 
 #: ``older``: a log is a beginning of what was seen. ``forked``: it has other commits. ``unclear``:
 #: what is kept does not show which.

@@ -27,7 +27,7 @@ from encrypted_records.index.log.ledger import Ledger
 from encrypted_records.index.log.ledger_state import LedgerState
 from encrypted_records.index.log.order import LogHead
 from encrypted_records.index.log.signing import LogMembership
-from encrypted_records.proxy.disk.sqlite import CacheDatabase
+from encrypted_records.proxy.disk import CacheDatabase
 from encrypted_records.proxy.process.background import LEDGERS, Background
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from encrypted_records import runtime
-from encrypted_records.proxy.disk.sqlite import CacheDatabase
+from encrypted_records.proxy.disk import CacheDatabase
 from encrypted_records.proxy.search.memory_pool import CacheUsage
 
 #: What nobody has used for so long is dropped: a proxy that nobody asks hears of no end.

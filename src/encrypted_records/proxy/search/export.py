@@ -40,7 +40,7 @@ from encrypted_records.index.query.workspace import Workspace
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.queries import Query, parse_query
 from encrypted_records.model.records import PlainRecord
-from encrypted_records.proxy.disk.nameless import NamelessFile
+from encrypted_records.proxy.disk import NamelessFile
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.search import row_opening
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner

@@ -28,7 +28,7 @@ from encrypted_records.model.ciphertext_lengths import BESIDE_CLASS, LeastClass,
 from encrypted_records.model.definition import FieldSpec, SchemaDefinition
 from encrypted_records.model.ids import from_text
 from encrypted_records.model.records import MAX_GROUP_RECORDS, Group, PlainRecord, SealedRow
-from encrypted_records.proxy.disk.errors import disk_errors
+from encrypted_records.proxy.disk import disk_errors
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.schemas.state import SoundPart
 from encrypted_records.proxy.schemas.states import Schemas

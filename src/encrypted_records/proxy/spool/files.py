@@ -13,7 +13,7 @@ from typing import Protocol
 from encrypted_records.crypto import spooling
 from encrypted_records.crypto.keys import SpoolKey
 from encrypted_records.errors import DoesNotOpen, NotFound, Unsupported
-from encrypted_records.proxy.disk.errors import disk_errors
+from encrypted_records.proxy.disk import disk_errors
 
 
 class SpoolKeys(Protocol):

@@ -43,8 +43,7 @@ from encrypted_records.crypto import spooling
 from encrypted_records.crypto.keys import Keyring, SpoolKey
 from encrypted_records.errors import DoesNotOpen, OutOfSpace
 from encrypted_records.model import ids
-from encrypted_records.proxy.disk.atomic_files import sync_folder
-from encrypted_records.proxy.disk.nameless import NamelessFile
+from encrypted_records.proxy.disk import NamelessFile, sync_folder
 from encrypted_records.proxy.spool.appender import DOUBTFUL_BYTES, ROOM_BYTES, Appending
 from encrypted_records.proxy.spool.files import (
     Extent,

@@ -25,7 +25,7 @@ from encrypted_records.crypto.keys import Keyring
 from encrypted_records.model import charsets
 from encrypted_records.model.charsets import Charset
 from encrypted_records.model.media_types import Format
-from encrypted_records.proxy.disk.sqlite import Database
+from encrypted_records.proxy.disk import Database
 from encrypted_records.proxy.uploads.tus.headers import Kind
 from encrypted_records.proxy.uploads.tus.protocol import UploadStatus
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from encrypted_records.crypto.spooling import ScratchKey
 from encrypted_records.model.records import PAGE_BYTES, Page
-from encrypted_records.proxy.disk.nameless import NamelessFile
+from encrypted_records.proxy.disk import NamelessFile
 
 _MERGE = "a merge"
 

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 from encrypted_records import runtime
 from encrypted_records.crypto.recovery import ServiceWrappingKey
 from encrypted_records.errors import Startup
-from encrypted_records.proxy.disk.atomic_files import write_once
+from encrypted_records.proxy.disk import write_once
 from encrypted_records.proxy.keyrings.keychain import Kept
 from encrypted_records.proxy.keyrings.waiting import within
 
