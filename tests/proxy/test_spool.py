@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from encrypted_records.crypto.keys import Keyring, RootKey
 from encrypted_records.errors import DoesNotOpen, KeyMissing, NotFound, OutOfSpace
 from encrypted_records.model.ids import new_id
-from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.spool import Spool
 from tests.reference import profiles
 
 __all__ = ["profiles"]

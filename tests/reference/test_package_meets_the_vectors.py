@@ -20,7 +20,7 @@ from encrypted_records.model.definition import FieldSpec
 from encrypted_records.model.definition_parser import parse_canonical, parse_definition
 from encrypted_records.model.ids import to_text
 from encrypted_records.model.records import Group, SealedRow
-from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.write.idempotency import IdempotencyKey
 from tests.reference.loading import raw, vectors
 

@@ -239,7 +239,7 @@ PLANTED = (
     ),
     Planted(
         "bytes_are_acknowledged_before_they_are_written",
-        "proxy.spool.appender",
+        "proxy.spool",
         (
             "        self._flush()\n        self._sync()\n        self._await_sync()\n"
             "        self._ended(self._written)\n",
@@ -249,7 +249,7 @@ PLANTED = (
     ),
     Planted(
         "parts_are_put_together_in_another_order",
-        "proxy.spool.spool",
+        "proxy.spool",
         ("_PART.pack(*part) for part in parts)", "_PART.pack(*part) for part in reversed(parts))"),
         "uploads",
     ),

@@ -68,7 +68,7 @@ from encrypted_records.proxy.settings import ProxySettings
 from encrypted_records.proxy.sharing.heads import VerifiedHead
 from encrypted_records.proxy.sharing.service import Sharing
 from encrypted_records.proxy.sharing.shown_names import ShownNames
-from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.stores import Stores
 from encrypted_records.proxy.uploads.service import SWEEP_SECONDS, UploadService
 from encrypted_records.proxy.workers.pool import WorkerPool

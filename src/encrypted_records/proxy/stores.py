@@ -16,7 +16,7 @@ from encrypted_records.proxy.schemas.ledger_store import LedgerStore
 from encrypted_records.proxy.schemas.state import not_shown
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.sharing.reading import hidden_roster
-from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.uploads.store import UploadStore
 
 

@@ -18,7 +18,7 @@ from encrypted_records.proxy.jobs.secrets import JobSecrets
 from encrypted_records.proxy.jobs.store import JobStore
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.schemas.states import Schemas
-from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.spool import Spool
 
 #: Seconds between two states that one watcher gets.
 PAUSE_SECONDS = 0.1

@@ -25,7 +25,7 @@ from encrypted_records.proxy.jobs.job import StoredJob
 from encrypted_records.proxy.jobs.pack_store import sequence_of
 from encrypted_records.proxy.jobs.together import run_together
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.spool.spool import KEEP_FREE_BYTES
+from encrypted_records.proxy.spool import KEEP_FREE_BYTES
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool
 from encrypted_records.proxy.write.merge_executor import PAGES_AT_ONCE

@@ -48,7 +48,7 @@ from encrypted_records.proxy.search.holding import VersionHold, holding
 from encrypted_records.proxy.search.joins import parse_body
 from encrypted_records.proxy.search.row_fetcher import MOST_OPENED
 from encrypted_records.proxy.search.upstream import RowsGone
-from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.spool import Spool
 
 #: Sealed rows of a sorted export that stay in memory; where there are more, all go to disk.
 IN_MEMORY_BYTES = 8 << 20

@@ -13,7 +13,7 @@ from encrypted_records.ingest.filetypes import check_start
 from encrypted_records.proxy.jobs.job import ENDED, StoredJob
 from encrypted_records.proxy.jobs.service import BatchJobs
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.uploads.store import Upload, charset_of, format_of, status_of
 from encrypted_records.proxy.uploads.tus import headers as header
 

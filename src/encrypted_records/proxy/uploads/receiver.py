@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 
 from encrypted_records import runtime
 from encrypted_records.errors import BadInput, ChecksumMismatch, ErsError, Locked
-from encrypted_records.proxy.spool.appender import Appending
+from encrypted_records.proxy.spool import Appending
 from encrypted_records.proxy.uploads.tus import protocol
 from encrypted_records.proxy.uploads.tus.headers import Checksum
 

@@ -20,7 +20,7 @@ from encrypted_records.model import wire
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.records import Group, Part, PartUpload, Segment
-from encrypted_records.proxy.spool.files import damaged
+from encrypted_records.proxy.spool import damaged
 from encrypted_records.proxy.workers import messages, pipe
 from encrypted_records.proxy.workers.page_spool import SpooledContents
 from encrypted_records.proxy.workers.upload_rows import gather_chunk

@@ -23,7 +23,7 @@ from encrypted_records.ingest.tables import RecordColumns
 from encrypted_records.model.definition import SchemaDefinition
 from encrypted_records.model.definition_parser import parse_canonical
 from encrypted_records.model.media_types import Format
-from encrypted_records.proxy.spool.spool import Spool
+from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.workers import messages
 
 

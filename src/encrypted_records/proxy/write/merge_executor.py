@@ -37,7 +37,7 @@ from encrypted_records.proxy.search.driver import drive
 from encrypted_records.proxy.search.fetcher import Fetcher
 from encrypted_records.proxy.search.page_fetcher import PageFetcher
 from encrypted_records.proxy.search.upstream import Upstream
-from encrypted_records.proxy.spool.spool import KEEP_FREE_BYTES
+from encrypted_records.proxy.spool import KEEP_FREE_BYTES
 from encrypted_records.proxy.workers import messages
 from encrypted_records.proxy.workers.pool import WorkerPool
 

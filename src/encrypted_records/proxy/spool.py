@@ -1,4 +1,4 @@
-"""Uploads on disk, sealed: one file each, and no plaintext in any of them at any moment.
+"""Uploads that have not become records yet, sealed: one file each, without plaintext at any moment.
 
 Batch jobs and resumable uploads use it alike::
 
@@ -22,8 +22,6 @@ The rules it upholds:
 The caller is responsible for the offset and the lock: one append to an upload at a time, neither
 ``synced`` nor ``delete`` meanwhile, and only offsets that this module has returned. Everything here
 blocks; asynchronous callers use threads. Memory does not grow with the size of an upload.
-
-Read spool files: frame by frame; after a crash, only the part that may be damaged.
 """
 
 from __future__ import annotations
@@ -33,42 +31,280 @@ import os
 import shutil
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from io import FileIO
 from pathlib import Path
+from types import TracebackType
+from typing import Protocol
 
 from encrypted_records.crypto import format as fmt
 from encrypted_records.crypto import spooling
 from encrypted_records.crypto.keys import Keyring, SpoolKey
-from encrypted_records.errors import DoesNotOpen, OutOfSpace
+from encrypted_records.errors import DoesNotOpen, ErsError, NotFound, OutOfSpace, Unsupported
 from encrypted_records.model import ids
-from encrypted_records.proxy.disk import NamelessFile, sync_folder
-from encrypted_records.proxy.spool.appender import DOUBTFUL_BYTES, ROOM_BYTES, Appending
-from encrypted_records.proxy.spool.files import (
-    Extent,
-    SpoolKeys,
-    as_damage,
-    damaged,
-    head_of,
-    name_errors,
-    no_bytes,
-    open_file,
-    write_all,
-)
+from encrypted_records.proxy.disk import NamelessFile, disk_errors, sync_folder
+
+log = logging.getLogger(__name__)
+
+
+class SpoolKeys(Protocol):
+    """Gives the key of an upload under a keyring version; a keyring does."""
+
+    def spool(self, upload: bytes, version: int) -> SpoolKey: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The extent of a file: plaintext up to ``offset``, sealed up to ``end``, in ``sessions``."""
+
+    offset: int
+    end: int
+    sessions: int
+
+
+def _open_file(path: Path) -> FileIO:
+    try:
+        return FileIO(path, "r+")
+    except FileNotFoundError:
+        raise _no_bytes() from None
+
+
+def _no_bytes() -> NotFound:
+    return NotFound("the bytes of this upload are no longer here")
+
+
+def _head_of(file: FileIO, upload: bytes, keyring: SpoolKeys) -> tuple[SpoolKey, bytes]:
+    data = os.pread(file.fileno(), spooling.HEAD_BYTES, 0)
+    with _as_damage():
+        head = spooling.read_head(data)
+    if head.upload != upload:
+        raise damaged("it is the file of another upload")
+    return keyring.spool(upload, head.version), data
+
+
+def _write_all(file: FileIO, data: memoryview) -> None:
+    while data:
+        data = data[file.write(data) :]
+
+
+def damaged(what: str) -> DoesNotOpen:
+    return DoesNotOpen(
+        f"the stored bytes of this upload are damaged: {what}",
+        code="spool_damaged",
+        hint="delete the upload and send the file again",
+    )
+
+
+@contextmanager
+def _as_damage() -> Iterator[None]:
+    try:
+        yield
+    except (DoesNotOpen, Unsupported) as error:
+        raise damaged(error.message) from None
+
+
+def _name_errors() -> AbstractContextManager[None]:
+    """Name what the disk refuses."""
+    return disk_errors("the disk failed under the upload", code="spool_failed")
+
+
+# Appending: seal, write, and sync at the same time. Bytes count only when they are on disk. Writing
+# continues during a sync, so that the network does not wait for a disk that is slow to sync.
+
+_Buffer = bytes | bytearray | memoryview
+
+#: Bytes written between two syncs. During a sync, so many more may be written.
+_SYNC_BYTES = 16 << 20
+#: Smaller pieces are collected to whole frames.
+_LARGE_BYTES = 64 << 10
+#: The bytes that one more frame may need; below, the sealed bytes of one write to the file.
+_ROOM_BYTES = spooling.SESSION_BYTES + spooling.FRAME_OVERHEAD + fmt.SPOOL_FRAME_BYTES
+_BATCH_BYTES = 4 * _ROOM_BYTES
+#: At the end of a file, the part that may have been written after the last sync.
+_DOUBTFUL_BYTES = 2 * (_SYNC_BYTES + _BATCH_BYTES)
+
+
+class Appending:
+    """One append, as a context manager. Without ``finish``, it has acknowledged nothing."""
+
+    def __init__(
+        self,
+        file: FileIO,
+        key: SpoolKey,
+        head: bytes,
+        start: Extent,
+        *,
+        ended: Callable[[Extent], None],
+        require_space: Callable[[int], None],
+    ) -> None:
+        """Continue in ``file``, which is at the end of ``start`` and is closed with this.
+
+        Args:
+            ended: called with the extent of the file when all of it is on disk.
+            require_space: raises if the disk has no space for the given number of bytes.
+        """
+        self._ended = ended
+        self._require_space = require_space
+        self._file = file
+        self._key = key
+        self._head = head
+        self._start = start
+        self._written = start
+        self._session: spooling.SpoolSession | None = None
+        self._rest = bytearray()
+        self._batch = memoryview(bytearray(_BATCH_BYTES))
+        self._filled = 0
+        self._unsynced = 0
+        self._synced = start.offset
+        self._thread: ThreadPoolExecutor | None = None
+        #: a running sync, and the offset that will be on disk when it ends
+        self._syncing: tuple[Future[None], int] | None = None
+
+    def __enter__(self) -> Appending:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._thread is not None:
+            self._thread.shutdown()
+        self._file.close()
+
+    @property
+    def synced(self) -> int:
+        """The size of the upload that is on disk so far; other threads may read it."""
+        return self._synced
+
+    def write(self, data: _Buffer) -> None:
+        """Take more bytes. They are on disk after ``finish``, or when much has come after them.
+
+        Raises:
+            OutOfSpace: the disk is full; ``synced`` is what is kept.
+            Unavailable: ``spool_failed``: the disk fails otherwise.
+        """
+        view = memoryview(data)
+        if self._rest:
+            missing = fmt.SPOOL_FRAME_BYTES - len(self._rest)
+            self._rest += view[:missing]
+            view = view[missing:]
+            if len(self._rest) < fmt.SPOOL_FRAME_BYTES:
+                return
+            self._seal_rest()
+        if len(view) < _LARGE_BYTES:
+            self._rest += view
+            return
+        # Sealed from where it is: large pieces need not be copied together.
+        frames = -(-len(view) // fmt.SPOOL_FRAME_BYTES)
+        for number in range(frames):
+            begin, end = (len(view) * edge // frames for edge in (number, number + 1))
+            self._seal(view[begin:end])
+
+    def finish(self) -> int:
+        """Put everything on disk; the offset that may now be acknowledged.
+
+        Raises:
+            OutOfSpace, Unavailable: as :meth:`write`.
+        """
+        if self._rest:
+            self._seal_rest()
+        self._flush()
+        self._sync()
+        self._await_sync()
+        self._ended(self._written)
+        return self._written.offset
+
+    def discard(self) -> int:
+        """Forget what was written; the offset where the upload is again, durably.
+
+        Raises:
+            Unavailable: as :meth:`write`.
+        """
+        self._await_sync()
+        with _name_errors():
+            self._file.truncate(self._start.end)
+            os.fsync(self._file.fileno())
+        self._written = self._start
+        self._synced = self._start.offset
+        self._ended(self._start)
+        return self._start.offset
+
+    def _seal_rest(self) -> None:
+        self._seal(self._rest)
+        self._rest = bytearray()
+
+    def _seal(self, plain: _Buffer) -> None:
+        if len(self._batch) - self._filled < _ROOM_BYTES:
+            self._flush()
+        if self._session is None or self._session.is_full:
+            number = self._written.sessions if self._session is None else self._session.number + 1
+            offset = self._written.offset if self._session is None else self._session.offset
+            self._session = spooling.SpoolSession(self._key, self._head, number, offset)
+            self._put(self._session.encode())
+        self._filled += self._session.seal_into(plain, self._batch[self._filled :])
+
+    def _put(self, data: bytes) -> None:
+        self._batch[self._filled : self._filled + len(data)] = data
+        self._filled += len(data)
+
+    def _flush(self) -> None:
+        """Write what is sealed, all of it or nothing."""
+        if not self._filled:
+            return
+        assert self._session is not None
+        try:
+            with _name_errors():
+                _write_all(self._file, self._batch[: self._filled])
+        except ErsError:
+            # Half a frame would be cut off later anyway, but a full disk needs the space now.
+            self._file.truncate(self._written.end)
+            raise
+        end = self._written.end + self._filled
+        self._written = Extent(self._session.offset, end, self._session.number + 1)
+        self._unsynced += self._filled
+        self._filled = 0
+        if self._unsynced >= _SYNC_BYTES:
+            self._sync()
+            self._require_space(0)
+
+    def _sync(self) -> None:
+        """Begin to put on disk what was written, when the sync before is done.
+
+        Writing continues meanwhile, so that a slow sync does not stop it.
+        """
+        self._await_sync()
+        if self._unsynced:
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="syncing")
+            syncing = self._thread.submit(os.fsync, self._file.fileno())
+            self._syncing, self._unsynced = (syncing, self._written.offset), 0
+
+    def _await_sync(self) -> None:
+        if self._syncing is not None:
+            (syncing, offset), self._syncing = self._syncing, None
+            with _name_errors():
+                syncing.result()
+            self._synced = offset
+
 
 #: Left free on the disk, for the databases beside the uploads.
 KEEP_FREE_BYTES = 256 << 20
 #: A part of a joined upload: its id, and its length. A list of parts is one frame.
 _PART = struct.Struct(">16sQ")
-_LIST_BYTES = spooling.HEAD_BYTES + ROOM_BYTES
+_LIST_BYTES = spooling.HEAD_BYTES + _ROOM_BYTES
 
 
 class Spool:
     """A folder of uploads. Safe to use from several threads, for different uploads."""
 
     def __init__(
-        self, folder: Path, *, keep_free: int = KEEP_FREE_BYTES, doubtful: int = DOUBTFUL_BYTES
+        self, folder: Path, *, keep_free: int = KEEP_FREE_BYTES, doubtful: int = _DOUBTFUL_BYTES
     ) -> None:
         """
         Args:
@@ -125,21 +361,21 @@ class Spool:
             NotFound: an upload does not exist.
             OutOfSpace, Unavailable: the disk cannot store it.
         """
-        with name_errors():
+        with _name_errors():
             for part in {part for part, _ in parts}:
                 try:
                     os.link(self._path(part), self._part(upload, part))
                 except FileNotFoundError:
-                    raise no_bytes() from None
+                    raise _no_bytes() from None
         listed = b"".join(_PART.pack(*part) for part in parts)
         key = keyring.spool(upload)
         self._create(upload, spooling.seal_whole(fmt.SPOOL_JOINED, key, listed))
 
     def _create(self, upload: bytes, content: bytes) -> None:
-        with name_errors():
+        with _name_errors():
             handle = os.open(self._path(upload), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with FileIO(handle, "w") as file:
-                write_all(file, memoryview(content))
+                _write_all(file, memoryview(content))
                 os.fsync(handle)
             sync_folder(self.folder)
 
@@ -157,10 +393,10 @@ class Spool:
         extent = self._known(upload)
         if extent is None:
             with self._file(upload) as file:
-                key, head = head_of(file, upload, keyring)
-                with name_errors():
+                key, head = _head_of(file, upload, keyring)
+                with _name_errors():
                     os.fsync(file.fileno())
-                extent = survey(file, key, head, doubtful=self._doubtful)
+                extent = _survey(file, key, head, doubtful=self._doubtful)
             self._remember(upload, extent)
         if extent.offset < at_least:
             raise damaged("it is shorter than the acknowledged length")
@@ -177,15 +413,15 @@ class Spool:
         """
         file = self._file(upload)
         try:
-            key, head = head_of(file, upload, keyring)
+            key, head = _head_of(file, upload, keyring)
             start = self._known(upload)
             # The end of the file is unknown until this append finishes.
             self._remember(upload, None)
             if start is None or start.offset != offset:
-                start = survey(file, key, head, doubtful=self._doubtful, up_to=offset)
+                start = _survey(file, key, head, doubtful=self._doubtful, up_to=offset)
             if start.offset != offset:
                 raise damaged("no append has ended at this offset")
-            with name_errors():
+            with _name_errors():
                 file.truncate(start.end)
             file.seek(start.end)
         except BaseException:
@@ -216,12 +452,12 @@ class Spool:
         """
         parts = self._parts(upload, keyring)
         if parts is None:
-            yield from read_file(self._file(upload), upload, keyring, start, size)
+            yield from _read_file(self._file(upload), upload, keyring, start, size)
             return
         for part, length in parts:
             if start < min(length, size):
-                file = open_file(self._part(upload, part))
-                yield from read_file(file, part, keyring, start, min(length, size))
+                file = _open_file(self._part(upload, part))
+                yield from _read_file(file, part, keyring, start, min(length, size))
             start, size = max(start - length, 0), size - length
         if size > 0:
             raise damaged("it is shorter than it was")
@@ -232,22 +468,22 @@ class Spool:
         Raises:
             NotFound, KeyMissing, DoesNotOpen: as :meth:`read`.
         """
-        with self._file(upload) as file, as_damage():
-            keys = [head_of(file, upload, keyring)[0]]
+        with self._file(upload) as file, _as_damage():
+            keys = [_head_of(file, upload, keyring)[0]]
         for part, _ in self._parts(upload, keyring) or ():
-            with open_file(self._part(upload, part)) as file, as_damage():
-                keys.append(head_of(file, part, keyring)[0])
+            with _open_file(self._part(upload, part)) as file, _as_damage():
+                keys.append(_head_of(file, part, keyring)[0])
         return keys
 
     def _parts(self, upload: bytes, keyring: SpoolKeys) -> list[tuple[bytes, int]] | None:
         """The parts of a joined upload; None for others."""
         with self._file(upload) as file:
-            key, head = head_of(file, upload, keyring)
+            key, head = _head_of(file, upload, keyring)
             if spooling.read_head(head).kind != fmt.SPOOL_JOINED:
                 return None
-            with name_errors():
+            with _name_errors():
                 content = os.pread(file.fileno(), _LIST_BYTES, 0)
-        with as_damage():
+        with _as_damage():
             listed = spooling.open_whole(fmt.SPOOL_JOINED, key, content)
         return list(_PART.iter_unpack(listed))
 
@@ -280,19 +516,19 @@ class Spool:
         return self.folder / f"{ids.to_text(upload)}.{ids.to_text(part)}.part"
 
     def _file(self, upload: bytes) -> FileIO:
-        return open_file(self._path(upload))
+        return _open_file(self._path(upload))
 
 
-log = logging.getLogger(__name__)
+# Reading: frame by frame; after a crash, only the part that may be damaged is opened.
 
 
-def read_file(
+def _read_file(
     file: FileIO, upload: bytes, keyring: SpoolKeys, start: int, size: int
 ) -> Iterator[bytes]:
     """The bytes from ``start`` up to ``size`` of a file, which is closed then."""
     reached = start
-    with file, as_damage(), name_errors():
-        key, head = head_of(file, upload, keyring)
+    with file, _as_damage(), _name_errors():
+        key, head = _head_of(file, upload, keyring)
         for session, position, length in _frames(file, key, head):
             begin = session.offset
             if begin >= size:
@@ -333,7 +569,7 @@ def _frames(
         position += length + spooling.TAG_BYTES
 
 
-def survey(
+def _survey(
     file: FileIO, key: SpoolKey, head: bytes, *, doubtful: int, up_to: int | None = None
 ) -> Extent:
     """The complete frames of a file, up to the plaintext offset ``up_to``.
