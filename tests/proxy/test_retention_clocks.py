@@ -11,8 +11,7 @@ import pytest
 from encrypted_records.errors import Unavailable
 from encrypted_records.index.log.past import Past
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.retention.clocks import NOTE_SECONDS, ClockReading, WatchedClock
-from encrypted_records.proxy.retention.service import Retainer
+from encrypted_records.proxy.retention import NOTE_SECONDS, ClockReading, Retainer, WatchedClock
 from encrypted_records.proxy.schemas.heads import Doubt, Heads
 
 DAY = 86_400.0

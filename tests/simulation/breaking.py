@@ -227,7 +227,7 @@ PLANTED = (
     ),
     Planted(
         "retention_waits_until_it_is_asked_for",
-        "proxy.retention.service",
+        "proxy.retention",
         ("        self._background.start(RETENTION, run)\n", "        del run\n"),
         "retention",
     ),

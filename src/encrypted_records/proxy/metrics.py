@@ -16,7 +16,7 @@ from encrypted_records.proxy.feed.feed import Feed
 from encrypted_records.proxy.feed.webhook_store import Status
 from encrypted_records.proxy.feed.webhooks import Webhooks
 from encrypted_records.proxy.jobs.store import JobStore
-from encrypted_records.proxy.retention.clocks import WatchedClock
+from encrypted_records.proxy.retention import WatchedClock
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.disk_cache import DiskCache
 from encrypted_records.proxy.search.memory_cache import MemoryCache

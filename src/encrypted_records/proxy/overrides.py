@@ -16,7 +16,7 @@ from encrypted_records.proxy.http.load_limit import FEW, MOST_SECONDS
 from encrypted_records.proxy.jobs.packing import PACKING, PackingPolicy
 from encrypted_records.proxy.jobs.service import SWEEP_SECONDS
 from encrypted_records.proxy.process.background import Background
-from encrypted_records.proxy.retention.clocks import name_boot
+from encrypted_records.proxy.retention import name_boot
 from encrypted_records.proxy.schemas.checkpoint_writer import CHECKPOINTS, CheckpointPolicy
 from encrypted_records.proxy.schemas.ledger_store import STANDARD, KeepingPolicy
 from encrypted_records.proxy.search.context import MOST_PAGES, QUESTION_BYTES, SIZES

@@ -46,8 +46,7 @@ from encrypted_records.proxy.overrides import Overrides
 from encrypted_records.proxy.process import background
 from encrypted_records.proxy.process.background import Background
 from encrypted_records.proxy.process.offload import Turns
-from encrypted_records.proxy.retention.clocks import NOTE_SECONDS, WatchedClock
-from encrypted_records.proxy.retention.service import DailyRetention, Retainer
+from encrypted_records.proxy.retention import NOTE_SECONDS, DailyRetention, Retainer, WatchedClock
 from encrypted_records.proxy.saved_questions import KeptReadings, QuestionLinks, SavedQuestions
 from encrypted_records.proxy.schemas.checkpoint_writer import NEVER
 from encrypted_records.proxy.schemas.signing import SchemaSigning

@@ -33,7 +33,7 @@ from encrypted_records.proxy.api.json_schema import (
 )
 from encrypted_records.proxy.api.parameters import flag_of, id_in_path, number_of, only
 from encrypted_records.proxy.http.messages import answer, read_json
-from encrypted_records.proxy.retention.service import DueRecords
+from encrypted_records.proxy.retention import DueRecords
 from encrypted_records.proxy.services import services_of
 from encrypted_records.proxy.write.erasure import ErasureCost, ErasureReceipt, IndexLeft
 

@@ -44,7 +44,7 @@ from encrypted_records.proxy.jobs.secrets import FileNote
 from encrypted_records.proxy.jobs.service import BatchJobs
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.keyrings.store import Keyrings
-from encrypted_records.proxy.retention.clocks import WatchedClock
+from encrypted_records.proxy.retention import WatchedClock
 from encrypted_records.proxy.spool import Spool
 from encrypted_records.proxy.uploads.handover import Handover
 from encrypted_records.proxy.uploads.receiver import Receiver, UploadLock, UploadLocks

@@ -2,18 +2,12 @@
 
 The rule comes from the log that this proxy has verified. Expired records are found in the index, or
 by verified ids; the API is trusted for neither, because otherwise it could have everything deleted.
+:class:`WatchedClock` says whether this machine's clock may decide which records are old enough.
 
-The day on which the record of each row was first stored, according to its id.
-
-A record keeps its id when it is changed or re-encrypted, so the time in the id is that of its first
-version. The index has no ids; the API sends them, and they are accepted only if a field of the row
-decrypts with them.
-
-Daily retention, run when a user with the right to delete works with this proxy.
-
-A proxy acts only with a caller's credentials. So the first search or change of a day in a schema
-starts it in the background, with the credentials of that request; what they do not permit is not
-done, and no request waits for it or fails because of it.
+:class:`DailyRetention` runs when a user with the right to delete works with this proxy, because a
+proxy acts only with a caller's credentials. The first search or change of a day in a schema starts
+it in the background, with the credentials of that request; what they do not permit is not done, and
+no request waits for it or fails because of it.
 """
 
 from __future__ import annotations
@@ -21,19 +15,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from encrypted_records import runtime
 from encrypted_records.client.api import Api
 from encrypted_records.errors import Conflict, ErsError, NotAllowed, NotFound
 from encrypted_records.index.log.ledger import Ledger
+from encrypted_records.index.log.past import Past
 from encrypted_records.index.log.snapshot import Snapshot
 from encrypted_records.model import ids
 from encrypted_records.model.condition_parser import Conditions
@@ -43,20 +42,285 @@ from encrypted_records.proxy.jobs.names import look_up_names
 from encrypted_records.proxy.keyrings.holder import Holder
 from encrypted_records.proxy.process.background import RETENTION, Background
 from encrypted_records.proxy.process.offload import aside
-from encrypted_records.proxy.retention.clocks import WatchedClock, require_right
+from encrypted_records.proxy.schemas.heads import ClockMark, Doubt, Heads
 from encrypted_records.proxy.schemas.state import SchemaState
 from encrypted_records.proxy.schemas.states import Schemas
 from encrypted_records.proxy.search.context import QueryContext, QueryRunner
 from encrypted_records.proxy.search.upstream import RowsGone, Upstream
 from encrypted_records.proxy.write.update import Updater
 
+log = logging.getLogger(__name__)
+
+
+# The clock of this machine, and doubts about it.
+
+_DAY_SECONDS = DAY_MILLISECONDS // 1000
+#: How far the clock may be from others, and how far it may step without a doubt, in seconds.
+_MOST_SECONDS = float(_DAY_SECONDS)
+#: Seconds that a proxy has to run with a clock that does not step before a doubt ends.
+_SETTLED_SECONDS = float(_DAY_SECONDS)
+#: Seconds between two notes of the time.
+NOTE_SECONDS = 600.0
+#: Between two looks the proxy ran for no longer than this: it was stopped, or the machine slept.
+_MOST_RUN_SECONDS = 2 * NOTE_SECONDS
+#: Doubts that are kept one by one.
+_MOST_DOUBTS = 64
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def name_boot() -> str:
+    """A name for the time since this machine was started, in which :func:`runtime.elapsed` is one
+    clock; empty where the system has none."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _require_right(now: float, *, api: float | None, newest: int) -> None:
+    """Compare the clock with what others say. Neither of them alone has anything deleted: they only
+    prevent it.
+
+    Args:
+        now: by the clock, in seconds since 1970.
+        api: the API's time; None where it states none.
+        newest: when the newest commit of the log stored or ended records, in milliseconds.
+
+    Raises:
+        Conflict: ``clock_wrong``.
+    """
+    if api is None:
+        raise _wrong("the API does not send its time, so this clock cannot be compared")
+    if abs(now - api) > _MOST_SECONDS:
+        raise _wrong("this machine's clock differs from the API's by more than a day")
+    if newest / 1000 - now > _MOST_SECONDS:
+        raise _wrong("this machine's clock is more than a day behind the newest commit of the log")
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """The clock at a moment: ``now`` in seconds since 1970, and ``doubts`` about it."""
+
+    now: float
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def doubtful(self) -> float:
+        """The number of seconds of ``now`` that nothing but this clock bears out."""
+        return sum(doubt.seconds for doubt in self.doubts if doubt.seconds is not None)
+
+    @property
+    def certain(self) -> float:
+        """The latest time that does not rest on a step in doubt, in seconds since 1970.
+
+        A new proxy has nothing to compare with: there it is ``now``.
+        """
+        return self.now - self.doubtful
+
+    def certain_for(self, past: Past) -> float:
+        """:attr:`certain`, by the commits of a log too: those are authenticated, and each is
+        evidence that its time has come.
+
+        Commits of the two days before a doubt began may be this machine's own, made by the clock
+        that is in doubt; those before are not.
+        """
+        if not self.doubts:
+            return self.now
+        began = min(doubt.noticed for doubt in self.doubts)
+        proven = max(
+            (day for day in past.stored if (day + 2) * _DAY_SECONDS <= began), default=None
+        )
+        if proven is None:
+            return self.certain
+        is_new = any(doubt.seconds is None for doubt in self.doubts)
+        known = 0.0 if is_new else self.certain
+        return min(self.now, max(known, float(proven * _DAY_SECONDS)))
+
+    def doubt(self, past: Past) -> str | None:
+        """The reason why a log's records are deleted by an earlier time than the clock's; None if
+        they are not.
+        """
+        missing = self.now - self.certain_for(past)
+        if missing < _MOST_SECONDS:
+            return None
+        if self.doubtful > 0:
+            return (
+                f"this machine's clock jumped ahead by {round(self.doubtful / _DAY_SECONDS)}"
+                " days, and nothing else shows that so much time has passed"
+            )
+        return (
+            "this proxy has not run for a day yet, and according to this machine's clock,"
+            " the newest records of the log from before its start are"
+            f" {int(missing // _DAY_SECONDS)} days old"
+        )
+
+
+class WatchedClock:
+    """The clock of this machine, and how much of its time is in doubt.
+
+    A step of more than a day relative to real time is in doubt. Real time is known while the proxy
+    runs, and while it was stopped if the machine was not rebooted; it is unknown across a reboot,
+    so that a long stop is in doubt as well. A doubt ends when the proxy has run for a day since
+    then with a clock that did not step, when a user confirms the clock, or when the clock goes back
+    by the same amount. Doubts end independently: a new one does not prolong earlier ones.
+    """
+
+    def __init__(
+        self,
+        heads: Heads,
+        wall: Callable[[], float] = runtime.wall,
+        real: Callable[[], float] = runtime.elapsed,
+        boot: Callable[[], str] = name_boot,
+    ) -> None:
+        """
+        Args:
+            wall: seconds since 1970.
+            real: seconds that only go on while the machine is not started again.
+            boot: a name for the time since the machine was started; empty if unknown.
+        """
+        self._heads = heads
+        self.wall = wall
+        self.real = real
+        self._boot = boot()
+        self._mark: ClockMark | None = None
+        #: on the clock of ``real``: when the mark was stored
+        self._noted = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def doubtful(self) -> float:
+        """Seconds that the last look found in doubt."""
+        mark = self._mark
+        return 0.0 if mark is None else ClockReading(mark.wall, mark.doubts).doubtful
+
+    async def look(self) -> ClockReading:
+        """
+        Raises:
+            OutOfSpace, Unavailable: the time seen last cannot be read or stored.
+        """
+        return await runtime.in_thread(self._look)
+
+    async def certain(self) -> float:
+        """The latest time, in seconds since 1970, that is not in doubt. Raises as :meth:`look`."""
+        return (await self.look()).certain
+
+    async def settle(self) -> None:
+        """Confirm that the clock is right. Raises as :meth:`look`."""
+        await runtime.in_thread(self._settle)
+
+    def _look(self) -> ClockReading:
+        with self._lock:
+            now, real = self.wall(), self.real()
+            mark = self._mark or self._heads.clock()
+            if mark is None:
+                mark = ClockMark(now, real, self._boot, 0.0, (Doubt(None, now, 0.0),))
+            passed = self._since(mark, real)
+            step = now - mark.wall - passed
+            if step > _MOST_SECONDS:
+                mark = self._go_ahead(mark, now, step)
+            elif step < -_MOST_SECONDS:
+                mark = _go_back(mark, now, -step, passed)
+            else:
+                mark = replace(mark, wall=now, behind=0.0, doubts=_age(mark.doubts, passed))
+            mark = replace(mark, real=real, boot=self._boot)
+            self._keep(mark)
+            return ClockReading(now, mark.doubts)
+
+    def _since(self, mark: ClockMark, real: float) -> float:
+        """The real seconds since a mark; 0 if unknown."""
+        if self._mark is None and (not self._boot or mark.boot != self._boot):
+            return 0.0
+        return max(real - mark.real, 0.0)
+
+    def _go_ahead(self, mark: ClockMark, now: float, step: float) -> ClockMark:
+        log.warning(
+            "this machine's clock jumped ahead by %d days, perhaps while it was off: no"
+            " record is deleted because of these days before the proxy has run for a day",
+            round(step / _DAY_SECONDS),
+        )
+        doubts = (*mark.doubts, Doubt(step, now, 0.0))
+        return replace(mark, wall=now, behind=0.0, doubts=_shorten(doubts))
+
+    def _settle(self) -> None:
+        self._look()
+        with self._lock:
+            self._keep(ClockMark(self.wall(), self.real(), self._boot, 0.0, ()))
+
+    def _keep(self, mark: ClockMark) -> None:
+        """Hold the mark, and store it where it says something new or the stored one is old."""
+        before = self._mark
+        self._mark = mark
+        if (
+            before is None
+            or len(before.doubts) != len(mark.doubts)
+            or before.wall > mark.wall
+            or before.behind > mark.behind
+            or mark.real - self._noted >= NOTE_SECONDS
+        ):
+            self._heads.note_clock(mark)
+            self._noted = mark.real
+
+
+def _age(doubts: Sequence[Doubt], passed: float) -> tuple[Doubt, ...]:
+    """The doubts that remain after the clock has not stepped for ``passed`` seconds."""
+    ran = min(passed, _MOST_RUN_SECONDS)
+    aged = (replace(doubt, ran=doubt.ran + ran) for doubt in doubts)
+    return tuple(doubt for doubt in aged if doubt.ran < _SETTLED_SECONDS)
+
+
+def _shorten(doubts: tuple[Doubt, ...]) -> tuple[Doubt, ...]:
+    """The same doubts, the two oldest as one where they are too many."""
+    if len(doubts) <= _MOST_DOUBTS:
+        return doubts
+    first, other, *rest = doubts
+    unknown = first.seconds is None or other.seconds is None
+    seconds = None if unknown else (first.seconds or 0.0) + (other.seconds or 0.0)
+    both = Doubt(seconds, min(first.noticed, other.noticed), min(first.ran, other.ran))
+    return (both, *rest)
+
+
+def _go_back(mark: ClockMark, now: float, back: float, passed: float) -> ClockMark:
+    """The mark after the clock went back: a wrong clock was corrected, or the clock is wrong now.
+
+    If a clock is corrected soon, such as on a machine without a clock battery, that does not count
+    as a jump. After a day of running, the earlier time is assumed to be right.
+    """
+    left: list[Doubt] = []
+    for doubt in reversed(mark.doubts):
+        if doubt.seconds is None or back <= 0:
+            left.append(doubt)
+            continue
+        rest = doubt.seconds - back
+        back = max(-rest, 0.0)
+        if rest > _MOST_SECONDS:
+            left.append(Doubt(rest, now, 0.0))
+    if len(left) < len(mark.doubts):
+        log.warning("this machine's clock went back by the time that was in doubt")
+    mark = replace(mark, doubts=tuple(reversed(left)))
+    if back <= _MOST_SECONDS:
+        return replace(mark, wall=now, behind=0.0)
+    behind = mark.behind + min(passed, _MOST_RUN_SECONDS)
+    if behind >= _SETTLED_SECONDS:
+        return replace(mark, wall=now, behind=0.0)
+    return replace(mark, wall=now + back, behind=behind)
+
+
+def _wrong(why: str) -> Conflict:
+    return Conflict(
+        f"no record is deleted by age: {why}",
+        code="clock_wrong",
+        hint="set the clocks of this machine and of the API's machine, then try again",
+    )
+
+
+# Expired records: found, and deleted once a day.
+
 #: Logs whose rows' ages are kept.
-_KEPT = 64
+_KEPT_LOGS = 64
 #: Users and schemas of which it is known when they are due; beyond that, all are due again.
 _MOST_DUE = 10_000
-_DAY_SECONDS = DAY_MILLISECONDS // 1000
 #: Until it is tried again, where it failed.
-AGAIN_SECONDS = 600.0
+_AGAIN_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +370,7 @@ class Retainer:
         """Try again in a while."""
         if len(self._due) >= _MOST_DUE:
             self._due.clear()
-        self._due[caller.user, schema] = self._clock.real() + AGAIN_SECONDS
+        self._due[caller.user, schema] = self._clock.real() + _AGAIN_SECONDS
 
     def put_off_to_tomorrow(self, caller: Holder, schema: bytes) -> None:
         """It is done, or this user cannot do it."""
@@ -123,7 +387,7 @@ class Retainer:
         now = standing.now
 
         async def question(context: QueryContext) -> DueRecords:
-            rule, version = rule_of(context), context.snapshot.version
+            rule, version = _rule_of(context), context.snapshot.version
             if rule is None:
                 return DueRecords(None, None, 0, version)
             past = context.state.ledger.past
@@ -189,12 +453,12 @@ class Retainer:
             )
         rule = state.ledger.definition.retention
         if rule is None:
-            raise no_retention()
+            raise _no_retention()
         async with state.lock:
             await self._schemas.ready(caller, state)
         api, standing = await self._api.clock(), await self._clock.look()
         now, past = standing.now, state.ledger.past
-        require_right(now, api=api, newest=past.last)
+        _require_right(now, api=api, newest=past.last)
         certain = now if clock_is_right else standing.certain_for(past)
         deleted = await self._changer.delete_found(
             caller, schema, partial(self._find, certain), because="retention"
@@ -216,9 +480,9 @@ class Retainer:
         Raises:
             Conflict: ``no_retention``; the rule was taken away meanwhile.
         """
-        rule = rule_of(context)
+        rule = _rule_of(context)
         if rule is None:
-            raise no_retention()
+            raise _no_retention()
         return await self._find_by(rule, now, context)
 
     async def _find_by(self, rule: Retention, now: float, context: QueryContext) -> list[int]:
@@ -239,18 +503,18 @@ class Retainer:
         # Another log may have other rows of the same numbers.
         ages = held[1] if held is not None and held[0]() is ledger else Ages()
         self._ages[key] = (weakref.ref(ledger), ages)
-        while len(self._ages) > _KEPT:
+        while len(self._ages) > _KEPT_LOGS:
             self._ages.popitem(last=False)
         return ages
 
 
-def rule_of(context: QueryContext) -> Retention | None:
+def _rule_of(context: QueryContext) -> Retention | None:
     """The rule of the snapshot's definition; None where it has none, or nothing was ever stored."""
     history = context.snapshot.history
     return None if history is None else history.present.retention
 
 
-def no_retention() -> Conflict:
+def _no_retention() -> Conflict:
     return Conflict(
         "the schema's definition has no retention period: records stay until somebody deletes them",
         code="no_retention",
@@ -258,6 +522,11 @@ def no_retention() -> Conflict:
         "change",
     )
 
+
+# The day on which the record of each row was first stored, according to its id. A record keeps its
+# id when it is changed or re-encrypted, so the time in the id is that of its first version. The
+# index has no ids; the API sends them, and they are accepted only if a field of the row decrypts
+# with them.
 
 #: Rows that are asked for before the next ones are.
 AT_ONCE = 1 << 15
@@ -324,9 +593,6 @@ class Ages:
 
 def _living(snapshot: Snapshot, first: int, end: int) -> list[int]:
     return [snapshot.number(ref) for ref in snapshot.live_between(first, end)]
-
-
-log = logging.getLogger(__name__)
 
 
 class DailyRetention:
