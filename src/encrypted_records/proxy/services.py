@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 from prometheus_client import CollectorRegistry
@@ -23,9 +25,7 @@ from encrypted_records.errors import OutOfSpace, Startup
 from encrypted_records.fair_queue import FairQueue
 from encrypted_records.listening import pace
 from encrypted_records.proxy import disk
-from encrypted_records.proxy.admission.admission import Admission
-from encrypted_records.proxy.admission.identity import IdentityServices, build_identity
-from encrypted_records.proxy.admission.proof import Proofs
+from encrypted_records.proxy.admission import Admission, Door, Proofs
 from encrypted_records.proxy.auth import Access, Caller, credentials_of
 from encrypted_records.proxy.feed.feed import Feed
 from encrypted_records.proxy.feed.webhooks import Webhooks
@@ -38,7 +38,11 @@ from encrypted_records.proxy.jobs.runner import JobRunner
 from encrypted_records.proxy.jobs.secrets import JobSecrets
 from encrypted_records.proxy.jobs.service import BatchJobs
 from encrypted_records.proxy.jobs.undo import Undo
+from encrypted_records.proxy.keyrings.enrolment import Enrolment
+from encrypted_records.proxy.keyrings.enrolment_store import AccessStore
 from encrypted_records.proxy.keyrings.holder import Holder
+from encrypted_records.proxy.keyrings.policy import Circumstances, decide
+from encrypted_records.proxy.keyrings.secrets import secrets_from
 from encrypted_records.proxy.keyrings.store import Keyrings
 from encrypted_records.proxy.metrics import Figures
 from encrypted_records.proxy.mirrored import Mirrored
@@ -85,6 +89,66 @@ from encrypted_records.proxy.write.update import Updater
 from encrypted_records.proxy.write.upsert import Upserter
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _IdentityServices:
+    """Services that tell who callers are, and which keys they may use."""
+
+    access: Access
+    enrolment: Enrolment
+    keyrings: Keyrings
+    door: Door
+    admission: Admission
+    proofs: Proofs
+
+    def close(self) -> None:
+        self.enrolment.close()
+        self.door.close()
+
+
+def _build_identity(settings: ProxySettings, folder: Path, api: Api) -> _IdentityServices:
+    """
+    Raises:
+        OSError: the folder cannot be used.
+        Startup: its keys or their passphrase cannot.
+    """
+    enrolment = _build_enrolment(settings, folder)
+    keyrings = Keyrings(
+        folder,
+        *secrets_from(os.environ, folder),
+        enrolment=enrolment,
+        unlocked_seconds=60.0 * settings.lock_after,
+    )
+    door = Door(settings.door)
+    access = Access(api, None if settings.mirror is None else settings.mirror.secret)
+    admission = Admission(access, keyrings, enrolment, door)
+    proofs = Proofs(api, admission, keyrings)
+    return _IdentityServices(access, enrolment, keyrings, door, admission, proofs)
+
+
+def _build_enrolment(settings: ProxySettings, folder: Path) -> Enrolment:
+    """The devices of this proxy; its level goes into the log, and to each user."""
+    policy = decide(
+        Circumstances(
+            access=settings.access,
+            host=settings.host,
+            allowed_hosts=settings.allowed_hosts,
+            own_api=settings.own_api,
+            keyrings=len(list((folder / "keyrings").glob("*.keyring"))),
+        )
+    )
+    enrolment = Enrolment(AccessStore(folder / "access.sqlite3"), policy)
+    enrolment.note(b"", "started", detail=policy.level)
+    if policy.exposed:
+        log.warning(
+            "this proxy can be reached from other machines and works at level api: anybody"
+            " whom the API declares to be a user can use that user's keys. --access device"
+            " prevents that"
+        )
+    log.info("level %s%s", policy.level, ", for one user" if policy.lone else "")
+    return enrolment
+
 
 #: Of the time between two looks for keyrings that nobody has used for long.
 MOST_LOCK_SECONDS = 30.0
@@ -175,7 +239,7 @@ class Services:
     question_links: QuestionLinks
     kept_readings: KeptReadings
     cookie_name: str
-    identity: IdentityServices
+    identity: _IdentityServices
     #: what a mirror says of itself, where one is read instead of an API
     mirrored: Mirrored | None
     #: between two sweeps of what ended jobs have left
@@ -328,7 +392,7 @@ def build_services(settings: ProxySettings, overrides: Overrides) -> Services:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         disk.drop_ballast_if_full(folder)
-        identity = build_identity(settings, folder, api)
+        identity = _build_identity(settings, folder, api)
         stale = settings.mirror is not None and settings.mirror.accept_stale
         stores = Stores.in_folder(folder, settings.page_cache << 20, forgetful=stale)
         disk.keep_ballast(folder)

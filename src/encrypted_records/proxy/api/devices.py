@@ -18,8 +18,7 @@ from encrypted_records.crypto.recovery import Passphrase
 from encrypted_records.errors import InvalidQuery, NotAllowed, NotFound
 from encrypted_records.model import device_secret
 from encrypted_records.model.ids import from_text, to_text
-from encrypted_records.proxy.admission.admission import Applicant, wrong_code
-from encrypted_records.proxy.admission.proof import NOBODY, GivenProof, wrong_proof
+from encrypted_records.proxy.admission import NOBODY, Applicant, GivenProof, wrong_code, wrong_proof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,

@@ -1,7 +1,7 @@
 """/api/keyring/: what the caller's keyring is, opening it, backing it up, and bringing it here.
 
 Endpoints that give out or change keys ask for a proof in the same request
-(:mod:`..admission.proof`). A phrase is a key, and a passphrase opens one. They are in bodies of
+(:mod:`..admission`). A phrase is a key, and a passphrase opens one. They are in bodies of
 requests, and a phrase is in the answer to one; no error, log line or other answer holds a word of
 either.
 
@@ -42,8 +42,7 @@ from encrypted_records.errors import (
 )
 from encrypted_records.model import device_secret
 from encrypted_records.model.ids import from_reference, from_text
-from encrypted_records.proxy.admission.admission import Applicant
-from encrypted_records.proxy.admission.proof import NOBODY, GivenProof
+from encrypted_records.proxy.admission import NOBODY, Applicant, GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,

@@ -2,7 +2,7 @@
 apply what is pending.
 
 Endpoints that give somebody more rights ask for a proof in the same request
-(:mod:`..admission.proof`). Words of an invitation and a service's string are only in the answer
+(:mod:`..admission`). Words of an invitation and a service's string are only in the answer
 that makes them, and in no log, error or other answer.
 """
 
@@ -20,7 +20,7 @@ from encrypted_records.errors import BadInput, NotFound
 from encrypted_records.index.roster.requests import ReadRequests
 from encrypted_records.model import roster as form
 from encrypted_records.model.ids import from_path, reference, to_text
-from encrypted_records.proxy.admission.proof import GivenProof
+from encrypted_records.proxy.admission import GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     FLAG,

@@ -19,7 +19,7 @@ from encrypted_records.index.log.order import LogHead
 from encrypted_records.model import csv_text
 from encrypted_records.model.ids import milliseconds, to_text
 from encrypted_records.model.queries import refuse_unknown
-from encrypted_records.proxy.admission.proof import GivenProof
+from encrypted_records.proxy.admission import GivenProof
 from encrypted_records.proxy.api.endpoint import Endpoints
 from encrypted_records.proxy.api.json_schema import (
     CSV,

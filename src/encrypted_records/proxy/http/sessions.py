@@ -34,7 +34,7 @@ from encrypted_records import runtime
 from encrypted_records.model import device_secret
 from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
-from encrypted_records.proxy.admission.admission import SCOPE_DEVICE
+from encrypted_records.proxy.admission import SCOPE_DEVICE
 from encrypted_records.proxy.auth import plain
 from encrypted_records.proxy.process.secrecy import SecretNames
 

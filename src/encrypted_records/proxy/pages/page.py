@@ -32,7 +32,7 @@ from encrypted_records.http import problem as problems
 from encrypted_records.model import ids
 from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.forwarded import CSRF, SESSION
-from encrypted_records.proxy.admission.admission import SCOPE_DEVICE
+from encrypted_records.proxy.admission import SCOPE_DEVICE
 from encrypted_records.proxy.auth import credentials_of
 from encrypted_records.proxy.http import messages as answers
 from encrypted_records.proxy.http.messages import media_type, read_body

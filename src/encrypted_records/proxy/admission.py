@@ -1,16 +1,9 @@
 """Admission: from a request to the ``Holder`` whose keyring it may use.
 
-This module decides whether a request gets a ``Holder``. Its decisions depend on the level, on the
-device of the request, and on the keyrings of this proxy; the API only names the user.
-
-Codes with which a registered device registers another: typed by hand, used once, valid for minutes.
-
-Codes are kept only in memory and end with the proxy. A code is bound to a keyring, so that an API
-that names another user cannot register a device for that user.
-
-The local-user secret ("door"): a secret in a file that only the operating system's user who runs
-the proxy can read; this user can read every other file of the proxy as well. It is made at each
-start.
+The API says who a caller is. Whether that person's keys are used for a request is decided here
+alone: by the level of this proxy (``keyrings.policy``), by the devices that are registered with it
+(``keyrings.enrolment``), and, where keys go out or change, by a proof in that very request. Only
+this module makes a ``Holder``, and keyrings open for nothing else.
 """
 
 from __future__ import annotations
@@ -21,15 +14,18 @@ import math
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 from starlette.requests import HTTPConnection
 
 from encrypted_records import runtime
-from encrypted_records.errors import InvalidQuery, NotAllowed, NotAuthenticated
-from encrypted_records.model import api_token, device_secret
+from encrypted_records.client.api import Api
+from encrypted_records.crypto.recovery import Passphrase
+from encrypted_records.errors import Closed, ErsError, InvalidQuery, NotAllowed, NotAuthenticated
+from encrypted_records.model import api_token, device_secret, ids
 from encrypted_records.model.api_token import BearerToken
 from encrypted_records.model.device_secret import DeviceSecret
 from encrypted_records.model.forwarded import SESSION
@@ -42,8 +38,9 @@ from encrypted_records.proxy.keyrings.enrolment import (
     unknown_device,
 )
 from encrypted_records.proxy.keyrings.holder import Holder
-from encrypted_records.proxy.keyrings.policy import Level
+from encrypted_records.proxy.keyrings.policy import Attempts, Level
 from encrypted_records.proxy.keyrings.store import Keyrings
+from encrypted_records.proxy.process.offload import deriving
 
 T = TypeVar("T")
 
@@ -121,9 +118,9 @@ class Admission:
             # Its string is its keyring, so it needs none that is here.
             caller = await self._access.caller(credentials)
             return Holder(
-                caller.user, caller.auth, address=address_of(connection), service=caller.service
+                caller.user, caller.auth, address=_address_of(connection), service=caller.service
             )
-        device = device_of(connection, credentials.device)
+        device = _device_of(connection, credentials.device)
         by_device = self.enrolment.policy.level is Level.DEVICE
         if by_device:
             if device is None:
@@ -165,7 +162,7 @@ class Admission:
             credentials = credentials_of(connection)
         if credentials is not None and (service := credentials.service) is not None:
             caller = self._access.known_here(service.id, service)
-            address = address_of(connection)
+            address = _address_of(connection)
             return Holder(caller.user, caller.auth, address=address, service=service)
         if api_token.of_authorization(connection.headers.get("authorization", "")) is not None:
             raise NotAuthenticated(
@@ -174,7 +171,7 @@ class Admission:
                 hint="leave the token out and use a registered device, or use the secret key of a"
                 " service",
             )
-        device = device_of(connection, None if credentials is None else credentials.device)
+        device = _device_of(connection, None if credentials is None else credentials.device)
         if device is None:
             raise needed_device()
         _refuse_logged_out(connection, device)
@@ -257,7 +254,7 @@ class Admission:
         enrolled = owner is not None and owner == caller.user
         if owner is not None and not enrolled:
             raise unknown_device()
-        return Applicant(caller, device, enrolled, door, address_of(connection))
+        return Applicant(caller, device, enrolled, door, _address_of(connection))
 
     def device_of_person(self, connection: HTTPConnection) -> DeviceSecret | None:
         """The device of a request by a person. Over a mirror, a request needs no login beside it.
@@ -271,7 +268,7 @@ class Admission:
         except NotAuthenticated:
             if not self._access.over_mirror:
                 raise
-            device = device_of(connection, None)
+            device = _device_of(connection, None)
             _refuse_logged_out(connection, device)
             return device
         if credentials.token is not None or credentials.service is not None:
@@ -280,7 +277,7 @@ class Admission:
                 code="token_limited",
                 hint="log in, and do this as yourself",
             )
-        return device_of(connection, credentials.device)
+        return _device_of(connection, credentials.device)
 
     async def until_revoked(
         self, holder: Holder, items: AsyncGenerator[T, None]
@@ -317,7 +314,7 @@ class Admission:
         return device_secret.challenge_answer(known or self._nobody, nonce, headers.get("host", ""))
 
 
-def device_of(
+def _device_of(
     connection: HTTPConnection, after_password: DeviceSecret | None
 ) -> DeviceSecret | None:
     """The device that a request shows: in its header, in the cookie of a page, or in Basic.
@@ -353,15 +350,15 @@ def _refuse_logged_out(connection: HTTPConnection, device: DeviceSecret | None) 
 def _hold(
     caller: Caller, device: str | None, newcomer: DeviceSecret | None, connection: HTTPConnection
 ) -> Holder:
-    address = address_of(connection)
+    address = _address_of(connection)
     return Holder(caller.user, caller.auth, device, newcomer, address, token=caller.token)
 
 
-def address_of(connection: HTTPConnection) -> str:
+def _address_of(connection: HTTPConnection) -> str:
     return connection.client.host if connection.client is not None else ""
 
 
-def refuse_stranger(applicant: Applicant) -> None:
+def _refuse_stranger(applicant: Applicant) -> None:
     """
     Raises:
         NotAllowed: ``proof_needed``; the request comes neither from an enrolled device nor through
@@ -376,12 +373,16 @@ def refuse_stranger(applicant: Applicant) -> None:
         )
 
 
+# Codes with which a registered device registers another: typed by hand, used once, valid for
+# minutes. They are kept only in memory and end with the proxy. A code is bound to a keyring, so
+# that an API that names another user cannot register a device for that user.
+
 #: Without I, L, O and U, which are read as something else (Crockford's base32).
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _READ_AS = str.maketrans("ILO", "110")
-CHARACTERS = 8
-LIFE_SECONDS = 600
-MAX_TRIES = 5
+_CODE_CHARACTERS = 8
+_CODE_SECONDS = 600
+_CODE_TRIES = 5
 
 
 @dataclass(slots=True)
@@ -408,10 +409,10 @@ class Codes:
         self._lock = threading.Lock()
 
     def make(self, user: bytes) -> NewCode:
-        text = "".join(runtime.chance.choice(_ALPHABET) for _ in range(CHARACTERS))
+        text = "".join(runtime.chance.choice(_ALPHABET) for _ in range(_CODE_CHARACTERS))
         with self._lock:
-            self._codes[user] = _Code(_digest(user, text), self._clock() + LIFE_SECONDS)
-        return NewCode(f"{text[:4]}-{text[4:]}", LIFE_SECONDS)
+            self._codes[user] = _Code(_digest(user, text), self._clock() + _CODE_SECONDS)
+        return NewCode(f"{text[:4]}-{text[4:]}", _CODE_SECONDS)
 
     def user_of(self, typed: str) -> bytes | None:
         """The user whose code this is; None if it is nobody's. The caller limits how often this is
@@ -438,7 +439,7 @@ class Codes:
                     del self._codes[user]
                     return
                 code.wrong += 1
-                if code.wrong < MAX_TRIES:
+                if code.wrong < _CODE_TRIES:
                     raise wrong_code()
             self._codes.pop(user, None)
         raise wrong_code()
@@ -449,7 +450,7 @@ def _plain(typed: str) -> str:
 
 
 def _digest(user: bytes, text: str) -> bytes:
-    return hashlib.sha256(user + text[: 4 * CHARACTERS].encode()).digest()
+    return hashlib.sha256(user + text[: 4 * _CODE_CHARACTERS].encode()).digest()
 
 
 def wrong_code() -> NotAllowed:
@@ -457,12 +458,14 @@ def wrong_code() -> NotAllowed:
         "the code is wrong or no longer valid",
         code="code_wrong",
         hint="create one on a registered device, with ers device code or on the page /keyring/;"
-        f" it is valid for {math.ceil(LIFE_SECONDS / 60)} minutes, once, and {MAX_TRIES} tries",
+        f" it is valid for {math.ceil(_CODE_SECONDS / 60)} minutes, once, and {_CODE_TRIES} tries",
     )
 
 
 class Door:
-    """
+    """The local-user secret: in a file that only the operating system's user who runs the proxy can
+    read; this user can read every other file of the proxy as well. It is made at each start.
+
     Args:
         path: where ``ers`` looks for it; without one there is no door.
     """
@@ -491,3 +494,156 @@ class Door:
         with suppress(OSError):
             if self._path.read_bytes() == self._secret.text.encode("ascii"):
                 self._path.unlink()
+
+
+# Fresh proofs: requests that reveal or change keys need one. It is asked for in the very request,
+# at every level, and never remembered. Checked in this order:
+#
+# 1. *from where*: a device that is enrolled for this keyring, or the door;
+# 2. *who*: the passphrase, where the keyring has one of its user's own, and then nothing else; else
+#    the door, or the account's password, which the API checks again.
+#
+# The words of the newest version replace both: a user who has them has the keys.
+
+#: In place of a user's id, for those who have not shown yet who they are.
+NOBODY = bytes(ids.ID_BYTES)
+
+
+class GivenProof(msgspec.Struct, forbid_unknown_fields=True):
+    """A password, with a code where the account has a second factor; or one of the other two. None
+    of them may print."""
+
+    password: str | None = None
+    code: str | None = None
+    passphrase: str | None = None
+    phrase: str | None = None
+
+    def __repr__(self) -> str:
+        return "<proof>"
+
+
+class Proofs:
+    def __init__(self, api: Api, admission: Admission, keyrings: Keyrings) -> None:
+        self._api = api
+        self._admission = admission
+        self._keyrings = keyrings
+        self.attempts = Attempts("too many wrong proofs")
+
+    async def demand(self, connection: HTTPConnection, proof: GivenProof | None) -> Holder:
+        """The holder who may have keys given out or changed by this request.
+
+        Where the user has no keyring here, the device of the request is the one that is taken in
+        with the keyring that is made, and the account's password or the door is asked for alone.
+
+        Raises:
+            NotAuthenticated, NotAllowed: as :meth:`Admission.applicant`; ``proof_needed``, which
+                says what is missing; ``proof_code_needed``, beside the password; ``proof_wrong``.
+            Throttled: too soon after a wrong proof.
+            Closed: ``keyring_locked``, for a passphrase that does not open the keyring.
+        """
+        applicant = await self._admission.applicant(connection, refresh=True)
+        return await self.check(applicant, proof)
+
+    async def check(self, applicant: Applicant, proof: GivenProof | None) -> Holder:
+        """As :meth:`demand`, for a request whose applicant is known."""
+        proof = proof or GivenProof()
+        user = applicant.caller.user
+        here = await runtime.in_thread(self._keyrings.has, user)
+        if proof.phrase is not None and here:
+            await self.words(applicant, proof.phrase)
+            return replace(applicant.holder, newcomer=None)
+        if here or applicant.device is None:
+            _refuse_stranger(applicant)
+        if await runtime.in_thread(self._keyrings.is_own, user):
+            if proof.passphrase is None:
+                raise _needed("the keyring's passphrase")
+            await self._passphrase(applicant, proof.passphrase)
+        elif not applicant.door:
+            if self._admission.over_mirror:
+                raise _needed("the words of the keyring's newest version")
+            if proof.password is None:
+                raise _needed("the password of the account")
+            await self._password(applicant, proof.password, proof.code or "")
+        return replace(applicant.holder, newcomer=None) if here else applicant.holder
+
+    async def words(self, applicant: Applicant, phrase: str) -> None:
+        """
+        Raises:
+            NotAllowed: ``proof_wrong``; not the words of the newest version.
+            Throttled: too soon after a wrong proof.
+        """
+        user = applicant.caller.user
+        name = user + applicant.counted
+        self.attempts.check(name)
+        if not await runtime.in_thread(self._keyrings.knows_words, user, phrase):
+            raise self._wrong(applicant, name, "words")
+        self.attempts.right(name)
+
+    async def _passphrase(self, applicant: Applicant, text: str) -> None:
+        user = applicant.caller.user
+        try:
+            await deriving(
+                self._keyrings.check_passphrase,
+                user,
+                Passphrase(text),
+                counted=applicant.counted,
+            )
+        except Closed as error:
+            if error.reason == "keyring_locked":
+                self._note(applicant, "passphrase")
+            raise
+
+    async def _password(self, applicant: Applicant, password: str, code: str) -> None:
+        """Ask the API again whether this is the account's password."""
+        user = applicant.caller.user
+        name = user + applicant.counted
+        self.attempts.check(name)
+        # Counted before it is known to be wrong, so that many at once are not all looked at.
+        self.attempts.wrong(name)
+        try:
+            email = await self._api.email(applicant.caller.auth)
+            token = await self._api.access_token(email, password, code)
+            auth = f"Bearer {token}"
+            same = ids.from_text(await self._api.user_id(auth)) == user
+            await self._api.end_login(auth)
+        except NotAuthenticated as error:
+            if error.reason == "second_factor_required":
+                self.attempts.right(name)
+                raise _needed(
+                    "a code of the account's second factor", "proof_code_needed"
+                ) from None
+            same = False
+        except ErsError:
+            # Not answered, so not tried. To guess behind that takes an API which helps, and such an
+            # API learns each password as it comes.
+            self.attempts.right(name)
+            raise
+        if not same:
+            self._note(applicant, "password")
+            raise wrong_proof()
+        self.attempts.right(name)
+
+    def _wrong(self, applicant: Applicant, name: bytes, kind: str) -> NotAllowed:
+        self.attempts.wrong(name)
+        self._note(applicant, kind)
+        return wrong_proof()
+
+    def _note(self, applicant: Applicant, kind: str) -> None:
+        device = applicant.holder.device
+        self._admission.enrolment.note(applicant.caller.user, "refused", device, kind)
+
+
+def _needed(what: str, code: str = "proof_needed") -> NotAllowed:
+    return NotAllowed(
+        f"this shows or changes keys, and needs {what} in the same request",
+        code=code,
+        hint='send it in the member "proof" of the body, as docs/http-api.md says',
+    )
+
+
+def wrong_proof() -> NotAllowed:
+    return NotAllowed(
+        "the proof is wrong",
+        code="proof_wrong",
+        hint="enter it again; each wrong proof makes the next wait longer",
+    )
